@@ -1,0 +1,169 @@
+"""ONNX Runtime behind the adapter's door."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from quaver.adapters.base import Adapter, AdapterOptions, Progress, silent
+from quaver.adapters.batches import Feed, InputSpec, feeds, samples
+from quaver.adapters.onnxrt.assembly import Assembler
+from quaver.adapters.onnxrt.calibration import Calibrator
+from quaver.adapters.onnxrt.graph import Graph
+from quaver.adapters.onnxrt.intake import take_in
+from quaver.adapters.onnxrt.model import OnnxModel, SavedModel
+from quaver.adapters.onnxrt.qoperator import QOperatorModel
+from quaver.adapters.onnxrt.units import find_units
+from quaver.adapters.onnxrt.weights import WeightStore
+from quaver.errors import ModelError, SettingsError
+from quaver.ops import Op, QuantConfig
+
+FORMATS = ("qdq", "qoperator")
+# How many samples are kept for probes, and how large they may be together.
+KEPT_SAMPLES = 16
+KEPT_BYTES = 64 * 2**20
+
+
+class OnnxAdapter(Adapter):
+    """One ONNX model: taken apart once, then put together anew for each trial."""
+
+    name = "onnxrt"
+    suffix = ".onnx"
+
+    def __init__(self, graph: Graph, fingerprint: str, options: AdapterOptions) -> None:
+        self._graph, self._fingerprint, self._options = graph, fingerprint, options
+        self._inputs = tuple(_input_spec(value) for value in graph.inputs)
+        self._units = find_units(graph)
+        mark = _mark(graph)
+        self._store = WeightStore(graph.constants, options.folder, mark)
+        self._assembler = Assembler(graph, self._units, self._store, mark)
+        self._kept: list[Feed] = []
+
+    @classmethod
+    def accepts(cls, model: Any) -> bool:
+        """A ModelProto, bytes, or the path of a file that ends in .onnx."""
+        if isinstance(model, onnx.ModelProto | bytes | bytearray | memoryview):
+            return True
+        return isinstance(model, str | os.PathLike) and os.fspath(model).endswith((".onnx", ".ort"))
+
+    @classmethod
+    def open(cls, model: Any, options: AdapterOptions) -> OnnxAdapter:
+        """Read and clean the model, and find its ops."""
+        if options.quant_format not in FORMATS:
+            raise SettingsError(f"quant_format must be one of {', '.join(FORMATS)}, not {options.quant_format!r}")
+        graph, fingerprint = take_in(model)
+        adapter = cls(graph, fingerprint, options)
+        if not adapter._units:
+            adapter.close()
+            raise ModelError(f"nothing in the model can run in int8: {_what_it_holds(graph)}")
+        return adapter
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    @property
+    def versions(self) -> dict[str, str]:
+        return {"onnx": onnx.__version__, "onnxruntime": ort.__version__, "numpy": np.__version__}
+
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        return self._inputs
+
+    @property
+    def kept(self) -> Sequence[Feed]:
+        return self._kept
+
+    def inspect(self) -> tuple[Op, ...]:
+        return tuple(unit.op for unit in self._units)
+
+    def calibrate(self, data: Any, limit: int | None = None, progress: Progress = silent) -> dict[str, Any]:
+        tensors = self._assembler.needed()
+        calibrator = Calibrator(self._graph, self._assembler, tensors, self._options.threads)
+        ranges = calibrator.run(self._keeping(feeds(data, self._inputs, limit)), limit, progress)
+        self.restore({"ranges": ranges})
+        return {"ranges": ranges}
+
+    def restore(self, calibration: dict[str, Any]) -> None:
+        self._assembler.calibrate(calibration["ranges"])
+
+    def keep(self, data: Any) -> None:
+        for _ in self._keeping(feeds(data, self._inputs, KEPT_SAMPLES)):
+            pass
+
+    def _keeping(self, stream: Iterator[Feed]) -> Iterator[Feed]:
+        """Pass feeds on, and keep copies of the first few samples."""
+        self._kept = []
+        room, count = KEPT_BYTES, 0
+        for feed in stream:
+            if count < KEPT_SAMPLES:
+                part = _first(feed, KEPT_SAMPLES - count)
+                size = sum(array.nbytes for array in part.values())
+                if not self._kept or size <= room:
+                    self._kept.append({name: array.copy() for name, array in part.items()})
+                    room, count = room - size, count + samples(part)
+            yield feed
+
+    def build(self, config: QuantConfig | None) -> OnnxModel:
+        model = self.rebuild(config)
+        model.start_hashing()
+        try:
+            model.session  # noqa: B018 - a model that does not load must fail here
+        except BaseException:
+            model.close()
+            raise
+        return model
+
+    def rebuild(self, config: QuantConfig | None) -> OnnxModel:
+        assembly = self._assembler.assemble(config)
+        if self._options.quant_format == "qoperator" and config is not None:
+            return QOperatorModel(assembly, self._inputs, self._options.threads)
+        return OnnxModel(assembly, self._inputs, self._options.threads)
+
+    def load(self, path: Path) -> SavedModel:
+        return SavedModel(path, self._inputs, self._options.threads)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def _first(feed: Feed, count: int) -> Feed:
+    total = samples(feed)
+    if total <= count:
+        return feed
+    return {name: array[:count] if array.ndim and array.shape[0] == total else array for name, array in feed.items()}
+
+
+def _input_spec(value: onnx.ValueInfoProto) -> InputSpec:
+    kind = value.type.tensor_type
+    if not kind.elem_type:
+        raise ModelError(f"input {value.name!r} is not a tensor; sequences, maps and optionals cannot be calibrated")
+    shape = None
+    if kind.HasField("shape"):
+        shape = tuple(
+            dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None for dim in kind.shape.dim
+        )
+    return InputSpec(value.name, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)), shape)
+
+
+def _mark(graph: Graph) -> str:
+    """A separator that no name of the model holds, so that what is made from a name is never taken."""
+    names = list(itertools.chain(graph.constants, graph.producers, (value.name for value in graph.inputs)))
+    mark = "|"
+    while any(mark in name for name in names):
+        mark += "|"
+    return mark
+
+
+def _what_it_holds(graph: Graph) -> str:
+    kinds = sorted({node.op_type for node in graph.nodes})
+    listed = ", ".join(kinds[:8]) + (", ..." if len(kinds) > 8 else "")
+    halves = any(array.dtype == np.float16 for array in graph.constants.values())
+    return f"it holds {listed}" + (". Its weights are float16: give the float32 model" if halves else "")

@@ -1,0 +1,99 @@
+"""The arithmetic of 8 bits: real = scale * (integer - zero_point)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float = NDArray[np.float32]
+
+# A bias is stored as int32 in steps of (activation scale * weight scale); beyond this it would wrap.
+BIAS_LIMIT = 2**31 - 129
+
+
+class ActivationParams(NamedTuple):
+    """Scale and zero point of a uint8 activation."""
+
+    scale: np.float32
+    zero_point: np.uint8
+
+
+class QuantizedWeight(NamedTuple):
+    """An int8 weight: values, and one scale or one per channel. Always symmetric."""
+
+    values: NDArray[np.int8]
+    scale: Float
+
+
+def activation_params(low: float, high: float, scheme: str) -> ActivationParams:
+    """Scale and zero point that map [low, high] onto 0..255 with an exact zero.
+
+    An all-zero range gets a scale of 1/255: any would do for the values, but the bias of the op that reads
+    them is stored in steps of it. A symmetric scheme puts the zero point at 128, or at 0 for a range that
+    never goes below zero.
+    """
+    low, high = min(low, 0.0), max(high, 0.0)
+    if low == high:
+        return ActivationParams(np.float32(1 / 255), np.uint8(0))
+    if scheme == "sym" and low < 0:
+        return ActivationParams(_usable(2 * max(-low, high) / 255), np.uint8(128))
+    scale = _usable((high - low) / 255)
+    return ActivationParams(scale, np.uint8(np.clip(np.rint(-low / np.float64(scale)), 0, 255)))
+
+
+def _usable(scale: float) -> np.float32:
+    """A float32 scale that is neither zero nor denormal, whatever the range."""
+    return np.float32(min(max(scale, float(np.finfo(np.float32).tiny)), float(np.finfo(np.float32).max)))
+
+
+def weight_scale(weight: Float, axis: int | None) -> Float:
+    """The symmetric scale of a weight, one for all (axis None) or one per channel along `axis`.
+
+    A channel of zeros takes the largest scale of the tensor: its values are exact in any scale, and its bias
+    is then as fine as its neighbours'.
+    """
+    others = None if axis is None else tuple(dim for dim in range(weight.ndim) if dim != axis)
+    if weight.size == 0:
+        return np.float32(1.0) * np.ones((), np.float32)
+    peak = np.maximum(weight.max(axis=others), -weight.min(axis=others))
+    scale = np.asarray(peak / np.float32(127), np.float32)
+    floor = np.float32(np.finfo(np.float32).tiny)
+    largest = scale.max()
+    if largest < floor:
+        return np.full_like(scale, 1 / 127)
+    return np.where(scale < floor, largest, scale).astype(np.float32)
+
+
+def quantize_weight(weight: Float, axis: int | None, scale: Float) -> QuantizedWeight:
+    """Round a weight to int8 in steps of `scale`."""
+    shape = [1] * weight.ndim
+    if axis is not None:
+        shape[axis] = -1
+    steps = np.divide(weight, scale.reshape(shape), dtype=np.float32)
+    np.rint(steps, out=steps)
+    np.clip(steps, -127, 127, out=steps)
+    return QuantizedWeight(steps.astype(np.int8), scale)
+
+
+def bias_steps(bias: Float, activation_scale: np.float32, scale: Float) -> tuple[NDArray[np.int32], Float]:
+    """A bias as int32, and the scale it is stored in (activation scale times weight scale)."""
+    step = np.asarray(np.float32(activation_scale) * scale, np.float32)
+    step = np.maximum(step, np.float32(np.finfo(np.float32).tiny))
+    steps = np.rint(bias.astype(np.float64) / step)
+    return np.clip(steps, -BIAS_LIMIT, BIAS_LIMIT).astype(np.int32), step
+
+
+def scale_for_bias(bias: Float, activation_scale: np.float32, scale: Float) -> Float | None:
+    """A weight scale wide enough for the bias to fit int32, or None when `scale` is.
+
+    A nearly dead channel has a tiny weight scale and an ordinary bias; in steps of that scale the bias would
+    overflow. Widening the scale costs nothing visible: the channel's weights are tiny already.
+    """
+    needed = np.abs(bias.astype(np.float64)) / (float(activation_scale) * BIAS_LIMIT)
+    if scale.ndim == 0:
+        needed = needed.max(initial=0.0)
+    if np.all(needed <= scale):
+        return None
+    return np.maximum(scale, np.asarray(needed * 1.001, np.float32)).astype(np.float32)

@@ -1,0 +1,96 @@
+"""One streaming pass over the calibration data: every range that any trial may need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from quaver.adapters.base import Progress
+from quaver.adapters.batches import Feed, samples, split
+from quaver.adapters.onnxrt import session as sessions
+from quaver.adapters.onnxrt.assembly import Assembler
+from quaver.adapters.onnxrt.graph import Graph
+from quaver.adapters.ranges import Range, TensorStatistics
+from quaver.errors import CalibrationError
+
+# All tensors of one run are held at once; batches are cut so that they take about this much.
+HELD_BYTES = 128 * 2**20
+
+
+class Calibrator:
+    """The float model with the tensors of interest as outputs, and statistics of each."""
+
+    def __init__(self, graph: Graph, assembler: Assembler, tensors: Sequence[str], threads: int) -> None:
+        inputs = {value.name for value in graph.inputs}
+        given = {value.name for value in graph.outputs}
+        self._graph = graph
+        self._fed = [name for name in tensors if name in inputs]
+        self._read = [name for name in tensors if name not in inputs]
+        extra = tuple(name for name in self._read if name not in given)
+        assembly = assembler.assemble(None, extra)
+        store = assembly.store.path
+        self._session = sessions.create(assembly.skeleton(), sessions.options(threads), store.parent)
+        self._statistics = {name: TensorStatistics() for name in tensors}
+        self._sample_bytes = 0.0
+
+    def run(self, stream: Iterator[Feed], limit: int | None, progress: Progress) -> dict[str, dict[str, Range]]:
+        """Take in all feeds; returns the range of every tensor by every method."""
+        taken = 0
+        for feed in stream:
+            for part in self._parts(feed):
+                self._add(part)
+                taken += samples(part)
+                progress("calibrating", taken, limit)
+        if not taken:
+            raise CalibrationError(
+                "calib_dataloader gave no samples. A generator that was used before is empty: pass a list or a new one"
+            )
+        return {name: statistics.ranges() for name, statistics in self._statistics.items() if statistics.elements}
+
+    def _parts(self, feed: Feed) -> Iterator[Feed]:
+        """Cut a batch so that its activations fit. The first sample goes alone, to see how large they are."""
+        if self._sample_bytes == 0 and samples(feed) > 1:
+            parts = list(split(feed, 1))
+            if self._fits(parts[0]):
+                yield parts[0]
+                rest = {
+                    name: array[1:] if array.ndim and array.shape[0] == len(parts) else array
+                    for name, array in feed.items()
+                }
+                yield from self._parts(rest)
+                return
+        yield from split(feed, max(1, int(HELD_BYTES / self._sample_bytes)) if self._sample_bytes else samples(feed))
+
+    def _fits(self, part: Feed) -> bool:
+        """Whether the model takes a batch of one."""
+        shapes = {value.name: value.type.tensor_type.shape for value in self._graph.inputs}
+        return all(
+            not shape.dim or not shape.dim[0].dim_value or shape.dim[0].dim_value == 1 for shape in shapes.values()
+        )
+
+    def _add(self, feed: Feed) -> None:
+        size = 0
+        for name in self._fed:
+            self._statistics[name].add(np.asarray(feed[name], np.float32))
+        try:
+            outputs: list[Any] = self._session.run(self._read, feed)
+        except Exception as error:
+            raise CalibrationError(f"the float model fails on a calibration batch: {error}") from error
+        for name, values in zip(self._read, outputs, strict=True):
+            self._statistics[name].add(values)
+            size += values.nbytes
+        self._check_finite()
+        if self._sample_bytes == 0:
+            self._sample_bytes = max(size / samples(feed), 1.0)
+
+    def _check_finite(self) -> None:
+        for name, statistics in self._statistics.items():
+            if statistics.elements and not statistics.finite:
+                producer = self._graph.producers.get(name)
+                where = f"the output of {self._graph.nodes[producer].name!r}" if producer is not None else "an input"
+                raise CalibrationError(
+                    f"tensor {name!r} ({where}) holds NaN or infinity on calibration data "
+                    f"(range {statistics.low} to {statistics.high}); check the data's preprocessing and the float model"
+                )

@@ -1,0 +1,140 @@
+"""From whatever the user has (a path, a ModelProto, bytes) to a clean `Graph`."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, TensorProto
+
+from quaver.adapters.onnxrt.cleaning import clean
+from quaver.adapters.onnxrt.graph import Array, Graph, infer_types
+from quaver.errors import ModelError
+
+log = logging.getLogger(__name__)
+
+# Per-channel QuantizeLinear came with opset 13; older models are converted to this one.
+OLDEST_OPSET = 13
+CONVERT_TO = 17
+_QUANTIZED = {
+    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger",
+    "MatMulInteger", "QGemm", "QAttention", "QLinearAdd", "MatMulNBits", "DynamicQuantizeMatMul", "MatMulIntegerToFloat",
+}  # fmt: skip
+
+
+def take_in(source: Any) -> tuple[Graph, str]:
+    """Read, check and clean a model. Returns the graph and the fingerprint of the model as given."""
+    model, folder = _read(source)
+    _refuse_quantized(model)
+    graph = _take_apart(_modern(model), folder)
+    graph.index()
+    fingerprint = graph.fingerprint()
+    clean(graph)
+    infer_types(graph)
+    return graph, fingerprint
+
+
+def _read(source: Any) -> tuple[ModelProto, Path]:
+    if isinstance(source, ModelProto):
+        copy = ModelProto()
+        copy.CopyFrom(source)
+        return copy, Path()
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _parse(bytes(source), "the bytes given as model"), Path()
+    path = Path(os.fspath(source))
+    if not path.is_file():
+        raise ModelError(f"no model file at {str(path)!r}")
+    return _parse(path.read_bytes(), repr(str(path))), path.parent
+
+
+def _parse(data: bytes, what: str) -> ModelProto:
+    try:
+        model = onnx.load_model_from_string(data)
+    except Exception as error:
+        raise ModelError(f"{what} cannot be read as an ONNX model ({error})") from error
+    if not model.graph.node:
+        raise ModelError(f"{what} holds no graph: is it an ONNX model?")
+    return model
+
+
+def _refuse_quantized(model: ModelProto) -> None:
+    found = next((node for node in model.graph.node if node.op_type in _QUANTIZED), None)
+    if found is not None:
+        raise ModelError(
+            f"the model is quantized already (it holds a {found.op_type} node, {found.name or found.output[0]!r}). "
+            "quaver starts from the float model; give it the one this was made from"
+        )
+
+
+def _modern(model: ModelProto) -> ModelProto:
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), None)
+    if opset is None:
+        raise ModelError("the model imports no version of the standard operators (opset_import is empty)")
+    if opset >= OLDEST_OPSET:
+        return model
+    try:
+        converted = onnx.version_converter.convert_version(model, CONVERT_TO)
+    except Exception as error:
+        raise ModelError(
+            f"the model is of opset {opset}; per-channel int8 needs {OLDEST_OPSET}, and converting it to {CONVERT_TO} "
+            f"failed: {str(error).strip()}. Export it again with opset {OLDEST_OPSET} or newer"
+        ) from error
+    log.info("converted the model from opset %d to %d", opset, CONVERT_TO)
+    if not converted.metadata_props:
+        converted.metadata_props.extend(model.metadata_props)
+    converted.ir_version = max(converted.ir_version, 8)
+    return converted
+
+
+def _take_apart(model: ModelProto, folder: Path) -> Graph:
+    """Split a model into nodes, arrays and the rest. Constants listed as inputs too (old exporters) stay constants."""
+    constants = {tensor.name: to_array(tensor, folder) for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in constants]
+    nodes = list(model.graph.node)
+    shell = ModelProto()
+    for descriptor, value in model.ListFields():
+        if descriptor.name not in ("graph", "training_info"):
+            _copy_field(shell, descriptor.name, value)
+    shell.graph.name = model.graph.name or "graph"
+    shell.graph.doc_string = model.graph.doc_string
+    shell.graph.input.extend(inputs)
+    shell.graph.output.extend(model.graph.output)
+    shell.graph.sparse_initializer.extend(model.graph.sparse_initializer)
+    shell.ir_version = max(model.ir_version, 7)
+    return Graph(nodes, constants, shell)
+
+
+def _copy_field(shell: ModelProto, name: str, value: Any) -> None:
+    if hasattr(value, "extend") or isinstance(value, list):
+        getattr(shell, name).extend(value)
+    else:
+        setattr(shell, name, value)
+
+
+def to_array(tensor: TensorProto, folder: Path) -> Array:
+    """A tensor as an array; data in an external file is mapped, not read, so that its size does not matter."""
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return onnx.numpy_helper.to_array(tensor)
+    entry = {item.key: item.value for item in tensor.external_data}
+    path = _inside(folder, entry.get("location", ""), tensor.name)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    shape = tuple(tensor.dims)
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    offset = int(entry.get("offset", "0"))
+    if not path.is_file() or path.stat().st_size < offset + size:
+        state = "is missing" if not path.is_file() else f"is too short ({path.stat().st_size} bytes)"
+        raise ModelError(f"the external data of {tensor.name!r}, {str(path)!r}, {state}; keep it beside the model file")
+    if size == 0:
+        return np.zeros(shape, dtype)
+    return np.memmap(path, dtype, "r", offset, shape)
+
+
+def _inside(folder: Path, location: str, name: str) -> Path:
+    path = (folder / location).resolve()
+    if not location or not path.is_relative_to(folder.resolve()):
+        raise ModelError(f"the external data of {name!r} is said to lie at {location!r}, outside the model's folder")
+    return path

@@ -1,0 +1,33 @@
+"""Which adapter takes a model. Adapters are found through entry points, so that a new one needs no change here."""
+
+from __future__ import annotations
+
+import functools
+import os
+from importlib.metadata import entry_points
+from typing import Any
+
+from quaver.adapters.base import Adapter, AdapterOptions
+from quaver.errors import ModelError
+
+GROUP = "quaver.adapters"
+
+
+@functools.cache
+def adapters() -> dict[str, type[Adapter]]:
+    """All installed adapters by name."""
+    return {point.name: point.load() for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
+
+
+def open_model(model: Any, options: AdapterOptions) -> Adapter:
+    """Hand a model to the first adapter that accepts it."""
+    for adapter in adapters().values():
+        if adapter.accepts(model):
+            return adapter.open(model, options)
+    if isinstance(model, str | os.PathLike) and not os.path.exists(model):
+        raise ModelError(f"no model at {os.fspath(model)!r}")
+    what = repr(os.fspath(model)) if isinstance(model, str | os.PathLike) else f"a {type(model).__name__}"
+    raise ModelError(
+        f"no adapter knows what to do with {what}. Known: {', '.join(adapters()) or 'none'}. "
+        "An ONNX model is a path ending in .onnx, an onnx.ModelProto or bytes"
+    )

@@ -1,0 +1,277 @@
+"""Train the three small networks of the demo and the tests on scikit-learn's digits, and export them to ONNX.
+
+    python examples/train_digits.py                   # all three, where the demo and the tests look for them
+    python examples/train_digits.py dscnn --int8      # one of them, with the accuracy of plain int8 quantization
+    python examples/train_digits.py --folder /tmp     # somewhere else
+
+Needs torch, onnx, onnxruntime and scikit-learn. One thread and fixed seeds: a run repeats itself on the same machine.
+
+`dscnn` loses accuracy in per-tensor int8, and nothing is planted to make it so: it is trained the way MobileNet was.
+RMSprop at a high rate without warm-up leaves some ReLU6 channels silent, so the depthwise convolution behind them has an
+output variance near zero. Its BatchNorm then divides by little more than sqrt(eps), and since neither depthwise filters
+nor BatchNorm are decayed, nothing shrinks the result. Folded into the convolution, these idle channels have weights
+some hundred times larger than the median, and one scale for the whole tensor leaves the working channels a few of the
+256 steps. A scale per channel cures it, and so does fp32 for the worst of these layers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import torch
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from torch import Tensor, nn
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The fixed split: 1,078 training and 719 test images, [n, 1, 8, 8] in 0..1, as (x, y, x_test, y_test)."""
+    pixels, labels = load_digits(return_X_y=True)
+    images = (pixels / 16).astype(np.float32).reshape(-1, 1, 8, 8)
+    x, x_test, y, y_test = train_test_split(images, labels, test_size=0.4, random_state=0, stratify=labels)
+    return x, y, x_test, y_test
+
+
+def conv_bn(
+    inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, eps: float = 1e-5
+) -> nn.Sequential:
+    """A convolution that keeps the size (divided by the stride) and its BatchNorm."""
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(outputs, eps=eps))
+
+
+class InvertedResidual(nn.Module):
+    """MobileNetV2's block: widen, filter each channel, narrow; added to its input where the shapes agree."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, expansion: int = 4, eps: float = 1e-3) -> None:
+        super().__init__()
+        hidden = inputs * expansion
+        self.expand = conv_bn(inputs, hidden, 1, eps=eps).append(nn.ReLU6())
+        self.depthwise = conv_bn(hidden, hidden, 3, stride, groups=hidden, eps=eps).append(nn.ReLU6())
+        self.project = conv_bn(hidden, outputs, 1, eps=eps)
+        self.residual = stride == 1 and inputs == outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.project(self.depthwise(self.expand(x)))
+        return x + y if self.residual else y
+
+
+def dscnn(stem: int = 16, head: int = 96) -> nn.Module:
+    """Depthwise-separable CNN in the manner of MobileNetV2: 7 inverted residuals, 5 of them with an Add."""
+    widths, strides = (16, 16, 24, 24, 24, 32, 32), (1, 1, 2, 1, 1, 1, 1)
+    features = conv_bn(1, stem, 3, eps=1e-3).append(nn.ReLU6())
+    blocks = [InvertedResidual(a, b, s) for a, b, s in zip((stem, *widths), widths, strides, strict=False)]
+    last = conv_bn(widths[-1], head, 1, eps=1e-3).append(nn.ReLU6())
+    return with_head(nn.Sequential(features, *blocks, last), head)
+
+
+class BasicBlock(nn.Module):
+    """ResNet's block of two 3x3 convolutions, with a 1x1 shortcut where the shape changes."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = conv_bn(inputs, outputs, 3, stride).append(nn.ReLU())
+        self.conv2 = conv_bn(outputs, outputs, 3)
+        self.shortcut = conv_bn(inputs, outputs, 1, stride) if stride > 1 or inputs != outputs else nn.Identity()
+        self.relu = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.relu(self.conv2(self.conv1(x)) + self.shortcut(x))
+        return y
+
+
+def resnet() -> nn.Module:
+    """Residual CNN of 4 blocks, two of them halving the image behind a 1x1 shortcut; easy to quantize."""
+    stem = conv_bn(1, 16, 3).extend([nn.ReLU(), nn.MaxPool2d(3, stride=1, padding=1)])
+    blocks = [BasicBlock(16, 16, 1), BasicBlock(16, 24, 2), BasicBlock(24, 24, 1), BasicBlock(24, 48, 2)]
+    return with_head(nn.Sequential(stem, *blocks), 48)
+
+
+def with_head(features: nn.Sequential, width: int) -> nn.Module:
+    """Global average pool and a linear classifier; the names become those of the exported nodes."""
+    pool, flatten = nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    return nn.Sequential(OrderedDict(features=features, pool=pool, flatten=flatten, classifier=nn.Linear(width, 10)))
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention in plain MatMul and Softmax, with separate projections as BERT exports have."""
+
+    def __init__(self, width: int, heads: int, tokens: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.shape = (-1, tokens, heads, width // heads)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (part(x).reshape(self.shape).transpose(1, 2) for part in (self.query, self.key, self.value))
+        weights = (q @ k.transpose(2, 3) * self.shape[-1] ** -0.5).softmax(-1)
+        y: Tensor = self.out((weights @ v).transpose(1, 2).reshape(-1, self.shape[1], self.shape[2] * self.shape[3]))
+        return y
+
+
+class EncoderLayer(nn.Module):
+    """A pre-norm transformer layer."""
+
+    def __init__(self, width: int, heads: int, tokens: int) -> None:
+        super().__init__()
+        self.norm1, self.attention = nn.LayerNorm(width), Attention(width, heads, tokens)
+        self.norm2 = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class Encoder(nn.Module):
+    """Transformer encoder over the sixteen 2x2 patches of an image, with learned positions and mean pooling."""
+
+    def __init__(self, width: int = 64, heads: int = 4, tokens: int = 16, layers: int = 2) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(1, width, 2, stride=2)
+        self.positions = nn.Parameter(torch.randn(tokens, width) * 0.02)
+        self.layers = nn.Sequential(*(EncoderLayer(width, heads, tokens) for _ in range(layers)))
+        self.norm, self.classifier = nn.LayerNorm(width), nn.Linear(width, 10)
+
+    def forward(self, image: Tensor) -> Tensor:
+        tokens, width = self.positions.shape
+        x = self.patches(image).reshape(-1, width, tokens).transpose(1, 2) + self.positions
+        y: Tensor = self.classifier(self.norm(self.layers(x)).mean(1))
+        return y
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one network is built, trained and exported.
+
+    `keep_batchnorm` leaves BatchNormalization nodes in the file, for the quantizer to fold.
+    """
+
+    build: Callable[[], nn.Module]
+    folder: str
+    optimizer: Callable[[list[dict[str, object]]], torch.optim.Optimizer]
+    decay: float
+    epochs: int
+    keep_batchnorm: bool = True
+
+
+RECIPES = {
+    "dscnn": Recipe(
+        dscnn, "tuner/demo", lambda g: torch.optim.RMSprop(g, lr=5e-3, momentum=0.9, eps=1e-3), decay=4e-4, epochs=40
+    ),
+    "resnet": Recipe(resnet, "tests/data", lambda g: torch.optim.SGD(g, lr=0.05, momentum=0.9), decay=5e-4, epochs=20),
+    "encoder": Recipe(Encoder, "tests/data", lambda g: torch.optim.AdamW(g, lr=2e-3), 0.05, 60, keep_batchnorm=False),
+}
+
+
+def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, object]]:
+    """Decay matrices and full convolutions only, as MobileNet does: vectors and depthwise filters go free."""
+    groups: dict[float, list[nn.Parameter]] = {decay: [], 0.0: []}
+    for module in model.modules():
+        depthwise = isinstance(module, nn.Conv2d) and module.groups > 1
+        for parameter in module.parameters(recurse=False):
+            groups[0.0 if depthwise or parameter.ndim < 2 else decay].append(parameter)
+    return [{"params": parameters, "weight_decay": rate} for rate, parameters in groups.items()]
+
+
+def train(recipe: Recipe, x: np.ndarray, y: np.ndarray, seed: int, batch: int = 32) -> nn.Module:
+    """Train with a cosine schedule over shuffled batches; the last, incomplete batch is dropped."""
+    torch.manual_seed(seed)
+    model, images, labels = recipe.build(), torch.from_numpy(x), torch.from_numpy(y)
+    optimizer = recipe.optimizer(parameter_groups(model, recipe.decay))
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, recipe.epochs * (len(x) // batch))
+    for _ in range(recipe.epochs):
+        for chosen in torch.randperm(len(x))[: len(x) // batch * batch].split(batch):
+            loss = nn.functional.cross_entropy(model(images[chosen]), labels[chosen])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+    return model.eval()
+
+
+def export(model: nn.Module, path: Path, keep_batchnorm: bool) -> None:
+    """Write the model as opset 17 with a free batch size, as its users would receive it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mode = torch.onnx.TrainingMode.PRESERVE if keep_batchnorm else torch.onnx.TrainingMode.EVAL
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the TorchScript exporter announces its retirement
+        torch.onnx.export(
+            model,
+            (torch.zeros(2, 1, 8, 8),),
+            path,
+            input_names=["image"],
+            output_names=["logits"],
+            dynamic_axes={"image": {0: "batch"}, "logits": {0: "batch"}},
+            opset_version=17,
+            training=mode,
+            do_constant_folding=not keep_batchnorm,
+            dynamo=False,
+        )
+
+
+def accuracy(path: Path, x: np.ndarray, y: np.ndarray) -> float:
+    """The share of images whose label the ONNX file gets right."""
+    session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return float((session.run(None, {"image": x})[0].argmax(1) == y).mean())
+
+
+def int8_accuracies(path: Path, calibration: np.ndarray, x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, float]]:
+    """What onnxruntime's own static quantization makes of the file, with uint8 activations and int8 weights."""
+    from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Reader(CalibrationDataReader):
+        def __init__(self) -> None:
+            self.batches = iter(np.split(calibration, len(calibration) // 32))
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return next(({"image": batch} for batch in self.batches), None)
+
+    with tempfile.TemporaryDirectory() as folder:
+        folded, quantized = Path(folder, "folded.onnx"), Path(folder, "int8.onnx")
+        quant_pre_process(path, folded, skip_symbolic_shape=True)
+        for ops in (None, ["Conv", "Gemm", "MatMul"]):
+            for per_channel in (False, True):
+                types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
+                quantize_static(folded, quantized, Reader(), op_types_to_quantize=ops, per_channel=per_channel, **types)
+                scope, granularity = "all ops" if ops is None else "/".join(ops), "channel" if per_channel else "tensor"
+                yield f"int8 per {granularity}, {scope}", accuracy(quantized, x, y)
+
+
+def main() -> None:
+    """Train, export and score the chosen networks."""
+    parser = argparse.ArgumentParser(description="Train small networks on the digits and export them to ONNX.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which of {', '.join(RECIPES)} (default: all)")
+    parser.add_argument("--folder", type=Path, help="write there, not where the demo and the tests look")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--int8", action="store_true", help="also print the accuracy of onnxruntime's int8 models")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(RECIPES):
+        parser.error(f"unknown network {sorted(unknown)[0]!r}, choose from {', '.join(RECIPES)}")
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    x, y, x_test, y_test = digits()
+    for name in options.names or RECIPES:
+        recipe, start = RECIPES[name], time.perf_counter()
+        path = (options.folder or ROOT / recipe.folder) / f"digits_{name}.onnx"
+        export(train(recipe, x, y, options.seed), path, recipe.keep_batchnorm)
+        seconds, size = time.perf_counter() - start, path.stat().st_size / 1000
+        print(f"{path}: {size:.0f} KB, trained in {seconds:.0f} s, fp32 {accuracy(path, x_test, y_test):.4f}")
+        if options.int8:
+            for label, score in int8_accuracies(path, x[:128], x_test, y_test):
+                print(f"  {label}: {score:.4f}")
+
+
+if __name__ == "__main__":
+    main()

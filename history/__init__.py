@@ -1,0 +1,10 @@
+"""The room that remembers: `history.snapshot`, one append-only file from which every trial can be rebuilt."""
+
+if __name__ == "history":
+    raise ImportError("import quaver.history, not history: the folder is mapped to that name when quaver is installed")
+
+from quaver.history.records import SCHEMA, Header
+from quaver.history.snapshot import FILE_NAME, Snapshot, read_snapshot
+from quaver.history.writer import History
+
+__all__ = ["FILE_NAME", "SCHEMA", "Header", "History", "Snapshot", "read_snapshot"]

@@ -1,0 +1,81 @@
+"""`basic`: the plain way, which needs no probe and no luck, only evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from quaver.ops import INT8, OpConfig, QuantConfig
+from quaver.probe import Probe
+from quaver.space import TuningSpace
+from quaver.strategies.base import Proposals, Strategy
+from quaver.strategies.registry import register_strategy
+from quaver.trial import Trial
+
+
+@register_strategy
+class Basic(Strategy):
+    """Other calibrations type by type, then single fallbacks, then fallbacks added up in order of their effect.
+
+    1. All ops in int8 by their default choice.
+    2. For each op type, the most frequent first, the other calibration methods and the other weight granularity
+       for all its ops; what scores best is kept.
+    3. On the best of these, each op alone in fp32.
+    4. On the best of these, ops in fp32 one after another, the one that helped most in step 3 first.
+
+    Needs at most 1 + a + n + (n - 1) evaluations, for `a` alternatives in step 2 and n ops.
+    """
+
+    name = "basic"
+
+    def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
+        """See the class."""
+        best: Trial = yield space.all_int8()
+        for kind in space.kinds:
+            for changed in _alternatives(space, best.config, kind):
+                best = _better(best, (yield changed))
+        singles: list[tuple[str, Trial]] = []
+        for name in space.tunable:
+            if best.config[name].precision is INT8:
+                singles.append((name, (yield best.config.fallback(name))))
+        singles.sort(key=lambda single: float("inf") if single[1].loss is None else single[1].loss)
+        config = best.config
+        for name, _ in singles:
+            config = config.fallback(name)
+            if config != best.config.fallback(name):
+                yield config
+
+    def worst_case(self, space: TuningSpace) -> int:
+        """1 + alternatives + n + (n - 1)."""
+        start = space.all_int8()
+        alternatives = sum(1 for kind in space.kinds for _ in _alternatives(space, start, kind))
+        ops = sum(1 for name in space.tunable if start[name].precision is INT8)
+        return 1 + alternatives + ops + max(ops - 1, 0)
+
+
+def _better(one: Trial, other: Trial) -> Trial:
+    if other.loss is None:
+        return one
+    return other if one.loss is None or other.loss < one.loss else one
+
+
+def _alternatives(space: TuningSpace, config: QuantConfig, kind: str) -> Iterator[QuantConfig]:
+    """The configuration with another calibration, or another weight granularity, for all ops of one kind."""
+    names = [name for name in space.of_kind(kind) if config[name].precision is INT8]
+    if not names:
+        return
+    default = config[names[0]]
+    for wanted in _neighbours(space, names, default):
+        changes = {name: wanted for name in names if wanted in space[name].choices}
+        yield config.replace(changes)
+
+
+def _neighbours(space: TuningSpace, names: list[str], default: OpConfig) -> Iterator[OpConfig]:
+    """The choices that differ from the default in calibration alone or in granularity alone."""
+    for choice in dict.fromkeys(choice for name in names for choice in space[name].choices):
+        differences = [
+            field
+            for field in ("calibration", "granularity", "scheme")
+            if getattr(choice, field) != getattr(default, field)
+        ]
+        if choice.precision is INT8 and differences in (["calibration"], ["granularity"]):
+            yield choice

@@ -1,0 +1,328 @@
+"""What is recorded comes back, and what could not come back is not recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+import string
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from history_samples import ALL_FP32, ALL_INT8, BASELINE, NOTE, OPS, TRIALS, a_failure, a_header, a_trial, record_sample
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quaver.errors import HistoryError
+from quaver.history import FILE_NAME, SCHEMA, History, read_snapshot
+from quaver.history.frames import pack, unpack
+from quaver.history.records import from_note, plain, to_note
+from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
+from quaver.trial import Trial
+
+DATA = Path(__file__).parent / "data"
+
+
+def test_a_run_is_read_back_as_it_was_recorded(tmp_path: Path) -> None:
+    record_sample(tmp_path / FILE_NAME)
+    snapshot = read_snapshot(tmp_path / FILE_NAME)
+    assert snapshot.header == a_header()
+    assert snapshot.baseline == BASELINE
+    assert snapshot.trials == TRIALS
+    assert snapshot.notes == {"probe": NOTE}
+    assert snapshot.damage is None
+    assert [list(trial.config) for trial in snapshot.trials] == [[op.name for op in OPS]] * 4
+
+
+def test_the_folder_is_as_good_as_the_file(tmp_path: Path) -> None:
+    record_sample(tmp_path / FILE_NAME)
+    assert read_snapshot(str(tmp_path)) == read_snapshot(tmp_path / FILE_NAME)
+
+
+def test_the_sample_would_notice_a_trial_field_that_is_not_stored() -> None:
+    stored_as_given = {field.name for field in dataclasses.fields(Trial)} - {"number", "config", "state"}
+    for field in dataclasses.fields(Trial):
+        if field.name in stored_as_given:
+            assert any(getattr(trial, field.name) not in (field.default, {}) for trial in TRIALS), field.name
+
+
+def test_what_was_appended_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None:
+    with History.create(tmp_path) as history:
+        history.begin(a_header())
+        for trial in TRIALS:
+            history.append(trial)
+            assert read_snapshot(tmp_path).trials[-1] == trial
+
+
+def test_a_resumed_history_knows_what_the_first_one_knew(tmp_path: Path) -> None:
+    record_sample(tmp_path / FILE_NAME)
+    with History.resume(tmp_path) as history:
+        assert (history.header, history.baseline, history.notes) == (a_header(), BASELINE, {"probe": NOTE})
+        assert tuple(history.trials) == TRIALS
+        assert history.next_number == 5
+        assert history.find(ALL_INT8) == TRIALS[0]
+        assert history.damage is None
+
+
+def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
+    assert record_sample(tmp_path / "a") == record_sample(tmp_path / "b")
+
+
+def test_find_gives_the_newest_trial_of_a_config_and_never_the_baseline(tmp_path: Path) -> None:
+    with History.create(tmp_path) as history:
+        history.begin(a_header())
+        history.append(BASELINE)
+        assert history.find(ALL_FP32) is None
+        history.append(a_failure(1))
+        history.append(a_trial(2))
+        assert history.find(QuantConfig(reversed(list(ALL_INT8.items())))) == a_trial(2)
+
+
+def test_trailing_failures_can_be_asked_again_and_stay_in_the_file(tmp_path: Path) -> None:
+    first, second, third = (ALL_INT8.fallback(name) for name in ("/stem/Conv", "/body/MatMul", "/kopf/Gemm-ä"))
+    with History.create(tmp_path) as history:
+        history.begin(a_header())
+        for trial in (a_failure(1, first), a_trial(2, second), a_failure(3, third), a_failure(4)):
+            history.append(trial)
+    with History.resume(tmp_path) as history:
+        history.forget_trailing_failures()
+        assert history.find(ALL_INT8) is None
+        assert history.find(third) is None
+        assert history.find(first) == a_failure(1, first)
+        assert history.find(second) == a_trial(2, second)
+        history.append(a_trial(history.next_number, third))
+        assert history.find(third) == a_trial(5, third)
+    assert [trial.number for trial in read_snapshot(tmp_path).trials] == [1, 2, 3, 4, 5]
+
+
+def test_the_last_note_and_the_last_baseline_of_several_count(tmp_path: Path) -> None:
+    with History.create(tmp_path) as history:
+        history.begin(a_header())
+        history.append(a_failure(0, ALL_FP32))
+        history.append(BASELINE)
+        history.note("probe", [1])
+        history.note("probe", [2])
+    snapshot = read_snapshot(tmp_path)
+    assert (snapshot.baseline, snapshot.notes) == (BASELINE, {"probe": [2]})
+
+
+def test_a_note_is_kept_as_it_was_when_recorded(tmp_path: Path) -> None:
+    data = {"ranking": ["a"]}
+    with History.create(tmp_path) as history:
+        history.begin(a_header())
+        history.note("probe", data)
+        data["ranking"].append("b")
+        assert history.notes["probe"] == read_snapshot(tmp_path).notes["probe"] == {"ranking": ["a"]}
+
+
+def test_an_unknown_trial_number_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    with History.create(tmp_path) as history:
+        history.begin(a_header())
+        history.append(BASELINE)
+        for number in (1, 2, 3, 7):
+            history.append(a_trial(number))
+    snapshot = read_snapshot(tmp_path)
+    assert snapshot.trial(0) == BASELINE
+    assert snapshot.trial(7) == a_trial(7)
+    with pytest.raises(HistoryError, match=r"no trial 5; it has 0 to 3, 7$"):
+        snapshot.trial(5)
+
+
+def test_five_thousand_ops_cost_about_a_byte_each_a_trial(tmp_path: Path) -> None:
+    ops = tuple(
+        Op(f"/layer.{index}/MatMul", "MatMul", (f"n{index}",), (OpConfig(INT8), FLOAT)) for index in range(5000)
+    )
+    config = QuantConfig((op.name, op.choices[index % 2]) for index, op in enumerate(ops))
+    with History.create(tmp_path) as history:
+        history.begin(a_header(ops=ops))
+        before = history.path.stat().st_size
+        history.append(a_trial(1, config))
+        assert history.path.stat().st_size - before < 5500
+    assert read_snapshot(tmp_path).trial(1).config == config
+
+
+@pytest.mark.parametrize("count", [254, 255, 256, 257, 700])
+def test_many_different_choices_take_two_bytes_an_op(tmp_path: Path, count: int) -> None:
+    ops = tuple(Op(f"op{index}", "Conv", (), (OpConfig(INT8, f"method{index}"),)) for index in range(count))
+    config = QuantConfig((op.name, op.choices[0]) for op in ops)
+    with History.create(tmp_path) as history:
+        history.begin(a_header(ops=ops))
+        history.append(a_trial(1, config))
+    snapshot = read_snapshot(tmp_path)
+    assert snapshot.header.ops == ops
+    assert dict(snapshot.trial(1).config) == dict(config)
+
+
+def test_a_whole_number_is_fine_as_a_score(tmp_path: Path) -> None:
+    with History.create(tmp_path) as history:
+        history.begin(a_header())
+        history.append(a_trial(1, score=1, seconds=2, measured={"latency": 1}))
+    trial = read_snapshot(tmp_path).trial(1)
+    assert (trial.score, trial.seconds, trial.measured) == (1.0, 2.0, {"latency": 1.0})
+    assert type(trial.score) is float
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"score": np.float64(0.5)}, r"field 'score' .* must be float or None, not numpy\.float64"),
+        ({"score": np.float32(0.5)}, r"field 'score' .* not numpy\.float32"),
+        ({"score": float("nan")}, "'score' must be finite, not nan"),
+        ({"score": float("inf")}, "'score' must be finite, not inf"),
+        ({"score": True}, "'score' .* not bool"),
+        ({"score": None}, "'score' must be a float, because the trial is complete"),
+        ({"loss": None}, "'loss' must be a float, because the trial is complete"),
+        ({"met": np.bool_(True)}, r"field 'met' .* must be bool, not numpy\.bool"),
+        ({"model_size": np.int64(5)}, r"field 'model_size' .* not numpy\.int64"),
+        ({"measured": {"latency": np.float64(1)}}, r"measured\['latency'\] must be .* not numpy\.float64"),
+        ({"number": -1}, "'number'"),
+        ({"number": 10**400}, "'?number'? is an int of 1329 bits"),
+        ({"config": QuantConfig({"/stem/Conv": FLOAT})}, "does not cover exactly the ops"),
+    ],
+)
+def test_a_trial_that_is_not_plain_is_refused_by_field(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with History.create(tmp_path) as history:
+        history.begin(a_header())
+        size = history.path.stat().st_size
+        with pytest.raises(HistoryError, match=message) as caught:
+            history.append(dataclasses.replace(a_trial(1), **changes))
+        assert str(history.path) in str(caught.value)
+        assert "trial" in str(caught.value)
+        assert (history.trials, history.path.stat().st_size) == ([], size)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"a": [1, np.zeros(3)]}, r"data\['a'\]\[1\] must be made of plain builtins, not numpy\.ndarray"),
+        ([INT8], r"data\[0\] .* not quaver\.ops\.Precision"),
+        ({(1, 2): 3}, "keys of type str or int, not tuple"),
+        ({1, 2}, "not set"),
+        (bytearray(3), "not bytearray"),
+        (2**5000, "5001 bits"),
+    ],
+)
+def test_a_note_that_is_not_plain_is_refused_by_place(tmp_path: Path, data: Any, message: str) -> None:
+    with History.create(tmp_path) as history:
+        history.begin(a_header())
+        with pytest.raises(HistoryError, match=message):
+            history.note("probe", data)
+        assert history.notes == {}
+    assert read_snapshot(tmp_path).notes == {}
+
+
+def test_data_that_holds_itself_is_refused(tmp_path: Path) -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    with History.create(tmp_path) as history:
+        history.begin(a_header())
+        with pytest.raises(HistoryError, match="holds itself"):
+            history.note("probe", loop)
+
+
+def test_a_header_that_is_not_plain_is_refused(tmp_path: Path) -> None:
+    with History.create(tmp_path) as history:
+        with pytest.raises(HistoryError, match=r"settings\['rate'\] .* numpy\.float64"):
+            history.begin(a_header(settings={"rate": np.float64(1)}))
+        with pytest.raises(HistoryError, match="two ops of the same name"):
+            history.begin(a_header(ops=(OPS[0], OPS[0])))
+        assert history.header is None
+        history.begin(a_header())
+
+
+def test_order_and_numbers_are_kept(tmp_path: Path) -> None:
+    with History.create(tmp_path) as history:
+        with pytest.raises(HistoryError, match=r"begin\(\)"):
+            history.append(a_trial(1))
+        history.begin(a_header())
+        with pytest.raises(HistoryError, match="has a header already"):
+            history.begin(a_header())
+        history.append(a_trial(1))
+        with pytest.raises(HistoryError, match="trial 1 is there already"):
+            history.append(a_trial(1))
+    with pytest.raises(HistoryError, match="is closed"):
+        history.append(a_trial(2))
+    history.close()
+
+
+_leaves = (
+    st.none() | st.booleans() | st.integers(-(2**1000), 2**1000) | st.floats(allow_nan=False) | st.binary() | st.text()
+)
+_plain = st.recursive(
+    _leaves,
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(st.text(string.printable) | st.integers(-5, 2**70), inner)
+    ),
+    max_leaves=30,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_plain)
+def test_any_plain_data_survives(data: Any) -> None:
+    frame = pack(from_note("x", plain(data, "data")))
+    name, read = to_note(unpack(frame[20:]))
+    assert (name, repr(read)) == ("x", repr(data))
+
+
+def test_text_with_lone_surrogates_survives_where_it_can_occur(tmp_path: Path) -> None:
+    error = "FileNotFoundError: " + b"caf\xe9".decode("utf-8", "surrogateescape")
+    with History.create(tmp_path) as history:
+        history.begin(a_header())
+        history.append(dataclasses.replace(a_failure(1), error=error))
+    assert read_snapshot(tmp_path).trial(1).error == error
+
+
+def test_the_deepest_data_that_can_be_written_can_be_read(tmp_path: Path) -> None:
+    data: Any = 1
+    for _ in range(60):
+        data = {"a": [data]} if _ % 2 else (data,)
+        with History.create(tmp_path / str(_)) as history:
+            history.begin(a_header())
+            try:
+                history.note("deep", data)
+            except HistoryError:
+                break
+        assert read_snapshot(tmp_path / str(_)).notes["deep"] == data
+    else:
+        pytest.fail("no limit was reached")
+
+
+def test_schema_1_stays_readable() -> None:
+    """The fixture was written once, and is never written again, by:
+
+    history_samples.record_sample(Path("tests/history/data/schema1.snapshot"))
+    """
+    snapshot = read_snapshot(DATA / "schema1.snapshot")
+    assert snapshot.damage is None
+    assert snapshot.header.model_fingerprint == "ab" * 32
+    assert snapshot.header.adapter == "onnxrt"
+    assert snapshot.header.settings["rules"] == [("Conv.*", "fp32")]
+    assert snapshot.header.ops == OPS
+    assert snapshot.header.calibration["x"]["histogram"] == bytes(range(64))
+    assert snapshot.baseline is not None
+    assert snapshot.baseline.score == 0.75
+    assert [trial.score for trial in snapshot.trials] == [0.751, 0.752, None, 0.754]
+    assert [trial.failed for trial in snapshot.trials] == [False, False, True, False]
+    assert snapshot.trial(2).config == ALL_INT8.fallback("/stem/Conv")
+    assert snapshot.trial(2).measured == {"latency": 0.41}
+    assert snapshot.notes == {"probe": NOTE}
+
+
+def test_the_schema_fixture_is_of_every_schema_there_was() -> None:
+    assert {path.name for path in DATA.glob("schema*.snapshot")} == {
+        f"schema{n}.snapshot" for n in range(1, SCHEMA + 1)
+    }
+
+
+def test_the_folder_refuses_to_be_imported_under_its_own_name() -> None:
+    root = Path(__file__).parents[2]
+    run = subprocess.run(
+        [sys.executable, "-c", "import history"], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert run.returncode != 0
+    assert "import quaver.history, not history" in run.stderr.splitlines()[-1]

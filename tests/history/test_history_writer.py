@@ -1,0 +1,244 @@
+"""One writer at a time, and a full disk or a killed process costs at most the trial in hand."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from history_samples import ALL_INT8, TRIALS, a_failure, a_header, a_trial, record_sample
+
+from quaver.errors import HistoryError
+from quaver.history import FILE_NAME, History, read_snapshot
+from quaver.history.frames import MAGIC
+
+HOLD = """
+import sys, time
+from quaver.history import History
+history = History.resume(sys.argv[1])
+print("locked", flush=True)
+time.sleep(60)
+"""
+
+FORK = """
+import os, sys, time
+from quaver.history import History
+history = History.resume(sys.argv[1])
+worker = os.fork()
+if worker:
+    print(worker, flush=True)
+time.sleep(60)
+"""
+
+FILL = """
+import resource, sys
+sys.path.insert(0, sys.argv[2])
+from history_samples import a_failure, a_header, a_trial
+from quaver.errors import HistoryError
+from quaver.history import History
+resource.setrlimit(resource.RLIMIT_FSIZE, (8000, resource.RLIM_INFINITY))
+with History.create(sys.argv[1]) as history:
+    history.begin(a_header())
+    try:
+        for number in range(1, 100):
+            history.append(a_trial(number))
+    except HistoryError as error:
+        print(len(history.trials), error)
+"""
+
+
+@contextlib.contextmanager
+def running(script: str, *arguments: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A real process that runs `script`, and the first line it printed."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def test_a_second_writer_is_told_who_is_first_and_may_go_on_when_that_is_killed(tmp_path: Path) -> None:
+    record_sample(tmp_path / FILE_NAME)
+    with running(HOLD, tmp_path) as (process, line):
+        assert line == "locked"
+        who = f"process {process.pid}" if Path("/proc/locks").exists() else "another process"
+        for opens in (History.resume, History.create):
+            with pytest.raises(HistoryError, match=rf"is being written by {who}\. Wait .*another workspace") as caught:
+                opens(tmp_path)
+            assert str(tmp_path / FILE_NAME) in str(caught.value)
+        assert read_snapshot(tmp_path).trials == TRIALS
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        with History.resume(tmp_path) as history:
+            history.append(a_trial(5))
+
+
+def test_a_second_writer_in_the_same_process_is_refused_too(tmp_path: Path) -> None:
+    with History.create(tmp_path), pytest.raises(HistoryError, match="being written by (this|another) process"):
+        History.resume(tmp_path)
+    History.resume(tmp_path).close()
+
+
+def test_reading_does_not_loosen_the_lock(tmp_path: Path) -> None:
+    with History.create(tmp_path) as history:
+        history.begin(a_header())
+        read_snapshot(tmp_path)
+        with pytest.raises(HistoryError, match="being written"):
+            History.resume(tmp_path)
+
+
+def test_a_worker_that_outlives_its_parent_does_not_keep_the_lock(tmp_path: Path) -> None:
+    record_sample(tmp_path / FILE_NAME)
+    with running(FORK, tmp_path) as (process, worker):
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        try:
+            os.kill(int(worker), 0)
+            History.resume(tmp_path).close()
+        finally:
+            os.kill(int(worker), signal.SIGKILL)
+
+
+def test_an_existing_history_is_never_overwritten(tmp_path: Path) -> None:
+    whole = record_sample(tmp_path / FILE_NAME)
+    for path in (tmp_path, tmp_path / FILE_NAME):
+        with pytest.raises(
+            HistoryError, match=r"exists already.*resume='.*history\.snapshot'\), or use another workspace"
+        ):
+            History.create(path)
+    assert (tmp_path / FILE_NAME).read_bytes() == whole
+
+
+@pytest.mark.parametrize("content", [b"", MAGIC[:5], MAGIC])
+def test_a_file_in_which_nothing_was_recorded_yet_may_be_taken_over(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE_NAME).write_bytes(content)
+    with History.create(tmp_path) as history:
+        history.begin(a_header())
+    assert read_snapshot(tmp_path).header == a_header()
+
+
+def test_the_folders_of_a_new_history_are_made(tmp_path: Path) -> None:
+    History.create(tmp_path / "runs" / "today" / "my.snapshot").close()
+    assert (tmp_path / "runs" / "today" / "my.snapshot").read_bytes() == MAGIC
+
+
+def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HistoryError, match="cannot be made: .*another workspace"):
+        History.create(tmp_path / "file" / "deeper" / FILE_NAME)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 64 KiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "quaver-test", str(place)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("mounting is not permitted; the file size limit test stands in")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_costs_the_trial_in_hand_and_nothing_before_it(small_disk: Path) -> None:
+    (small_disk / "ballast").write_bytes(b"x" * 20_000)
+    with History.create(small_disk) as history:
+        history.begin(a_header())
+        with pytest.raises(HistoryError) as caught:
+            for number in range(1, 100):
+                history.append(a_trial(number, error="x" * 5000))
+        recorded = len(history.trials)
+        assert 2 < recorded < 12
+        message = str(caught.value)
+        assert f"trial {recorded + 1} (score {0.75 + (recorded + 1) / 1000})" in message
+        assert str(history.path) in message
+        assert os.strerror(errno.ENOSPC) in message
+        assert f"resume='{history.path}'" in message
+
+        snapshot = read_snapshot(small_disk)
+        assert (len(snapshot.trials), snapshot.damage) == (recorded, None)
+
+        (small_disk / "ballast").unlink()
+        history.append(a_trial(recorded + 1, error="x" * 5000))
+    with History.resume(small_disk) as history:
+        assert history.damage is None
+        assert history.next_number == recorded + 2
+
+
+def test_a_file_that_may_not_grow_costs_the_trial_in_hand_and_nothing_before_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FILL, str(tmp_path), str(Path(__file__).parent)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    recorded, message = run.stdout.split(" ", 1)
+    assert f"trial {int(recorded) + 1} (score" in message
+    assert os.strerror(errno.EFBIG) in message
+    snapshot = read_snapshot(tmp_path)
+    assert (len(snapshot.trials), snapshot.damage) == (int(recorded), None)
+    with History.resume(tmp_path) as history:
+        history.append(a_trial(history.next_number))
+
+
+def test_a_damaged_file_that_cannot_be_copied_is_not_repaired(small_disk: Path) -> None:
+    with History.create(small_disk) as history:
+        history.begin(a_header())
+        for number in range(1, 9):
+            history.append(a_trial(number, error="x" * 5000))
+    damaged = bytearray(history.path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    history.path.write_bytes(damaged)
+    with pytest.raises(HistoryError, match=r"cannot be copied to .*\.damaged .*Nothing was changed"):
+        History.resume(small_disk)
+    assert history.path.read_bytes() == damaged
+    assert [entry.name for entry in small_disk.iterdir()] == [FILE_NAME]
+
+
+@pytest.mark.parametrize("accident", [OSError(errno.EIO, os.strerror(errno.EIO)), KeyboardInterrupt()])
+def test_an_interrupted_append_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accident: BaseException
+) -> None:
+    accidents = [accident]
+
+    def fsync(descriptor: int) -> None:
+        if accidents:
+            raise accidents.pop()
+
+    with History.create(tmp_path) as history:
+        history.begin(a_header())
+        before = history.path.read_bytes()
+        monkeypatch.setattr(os, "fsync", fsync)
+        with pytest.raises((HistoryError, KeyboardInterrupt)):
+            history.append(a_trial(1))
+        assert history.path.read_bytes() == before
+        assert (history.trials, history.find(ALL_INT8), history.next_number) == ([], None, 1)
+        history.append(a_failure(1))
+    assert read_snapshot(tmp_path).trials == (a_failure(1),)
+
+
+def test_every_append_is_synced_before_it_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        real(descriptor)
+        sizes.append(os.fstat(descriptor).st_size)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with History.create(tmp_path) as history:
+        for step in (
+            lambda: history.begin(a_header()),
+            lambda: history.append(a_trial(1)),
+            lambda: history.note("a", 1),
+        ):
+            step()
+            assert sizes[-1] == history.path.stat().st_size

@@ -1,0 +1,44 @@
+"""quaver: which ops of a float model can run in int8, and why the others cannot."""
+
+if __name__ == "tuner":
+    raise ImportError("this folder is the package quaver: write `import quaver`")
+
+import logging
+from importlib.metadata import PackageNotFoundError, version
+
+from quaver.api import fit, recover
+from quaver.budget import Budget, StopReason
+from quaver.criterion import Criterion
+from quaver.errors import (
+    BuildError,
+    CalibrationError,
+    EvaluationError,
+    HistoryError,
+    ModelError,
+    QuaverError,
+    SettingsError,
+    StrategyError,
+)
+from quaver.history import read_snapshot
+from quaver.ops import FP32, INT8, Op, OpConfig, Precision, QuantConfig
+from quaver.probe import Probe
+from quaver.result import TuneResult
+from quaver.settings import Config
+from quaver.space import TuningSpace
+from quaver.strategies import Strategy, register_strategy
+from quaver.trial import Trial, TrialState
+from quaver.watch import Observer
+
+try:
+    __version__ = version("quaver")
+except PackageNotFoundError:  # run from a folder that was never installed
+    __version__ = "0"
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+__all__ = [
+    "FP32", "INT8", "Budget", "BuildError", "CalibrationError", "Config", "Criterion", "EvaluationError", "HistoryError",
+    "ModelError", "Observer", "Op", "OpConfig", "Precision", "Probe", "QuantConfig", "QuaverError", "SettingsError",
+    "StopReason", "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningSpace", "__version__", "fit",
+    "read_snapshot", "recover", "register_strategy",
+]  # fmt: skip

@@ -1,0 +1,33 @@
+"""Everything quaver raises on purpose. Each error is also the builtin kind a caller would expect."""
+
+
+class QuaverError(Exception):
+    """The root: `except quaver.QuaverError` catches all that follows."""
+
+
+class SettingsError(QuaverError, ValueError):
+    """A setting, a YAML key or an op rule is wrong. Raised before any work is done."""
+
+
+class ModelError(QuaverError, ValueError):
+    """The model cannot be read, is of no known framework, or holds nothing to quantize."""
+
+
+class CalibrationError(QuaverError, ValueError):
+    """The calibration data is empty, does not fit the model's inputs, or drives it to NaN."""
+
+
+class EvaluationError(QuaverError, RuntimeError):
+    """`eval_func` failed on the fp32 model, so there is no baseline to tune against."""
+
+
+class StrategyError(QuaverError, RuntimeError):
+    """A strategy proposed something outside the space, or could not be found."""
+
+
+class HistoryError(QuaverError, RuntimeError):
+    """A history.snapshot cannot be read, written, locked, or belongs to another model."""
+
+
+class BuildError(QuaverError, RuntimeError):
+    """The framework refused a model that quaver built."""

@@ -1,0 +1,23 @@
+"""Did you mean ...?"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """Known names that look like `name`, the likeliest first, whatever their case."""
+    by_lower = {item.lower(): item for item in known}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=count, cutoff=0.5)
+    return [by_lower[item] for item in close]
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """A half sentence to end an error message with: the nearest names, or all of them if there are few."""
+    known = list(known)
+    close = nearest(name, known)
+    if close:
+        return f"did you mean {' or '.join(map(repr, close))}?"
+    listed = ", ".join(map(repr, known[:12]))
+    return f"known are: {listed}{', ...' if len(known) > 12 else ''}" if known else "there are none"

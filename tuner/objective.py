@@ -1,0 +1,115 @@
+"""Which of the trials that meet the criterion is best."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from quaver.errors import SettingsError
+from quaver.nearest import hint
+from quaver.trial import Trial
+
+Feed = Mapping[str, Any]
+
+# How long a latency measurement goes on, and how many pairs of runs it takes at least and at most.
+SECONDS = 0.5
+PAIRS = (5, 200)
+
+
+class Runnable(Protocol):
+    """As much of a model as a measurement needs."""
+
+    def run(self, feed: Any) -> Any:
+        """Run on one feed."""
+
+
+class Objective:
+    """A figure to make small. Figures that have to be measured are taken once, for trials that meet the criterion."""
+
+    name = "int8_ops"
+
+    def measure(self, model: Any, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
+        """What to remember of a model that meets the criterion."""
+        return {}
+
+    def value(self, trial: Trial) -> float:
+        """The figure; the smallest wins."""
+        return -len(trial.config.int8_ops)
+
+
+class Size(Objective):
+    """The size of the model file."""
+
+    name = "size"
+
+    def value(self, trial: Trial) -> float:
+        return trial.model_size
+
+
+class Latency(Objective):
+    """Seconds of one inference, as a fraction of the fp32 model's, both measured in turns."""
+
+    name = "latency"
+
+    def measure(self, model: Any, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
+        return {} if feed is None else {"latency": relative_latency(model, baseline(), feed)}
+
+    def value(self, trial: Trial) -> float:
+        # Without a measurement (no samples at hand) more int8 ops count as faster.
+        return trial.measured.get("latency", 1.0 - 1e-6 * len(trial.config.int8_ops))
+
+
+class UserObjective(Objective):
+    """A function of the user's: `objective(model) -> float`, the smaller the better."""
+
+    name = "user"
+
+    def __init__(self, function: Callable[[Any], float]) -> None:
+        self._function = function
+
+    def measure(self, model: Any, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
+        return {"user": float(self._function(model))}
+
+    def value(self, trial: Trial) -> float:
+        return trial.measured.get("user", float("inf"))
+
+
+OBJECTIVES: dict[str, type[Objective]] = {kind.name: kind for kind in (Latency, Size, Objective)}
+
+
+def make_objective(wanted: Any) -> Objective:
+    """An objective from its name or from a function."""
+    if isinstance(wanted, Objective):
+        return wanted
+    if isinstance(wanted, str) and wanted in OBJECTIVES:
+        return OBJECTIVES[wanted]()
+    if callable(wanted):
+        return UserObjective(wanted)
+    raise SettingsError(
+        f"unknown objective {wanted!r}; {hint(str(wanted), OBJECTIVES)} A function of the model works too"
+    )
+
+
+def relative_latency(model: Runnable, baseline: Runnable, feed: Feed) -> float:
+    """How long `model` takes compared with `baseline`: medians of runs taken in turns, so that noise hits both."""
+    for warm in (model, baseline):
+        warm.run(feed)
+    times: tuple[list[float], list[float]] = ([], [])
+    end = time.perf_counter() + SECONDS
+    while len(times[0]) < PAIRS[0] or (len(times[0]) < PAIRS[1] and time.perf_counter() < end):
+        for taken, which in zip(times, (model, baseline), strict=True):
+            start = time.perf_counter()
+            which.run(feed)
+            taken.append(time.perf_counter() - start)
+    return statistics.median(times[0]) / statistics.median(times[1])
+
+
+def pick_best(trials: list[Trial], objective: Objective) -> Trial | None:
+    """The best trial that meets the criterion; if none does, the one with the least loss."""
+    met = [trial for trial in trials if trial.met]
+    if met:
+        return min(met, key=lambda trial: (objective.value(trial), trial.loss, trial.number))
+    complete = [trial for trial in trials if trial.loss is not None]
+    return min(complete, key=lambda trial: (trial.loss, trial.number), default=None)

@@ -1,0 +1,66 @@
+"""What `fit` returns. Never None."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quaver.budget import StopReason
+from quaver.criterion import Criterion
+from quaver.trial import Trial
+
+if TYPE_CHECKING:
+    from quaver.adapters.base import RunnableModel
+
+
+@dataclass(frozen=True, slots=True)
+class TuneResult:
+    """How a run ended.
+
+    Attributes:
+        best: the winner among the trials that meet the criterion; the most accurate trial if none does; None if
+            no trial has a score.
+        baseline: the score of the fp32 model.
+        met: whether `best` meets the criterion.
+        reason: why the run stopped.
+        trials: all trials, those of earlier, resumed runs included.
+        criterion: what was asked for.
+        workspace: the folder of the run.
+        history_path: its history.snapshot, from which any trial can be rebuilt.
+        model_path: the best model, saved in the workspace; None if there is none.
+        model: the best model, callable; None if there is none.
+    """
+
+    best: Trial | None
+    baseline: float
+    met: bool
+    reason: StopReason
+    trials: tuple[Trial, ...]
+    criterion: Criterion
+    workspace: Path
+    history_path: Path
+    model_path: Path | None
+    model: RunnableModel | None = field(repr=False, default=None)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the best model to a file."""
+        if self.model is None:
+            raise ValueError("no trial has a score, so there is no best model to save; see the errors in `trials`")
+        return self.model.save(path)
+
+    @property
+    def evaluations(self) -> int:
+        """How often eval_func was called in all, the baseline included."""
+        return 1 + len(self.trials)
+
+    def __str__(self) -> str:
+        if self.best is None:
+            return f"nothing found ({self.reason}); fp32 scores {self.baseline:.6g}"
+        verdict = "meets" if self.met else "does NOT meet"
+        only = ", but runs all in fp32: nothing was quantized" if not self.best.config.int8_ops else ""
+        return (
+            f"trial {self.best.number} {verdict} the criterion ({self.criterion}){only}: score {self.best.score:.6g} "
+            f"against {self.baseline:.6g} in fp32, {len(self.best.config.int8_ops)} int8 and "
+            f"{len(self.best.config.fp32_ops)} fp32 ops, after {self.evaluations} evaluations ({self.reason})"
+        )

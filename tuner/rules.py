@@ -1,0 +1,130 @@
+"""The user's op rules: `op_name_dict` and `op_type_dict` narrow what may be chosen.
+
+A rule's value is "fp32" or "int8" (or `quaver.FP32`, or a list of them), or the longer form
+
+    {"activation": {"dtype": ["fp32"], "algorithm": ["minmax"], "scheme": ["asym"]},
+     "weight": {"dtype": ["int8"], "granularity": ["per_channel"]}}
+
+Names are matched literally first, then as regular expressions that must match the whole name. Rules on names
+win over rules on types, and a later rule wins over an earlier one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from quaver.errors import SettingsError
+from quaver.nearest import hint
+from quaver.ops import CALIBRATIONS, GRANULARITIES, INT8, SCHEMES, Op, OpConfig, Precision
+
+# What users of other tools write for the same thing.
+_PRECISIONS = {"fp32": "fp32", "float32": "fp32", "int8": "int8", "uint8": "int8"}
+_ALIASES = {
+    "kl": "entropy",
+    "naive": "minmax",
+    "min_max": "minmax",
+    "per-channel": "per_channel",
+    "per-tensor": "per_tensor",
+}
+_FIELDS = {
+    "dtype": ("precision", tuple(_PRECISIONS)),
+    "algorithm": ("calibration", CALIBRATIONS),
+    "granularity": ("granularity", GRANULARITIES),
+    "scheme": ("scheme", SCHEMES),
+}
+# Which fields mean something for which part; weights are always symmetric and need no calibration.
+_PARTS = {
+    "activation": ("dtype", "algorithm", "scheme", "granularity"),
+    "weight": ("dtype", "granularity", "scheme", "algorithm"),
+}
+_USED = {"activation": {"dtype", "algorithm", "scheme"}, "weight": {"dtype", "granularity"}}
+
+Wish = dict[str, frozenset[str]]
+
+
+def apply_rules(
+    ops: Sequence[Op], op_name_dict: Mapping[str, Any] | None = None, op_type_dict: Mapping[str, Any] | None = None
+) -> tuple[Op, ...]:
+    """The ops with the choices that the rules leave."""
+    chosen: dict[str, tuple[str, Wish]] = {}
+    kinds = sorted({op.kind for op in ops})
+    for kind, value in (op_type_dict or {}).items():
+        if kind not in kinds:
+            raise SettingsError(f"op_type_dict: no op of type {kind!r} in this model; {hint(str(kind), kinds)}")
+        label = f"op_type_dict[{kind!r}]"
+        chosen.update({op.name: (label, parse(value, label)) for op in ops if op.kind == kind})
+    for pattern, value in (op_name_dict or {}).items():
+        label = f"op_name_dict[{pattern!r}]"
+        chosen.update({name: (label, parse(value, label)) for name in _matching(pattern, ops)})
+    return tuple(_narrow(op, *chosen[op.name]) if op.name in chosen else op for op in ops)
+
+
+def _matching(pattern: Any, ops: Sequence[Op]) -> list[str]:
+    names = [op.name for op in ops]
+    if pattern in names:
+        return [pattern]
+    try:
+        matches = [name for name in names if re.fullmatch(pattern, name)]
+    except (re.error, TypeError) as error:
+        raise SettingsError(f"op_name_dict: {pattern!r} is no op and no regular expression ({error})") from None
+    if not matches:
+        raise SettingsError(
+            f"op_name_dict: {pattern!r} matches no op of this model (the whole name must match); {hint(str(pattern), names)}"
+        )
+    return matches
+
+
+def parse(value: Any, label: str) -> Wish:
+    """A rule's value as {OpConfig field: allowed values}."""
+    if isinstance(value, OpConfig):
+        fields = ("precision", "calibration", "granularity", "scheme")
+        return {field: frozenset([getattr(value, field)]) for field in fields if getattr(value, field)}
+    if isinstance(value, str) or not isinstance(value, Mapping):
+        return {"precision": _values(value, "dtype", label)}
+    wish: Wish = {}
+    for part, fields in value.items():
+        if part not in _PARTS:
+            raise SettingsError(f"{label}: unknown part {part!r}; {hint(str(part), _PARTS)}")
+        if not isinstance(fields, Mapping):
+            raise SettingsError(f"{label}[{part!r}] must be a mapping like {{'dtype': ['fp32']}}, not {fields!r}")
+        for field, wanted in fields.items():
+            if field not in _PARTS[part]:
+                raise SettingsError(f"{label}[{part!r}]: unknown key {field!r}; {hint(str(field), _PARTS[part])}")
+            values = _values(wanted, field, f"{label}[{part!r}][{field!r}]")
+            if field in _USED[part]:
+                name = _FIELDS[field][0]
+                wish[name] = wish[name] & values if name in wish else values
+    return wish
+
+
+def _values(wanted: Any, field: str, label: str) -> frozenset[str]:
+    known = _FIELDS[field][1]
+    items: Iterable[Any] = [wanted] if isinstance(wanted, str) or not isinstance(wanted, Iterable) else wanted
+    values = set()
+    for item in items:
+        text = _ALIASES.get(str(item).lower(), str(item).lower())
+        if not isinstance(item, str) or text not in known:
+            raise SettingsError(f"{label}: {item!r} is not possible; {hint(str(item), known)}")
+        values.add(_PRECISIONS.get(text, text))
+    if not values:
+        raise SettingsError(f"{label}: the list is empty, so nothing would be allowed; {hint('', known)}")
+    return frozenset(values)
+
+
+def _narrow(op: Op, label: str, wish: Wish) -> Op:
+    precisions = wish.get("precision", frozenset(Precision))
+    details = {field: values for field, values in wish.items() if field != "precision"}
+    left = []
+    for choice in op.choices:
+        if choice.precision not in precisions:
+            continue
+        if choice.precision is INT8 and any(getattr(choice, field) not in values for field, values in details.items()):
+            continue
+        left.append(choice)
+    if not any(choice.precision is INT8 for choice in left) and INT8 in precisions:
+        offered = ", ".join(str(choice) for choice in op.choices)
+        raise SettingsError(f"{label} leaves no int8 choice for op {op.name!r} ({op.kind}); it offers: {offered}")
+    return replace(op, choices=tuple(left))

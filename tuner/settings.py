@@ -1,0 +1,232 @@
+"""One validated settings object, whether it came from keywords, a dict or a YAML file."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from quaver.budget import Budget
+from quaver.criterion import Criterion
+from quaver.errors import SettingsError
+from quaver.nearest import hint
+
+# Where each setting stands in a YAML file.
+YAML_LAYOUT = {
+    "version": None,
+    "model.name": None,
+    "model.framework": "framework",
+    "quantization.calibration.sampling_size": "calibration_sampling_size",
+    "quantization.op_name_dict": "op_name_dict",
+    "quantization.op_type_dict": "op_type_dict",
+    "quantization.quant_format": "quant_format",
+    "tuning.strategy.name": "strategy",
+    "tuning.strategy.options": "strategy_options",
+    "tuning.accuracy_criterion.relative": "relative",
+    "tuning.accuracy_criterion.absolute": "absolute",
+    "tuning.accuracy_criterion.higher_is_better": "higher_is_better",
+    "tuning.exit_policy.timeout": "timeout",
+    "tuning.exit_policy.max_trials": "max_trials",
+    "tuning.objective": "objective",
+    "tuning.random_seed": "seed",
+    "tuning.threads": "threads",
+    "tuning.workspace": "workspace",
+    "tuning.resume": "resume",
+}
+# These hold the user's own keys, so their content is checked elsewhere.
+_OPEN = {"quantization.op_name_dict", "quantization.op_type_dict", "tuning.strategy.options"}
+_FRAMEWORKS = ("onnxruntime", "onnxrt_qlinearops", "onnxrt_qdq", "onnxrt", "onnx", "tensorflow", "keras", "tflite")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that can be set for a run. Every field is a keyword of `fit` too.
+
+    Attributes:
+        strategy: a name, a Strategy class or an instance.
+        strategy_options: keywords for the strategy's constructor.
+        relative: allowed loss as a fraction of the fp32 score; 0.01 when neither this nor `absolute` is given.
+        absolute: allowed loss in units of the score.
+        higher_is_better: False for scores like perplexity.
+        timeout: seconds; 0 stops at the first success.
+        max_trials: how many trials may be evaluated in all.
+        objective: what decides between trials that meet the criterion.
+        seed: the only source of chance.
+        calibration_sampling_size: how many calibration samples to use; all if None.
+        op_name_dict: rules by op name (see `quaver.rules`).
+        op_type_dict: rules by op type.
+        quant_format: "qdq" or "qoperator".
+        threads: threads of one inference; 0 lets the runtime decide.
+        workspace: the folder of the run; a dated one under quaver_workspace/ if None.
+        resume: the snapshot or workspace of an earlier run to go on with.
+        framework: the framework the model must be of; usually left to the model itself.
+    """
+
+    strategy: Any = "auto"
+    strategy_options: Mapping[str, Any] = field(default_factory=dict)
+    relative: float | None = None
+    absolute: float | None = None
+    higher_is_better: bool = True
+    timeout: float = 0.0
+    max_trials: int = 100
+    objective: Any = "latency"
+    seed: int = 9527
+    calibration_sampling_size: int | None = None
+    op_name_dict: Mapping[str, Any] = field(default_factory=dict)
+    op_type_dict: Mapping[str, Any] = field(default_factory=dict)
+    quant_format: str = "qdq"
+    threads: int = 0
+    workspace: str | os.PathLike[str] | None = None
+    resume: str | os.PathLike[str] | None = None
+    framework: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.relative is None and self.absolute is None:
+            object.__setattr__(self, "relative", 0.01)
+        object.__setattr__(self, "calibration_sampling_size", _sampling_size(self.calibration_sampling_size))
+        self.criterion, self.budget  # noqa: B018 - both check their values
+        _check(isinstance(self.higher_is_better, bool), "higher_is_better", self.higher_is_better, "True or False")
+        _check(_is_count(self.seed), "seed", self.seed, "a whole number of at least 0")
+        _check(_is_count(self.threads), "threads", self.threads, "a whole number; 0 lets the runtime decide")
+        _check(isinstance(self.quant_format, str), "quant_format", self.quant_format, '"qdq" or "qoperator"')
+        for name in ("op_name_dict", "op_type_dict", "strategy_options"):
+            _check(isinstance(getattr(self, name), Mapping), name, getattr(self, name), "a mapping")
+        if self.framework is not None and self.framework not in _FRAMEWORKS:
+            raise SettingsError(f"unknown framework {self.framework!r}; {hint(str(self.framework), _FRAMEWORKS)}")
+        if self.workspace is not None and self.resume is not None:
+            raise SettingsError("give `workspace` for a new run or `resume` for an earlier one, not both")
+
+    @property
+    def criterion(self) -> Criterion:
+        """The accuracy criterion."""
+        return Criterion(self.relative, self.absolute, self.higher_is_better)
+
+    @property
+    def budget(self) -> Budget:
+        """When to stop."""
+        return Budget(self.timeout, self.max_trials)
+
+    def plain(self) -> dict[str, Any]:
+        """The settings as builtins, to be kept with the run."""
+        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
+
+
+def make_config(given: Config | Mapping[str, Any] | str | os.PathLike[str] | None, **keywords: Any) -> Config:
+    """Settings from a Config, a dict or a YAML file, with keywords on top. Unknown names are errors."""
+    known = [item.name for item in fields(Config)]
+    for name in keywords:
+        if name not in known:
+            raise SettingsError(f"unknown setting {name!r}; {hint(name, known)}")
+    if isinstance(given, Config):
+        base = {item.name: getattr(given, item.name) for item in fields(Config)}
+    elif given is None:
+        base = {}
+    else:
+        base = dict(given) if isinstance(given, Mapping) and set(given) <= set(known) else from_layout(_load(given))
+    # A criterion given in one way replaces one that was given in the other.
+    if keywords.get("absolute") is not None and "relative" not in keywords:
+        base.pop("relative", None)
+    if keywords.get("relative") is not None and "absolute" not in keywords:
+        base.pop("absolute", None)
+    return Config(**{**base, **keywords})
+
+
+def _load(given: Any) -> tuple[Mapping[str, Any], str]:
+    if isinstance(given, Mapping):
+        return given, "the configuration"
+    if not isinstance(given, str | os.PathLike):
+        raise SettingsError(f"a configuration is a YAML file, a dict or a quaver.Config, not {type(given).__name__}")
+    path = Path(given)
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"cannot read the configuration {str(path)!r}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise SettingsError(f"{str(path)!r} is not valid YAML: {error}") from error
+    if content is None:
+        return {}, str(path)
+    if not isinstance(content, Mapping):
+        raise SettingsError(
+            f"{str(path)!r} must hold a mapping (version, model, quantization, tuning), not {content!r:.60}"
+        )
+    return content, str(path)
+
+
+def from_layout(loaded: tuple[Mapping[str, Any], str]) -> dict[str, Any]:
+    """Settings from the nested layout of a YAML file."""
+    content, source = loaded
+    settings = {}
+    for path, value in _leaves(content, (), source):
+        name = YAML_LAYOUT[path]
+        if name is not None and value is not None:
+            settings[name] = value
+    return settings
+
+
+def _leaves(content: Mapping[Any, Any], above: tuple[str, ...], source: str) -> Iterator[tuple[str, Any]]:
+    for key, value in content.items():
+        path = ".".join((*above, str(key)))
+        inner = [known for known in YAML_LAYOUT if known.startswith(f"{path}.")]
+        if path in YAML_LAYOUT:
+            if not isinstance(value, Mapping) or path in _OPEN:
+                yield path, value
+                continue
+            raise SettingsError(f"{source}: {path!r} takes a value, not a mapping with {', '.join(map(repr, value))}")
+        if not inner:
+            raise SettingsError(f"{source}: unknown key {path!r}; {_nearest_key(path, above)}")
+        if value is None:
+            continue
+        if not isinstance(value, Mapping):
+            keys = ", ".join(known.removeprefix(f"{path}.").split(".")[0] for known in inner)
+            raise SettingsError(f"{source}: {path!r} must hold keys ({keys}), not {value!r:.60}")
+        yield from _leaves(value, (*above, str(key)), source)
+
+
+def _nearest_key(path: str, above: tuple[str, ...]) -> str:
+    """The nearest known key at the same level, or anywhere if the last part is the name of one."""
+    level = len(above)
+    beside = dict.fromkeys(".".join(known.split(".")[: level + 1]) for known in YAML_LAYOUT)
+    last = path.rsplit(".", 1)[-1]
+    moved = [
+        known for known in YAML_LAYOUT if difflib.SequenceMatcher(None, known.rsplit(".", 1)[-1], last).ratio() > 0.8
+    ]
+    near = [known for known in beside if known.split(".")[:-1] == list(above)]
+    return hint(path, [*near, *(known for known in moved if known not in near)])
+
+
+def _sampling_size(value: Any) -> int | None:
+    """A number of samples. A list of sizes to try, as some tools take, means the largest: all methods see all samples."""
+    if isinstance(value, list | tuple) and value and all(_is_count(item) for item in value):
+        value = max(value)
+    _check(
+        value is None or (_is_count(value) and value > 0), "calibration_sampling_size", value, "a whole number above 0"
+    )
+    return value  # type: ignore[no-any-return]
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _check(right: bool, name: str, value: Any, wanted: str) -> None:
+    if not right:
+        raise SettingsError(f"`{name}` must be {wanted}, not {value!r}")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bool | int | float) or value is None:
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return getattr(value, "name", None) or getattr(value, "__name__", None) or str(value)

@@ -1,0 +1,93 @@
+"""The space a strategy searches: the ops, their choices, and nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from quaver.errors import StrategyError
+from quaver.ops import FLOAT, Op, OpConfig, Precision, QuantConfig
+
+
+class TuningSpace:
+    """What may be chosen for each op, after the user's rules were applied."""
+
+    def __init__(self, ops: Iterable[Op]) -> None:
+        self.ops: tuple[Op, ...] = tuple(ops)
+        self._by_name = {op.name: op for op in self.ops}
+        self._choices = {op.name: frozenset(op.choices) for op in self.ops}
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def __getitem__(self, name: str) -> Op:
+        return self._by_name[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(op.kind for op in self.ops).most_common())
+        return f"TuningSpace({kinds or 'no ops'})"
+
+    @property
+    def quantizable(self) -> tuple[str, ...]:
+        """Names of the ops that may run in int8, in graph order."""
+        return tuple(op.name for op in self.ops if op.quantizable)
+
+    @property
+    def tunable(self) -> tuple[str, ...]:
+        """Names of the ops that may run in int8 or in fp32, in graph order: those that can fall back."""
+        return tuple(op.name for op in self.ops if op.tunable)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of the ops that may run in int8, the most frequent first."""
+        return tuple(kind for kind, _ in Counter(op.kind for op in self.ops if op.quantizable).most_common())
+
+    def of_kind(self, kind: str) -> tuple[str, ...]:
+        """Names of the quantizable ops of one kind, in graph order."""
+        return tuple(op.name for op in self.ops if op.kind == kind and op.quantizable)
+
+    def all_int8(self, **wanted: str) -> QuantConfig:
+        """Every op in int8 by its default choice; `calibration=`, `granularity=` or `scheme=` where on offer."""
+        return self.configure(lambda op: closest(op.choices, wanted))
+
+    def all_fp32(self) -> QuantConfig:
+        """Every op in fp32 that may be."""
+        return self.configure(lambda op: FLOAT)
+
+    def only_int8(self, *names: str) -> QuantConfig:
+        """These ops by their default int8 choice, all others in fp32."""
+        chosen = frozenset(names)
+        return self.configure(lambda op: op.choices[0] if op.name in chosen else FLOAT)
+
+    def configure(self, choose: Callable[[Op], OpConfig]) -> QuantConfig:
+        """A configuration from a function that picks for each op; a pick that is not on offer becomes the default."""
+        picks = ((op, choose(op)) for op in self.ops)
+        return QuantConfig((op.name, pick if pick in self._choices[op.name] else op.choices[0]) for op, pick in picks)
+
+    def check(self, config: object) -> QuantConfig:
+        """Return `config` if it lies in this space, else say in which op it does not."""
+        if not isinstance(config, QuantConfig):
+            raise StrategyError(
+                f"a strategy must yield QuantConfig objects, not {type(config).__name__}: {config!r:.80}"
+            )
+        if len(config) != len(self.ops) or any(name not in self._by_name for name in config):
+            strange = [name for name in config if name not in self._by_name]
+            missing = [name for name in self._by_name if name not in config]
+            detail = f"unknown op {strange[0]!r}" if strange else f"op {missing[0]!r} is missing"
+            raise StrategyError(f"a proposed configuration does not cover this model's ops: {detail}")
+        for name, pick in config.items():
+            if pick not in self._choices[name]:
+                offered = ", ".join(str(choice) for choice in self._by_name[name].choices)
+                raise StrategyError(f"op {name!r} cannot run as '{pick}'; its choices are: {offered}")
+        return config
+
+
+def closest(choices: Sequence[OpConfig], wanted: dict[str, str]) -> OpConfig:
+    """The int8 choice that agrees with most of `wanted`; the earlier one (nearer the default) in a tie."""
+    int8 = [choice for choice in choices if choice.precision is Precision.INT8]
+    if not int8:
+        return FLOAT
+    return max(int8, key=lambda choice: sum(getattr(choice, key) == value for key, value in wanted.items()))

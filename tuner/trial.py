@@ -1,0 +1,60 @@
+"""A trial: one configuration, built and scored. A record with no reference to anything alive."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from quaver.ops import QuantConfig
+
+
+class TrialState(enum.StrEnum):
+    """How an evaluation ended."""
+
+    COMPLETE = "complete"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is remembered of one evaluated configuration.
+
+    Attributes:
+        number: 1 for the first trial; 0 is the fp32 baseline.
+        config: what was tried.
+        state: complete, or failed with `error`.
+        score: what eval_func returned; None when the trial failed.
+        loss: how much worse than the baseline, in the criterion's unit; None when the trial failed.
+        met: whether the score meets the criterion.
+        seconds: time spent in eval_func.
+        build_seconds: time spent on everything else of the trial.
+        model_hash: sha256 of the complete model file that was scored.
+        model_size: its size in bytes.
+        measured: figures the objective took, such as {"latency": 0.41} (a fraction of the fp32 model's).
+        error: the traceback of a failed trial.
+    """
+
+    number: int
+    config: QuantConfig
+    state: TrialState
+    score: float | None = None
+    loss: float | None = None
+    met: bool = False
+    seconds: float = 0.0
+    build_seconds: float = 0.0
+    model_hash: str = ""
+    model_size: int = 0
+    measured: dict[str, float] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is no score."""
+        return self.state is TrialState.FAILED
+
+    def __str__(self) -> str:
+        counts = f"{len(self.config.int8_ops)} int8 / {len(self.config.fp32_ops)} fp32 ops"
+        if self.failed:
+            return f"trial {self.number}: failed, {counts}"
+        verdict = "met" if self.met else "not met"
+        return f"trial {self.number}: score {self.score:.6g}, loss {self.loss:.4g}, {verdict}, {counts}"

@@ -1,0 +1,70 @@
+"""Who looks on while a run goes its way: the log file, the command line, the live page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quaver.trial import Trial
+
+if TYPE_CHECKING:
+    from quaver.result import TuneResult
+
+
+class Observer:
+    """Told what happens. Override what is of interest; nothing here may change the run."""
+
+    def started(self, what: str) -> None:
+        """A stage begins, in words."""
+
+    def progress(self, what: str, done: int, total: int | None) -> None:
+        """A long stage has come this far; `total` is None when nobody knows the end."""
+
+    def baseline(self, trial: Trial) -> None:
+        """The fp32 model has its score."""
+
+    def evaluating(self, number: int, best: Trial | None) -> None:
+        """Trial `number` is about to be scored."""
+
+    def slow(self, number: int, seconds: float, usual: float) -> None:
+        """An evaluation takes far longer than the baseline's did. It may hang."""
+
+    def tried(self, trial: Trial, best: Trial | None) -> None:
+        """A trial is over and recorded."""
+
+    def finished(self, result: TuneResult) -> None:
+        """The run is over."""
+
+
+class Observers(Observer):
+    """Several of them."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def started(self, what: str) -> None:
+        for observer in self._observers:
+            observer.started(what)
+
+    def progress(self, what: str, done: int, total: int | None) -> None:
+        for observer in self._observers:
+            observer.progress(what, done, total)
+
+    def baseline(self, trial: Trial) -> None:
+        for observer in self._observers:
+            observer.baseline(trial)
+
+    def evaluating(self, number: int, best: Trial | None) -> None:
+        for observer in self._observers:
+            observer.evaluating(number, best)
+
+    def slow(self, number: int, seconds: float, usual: float) -> None:
+        for observer in self._observers:
+            observer.slow(number, seconds, usual)
+
+    def tried(self, trial: Trial, best: Trial | None) -> None:
+        for observer in self._observers:
+            observer.tried(trial, best)
+
+    def finished(self, result: TuneResult) -> None:
+        for observer in self._observers:
+            observer.finished(result)

@@ -1,0 +1,133 @@
+"""The folder of a run: history.snapshot, the settings, the log, the best model."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import yaml
+
+from quaver.errors import SettingsError
+from quaver.history import FILE_NAME, History
+from quaver.settings import Config
+from quaver.trial import Trial
+from quaver.watch import Observer
+
+if TYPE_CHECKING:
+    from quaver.result import TuneResult
+
+ROOT = Path("quaver_workspace")
+SETTINGS = "settings.yaml"
+LOG = "quaver.log"
+
+
+@contextlib.contextmanager
+def open_workspace(config: Config) -> Iterator[tuple[Path, History]]:
+    """The folder of a new or resumed run, with its history locked. A new one that comes to nothing is removed."""
+    if config.resume is not None:
+        with History.resume(config.resume) as history:
+            yield history.path.parent, history
+        return
+    folder, made = _make_folder(config.workspace)
+    try:
+        with History.create(folder / FILE_NAME) as history:
+            try:
+                yield folder, history
+            finally:
+                empty = history.header is None
+                if empty:
+                    (folder / FILE_NAME).unlink(missing_ok=True)
+    finally:
+        if made and not (folder / FILE_NAME).exists():
+            for name in (SETTINGS, LOG):
+                (folder / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+                folder.parent.rmdir()  # only if it is empty, too
+
+
+def _make_folder(wanted: str | os.PathLike[str] | None) -> tuple[Path, bool]:
+    if wanted is not None:
+        folder = Path(wanted)
+        if (folder / FILE_NAME).exists() and (folder / FILE_NAME).stat().st_size:
+            raise SettingsError(
+                f"{str(folder)!r} holds the history of an earlier run. Go on with it by resume={str(folder)!r}, "
+                "or choose another workspace"
+            )
+        made = not folder.exists()
+        _mkdir(folder, exist_ok=True)
+        return folder, made
+    stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    _mkdir(ROOT, exist_ok=True)
+    for count in range(1, 1000):
+        folder = ROOT / (stamp if count == 1 else f"{stamp}_{count}")
+        try:
+            _mkdir(folder, exist_ok=False)
+        except FileExistsError:
+            continue
+        return folder, True
+    raise SettingsError(f"cannot find a free name for a workspace under {str(ROOT)!r}")
+
+
+def _mkdir(folder: Path, exist_ok: bool) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=exist_ok)
+    except FileExistsError:
+        if exist_ok:
+            raise SettingsError(f"the workspace {str(folder)!r} is a file, not a folder") from None
+        raise
+    except OSError as error:
+        raise SettingsError(f"cannot make the workspace {str(folder)!r}: {error.strerror}") from error
+
+
+def write_settings(folder: Path, config: Config) -> None:
+    """Keep the settings that were used."""
+    (folder / SETTINGS).write_text(yaml.safe_dump(config.plain(), sort_keys=False), encoding="utf-8")
+
+
+class RunLog(Observer):
+    """Writes down what happens, a line an event, with the time."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # a log must not end a run
+            print(time.strftime("%Y-%m-%d %H:%M:%S"), text, file=self._file, flush=True)
+
+    def started(self, what: str) -> None:
+        self._write(what)
+
+    def baseline(self, trial: Trial) -> None:
+        self._write(f"fp32 baseline: score {trial.score:.6g} in {trial.seconds:.1f} s")
+
+    def slow(self, number: int, seconds: float, usual: float) -> None:
+        self._write(f"trial {number}: eval_func has been running for {seconds:.0f} s; the baseline took {usual:.1f} s")
+
+    def tried(self, trial: Trial, best: Trial | None) -> None:
+        self._write(f"{trial}, {trial.seconds:.1f} s evaluating, {trial.build_seconds:.2f} s building")
+        if trial.error:
+            self._write(trial.error.rstrip())
+
+    def finished(self, result: TuneResult) -> None:
+        self._write(str(result))
+
+
+@contextlib.contextmanager
+def run_log(folder: Path) -> Iterator[RunLog]:
+    """The log file of a run. Warnings of the library go there too."""
+    with open(folder / LOG, "a", encoding="utf-8") as file:
+        handler = logging.StreamHandler(file)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+        logger = logging.getLogger("quaver")
+        logger.addHandler(handler)
+        try:
+            yield RunLog(file)
+        finally:
+            logger.removeHandler(handler)
