@@ -86,8 +86,11 @@ class TuningSpace:
 
 
 def closest(choices: Sequence[OpConfig], wanted: dict[str, str]) -> OpConfig:
-    """The int8 choice that agrees with most of `wanted`; the earlier one (nearer the default) in a tie."""
+    """The int8 choice that agrees with most of `wanted`; the earlier one (nearer the default) in a tie.
+
+    An op whose default is fp32, because int8 gains nothing there, stays in fp32.
+    """
     int8 = [choice for choice in choices if choice.precision is Precision.INT8]
-    if not int8:
+    if not int8 or choices[0].precision is Precision.FP32:
         return FLOAT
     return max(int8, key=lambda choice: sum(getattr(choice, key) == value for key, value in wanted.items()))

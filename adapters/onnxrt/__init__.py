@@ -1,0 +1,1 @@
+"""ONNX Runtime: intake, ops, calibration, assembly of trials, sessions."""

@@ -21,6 +21,9 @@ from quaver.ops import INT8, OpConfig, QuantConfig
 
 Ranges = Mapping[str, Mapping[str, Range]]
 
+# Guarded whatever follows: the optimiser folds much into these before it looks for a QuantizeLinear.
+_HEAVY = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+
 # A tensor's scheme: calibration method and whether the zero point is free.
 Scheme = tuple[str, str]
 
@@ -325,7 +328,7 @@ class _Pass:
         if not names or any(a.root(name) not in self.written for name in names):
             return
         node = a.graph.nodes[index]
-        if node.op_type != "MatMul" and not any(a.root(name) in self.schemes for name in a.tails[index]):
+        if node.op_type not in _HEAVY and not any(a.root(name) in self.schemes for name in a.tails[index]):
             return
         slot = list(node.input).index(names[0])
         source = dict(renamed).get(slot, names[0])

@@ -9,7 +9,7 @@ import onnx
 from onnx import NodeProto
 from onnx.reference import ReferenceEvaluator
 
-from quaver.adapters.onnxrt.graph import Array, Graph, integer, real
+from quaver.adapters.onnxrt.graph import Array, Graph, captures, integer, real
 
 log = logging.getLogger(__name__)
 
@@ -17,13 +17,18 @@ log = logging.getLogger(__name__)
 _FOLDED = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Cast"}
 
 
+# What leaves its first operand as it is.
+_IDLE = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
+
+
 def clean(graph: Graph) -> None:
     """Constants out of nodes, weights next to their readers, BatchNorm into its Conv, a name for every node."""
     graph.nodes = [_copy(node) for node in graph.nodes]
     _take_constants(graph)
     _fold_constants(graph)
+    _drop_idle(graph)
     graph.index()
-    _fold_batchnorm(graph)
+    _fold_followers(graph)
     _name_nodes(graph)
     graph.index()
     _drop_unread(graph)
@@ -85,42 +90,80 @@ def _evaluate(node: NodeProto, feed: dict[str, Array], opset: list[onnx.Operator
     return [np.asarray(array, order="C") for array in ReferenceEvaluator(model).run(None, feed)]
 
 
-def _fold_batchnorm(graph: Graph) -> None:
-    """Scale and shift a convolution's weights by the BatchNormalization that follows, and drop that node."""
+def _drop_idle(graph: Graph) -> None:
+    """Drop what multiplies by one or adds zero. The optimiser would, and then fuse what stands around it."""
+    pinned = {value.name for value in graph.shell.graph.output}
+    for node in graph.nodes:
+        pinned |= captures(node)
+    renamed: dict[str, str] = {}
+    kept = []
+    for node in graph.nodes:
+        for slot, name in enumerate(node.input):
+            node.input[slot] = renamed.get(name, name)
+        idle = _IDLE.get(node.op_type) if not node.domain and len(node.input) == 2 else None
+        value = graph.constants.get(node.input[1]) if idle is not None else None
+        if value is not None and value.shape in ((), (1,)) and value.reshape(-1)[0] == idle and node.output[0] not in pinned:
+            renamed[node.output[0]] = node.input[0]
+        else:
+            kept.append(node)
+    graph.nodes = kept
+
+
+def _fold_followers(graph: Graph) -> None:
+    """Scale and shift a convolution's weights by the BatchNormalization, Mul or Add that follows, and drop that node."""
     gone: set[int] = set()
     for node in graph.nodes:
         if node.op_type not in ("Conv", "ConvTranspose") or node.input[1] not in graph.constants:
             continue
-        norm = graph.only_reader(node.output[0])
-        if norm is None or norm.op_type != "BatchNormalization" or not _folds(graph, node, norm):
+        if len(node.input) > 2 and node.input[2] and node.input[2] not in graph.constants:
             continue
-        scale, shift = _scale_and_shift(graph, norm)
-        weight, bias = graph.constants[node.input[1]], None
-        if len(node.input) > 2 and node.input[2]:
-            bias = graph.constants[node.input[2]].astype(np.float64)
-        graph.constants[f"{norm.output[0]}.weight"] = _scaled(weight, scale, node)
-        graph.constants[f"{norm.output[0]}.bias"] = (shift if bias is None else shift + bias * scale).astype(
-            weight.dtype
-        )
-        inputs = [node.input[0], f"{norm.output[0]}.weight", f"{norm.output[0]}.bias"]
-        del node.input[:]
-        node.input.extend(inputs)
-        node.output[0] = norm.output[0]
-        gone.add(id(norm))
+        while (follower := graph.only_reader(node.output[0])) is not None:
+            affine = _scale_and_shift(graph, node, follower)
+            if affine is None:
+                break
+            _fold(graph, node, follower.output[0], *affine)
+            gone.add(id(follower))
     graph.nodes = [node for node in graph.nodes if id(node) not in gone]
 
 
-def _folds(graph: Graph, node: NodeProto, norm: NodeProto) -> bool:
-    known = all(name in graph.constants for name in norm.input[1:5])
-    bias = len(node.input) < 3 or not node.input[2] or node.input[2] in graph.constants
-    inference = integer(norm, "training_mode", 0) == 0 and len([name for name in norm.output if name]) == 1
-    return known and bias and inference
+def _fold(graph: Graph, node: NodeProto, output: str, scale: Array, shift: Array) -> None:
+    weight = graph.constants[node.input[1]]
+    if len(node.input) > 2 and node.input[2]:
+        shift = shift + graph.constants[node.input[2]].astype(np.float64) * scale
+    names = [node.input[0], f"{output}.weight", f"{output}.bias"]
+    graph.constants[names[1]] = _scaled(weight, scale, node)
+    graph.constants[names[2]] = shift.astype(weight.dtype)
+    del node.input[:]
+    node.input.extend(names)
+    node.output[0] = output
 
 
-def _scale_and_shift(graph: Graph, norm: NodeProto) -> tuple[Array, Array]:
-    gamma, beta, mean, variance = (graph.constants[name].astype(np.float64) for name in norm.input[1:5])
-    scale = gamma / np.sqrt(variance + real(norm, "epsilon", 1e-5))
-    return scale, beta - mean * scale
+def _scale_and_shift(graph: Graph, node: NodeProto, follower: NodeProto) -> tuple[Array, Array] | None:
+    """What a node does to each channel of a convolution, if that is all it does."""
+    channels = _channels(graph.constants[node.input[1]], node)
+    if follower.op_type == "BatchNormalization":
+        if integer(follower, "training_mode", 0) or len([name for name in follower.output if name]) > 1:
+            return None
+        if not all(name in graph.constants for name in follower.input[1:5]):
+            return None
+        gamma, beta, mean, variance = (graph.constants[name].astype(np.float64) for name in follower.input[1:5])
+        scale = gamma / np.sqrt(variance + real(follower, "epsilon", 1e-5))
+        return scale, beta - mean * scale
+    if follower.op_type not in ("Add", "Mul"):
+        return None
+    other = next((name for name in follower.input if name != node.output[0]), "")
+    value = graph.constants.get(other)
+    # One number per channel, as [C, 1, 1] or [1, C, 1, 1]; a Resize or broadcast would show in other sizes.
+    rank = graph.constants[node.input[1]].ndim
+    shapes = [(channels, *[1] * (rank - 2)), (1, channels, *[1] * (rank - 2))]
+    if value is None or value.shape not in shapes:
+        return None
+    flat = value.astype(np.float64).reshape(-1)
+    return (np.ones(channels), flat) if follower.op_type == "Add" else (flat, np.zeros(channels))
+
+
+def _channels(weight: Array, node: NodeProto) -> int:
+    return int(weight.shape[0] if node.op_type == "Conv" else weight.shape[1] * integer(node, "group", 1))
 
 
 def _scaled(weight: Array, scale: Array, node: NodeProto) -> Array:
@@ -132,6 +175,31 @@ def _scaled(weight: Array, scale: Array, node: NodeProto) -> Array:
     parts = wide.reshape(groups, -1, *weight.shape[1:])
     factor = scale.reshape(groups, 1, -1, *[1] * (weight.ndim - 2))
     return (parts * factor).reshape(weight.shape).astype(weight.dtype)
+
+
+def join_bias(graph: Graph) -> None:
+    """A matrix product of rank two and the bias added to it become one Gemm, as the optimiser would do anyway.
+
+    It would do so after we placed our Quantize/Dequantize pairs, and then find no integer kernel for the result.
+    """
+    gone: set[int] = set()
+    for node in graph.nodes:
+        if node.op_type != "MatMul" or graph.ranks.get(node.input[0]) != 2 or node.input[1] not in graph.constants:
+            continue
+        weight, addition = graph.constants[node.input[1]], graph.only_reader(node.output[0])
+        if weight.ndim != 2 or addition is None or addition.op_type != "Add":
+            continue
+        bias = next((name for name in addition.input if name != node.output[0]), "")
+        if bias in graph.constants and graph.constants[bias].shape in ((weight.shape[1],), (1, weight.shape[1])):
+            flat = f"{addition.output[0]}.bias"
+            graph.constants[flat] = graph.constants[bias].reshape(-1)
+            node.op_type = "Gemm"
+            node.input.append(flat)
+            node.output[0] = addition.output[0]
+            gone.add(id(addition))
+    graph.nodes = [node for node in graph.nodes if id(node) not in gone]
+    graph.index()
+    _drop_unread(graph)
 
 
 def _name_nodes(graph: Graph) -> None:

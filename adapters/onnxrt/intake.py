@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto
 
-from quaver.adapters.onnxrt.cleaning import clean
+from quaver.adapters.onnxrt.cleaning import clean, join_bias
 from quaver.adapters.onnxrt.graph import Array, Graph, infer_types
 from quaver.errors import ModelError
 
@@ -35,6 +35,7 @@ def take_in(source: Any) -> tuple[Graph, str]:
     fingerprint = graph.fingerprint()
     clean(graph)
     infer_types(graph)
+    join_bias(graph)
     return graph, fingerprint
 
 

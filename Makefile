@@ -1,0 +1,51 @@
+# Two commands are all anyone needs: `make demo` and `make test`. Each prepares its own virtual environment.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test lint bench install clean help
+
+help:
+	@echo "make demo    tune a small real network and see what comes out"
+	@echo "make test    run the tests"
+	@echo "make lint    ruff, mypy and pyright"
+	@echo "make bench   measure speed and memory against the alternatives"
+
+demo: $(VENV)/core install
+	$(BIN)/quaver demo
+
+test: $(VENV)/test install
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST)
+
+lint: $(VENV)/test $(VENV)/lint install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+bench: $(VENV)/test install
+	$(BIN)/python -m benchmarks.run
+
+# The environment, once; Debian's python3 comes without venv, which is added when that is allowed.
+$(VENV)/core: setup.cfg
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "quaver needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv --clear $(VENV); }
+	$(BIN)/pip install -q --upgrade pip "setuptools>=77"
+	$(BIN)/pip install -q -e .
+	@touch $@
+
+$(VENV)/test: $(VENV)/core
+	$(BIN)/pip install -q -e ".[test]"
+	@touch $@
+
+$(VENV)/lint: $(VENV)/core
+	$(BIN)/pip install -q -e ".[lint]"
+	@touch $@
+
+# New files are linked into the environment (two seconds).
+install: $(VENV)/core
+	@$(BIN)/pip install -q --no-deps --no-build-isolation -e .
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
