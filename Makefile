@@ -9,7 +9,7 @@ BIN    := $(VENV)/bin
 help:
 	@echo "make demo    tune a small real network and see what comes out"
 	@echo "make test    run the tests"
-	@echo "make lint    ruff, mypy and pyright"
+	@echo "make lint    ruff and mypy"
 	@echo "make bench   measure speed and memory against the alternatives"
 
 demo: $(VENV)/core install
@@ -22,7 +22,6 @@ lint: $(VENV)/test $(VENV)/lint install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pyright
 
 bench: $(VENV)/test install
 	$(BIN)/python -m benchmarks.run

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from numpy.typing import NDArray
+
 from quaver.adapters.batches import Feed, InputSpec
 from quaver.ops import Op, QuantConfig
 
@@ -126,6 +128,18 @@ class Adapter(ABC):
     @abstractmethod
     def keep(self, data: Any) -> None:
         """Take those samples from `data` without calibrating, for a resumed run."""
+
+    @abstractmethod
+    def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Callable[[Feed], dict[str, NDArray[Any]]]:
+        """A function that runs a feed and gives the output of each of these ops, as float."""
+
+    @abstractmethod
+    def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
+        """For each int8 op, fed with float inputs, the squared error of its output on the kept samples, and the signal."""
+
+    @abstractmethod
+    def op_seconds(self, config: QuantConfig | None) -> dict[str, float]:
+        """Seconds of each op in one inference of a kept sample; "" is all the rest."""
 
     @abstractmethod
     def close(self) -> None:

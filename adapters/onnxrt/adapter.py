@@ -19,6 +19,8 @@ from quaver.adapters.onnxrt.calibration import Calibrator
 from quaver.adapters.onnxrt.graph import Graph
 from quaver.adapters.onnxrt.intake import take_in
 from quaver.adapters.onnxrt.model import OnnxModel, SavedModel
+from quaver.adapters.onnxrt.observation import Watcher, local_errors, watch
+from quaver.adapters.onnxrt.profiling import op_seconds
 from quaver.adapters.onnxrt.qoperator import QOperatorModel
 from quaver.adapters.onnxrt.units import find_units
 from quaver.adapters.onnxrt.weights import WeightStore
@@ -126,6 +128,15 @@ class OnnxAdapter(Adapter):
         if self._options.quant_format == "qoperator" and config is not None:
             return QOperatorModel(assembly, self._inputs, self._options.threads)
         return OnnxModel(assembly, self._inputs, self._options.threads)
+
+    def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
+        return watch(self._assembler, config, ops, self._options.threads)
+
+    def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
+        return local_errors(self._assembler, config, self._kept, self._options.threads)
+
+    def op_seconds(self, config: QuantConfig | None) -> dict[str, float]:
+        return op_seconds(self._assembler, config, _first(self._kept[0], 1), self._options.threads)
 
     def load(self, path: Path) -> SavedModel:
         return SavedModel(path, self._inputs, self._options.threads)

@@ -114,7 +114,7 @@ class Assembler:
 
     def assemble(self, config: QuantConfig | None, outputs: tuple[str, ...] = ()) -> Assembly:
         """The model of a configuration; None is all fp32. `outputs` are float tensors to give out besides."""
-        return _Pass(self, config).run(outputs)
+        return Pass(self, config).run(outputs)
 
     def _params(self, root: str, scheme: Scheme) -> ActivationParams:
         """Scale and zero point of a tensor and all that share its scale."""
@@ -189,7 +189,7 @@ class Assembler:
         return self._shell, self._tail
 
 
-class _Pass:
+class Pass:
     """One walk over the nodes, for one configuration."""
 
     def __init__(self, assembler: Assembler, config: QuantConfig | None) -> None:
@@ -227,17 +227,46 @@ class _Pass:
                 self.flowing.update(name for name in node.output if name)
 
     def run(self, outputs: tuple[str, ...]) -> Assembly:
+        """Walk over all nodes; the result gives out these float tensors besides the model's outputs."""
         a = self.a
         for index in range(len(a.graph.nodes)):
             self._emit(index)
         for name in a.captured_constants:
             self._constant(name)
-        shell, tail = a.frame()
         for value in a.graph.outputs:
             if value.name in a.graph.constants:
                 self._constant(value.name)
+        return self.finish(outputs)
+
+    def finish(self, outputs: tuple[str, ...]) -> Assembly:
+        """Join what was emitted so far."""
+        shell, tail = self.a.frame()
         extra = b"".join(wire.float_output(name) for name in outputs)
-        return Assembly(shell, tuple(_merged([*self.parts, *self.entries, tail + extra])), a.store)
+        return Assembly(shell, tuple(_merged([*self.parts, *self.entries, tail + extra])), self.a.store)
+
+    def visible(self, name: str) -> str:
+        """The name under which readers see a tensor: dequantized if its producer writes uint8."""
+        return self._quantized(name) if name in self.flowing and self.a.root(name) in self.written else name
+
+    def quantized_copy(self, name: str, scheme: Scheme, mark: str, source: str | None = None) -> str:
+        """Quantize and dequantize a tensor aside, whatever the configuration does to it."""
+        a, root = self.a, self.a.root(name)
+        scale, zero = a.params(root, scheme)
+        quantized, result, by_scale, by_zero = (f"{name}{mark}{part}" for part in ("q", "dq", "scale", "zero"))
+        if result not in self.done:
+            self.done.add(result)
+            self.parts.append(
+                wire.node("QuantizeLinear", [source or name, by_scale, by_zero], [quantized], quantized)
+                + wire.node("DequantizeLinear", [quantized, by_scale, by_zero], [result], result)
+            )
+            self.entries.append(wire.tensor(by_scale, np.asarray(scale)) + wire.tensor(by_zero, np.asarray(zero)))
+        return result
+
+    def constant_copy(self, unit: Unit, pick: OpConfig, slot: int, scheme: Scheme) -> str:
+        """The int8 weight or bias of a unit, whatever the configuration does to it."""
+        self.schemes[self.a.root(unit.activations[0])] = scheme
+        assert unit.weight is not None
+        return self._int8_input(unit, pick, slot, (unit.weight if slot == 1 else unit.bias) or "")
 
     def _emit(self, index: int) -> None:
         a, node = self.a, self.a.graph.nodes[index]

@@ -102,7 +102,12 @@ def _drop_idle(graph: Graph) -> None:
             node.input[slot] = renamed.get(name, name)
         idle = _IDLE.get(node.op_type) if not node.domain and len(node.input) == 2 else None
         value = graph.constants.get(node.input[1]) if idle is not None else None
-        if value is not None and value.shape in ((), (1,)) and value.reshape(-1)[0] == idle and node.output[0] not in pinned:
+        if (
+            value is not None
+            and value.shape in ((), (1,))
+            and value.reshape(-1)[0] == idle
+            and node.output[0] not in pinned
+        ):
             renamed[node.output[0]] = node.input[0]
         else:
             kept.append(node)

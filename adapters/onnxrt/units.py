@@ -175,7 +175,18 @@ def _joining(graph: Graph, index: int, node: NodeProto) -> Unit | None:
         return None
     if node.op_type in _ELEMENTWISE and any(reader.op_type == "Softmax" for reader in _readers(graph, node.output[0])):
         return None
+    if node.op_type == "Mul" and any(_is_gelu_factor(graph, name) for name in node.input):
+        return None
     return _make(graph, index, node, activations=node.input, activation=node.op_type == "Add")
+
+
+def _is_gelu_factor(graph: Graph, name: str) -> bool:
+    """Whether a tensor is 1 + erf(...) or 1 + tanh(...). The Mul with it ends a GELU, which runs as one float kernel."""
+    makers = [graph.nodes[graph.producers[name]]] if name in graph.producers else []
+    if not makers or makers[0].op_type != "Add":
+        return False
+    inner = [graph.nodes[graph.producers[source]].op_type for source in makers[0].input if source in graph.producers]
+    return inner in (["Erf"], ["Tanh"])
 
 
 def _readers(graph: Graph, name: str) -> Iterator[NodeProto]:

@@ -30,9 +30,8 @@ FORK = """
 import os, sys, time
 from quaver.history import History
 history = History.resume(sys.argv[1])
-worker = os.fork()
-if worker:
-    print(worker, flush=True)
+if os.fork() == 0:
+    print(os.getpid(), flush=True)
 time.sleep(60)
 """
 

@@ -1,0 +1,96 @@
+"""The trials of a snapshot as its latest run judged them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from quaver.command import wording
+from quaver.criterion import Criterion
+from quaver.errors import SettingsError
+from quaver.history import Snapshot
+from quaver.objective import OBJECTIVES, Objective, UserObjective, pick_best
+from quaver.trial import Trial
+from quaver.workspace import SETTINGS
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the trials of a snapshot are worth.
+
+    Attributes:
+        trials: with loss and verdict by `criterion`.
+        best: the winner among them.
+        criterion: of the latest run.
+        settings: of the latest run.
+    """
+
+    trials: tuple[Trial, ...]
+    best: Trial | None
+    criterion: Criterion
+    settings: Mapping[str, Any]
+
+
+def judge(snapshot: Snapshot) -> Judged:
+    """Judge all trials by one criterion. A resumed run may have had another one than the first, which the header has."""
+    settings = _settings(snapshot)
+    try:
+        criterion = Criterion(
+            settings.get("relative"), settings.get("absolute"), settings.get("higher_is_better", True) is not False
+        )
+    except SettingsError:
+        criterion = Criterion()
+    base = None if snapshot.baseline is None else snapshot.baseline.score
+    trials = tuple(
+        trial
+        if trial.score is None or base is None or (base == 0 and criterion.absolute is None)
+        else replace(trial, loss=criterion.loss(base, trial.score), met=criterion.met(base, trial.score))
+        for trial in snapshot.trials
+    )
+    return Judged(trials, pick_best(list(trials), _objective(settings, trials)), criterion, settings)
+
+
+def plain(trial: Trial, best: Trial | None) -> dict[str, Any]:
+    """A trial for JSON."""
+    return {
+        "number": trial.number,
+        "state": str(trial.state),
+        "score": trial.score,
+        "loss": trial.loss,
+        "met": trial.met,
+        "best": best is not None and best.number == trial.number,
+        "int8": len(trial.config.int8_ops),
+        "fp32": len(trial.config.fp32_ops),
+        "fp32_ops": list(trial.config.fp32_ops),
+        "seconds": trial.seconds,
+        "build_seconds": trial.build_seconds,
+        "model_hash": trial.model_hash,
+        "model_size": trial.model_size,
+        "measured": dict(trial.measured),
+        "error": trial.error,
+    }
+
+
+def print_json(data: Any) -> None:
+    """Write plain data to stdout as JSON."""
+    print(json.dumps(wording.finite(data), indent=2, allow_nan=False))
+
+
+def _settings(snapshot: Snapshot) -> Mapping[str, Any]:
+    """Those that the latest run left beside the snapshot, or those of the first run, which are in it."""
+    try:
+        loaded = yaml.safe_load((snapshot.path.parent / SETTINGS).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        loaded = None
+    return loaded if isinstance(loaded, Mapping) else snapshot.header.settings
+
+
+def _objective(settings: Mapping[str, Any], trials: tuple[Trial, ...]) -> Objective:
+    if any("user" in trial.measured for trial in trials):
+        return UserObjective(lambda model: 0.0)  # its figures are in the trials
+    name = settings.get("objective")
+    return OBJECTIVES[name]() if isinstance(name, str) and name in OBJECTIVES else OBJECTIVES["latency"]()

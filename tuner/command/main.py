@@ -1,0 +1,125 @@
+"""`quaver`: finds the command, runs it, and turns errors into one paragraph and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+import quaver
+from quaver.command import demo, history, loading, recover, show, strategies, tune, wording
+from quaver.errors import QuaverError
+from quaver.nearest import hint
+
+COMMANDS = {
+    "tune": tune,
+    "history": history,
+    "show": show,
+    "recover": recover,
+    "strategies": strategies,
+    "demo": demo,
+}
+
+DESCRIPTION = """\
+Finds which ops of a float model can run in int8, so that accuracy stays within your criterion.
+
+  quaver demo                                      see it at work, in less than a minute
+  quaver tune --model model.onnx --calib calib.npz --eval my_eval.py:accuracy -o model-int8.onnx
+  quaver history quaver_workspace/RUN              what was tried
+  quaver show quaver_workspace/RUN 3               how trial 3 ran each op
+  quaver recover model.onnx quaver_workspace/RUN 3 -o trial3.onnx
+"""
+
+EPILOG = """\
+exit codes: 0 the criterion is met (or the command did its work), 3 it is not met, 2 wrong usage or an error
+that quaver names, 1 any other error, 130 interrupted without a result.
+`quaver COMMAND --help` tells more about a command.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Complains in one paragraph."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2."""
+        self.exit(2, f"{self.prog}: {wording.paragraph(message)} (`{self.prog} --help` shows the options)\n")
+
+
+def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser, and those of the commands by name."""
+    parser = _Parser(
+        prog="quaver",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"quaver {quaver.__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=_Parser)
+    parsers = {}
+    for name, module in COMMANDS.items():
+        parsers[name] = made = module.add(subparsers)
+        made.formatter_class = argparse.RawDescriptionHelpFormatter
+        made.allow_abbrev = False
+        made.add_argument("--debug", action="store_true", help="show the whole traceback of an error")
+    return parser, parsers
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments; a misspelt command or flag is answered with the nearest known one."""
+    parser, parsers = make_parser()
+    if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
+        parser.error(f"there is no command {argv[0]!r}; {hint(argv[0], COMMANDS)}")
+    args, unknown = parser.parse_known_args(argv)
+    if args.command is None:
+        parser.print_help(sys.stderr)
+        raise SystemExit(2)
+    if unknown:
+        chosen = parsers[args.command]
+        flag = next((item for item in unknown if item.startswith("-")), None)
+        if flag is None:
+            chosen.error(f"one argument too many: {unknown[0]!r}")
+        name = flag.split("=")[0]
+        known = [option for option in chosen._option_string_actions if option.startswith("--")]
+        chosen.error(f"unknown option {name!r}; {hint(name, known)}")
+    args.argv = list(argv)
+    return args
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):  # a name that the terminal cannot show must not end a run
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    args = parse(sys.argv[1:] if argv is None else argv)
+    try:
+        code = COMMANDS[args.command].run(args)
+        sys.stdout.flush()
+        return code
+    except QuaverError as error:
+        return _failed(error, args.debug, 2, "")
+    except KeyboardInterrupt as error:
+        return _failed(error, False, 130, "interrupted before there was a result")
+    except BrokenPipeError:  # `quaver history ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        hint_at = "" if args.debug else "; --debug shows the traceback"
+        return _failed(error, args.debug, 1, f"{type(error).__name__}: {error}{hint_at}")
+
+
+def _failed(error: BaseException, debug: bool, code: int, said: str) -> int:
+    if debug:
+        traceback.print_exception(error)
+    parts = [said or str(error), loading.where(error), *getattr(error, "__notes__", ())]
+    text = ". ".join(part.strip().rstrip(".") for part in parts if part)
+    print(f"quaver: {wording.paragraph(wording.in_shell_words(text))}", file=sys.stderr, flush=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

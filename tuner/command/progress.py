@@ -1,0 +1,182 @@
+"""What is seen of a run while it goes on."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from quaver.command import wording
+from quaver.settings import Config
+from quaver.trial import Trial
+from quaver.watch import Observer
+
+
+class Warnings(Observer):
+    """The quiet one: says nothing, unless an evaluation seems to hang."""
+
+    def slow(self, number: int, seconds: float, usual: float) -> None:
+        what = "the baseline" if number == 0 else f"trial {number}"
+        print(
+            f"quaver: {what}: eval_func has been running for {wording.seconds(seconds)}; it took "
+            f"{wording.seconds(usual)} on the fp32 model. It may hang. Ctrl-C ends the run with the best so far",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+class Progress(Warnings):
+    """For a terminal: bars for calibration and probes, a line for each trial, and one for what goes on now.
+
+    Args:
+        config: the settings of the run.
+        samples: how many samples will be calibrated on, if that is known.
+        spent: seconds that earlier, resumed runs have used of the timeout.
+    """
+
+    def __init__(self, config: Config, samples: int | None = None, spent: float = 0.0) -> None:
+        self._config, self._samples, self._criterion = config, samples, config.criterion
+        self._console = Console(stderr=True, markup=False, highlight=False, emoji=False)
+        self._bar: tuple[str, int, int | None] | None = None
+        self._doing = ""
+        self._clock = Clock(config, spent)
+        self._best: Trial | None = None
+        self._live = Live(
+            console=self._console,
+            get_renderable=self._render,
+            refresh_per_second=4,
+            transient=True,
+            redirect_stdout=sys.stdout.isatty(),  # what eval_func prints into a file must get there
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def started(self, what: str) -> None:
+        self._bar, self._doing = None, what
+        self._clock.announced(what)
+        self._print(what)
+
+    def progress(self, what: str, done: int, total: int | None) -> None:
+        total = total if total is not None or what != "calibrating" else self._samples
+        self._bar = None if total is not None and done >= total else (what, done, total)
+
+    def baseline(self, trial: Trial) -> None:
+        self._bar, self._doing = None, "asking the strategy"
+        self._clock.usual(trial)
+        self._print(f"fp32      score {wording.score(trial.score)}, {wording.seconds(trial.seconds)}")
+
+    def evaluating(self, number: int, best: Trial | None) -> None:
+        self._bar, self._best = None, best
+        self._doing = "scoring the fp32 model" if number == 0 else f"trial {number}"
+        self._clock.evaluating(number)
+
+    def tried(self, trial: Trial, best: Trial | None) -> None:
+        self._best, self._doing = best, "asking the strategy"
+        self._clock.tried(trial)
+        if trial.failed:
+            result = f"failed: {wording.last_line(trial.error)}"
+        else:
+            result = f"score {wording.score(trial.score)}, loss {wording.loss(trial.loss, self._criterion)}, "
+            result += f"{wording.verdict(trial)}, {wording.counts(trial)} ops, {wording.seconds(trial.seconds)}"
+        crown = ", best so far" if best is not None and best.number == trial.number else ""
+        self._print(f"trial {trial.number:<3} {result}{crown}")
+
+    def _print(self, line: str) -> None:
+        self._console.print(Text(wording.name(line)))
+
+    def _render(self) -> RenderableType:
+        """Called by the display, several times a second and from its own thread."""
+        lines: list[RenderableType] = []
+        bar = self._bar
+        if bar is not None:
+            what, done, total = bar
+            row = Table.grid(padding=(0, 1))
+            pulse = time.monotonic() if total is None else None
+            row.add_row(
+                Text(what),
+                ProgressBar(total=total, completed=done, width=30, pulse=total is None, animation_time=pulse),
+                Text(str(done) if total is None else f"{done}/{total}"),
+            )
+            lines.append(row)
+        lines.append(Text("  ".join(self._status()), style="bold", overflow="ellipsis", no_wrap=True))
+        return Group(*lines)
+
+    def _status(self) -> list[str]:
+        parts = [wording.name(self._doing)]
+        running = self._clock.running()
+        if running is not None:
+            parts.append(f"for {wording.seconds(running)}")
+        best = self._best
+        if best is not None:
+            loss = wording.loss(best.loss, self._criterion)
+            parts.append(f"| best {wording.score(best.score)} (loss {loss}, {wording.verdict(best)})")
+        left = self._clock.left()
+        return [*parts, f"| {left}"] if left else parts
+
+
+class Clock:
+    """How long a run may still take."""
+
+    def __init__(self, config: Config, spent: float) -> None:
+        self._timeout, self._most = config.timeout, config.max_trials
+        self._spent = spent
+        self._start: float | None = None
+        self._begun: float | None = None
+        self._number = 0
+        self._taken: list[float] = []
+        self._usual = 0.0
+
+    def announced(self, what: str) -> None:
+        """The tuning begins; its announcement names the worst case of the strategy."""
+        if what.startswith("tuning"):
+            self._start = time.monotonic()
+            worst = re.search(r"at most (\d+) evaluations", what)
+            if worst is not None:
+                self._most = min(self._most, int(worst.group(1)))
+
+    def usual(self, trial: Trial) -> None:
+        """The baseline's seconds, for want of better."""
+        self._usual, self._begun = trial.seconds + trial.build_seconds, None
+
+    def evaluating(self, number: int) -> None:
+        """An evaluation begins."""
+        self._number, self._begun = number, time.monotonic()
+
+    def tried(self, trial: Trial) -> None:
+        """An evaluation is over."""
+        self._taken.append(trial.seconds + trial.build_seconds)
+        self._begun = None
+
+    def running(self) -> float | None:
+        """Seconds since the current evaluation began."""
+        begun = self._begun
+        return None if begun is None else time.monotonic() - begun
+
+    def left(self) -> str:
+        """In words, what is left of the timeout or, without one, of the trials; empty while nobody knows."""
+        if self._start is None or not (self._taken or self._usual):
+            return ""
+        mean = sum(self._taken) / len(self._taken) if self._taken else self._usual
+        running = self.running() or 0.0
+        done = self._number - (self._begun is not None)
+        by_trials = max(mean * max(self._most - done, 0) - min(running, mean), 0.0)
+        if self._timeout > 0:
+            by_timeout = max(self._timeout - self._spent - (time.monotonic() - self._start), 0.0)
+            if by_timeout <= by_trials:
+                return f"{wording.seconds(by_timeout)} left"
+        return f"at most about {wording.seconds(by_trials)} left"
