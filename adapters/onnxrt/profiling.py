@@ -98,14 +98,15 @@ def _give_back(assembler: Assembler, optimised: onnx.ModelProto, owners: dict[st
     """
     graph = assembler.graph
     busy = set(owners.values())
+    weighty = {unit.op.name for unit in assembler.units if unit.weight is not None}
     idle = {
         unit.anchor: unit.op.name for unit in assembler.units if unit.weight is not None and unit.op.name not in busy
     }
     for kernel in optimised.graph.node:
-        if any(kind in kernel.op_type for kind in ("Conv", "Gemm", "MatMul")):
-            index = next(
-                (graph.producers[name] for name in map(plain_name, kernel.output) if name in graph.producers), None
-            )
+        works = any(kind in kernel.op_type for kind in ("Conv", "Gemm", "MatMul"))
+        if works and owners.get(kernel.name) not in weighty:
+            names = [plain_name(name) for name in (kernel.name, *kernel.output)]
+            index = next((graph.producers[name] for name in names if name in graph.producers), None)
             owner = _behind(graph, index, idle)
             if owner is not None:
                 owners[kernel.name] = owner

@@ -1,0 +1,76 @@
+"""`quaver history`: what was tried."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from quaver.command import wording
+
+DESCRIPTION = """\
+Lists the trials of a run, the fp32 baseline first. The best trial is marked with *.
+
+  quaver history quaver_workspace/2025-01-31_12-00-00
+  quaver history run/history.snapshot --json
+"""
+
+
+def add(subparsers: Any) -> argparse.ArgumentParser:
+    """Describe the command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "history", help="list the trials of a run", description=DESCRIPTION
+    )
+    parser.add_argument("history", metavar="FILE", help="a history.snapshot, or the workspace it lies in")
+    parser.add_argument("--json", action="store_true", help="write everything but the op configs as JSON")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table, or the JSON."""
+    from quaver.command import judging, tables
+    from quaver.history import read_snapshot
+
+    snapshot = read_snapshot(args.history)
+    judged = judging.judge(snapshot)
+    base = snapshot.baseline
+    if args.json:
+        judging.print_json(
+            {
+                "path": str(snapshot.path),
+                "created": snapshot.header.created,
+                "adapter": snapshot.header.adapter,
+                "versions": snapshot.header.versions,
+                "settings": dict(judged.settings),
+                "criterion": str(judged.criterion),
+                "ops": len(snapshot.header.ops),
+                "damage": snapshot.damage,
+                "best": None if judged.best is None else judged.best.number,
+                "baseline": None if base is None else judging.plain(base, None),
+                "trials": [judging.plain(trial, judged.best) for trial in judged.trials],
+            }
+        )
+        return 0
+    rows = []
+    for trial in (*([] if base is None else [base]), *judged.trials):
+        best = judged.best is not None and trial.number == judged.best.number
+        rows.append(
+            (
+                "fp32" if trial.number == 0 else f"{trial.number}{'*' if best else ' '}",
+                wording.score(trial.score),
+                "-" if trial.number == 0 else wording.loss(trial.loss, judged.criterion),
+                "-" if trial.number == 0 or trial.failed else "yes" if trial.met else "no",
+                str(len(trial.config.int8_ops)),
+                str(len(trial.config.fp32_ops)),
+                f"{trial.seconds:.2f}",
+                str(trial.state) + (f": {wording.last_line(trial.error)}" if trial.failed else ""),
+            )
+        )
+    headings = ("trial", "score", "loss", "met", "int8", "fp32", "seconds", "state")
+    tables.write(headings, rows, right=("trial", "score", "loss", "int8", "fp32", "seconds"))
+    print(f"{len(judged.trials)} trial(s); criterion: {judged.criterion}")
+    if judged.best is not None:
+        only = "" if judged.best.config.int8_ops else ", but it runs every op in fp32: nothing was quantized"
+        print(f"* trial {judged.best.number} is the best{'' if judged.best.met else ', but not within it'}{only}")
+    if snapshot.damage:
+        print(f"DAMAGED: {wording.name(snapshot.damage)}; what is listed is what could be read")
+    return 0

@@ -1,0 +1,68 @@
+"""`quaver show`: how a trial ran each op."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from quaver.command import wording
+
+DESCRIPTION = """\
+Shows the configuration of a trial, op by op; of a failed trial the traceback, too. Trial 0 is the fp32 baseline.
+
+  quaver show quaver_workspace/2025-01-31_12-00-00 3
+  quaver show run/history.snapshot 3 --json
+"""
+
+
+def add(subparsers: Any) -> argparse.ArgumentParser:
+    """Describe the command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "show", help="show how a trial ran each op", description=DESCRIPTION
+    )
+    parser.add_argument("history", metavar="FILE", help="a history.snapshot, or the workspace it lies in")
+    parser.add_argument("number", metavar="N", type=int, help="the number of the trial")
+    parser.add_argument("--json", action="store_true", help="write everything as JSON")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the configuration."""
+    from quaver.command import judging, tables
+    from quaver.history import read_snapshot
+
+    snapshot = read_snapshot(args.history)
+    judged = judging.judge(snapshot)
+    recorded = snapshot.trial(args.number)
+    trial = next((trial for trial in judged.trials if trial.number == args.number), recorded)
+    rows = [
+        (op.name, op.kind, str(pick.precision), pick.calibration, pick.granularity, pick.scheme)
+        for op in snapshot.header.ops
+        for pick in [trial.config[op.name]]
+    ]
+    headings = ("op", "kind", "precision", "calibration", "granularity", "scheme")
+    if args.json:
+        ops = [dict(zip(headings, row, strict=True)) for row in rows]
+        judging.print_json({**judging.plain(trial, judged.best), "ops": ops})
+        return 0
+    print(_headline(trial, judged.criterion))
+    tables.write(headings, [tuple(cell or "-" for cell in row) for row in rows])
+    for what, value in trial.measured.items():
+        print(f"{wording.name(what)}: {wording.latency(value) if what == 'latency' else f'{value:.6g}'}")
+    if trial.model_size:
+        print(f"size: {wording.size(trial.model_size)}, sha256 {wording.name(trial.model_hash)}")
+    if trial.error:
+        print("\n".join(map(wording.name, trial.error.rstrip().splitlines())))
+    if snapshot.damage:
+        print(f"DAMAGED: {wording.name(snapshot.damage)}")
+    return 0
+
+
+def _headline(trial: Any, criterion: Any) -> str:
+    counts = f"{wording.counts(trial)} ops, {wording.seconds(trial.seconds)} in eval_func"
+    if trial.number == 0:
+        return f"the fp32 baseline: score {wording.score(trial.score)}, {counts}"
+    if trial.failed:
+        return f"trial {trial.number}: failed, {counts}"
+    loss = f"loss {wording.loss(trial.loss, criterion)} (allowed: {wording.allowed(criterion)})"
+    return f"trial {trial.number}: score {wording.score(trial.score)}, {loss}, {wording.verdict(trial)}, {counts}"

@@ -1,0 +1,136 @@
+"""What `quaver tune` says at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from quaver.budget import StopReason
+from quaver.command import wording
+from quaver.history import Snapshot, read_snapshot
+from quaver.result import TuneResult
+from quaver.rules import apply_rules
+from quaver.settings import Config
+from quaver.space import TuningSpace
+from quaver.trial import Trial
+from quaver.workspace import LOG
+
+# So many ops are named; who wants all of them asks `quaver show`.
+LISTED = 10
+
+
+def write(result: TuneResult, config: Config, seconds: float, output: Path | None, again: Sequence[str]) -> None:
+    """Print the summary of a run to stdout. `again` is the command line that would resume it."""
+    snapshot = read_snapshot(result.history_path)
+    print(verdict(result))
+    print()
+    for label, text in (*figures(result, snapshot, config, seconds), *files(result, output)):
+        print(f"  {label:<14}{text}")
+    advice = list(next_steps(result, config, again))
+    if advice:
+        print("\nNext:")
+        for what, command in advice:
+            print(f"  {what}" + (f"\n    {command}" if command else ""))
+
+
+def verdict(result: TuneResult) -> str:
+    """How it ended, in a sentence."""
+    best, allowed = result.best, wording.allowed(result.criterion)
+    if best is None:
+        failed = sum(trial.failed for trial in result.trials)
+        tried = f"all {failed} trials failed" if failed else "nothing was tried"
+        return f"NO RESULT: {tried} ({result.reason})."
+    loss = wording.loss(best.loss, result.criterion)
+    if not best.config.int8_ops:
+        met = "meets the criterion" if result.met else "does not meet the criterion either"
+        return (
+            f"NOTHING WAS QUANTIZED: the best trial runs every op in fp32 ({result.reason}). It {met}, and it saves "
+            "neither time nor space."
+        )
+    if result.met:
+        return f"Criterion met: the loss is {loss}, and {allowed} is allowed ({result.reason})."
+    return f"CRITERION NOT MET: the smallest loss found is {loss}, and {allowed} is allowed ({result.reason})."
+
+
+def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: float) -> Iterator[tuple[str, str]]:
+    """The figures, each with its label."""
+    best, criterion = result.best, result.criterion
+    yield "fp32 score", wording.score(result.baseline)
+    if best is not None:
+        yield "best score", f"{wording.score(best.score)} (trial {best.number} of {len(result.trials)})"
+        yield "loss", f"{wording.loss(best.loss, criterion)} (allowed: {wording.allowed(criterion)})"
+        yield "ops", f"{len(best.config.int8_ops)} int8, {len(best.config.fp32_ops)} fp32"
+        yield from fallbacks(best, snapshot, config)
+        if "latency" in best.measured:
+            yield "latency", wording.latency(best.measured["latency"])
+        if "user" in best.measured:
+            yield "objective", f"{best.measured['user']:.6g}"
+        base = snapshot.baseline
+        if base is not None and base.model_size:
+            ratio = f"{best.model_size / base.model_size:.2f} of fp32"
+            yield "size", f"{ratio} ({wording.size(best.model_size)} instead of {wording.size(base.model_size)})"
+    yield "evaluations", f"{result.evaluations}, the fp32 model's included; this run took {wording.seconds(seconds)}"
+    failed = [trial for trial in result.trials if trial.failed]
+    if failed:
+        yield "failed", f"{len(failed)} trial(s), the last one with {wording.last_line(failed[-1].error)}"
+
+
+def fallbacks(best: Trial, snapshot: Snapshot, config: Config) -> Iterator[tuple[str, str]]:
+    """The ops that tuning sent back to fp32, and how many were there from the start."""
+    space = TuningSpace(apply_rules(snapshot.header.ops, config.op_name_dict, config.op_type_dict))
+    start = frozenset(space.all_int8().fp32_ops)
+    sent = [name for name in best.config.fp32_ops if name not in start]
+    kinds = {op.name: op.kind for op in space.ops}
+    for index, name in enumerate(sent[:LISTED]):
+        yield "" if index else "back to fp32", f"{wording.name(name)} ({wording.name(kinds[name])})"
+    if len(sent) > LISTED:
+        yield "", f"... and {len(sent) - LISTED} more"
+    if start.intersection(best.config.fp32_ops):
+        yield (
+            "kept in fp32",
+            f"{len(start.intersection(best.config.fp32_ops))} by your rules or because int8 does not pay",
+        )
+
+
+def files(result: TuneResult, output: Path | None) -> Iterator[tuple[str, str]]:
+    """Where everything is."""
+    if output is not None:
+        yield "model", str(output)
+    elif result.model_path is not None:
+        yield "model", str(result.model_path)
+    yield "history", str(result.history_path)
+    yield "log", str(result.workspace / LOG)
+
+
+def next_steps(result: TuneResult, config: Config, again: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """What to try next, each with a command line if there is one."""
+    best, history = result.best, result.workspace
+    if result.reason is StopReason.INTERRUPTED:
+        yield "go on where it was interrupted", wording.command(*again)
+    failed = [trial for trial in result.trials if trial.failed]
+    if failed and (best is None or result.reason is StopReason.FAILURES):
+        yield "see what went wrong", wording.command("quaver", "show", history, failed[-1].number)
+        yield "go on when it is mended", wording.command(*again)
+    if best is None:
+        return
+    yield "see all trials", wording.command("quaver", "history", history)
+    yield "see how the best one runs each op", wording.command("quaver", "show", history, best.number)
+    if not result.met:
+        yield from _when_not_met(result, again)
+    elif result.reason is StopReason.MET and best.config.fp32_ops:
+        yield "use ten more minutes to find a faster one", wording.command(*again, "--timeout", 600)
+    if best.measured.get("latency", 0.0) > 1.03:
+        yield (
+            "int8 is slower than fp32 here: measure on the machine it is meant for, or ask for a small file",
+            (wording.command(*again, "--objective", "size")),
+        )
+
+
+def _when_not_met(result: TuneResult, again: Sequence[str]) -> Iterator[tuple[str, str]]:
+    if result.reason is StopReason.MAX_TRIALS:
+        yield "allow more trials", wording.command(*again, "--max-trials", 2 * len(result.trials))
+    elif result.reason is StopReason.TIMEOUT:
+        yield "stop at the first success, however long it takes", wording.command(*again, "--timeout", 0)
+    elif result.reason is StopReason.EXHAUSTED:
+        yield "try another strategy", wording.command("quaver", "strategies")
+    yield "allow a larger loss with --relative or --absolute, or give more typical calibration samples", ""

@@ -1,0 +1,139 @@
+"""`quaver tune`: find the best int8 configuration of a model."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from quaver.command import flags, loading
+from quaver.errors import SettingsError
+from quaver.settings import Config
+
+DESCRIPTION = """\
+Finds which ops of a model can run in int8, and saves the best model that meets the accuracy criterion.
+
+  quaver tune --model model.onnx --calib calib.npz --eval my_eval.py:accuracy -o model-int8.onnx
+  quaver tune conf.yaml --model model.onnx --calib calib/ --eval my_eval.py:accuracy --max-trials 20
+  quaver tune --model model.onnx --calib data.py:batches --eval my_eval.py:wer --lower-is-better --absolute 0.2
+  quaver tune --model model.onnx --calib calib.npy --eval my_eval.py:accuracy --strategy my.py:WorstFirst \\
+      --op-type Softmax=fp32 --op-name '/head/.*=fp32'
+
+my_eval.py holds a function of the model that returns the score:
+
+  def accuracy(model):
+      return float((model(images).argmax(axis=1) == labels).mean())
+"""
+
+
+def add(subparsers: Any) -> argparse.ArgumentParser:
+    """Describe the command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "tune",
+        help="find the best int8 configuration of a model",
+        description=DESCRIPTION,
+        usage="quaver tune [CONF.yaml] --model MODEL --calib DATA --eval FILE.py:FUNCTION [-o OUT] [options]",
+        epilog="exit codes: 0 the criterion is met, 3 it is not, 2 wrong usage, 130 interrupted without a result.",
+    )
+    parser.add_argument("config", nargs="?", metavar="CONF.yaml", help="settings; flags override them")
+    parser.add_argument("--model", metavar="MODEL", help="the float model")
+    parser.add_argument(
+        "--calib",
+        metavar="DATA",
+        help="typical inputs without labels: an .npz (arrays by input name) or .npy, a folder of them (each a batch), "
+        "or FILE.py:NAME of a dataloader or of a function that returns one",
+    )
+    parser.add_argument("--eval", metavar="FILE.py:FUNCTION", help="the function that scores a model")
+    parser.add_argument("-o", "--output", metavar="OUT", help="where to save the best model")
+    parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    flags.add(parser)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Tune, and print the summary."""
+    config = flags.config(args)
+    if args.model is None:
+        raise SettingsError("--model is needed: the float model, such as --model model.onnx")
+    if args.eval is None:
+        raise SettingsError("--eval is needed: a function that scores a model, such as --eval my_eval.py:accuracy")
+    if args.calib is None and config.resume is None:
+        raise SettingsError("--calib is needed: a few hundred typical inputs without labels, such as --calib data.npz")
+    flags.check_output(args.output, args.model)
+    eval_func = loading.load_function(args.eval, "--eval")
+    data = None if args.calib is None else loading.calibration(args.calib)
+
+    import quaver
+    from quaver.command import summary
+
+    begin = time.monotonic()
+    with _logged(), _watching(args, config, data) as observer:
+        result = quaver.fit(args.model, config, calib_dataloader=data, eval_func=eval_func, observer=observer)
+        output = result.save(args.output) if args.output and result.best is not None else None
+    again = resuming(args.argv, result.workspace)
+    summary.write(result, config, time.monotonic() - begin, output, again)
+    if result.best is None and result.reason is quaver.StopReason.INTERRUPTED:
+        return 130
+    return 0 if result.met else 3
+
+
+def resuming(argv: Sequence[str], workspace: Path) -> list[str]:
+    """The command line that goes on with a run."""
+    words: list[str] = []
+    skip = False
+    for word in argv:
+        if skip or word.startswith(("--workspace=", "--resume=")):
+            skip = False
+            continue
+        if word in ("--workspace", "--resume"):
+            skip = True
+            continue
+        words.append(word)
+    return ["quaver", *words, "--resume", str(workspace)]
+
+
+@contextlib.contextmanager
+def _watching(args: argparse.Namespace, config: Config, data: Any) -> Iterator[Any]:
+    from quaver.command.progress import Progress, Warnings
+
+    if args.quiet or not sys.stderr.isatty():
+        yield Warnings()
+        return
+    with Progress(config, loading.count_samples(data, config.calibration_sampling_size), _spent(config)) as observer:
+        yield observer
+
+
+def _spent(config: Config) -> float:
+    """Seconds that an earlier run has used up."""
+    if config.resume is None:
+        return 0.0
+    from quaver.errors import HistoryError
+    from quaver.history import read_snapshot
+
+    try:
+        return sum(trial.seconds + trial.build_seconds for trial in read_snapshot(config.resume).trials)
+    except HistoryError:  # `fit` says it better, or can go on
+        return 0.0
+
+
+class _ToStderr(logging.Handler):
+    """Shows the library's warnings, on whatever stderr is at the time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"quaver: {record.getMessage()}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _logged() -> Iterator[None]:
+    handler = _ToStderr(logging.WARNING)
+    logger = logging.getLogger("quaver")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

@@ -1,0 +1,187 @@
+"""The demo's story, from the float model to the op that had to go back to fp32."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import quaver
+from quaver.adapters import AdapterOptions, open_model
+from quaver.command import wording
+from quaver.demo.data import Accuracy, Images, digits
+from quaver.history import History
+from quaver.objective import relative_latency
+from quaver.probing import AdapterProbe
+from quaver.rules import apply_rules
+from quaver.space import TuningSpace
+from quaver.trial import Trial
+from quaver.watch import Observer
+
+NAME = "digits_dscnn.onnx"
+MODEL = Path(__file__).with_name(NAME)
+CALIBRATION_IMAGES = 256
+RELATIVE = 0.01
+# One weight scale for each layer, as some hardware wants it.
+PER_TENSOR = {"weight": {"granularity": ["per_tensor"]}}
+RULES = {"Conv": PER_TENSOR, "Gemm": PER_TENSOR}
+LATENCY_IMAGES, LATENCY_TIMES = 16, 3
+
+EVAL = '''\
+"""Scores a model on the digits that it was not trained on."""
+
+from quaver.demo.data import digits
+
+_, _, images, labels = digits()
+
+
+def accuracy(model):
+    """The share of images that the model gets right."""
+    return float((model(images).argmax(axis=1) == labels).mean())
+'''
+
+INTRODUCTION = """\
+A depthwise CNN reads handwritten digits. The hardware of this story wants one weight scale for each layer. That does not
+suit depthwise layers: each of their channels is a filter of its own, and where the filters differ much in size, one
+scale for all leaves the small ones a few of the 256 steps. Which layers suffer, and is it enough to spare those?
+
+Strategy {strategy!r} looks for the answer; at most {allowed:.0%} of the fp32 score may be lost.
+"""
+
+
+def run(folder: Path, strategy: str = "basic") -> quaver.TuneResult:
+    """Tune the demo's network in `folder` and print what happens."""
+    train, _, images, labels = digits()
+    calibration = train[:CALIBRATION_IMAGES]
+    print(INTRODUCTION.format(strategy=strategy, allowed=RELATIVE))
+    result = quaver.fit(
+        MODEL,
+        calib_dataloader=calibration,
+        eval_func=Accuracy(images, labels),
+        observer=Lines(),
+        strategy=strategy,
+        relative=RELATIVE,
+        op_type_dict=RULES,
+        workspace=folder,
+        threads=1,
+    )
+    model = _lay_out(folder, calibration)
+    if result.best is None:
+        print(f"\nNo result ({result.reason}).")
+        return result
+    _tell_fallbacks(result.best, sensitivities(result, calibration))
+    _tell_figures(result, images)
+    _tell_next(result, folder, model)
+    return result
+
+
+class Lines(Observer):
+    """A line for each event."""
+
+    def started(self, what: str) -> None:
+        print(what, flush=True)
+
+    def baseline(self, trial: Trial) -> None:
+        print(f"  fp32      accuracy {trial.score:.2%}", flush=True)
+
+    def tried(self, trial: Trial, best: Trial | None) -> None:
+        if trial.failed:
+            said = f"failed: {wording.last_line(trial.error)}"
+        else:
+            said = f"accuracy {trial.score:.2%}, loss {trial.loss:6.2%}, {wording.verdict(trial)}"
+        print(f"  trial {trial.number:<3} {said}, {wording.counts(trial)} ops", flush=True)
+
+
+def sensitivities(result: quaver.TuneResult, calibration: Images) -> Mapping[str, float]:
+    """For each op, how much it disturbs the model's output when it alone runs in int8. Taken from the history if there."""
+    with contextlib.closing(open_model(MODEL, AdapterOptions(threads=1))) as adapter:
+        with History.resume(result.history_path) as history:
+            assert history.header is not None
+            adapter.restore(history.header.calibration)
+            adapter.keep(calibration)
+            space = TuningSpace(apply_rules(adapter.inspect(), op_type_dict=RULES))
+            return AdapterProbe(adapter, space, history, Observer()).sensitivity()
+
+
+def _lay_out(folder: Path, calibration: Images) -> Path:
+    """Put everything into the folder that `quaver tune` and `quaver recover` need, to play with."""
+    model = Path(shutil.copyfile(MODEL, folder / NAME))
+    np.savez(folder / "calib.npz", image=calibration)
+    (folder / "eval_digits.py").write_text(EVAL, encoding="utf-8")
+    return model
+
+
+def _tell_fallbacks(best: Trial, errors: Mapping[str, float]) -> None:
+    sent = best.config.fp32_ops
+    if not sent:
+        print("\nNo op had to go back to fp32.")
+        return
+    median = statistics.median(errors.values())
+    everything = "" if best.config.int8_ops else " That is all of them: nothing was quantized."
+    print(f"\n{len(sent)} of {len(best.config)} ops went back to fp32.{everything}")
+    for name in sent[:10]:
+        print(f"  {wording.name(name)}\n    {_why(errors.get(name), median)}")
+    if len(sent) > 10:
+        print(f"  ... and {len(sent) - 10} more")
+
+
+def _why(error: float | None, median: float) -> str:
+    if error is None:
+        return "it was not measured alone"
+    if median <= 0:
+        return f"alone in int8 it disturbs the output by {error:.2g} of its power"
+    times = error / median
+    if times < 1:
+        return "alone in int8 it disturbs the output less than the median op"
+    return f"alone in int8 it disturbs the output {times:,.{0 if times >= 10 else 1}f}x more than the median op"
+
+
+def _tell_figures(result: quaver.TuneResult, images: Images) -> None:
+    best = result.best
+    assert best is not None
+    int8 = quaver.recover(MODEL, result.history_path, best.number, threads=1)
+    fp32 = quaver.recover(MODEL, result.history_path, 0, threads=1)
+    feed = {"image": images[:LATENCY_IMAGES]}
+    ratios = sorted(relative_latency(int8, fp32, feed) for _ in range(LATENCY_TIMES))
+    middle = statistics.median(ratios)
+    print(f"\n{'':12}{'fp32':>10}{'int8':>10}")
+    print(f"  {'accuracy':10}{result.baseline:>10.2%}{best.score:>10.2%}")
+    print(f"  {'file size':10}{wording.size(fp32.size):>10}{wording.size(int8.size):>10}")
+    spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f} in {LATENCY_TIMES} measurements, taken in turns"
+    print(f"  {'latency':10}{1:>10.2f}{middle:>10.2f}   ({spread}, {LATENCY_IMAGES} images, 1 thread)")
+    if middle > 0.8:
+        print("  8x8 images leave int8 little arithmetic to save; on networks for larger images it saves more.")
+
+
+def _tell_next(result: quaver.TuneResult, folder: Path, model: Path) -> None:
+    best = result.best
+    assert best is not None
+    command = wording.command
+    print(
+        f"\nThe files are in {folder}: the best model is {result.model_path.name if result.model_path else '-'}.\n\nNext:"
+    )
+    steps: list[tuple[str, tuple[Any, ...]]] = [
+        ("all trials", ("history", folder)),
+        ("how the best one runs each op", ("show", folder, best.number)),
+        ("the model of the first trial", ("recover", model, folder, 1, "-o", folder / "trial1.onnx")),
+        (
+            "the same network with a weight scale for each channel",
+            (
+                "tune",
+                "--model",
+                model,
+                "--calib",
+                folder / "calib.npz",
+                "--eval",
+                f"{folder / 'eval_digits.py'}:accuracy",
+            )
+            + ("--strategy", "basic"),
+        ),
+    ]
+    for what, words in steps:
+        print(f"  {what}\n    {command('quaver', *words)}")
