@@ -135,7 +135,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
-        """For each int8 op, fed with float inputs, the squared error of its output on the kept samples, and the signal."""
+        """For each int8 op, fed with float inputs, its squared error on the kept samples, and the squared output."""
 
     @abstractmethod
     def op_seconds(self, config: QuantConfig | None) -> dict[str, float]:

@@ -3,8 +3,16 @@
 if __name__ == "strategies":
     raise ImportError("this folder is the package quaver.strategies: write `import quaver.strategies`")
 
+from quaver.strategies.auto import Auto
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.basic import Basic
+from quaver.strategies.bayesian import Bayesian
+from quaver.strategies.blind import Exhaustive, Random
+from quaver.strategies.conservative import Conservative
+from quaver.strategies.mse import Mse, MseV2
 from quaver.strategies.registry import make_strategy, register_strategy, strategies
 
-__all__ = ["Basic", "Proposals", "Strategy", "make_strategy", "register_strategy", "strategies"]
+__all__ = [
+    "Auto", "Basic", "Bayesian", "Conservative", "Exhaustive", "Mse", "MseV2", "Proposals", "Random", "Strategy",
+    "make_strategy", "register_strategy", "strategies",
+]  # fmt: skip

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
-from quaver.trial import Trial
 
 # A strategy yields one configuration and is sent its trial, or a list of them and is sent a list.
 Proposals = Generator[QuantConfig | Sequence[QuantConfig], Any, None]
@@ -27,10 +26,13 @@ class Strategy(ABC):
     Attributes:
         name: what users write in `strategy=`.
         seed: set before `propose` is called; the only source of chance a strategy may use.
+        objective: set before `propose` is called; what decides between trials that meet the criterion:
+            "latency", "size", "int8_ops" or "user".
     """
 
     name: ClassVar[str] = ""
     seed: int = 0
+    objective: str = "latency"
 
     @abstractmethod
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
@@ -39,8 +41,3 @@ class Strategy(ABC):
     def worst_case(self, space: TuningSpace) -> int | None:
         """The most evaluations `propose` may ask for, or None if it has no end of its own."""
         return None
-
-
-def scored(trials: Sequence[Trial]) -> list[Trial]:
-    """The trials that have a score."""
-    return [trial for trial in trials if trial.loss is not None]

@@ -34,9 +34,9 @@ class Basic(Strategy):
             for changed in _alternatives(space, best.config, kind):
                 best = _better(best, (yield changed))
         singles: list[tuple[str, Trial]] = []
-        for name in space.tunable:
-            if best.config[name].precision is INT8:
-                singles.append((name, (yield best.config.fallback(name))))
+        for name in [name for name in space.tunable if best.config[name].precision is INT8]:
+            trial: Trial = yield best.config.fallback(name)
+            singles.append((name, trial))
         singles.sort(key=lambda single: float("inf") if single[1].loss is None else single[1].loss)
         config = best.config
         for name, _ in singles:

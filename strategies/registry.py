@@ -50,10 +50,18 @@ def make_strategy(wanted: str | type[Strategy] | Strategy, options: Mapping[str,
         wanted = known[wanted]
     if not (isinstance(wanted, type) and issubclass(wanted, Strategy)):
         raise SettingsError(f"strategy must be a name, a Strategy class or an instance, not {wanted!r}")
-    accepted = inspect.signature(wanted).parameters
+    name = wanted.name or wanted.__name__
+    if inspect.isabstract(wanted):
+        raise StrategyError(f"strategy {name!r} has no `propose` method; write it as a generator of configurations")
+    signature = inspect.signature(wanted)
+    open_to_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
     for option in options:
-        if option not in accepted:
+        if option not in signature.parameters and not open_to_all:
             raise SettingsError(
-                f"strategy {wanted.name or wanted.__name__!r} has no option {option!r}; {hint(option, accepted)}"
+                f"strategy {name!r} has no option {option!r}; {hint(str(option), signature.parameters)}"
             )
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        raise SettingsError(f"strategy {name!r}: {error}; give it in strategy_options") from None
     return wanted(**options)

@@ -37,8 +37,10 @@ except PackageNotFoundError:  # run from a folder that was never installed
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
-    "FP32", "INT8", "Budget", "BuildError", "CalibrationError", "Config", "Criterion", "EvaluationError", "HistoryError",
-    "ModelError", "Observer", "Op", "OpConfig", "Precision", "Probe", "QuantConfig", "QuaverError", "SettingsError",
-    "StopReason", "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningSpace", "__version__", "fit",
+    "FP32", "INT8", "Budget", "BuildError", "CalibrationError", "Config", "Criterion", "EvaluationError",
+    "HistoryError", "ModelError", "Observer", "Op", "OpConfig", "Precision", "Probe", "QuantConfig", "QuaverError",
+    "SettingsError",
+    "StopReason", "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningSpace", "__version__",
+    "fit",
     "read_snapshot", "recover", "register_strategy",
 ]  # fmt: skip

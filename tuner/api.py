@@ -55,6 +55,7 @@ def fit(
     strategy = make_strategy(chosen.strategy, chosen.strategy_options)
     strategy.seed = chosen.seed
     objective = make_objective(chosen.objective)
+    strategy.objective = objective.name
     with open_workspace(chosen) as (folder, history), run_log(folder) as log:
         watch = Observers(log, observer or Observer())
         watch.started("reading the model")
@@ -124,7 +125,8 @@ def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads:
         then = ", ".join(f"{name} {version}" for name, version in snapshot.header.versions.items())
         now = ", ".join(f"{name} {version}" for name, version in adapter.versions.items())
         raise HistoryError(
-            f"trial {trial} cannot be rebuilt byte for byte: the run used {then}; here are {now}. Install those versions"
+            f"trial {trial} cannot be rebuilt byte for byte: the run used {then}; here are {now}. "
+            "Install the versions of the run"
         )
     return rebuilt
 
@@ -134,8 +136,8 @@ def _check_same_model(adapter: Adapter, header: Header, path: Path) -> None:
         raise HistoryError(f"{path} belongs to a model of {header.adapter}, not of {adapter.name}")
     if header.model_fingerprint != adapter.fingerprint:
         raise HistoryError(
-            f"{path} belongs to another model (fingerprint {header.model_fingerprint[:12]}, not {adapter.fingerprint[:12]}). "
-            "Give the float model that the run started from"
+            f"{path} belongs to another model: its fingerprint is {header.model_fingerprint[:12]}, "
+            f"this one's {adapter.fingerprint[:12]}. Give the float model that the run started from"
         )
     if header.ops != adapter.inspect():
         raise HistoryError(f"{path} lists other ops than this version of quaver finds in the model; start a new run")
@@ -147,7 +149,7 @@ def _pointing_to(history: History) -> Any:
     try:
         yield
     except BaseException as error:
-        if history.header is not None and not isinstance(error, HistoryError):
+        if history.baseline is not None and not isinstance(error, HistoryError):
             error.add_note(f"Everything so far is in {history.path}; go on with fit(..., resume={str(history.path)!r})")
         raise
 

@@ -22,21 +22,25 @@ def score(eval_func: Callable[[Any], Any], model: Any) -> float:
 
 
 def as_score(value: Any) -> float:
-    """A Python, numpy or 0-d array number as a float; anything else is an error that says what to return."""
+    """A number, or an array or tensor of one, as a float; anything else is an error that says what to return."""
     name = type(value).__name__
     if value is None:
         raise EvaluationError("eval_func returned None: is a `return` missing?")
-    if isinstance(value, tuple | list | dict | str | bytes | bool):
+    if callable(getattr(value, "item", None)):  # numpy, torch and others: one element, whatever its shape
+        try:
+            value = value.item()
+        except Exception:
+            shape = getattr(value, "shape", "unknown")
+            raise EvaluationError(
+                f"eval_func returned a {name} of shape {shape}; it must return one number (its mean?)"
+            ) from None
+    if isinstance(value, tuple | list | dict | set | str | bytes | bool | complex):
         raise EvaluationError(
             f"eval_func returned a {name}, {value!r:.60}; it must return one number, the score to tune by"
         )
-    if getattr(value, "size", 1) not in (1, None) and not callable(value.size):
-        raise EvaluationError(
-            f"eval_func returned an array of shape {value.shape}; it must return one number (its mean?)"
-        )
     try:
         number = float(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise EvaluationError(f"eval_func returned a {name} that is not a number ({error})") from None
     if not math.isfinite(number):
         raise EvaluationError(f"eval_func returned {number}: the score is not finite")

@@ -12,7 +12,7 @@ from typing import Any
 from quaver.adapters.base import Adapter, RunnableModel
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
-from quaver.errors import EvaluationError
+from quaver.errors import EvaluationError, StrategyError
 from quaver.evaluation import score, watched
 from quaver.history import History
 from quaver.objective import Objective, pick_best
@@ -52,12 +52,15 @@ class Loop:
     observer: Observer
     _start: float = field(default_factory=time.monotonic, init=False)
     _resumed: int = field(default=0, init=False)
+    _outside: frozenset[int] = field(default=frozenset(), init=False)
     _fp32: RunnableModel | None = field(default=None, init=False)
     _proposed: set[QuantConfig] = field(default_factory=set, init=False)
     _repeats: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self._resumed = len(self.history.trials)
+        # Trials of an earlier run that the rules of this one forbid are remembered, but cannot win.
+        self._outside = frozenset(trial.number for trial in self.history.trials if not self.space.allows(trial.config))
 
     def baseline(self) -> Trial:
         """Score the fp32 model, or remember its score. Any trouble here is the user's to mend at once."""
@@ -97,6 +100,8 @@ class Loop:
         base = self.baseline()
         self.observer.baseline(base)
         proposals = strategy.propose(self.space, probe)
+        if not hasattr(proposals, "send"):
+            raise StrategyError(f"{type(strategy).__name__}.propose must be a generator: `yield` each configuration")
         answer: Any = None
         try:
             self._check_budget()
@@ -106,7 +111,9 @@ class Loop:
                 except StopIteration:
                     return StopReason.EXHAUSTED
                 batch = [asked] if isinstance(asked, QuantConfig) or not isinstance(asked, Sequence) else list(asked)
-                trials = [self._answer(self.space.check(config)) for config in batch]
+                trials = [self._answer(config) for config in [self.space.check(config) for config in batch]]
+                if not batch:
+                    self._repeated()
                 answer = trials[0] if isinstance(asked, QuantConfig) else trials
         except _Stop as stop:
             return stop.reason
@@ -132,7 +139,7 @@ class Loop:
 
     def best(self) -> Trial | None:
         """The best trial so far."""
-        return pick_best(self.trials(), self.objective)
+        return pick_best([trial for trial in self.trials() if trial.number not in self._outside], self.objective)
 
     def _answer(self, config: QuantConfig) -> Trial:
         known = self.history.find(config)
@@ -142,12 +149,18 @@ class Loop:
             self._repeats = 0
         else:
             trial = self.judge(known)
-            self._repeats = self._repeats + 1 if config in self._proposed else 0
-            if self._repeats >= REPEATS:
-                log.warning("the strategy has proposed nothing new %d times in a row; it would never end", REPEATS)
-                raise _Stop(StopReason.EXHAUSTED)
+            if config in self._proposed:
+                self._repeated()
+            else:
+                self._repeats = 0
         self._proposed.add(config)
         return trial
+
+    def _repeated(self) -> None:
+        self._repeats += 1
+        if self._repeats >= REPEATS:
+            log.warning("the strategy has proposed nothing new %d times in a row; it would never end", REPEATS)
+            raise _Stop(StopReason.EXHAUSTED)
 
     def _check_budget(self) -> None:
         trials = self.trials()
@@ -155,7 +168,7 @@ class Loop:
         reason = self.budget.spent(
             evaluated=len(trials),
             seconds=earlier + time.monotonic() - self._start,
-            met=any(trial.met for trial in trials),
+            met=any(trial.met and trial.number not in self._outside for trial in trials),
         )
         if reason is not None:
             raise _Stop(reason)

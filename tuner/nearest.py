@@ -6,10 +6,10 @@ import difflib
 from collections.abc import Iterable
 
 
-def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+def nearest(name: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5) -> list[str]:
     """Known names that look like `name`, the likeliest first, whatever their case."""
     by_lower = {item.lower(): item for item in known}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=count, cutoff=0.5)
+    close = difflib.get_close_matches(name.lower(), by_lower, n=count, cutoff=cutoff)
     return [by_lower[item] for item in close]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -70,7 +71,10 @@ class UserObjective(Objective):
         self._function = function
 
     def measure(self, model: Any, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
-        return {"user": float(self._function(model))}
+        figure = float(self._function(model))
+        if math.isnan(figure):
+            raise ValueError("the objective returned NaN, which cannot be compared")
+        return {"user": figure}
 
     def value(self, trial: Trial) -> float:
         return trial.measured.get("user", float("inf"))
@@ -81,6 +85,8 @@ OBJECTIVES: dict[str, type[Objective]] = {kind.name: kind for kind in (Latency, 
 
 def make_objective(wanted: Any) -> Objective:
     """An objective from its name or from a function."""
+    if isinstance(wanted, type) and issubclass(wanted, Objective):
+        return wanted()
     if isinstance(wanted, Objective):
         return wanted
     if isinstance(wanted, str) and wanted in OBJECTIVES:

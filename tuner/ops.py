@@ -43,6 +43,7 @@ class OpConfig:
     scheme: str = "asym"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "precision", Precision(self.precision))
         if self.precision is Precision.FP32:
             for field in ("calibration", "granularity", "scheme"):
                 object.__setattr__(self, field, "")

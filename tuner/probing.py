@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +13,16 @@ from numpy.typing import NDArray
 from quaver.adapters.base import Adapter, RunnableModel
 from quaver.errors import CalibrationError
 from quaver.history import History
-from quaver.ops import QuantConfig
-from quaver.probe import Probe
+from quaver.objective import relative_latency
+from quaver.ops import FLOAT, INT8, QuantConfig
+from quaver.probe import Observed, OpTime, Probe
 from quaver.space import TuningSpace
 from quaver.watch import Observer
 
 Outputs = list[NDArray[np.float64]]
+
+# Measurements of many ops are noted this often, so that a crash loses little.
+NOTE_SECONDS = 10.0
 
 
 class AdapterProbe(Probe):
@@ -25,42 +31,118 @@ class AdapterProbe(Probe):
     def __init__(self, adapter: Adapter, space: TuningSpace, history: History, observer: Observer) -> None:
         self._adapter, self._space, self._history, self._observer = adapter, space, history, observer
         self._reference: list[Outputs] | None = None
-        self._errors: dict[str, float] = dict(history.notes.get("probe.output_error", {}))
+        self._baseline: RunnableModel | None = None
 
-    def sensitivity(self) -> Mapping[str, float]:
-        names = self._space.tunable
-        known: dict[str, float] = dict(self._history.notes.get("probe.sensitivity", {}))
-        missing = [name for name in names if name not in known]
-        for done, name in enumerate(missing):
-            self._observer.progress("measuring the sensitivity of ops", done, len(missing))
-            config = self._space.only_int8(name)
-            known[name] = self._measure(config)
-        if missing:
-            self._observer.progress("measuring the sensitivity of ops", len(missing), len(missing))
-            self._history.note("probe.sensitivity", known)
-        return {name: known[name] for name in names}
+    def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
+        config = config or self._space.all_int8()
+        float_model = QuantConfig((op.name, FLOAT) for op in self._space.ops)
+        names = [name for name in self._space.tunable if config[name].precision is INT8]
+        alone = {name: float_model.replace({name: config[name]}) for name in names}
+        keys = {name: f"{name} {config[name]}" for name in names}
+        known = self._each(
+            "sensitivity",
+            "measuring the sensitivity of ops",
+            [(keys[name], functools.partial(self._error, alone[name])) for name in names],
+        )
+        return {name: known[keys[name]] for name in names}
+
+    def mse(self) -> Mapping[str, float]:
+        return dict(self._once("mse", "measuring the error of op outputs", self._mse))
+
+    def local_error(self) -> Mapping[str, float]:
+        def measure() -> dict[str, float]:
+            self._samples()
+            errors = self._adapter.local_errors(self._space.all_int8())
+            return {name: noise / signal if signal > 0 else noise for name, (noise, signal) in errors.items()}
+
+        return dict(self._once("local_error", "measuring the error of each op by itself", measure))
+
+    def latency(self) -> Mapping[str, OpTime]:
+        def measure() -> dict[str, list[float]]:
+            self._samples()
+            fp32, int8 = self._adapter.op_seconds(None), self._adapter.op_seconds(self._space.all_int8())
+            return {name: [fp32[name], int8[name]] for name in self._space.quantizable}
+
+        return {name: OpTime(*pair) for name, pair in self._once("latency", "timing each op", measure).items()}
 
     def output_error(self, config: QuantConfig) -> float:
         key = config.fingerprint
-        if key not in self._errors:
-            self._errors[key] = self._measure(config)
-            self._history.note("probe.output_error", dict(self._errors))
-        return self._errors[key]
+        return self._each("output_error", "", [(key, lambda: self._error(config))])[key]
 
-    def _measure(self, config: QuantConfig) -> float:
+    def speed(self, config: QuantConfig) -> float:
+        def measure() -> float:
+            feed = self._samples()[0]
+            self._baseline = self._baseline or self._adapter.rebuild(None)
+            model = self._adapter.rebuild(config)
+            return relative_latency(model, self._baseline, feed)
+
+        key = config.fingerprint
+        return self._each("speed", "", [(key, measure)])[key]
+
+    def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:
+        seen = {name: Observed([], []) for name in ops}
+        watchers = self._adapter.watch(None, ops), self._adapter.watch(config, ops)
+        for feed in self._samples():
+            for part, watcher in enumerate(watchers):
+                for name, values in watcher(feed).items():
+                    seen[name][part].append(values)
+        return seen
+
+    def _mse(self) -> dict[str, float]:
+        names = list(self._space.quantizable)
+        fp32, int8 = self._adapter.watch(None, names), self._adapter.watch(self._space.all_int8(), names)
+        total, count = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0)
+        for feed in self._samples():
+            before, after = fp32(feed), int8(feed)
+            for name in names:
+                total[name] += float(np.sum(np.square(before[name].astype(np.float64) - after[name])))
+                count[name] += before[name].size
+        return {name: total[name] / max(count[name], 1) for name in names}
+
+    def _error(self, config: QuantConfig) -> float:
         if self._reference is None:
             self._reference = self._run(self._adapter.rebuild(None))
         return relative_error(self._reference, self._run(self._adapter.rebuild(config)))
 
     def _run(self, model: RunnableModel) -> list[Outputs]:
+        results = [as_outputs(model.run(feed)) for feed in self._samples()]
+        model.close()
+        return results
+
+    def _samples(self) -> Sequence[Any]:
         if not self._adapter.kept:
             raise CalibrationError(
                 "this strategy measures ops on calibration samples, and there are none: pass calib_dataloader, also to "
                 "a resumed run"
             )
-        results = [as_outputs(model.run(feed)) for feed in self._adapter.kept]
-        model.close()
-        return results
+        return self._adapter.kept
+
+    def _once(self, name: str, what: str, measure: Callable[[], Any]) -> Any:
+        """A measurement as a whole, from the history if it was taken before."""
+        note = f"probe.{name}"
+        if note not in self._history.notes:
+            self._observer.started(what)
+            self._history.note(note, measure())
+        return self._history.notes[note]
+
+    def _each(self, name: str, what: str, measures: Iterable[tuple[str, Callable[[], float]]]) -> dict[str, float]:
+        """Measurements one by one, each from the history if it was taken before."""
+        note = f"probe.{name}"
+        known: dict[str, float] = dict(self._history.notes.get(note, {}))
+        missing = [(key, measure) for key, measure in measures if key not in known]
+        noted = time.monotonic()
+        try:
+            for done, (key, measure) in enumerate(missing, 1):
+                known[key] = measure()
+                if what:
+                    self._observer.progress(what, done, len(missing))
+                if time.monotonic() - noted > NOTE_SECONDS:
+                    self._history.note(note, known)
+                    noted = time.monotonic()
+        finally:
+            if missing:
+                self._history.note(note, known)
+        return known
 
 
 def as_outputs(result: Any) -> Outputs:

@@ -72,7 +72,8 @@ def _matching(pattern: Any, ops: Sequence[Op]) -> list[str]:
         raise SettingsError(f"op_name_dict: {pattern!r} is no op and no regular expression ({error})") from None
     if not matches:
         raise SettingsError(
-            f"op_name_dict: {pattern!r} matches no op of this model (the whole name must match); {hint(str(pattern), names)}"
+            f"op_name_dict: {pattern!r} matches no op of this model (the whole name must match); "
+            f"{hint(str(pattern), names)}"
         )
     return matches
 
@@ -124,7 +125,8 @@ def _narrow(op: Op, label: str, wish: Wish) -> Op:
         if choice.precision is INT8 and any(getattr(choice, field) not in values for field, values in details.items()):
             continue
         left.append(choice)
-    if not any(choice.precision is INT8 for choice in left) and INT8 in precisions:
+    if not left or (INT8 in precisions and not any(choice.precision is INT8 for choice in left)):
+        what = "int8 choice" if INT8 in precisions else "choice"
         offered = ", ".join(str(choice) for choice in op.choices)
-        raise SettingsError(f"{label} leaves no int8 choice for op {op.name!r} ({op.kind}); it offers: {offered}")
+        raise SettingsError(f"{label} leaves no {what} for op {op.name!r} ({op.kind}); it offers: {offered}")
     return replace(op, choices=tuple(left))

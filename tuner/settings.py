@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -14,7 +14,7 @@ import yaml
 from quaver.budget import Budget
 from quaver.criterion import Criterion
 from quaver.errors import SettingsError
-from quaver.nearest import hint
+from quaver.nearest import hint, nearest
 
 # Where each setting stands in a YAML file.
 YAML_LAYOUT = {
@@ -38,8 +38,11 @@ YAML_LAYOUT = {
     "tuning.workspace": "workspace",
     "tuning.resume": "resume",
 }
+_SECTIONS = frozenset(path.split(".")[0] for path in YAML_LAYOUT)
 # These hold the user's own keys, so their content is checked elsewhere.
 _OPEN = {"quantization.op_name_dict", "quantization.op_type_dict", "tuning.strategy.options"}
+# More than a file written by hand can hold; aliases that multiply ("billion laughs") or hold themselves get there.
+_MOST_VALUES = 100_000
 _FRAMEWORKS = ("onnxruntime", "onnxrt_qlinearops", "onnxrt_qdq", "onnxrt", "onnx", "tensorflow", "keras", "tflite")
 
 
@@ -96,6 +99,9 @@ class Config:
         _check(isinstance(self.quant_format, str), "quant_format", self.quant_format, '"qdq" or "qoperator"')
         for name in ("op_name_dict", "op_type_dict", "strategy_options"):
             _check(isinstance(getattr(self, name), Mapping), name, getattr(self, name), "a mapping")
+        for name in ("workspace", "resume"):
+            value = getattr(self, name)
+            _check(value is None or _is_path(value), name, value, "the path of a folder")
         if self.framework is not None and self.framework not in _FRAMEWORKS:
             raise SettingsError(f"unknown framework {self.framework!r}; {hint(str(self.framework), _FRAMEWORKS)}")
         if self.workspace is not None and self.resume is not None:
@@ -127,13 +133,23 @@ def make_config(given: Config | Mapping[str, Any] | str | os.PathLike[str] | Non
     elif given is None:
         base = {}
     else:
-        base = dict(given) if isinstance(given, Mapping) and set(given) <= set(known) else from_layout(_load(given))
+        base = _settings(*_load(given), known)
     # A criterion given in one way replaces one that was given in the other.
     if keywords.get("absolute") is not None and "relative" not in keywords:
         base.pop("relative", None)
     if keywords.get("relative") is not None and "absolute" not in keywords:
         base.pop("absolute", None)
     return Config(**{**base, **keywords})
+
+
+def _settings(content: Mapping[Any, Any], source: str, known: list[str]) -> dict[str, Any]:
+    """Settings by their names, or in the nested layout: whichever its keys show."""
+    if not any(key in known for key in content) or any(key in _SECTIONS for key in content):
+        return from_layout((content, source))
+    for key in content:
+        if key not in known:
+            raise SettingsError(f"{source}: unknown setting {key!r}; {hint(str(key), known)}")
+    return dict(content)
 
 
 def _load(given: Any) -> tuple[Mapping[str, Any], str]:
@@ -143,18 +159,47 @@ def _load(given: Any) -> tuple[Mapping[str, Any], str]:
         raise SettingsError(f"a configuration is a YAML file, a dict or a quaver.Config, not {type(given).__name__}")
     path = Path(given)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise SettingsError(f"cannot read the configuration {str(path)!r}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except Exception as error:  # PyYAML lets ValueError, KeyError and others of its own code through
         raise SettingsError(f"{str(path)!r} is not valid YAML: {error}") from error
     if content is None:
         return {}, str(path)
+    _check_size(content, path)
     if not isinstance(content, Mapping):
         raise SettingsError(
             f"{str(path)!r} must hold a mapping (version, model, quantization, tuning), not {content!r:.60}"
         )
     return content, str(path)
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-2 as a number, too; YAML 1.1 knows only 1.0e-2. Merged keys (`<<`) do not pile up."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        node.value = list({(key.tag, str(key.value)): (key, value) for key, value in node.value}.values())
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def _check_size(content: Any, path: Path) -> None:
+    """Count values as they would be printed, each alias anew."""
+    count, left = 0, [content]
+    while left:
+        value = left.pop()
+        inner = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+        if isinstance(inner, list | tuple | set):
+            count += len(inner)
+            left.extend(inner)
+        if count > _MOST_VALUES:
+            raise SettingsError(
+                f"{str(path)!r} is not a configuration: its aliases make more than {_MOST_VALUES:,} values"
+            )
 
 
 def from_layout(loaded: tuple[Mapping[str, Any], str]) -> dict[str, Any]:
@@ -182,25 +227,30 @@ def _leaves(content: Mapping[Any, Any], above: tuple[str, ...], source: str) -> 
         if value is None:
             continue
         if not isinstance(value, Mapping):
-            keys = ", ".join(known.removeprefix(f"{path}.").split(".")[0] for known in inner)
+            keys = ", ".join(dict.fromkeys(known.removeprefix(f"{path}.").split(".")[0] for known in inner))
             raise SettingsError(f"{source}: {path!r} must hold keys ({keys}), not {value!r:.60}")
         yield from _leaves(value, (*above, str(key)), source)
 
 
 def _nearest_key(path: str, above: tuple[str, ...]) -> str:
     """The nearest known key at the same level, or anywhere if the last part is the name of one."""
-    level = len(above)
-    beside = dict.fromkeys(".".join(known.split(".")[: level + 1]) for known in YAML_LAYOUT)
     last = path.rsplit(".", 1)[-1]
-    moved = [
-        known for known in YAML_LAYOUT if difflib.SequenceMatcher(None, known.rsplit(".", 1)[-1], last).ratio() > 0.8
-    ]
-    near = [known for known in beside if known.split(".")[:-1] == list(above)]
-    return hint(path, [*near, *(known for known in moved if known not in near)])
+    beside = dict.fromkeys(
+        ".".join(parts[: len(above) + 1]) for parts in map(_parts, YAML_LAYOUT) if parts[: len(above)] == above
+    )
+    by_last = {_parts(known)[-1]: known for known in beside}
+    close = [by_last[name] for name in nearest(last, by_last)[:1]]
+    alike = [known for known in YAML_LAYOUT if nearest(last, [_parts(known)[-1]], cutoff=0.8) and known not in close]
+    found = close + alike
+    return f"did you mean {' or '.join(map(repr, found))}?" if found else hint(path, beside)
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(path.split("."))
 
 
 def _sampling_size(value: Any) -> int | None:
-    """A number of samples. A list of sizes to try, as some tools take, means the largest: all methods see all samples."""
+    """A number of samples. A list of sizes to try, as some tools take, means the largest."""
     if isinstance(value, list | tuple) and value and all(_is_count(item) for item in value):
         value = max(value)
     _check(
@@ -211,6 +261,10 @@ def _sampling_size(value: Any) -> int | None:
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike) and os.fspath(value) != ""
 
 
 def _check(right: bool, name: str, value: Any, wanted: str) -> None:

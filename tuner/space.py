@@ -67,6 +67,10 @@ class TuningSpace:
         picks = ((op, choose(op)) for op in self.ops)
         return QuantConfig((op.name, pick if pick in self._choices[op.name] else op.choices[0]) for op, pick in picks)
 
+    def allows(self, config: QuantConfig) -> bool:
+        """Whether a configuration lies in this space."""
+        return config.keys() == self._choices.keys() and all(pick in self._choices[op] for op, pick in config.items())
+
     def check(self, config: object) -> QuantConfig:
         """Return `config` if it lies in this space, else say in which op it does not."""
         if not isinstance(config, QuantConfig):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Any
 
 from quaver.trial import Trial
 
 if TYPE_CHECKING:
     from quaver.result import TuneResult
+
+log = logging.getLogger(__name__)
 
 
 class Observer:
@@ -36,35 +39,35 @@ class Observer:
 
 
 class Observers(Observer):
-    """Several of them."""
+    """Several of them. One that fails is reported to the log; the run goes on."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
 
-    def started(self, what: str) -> None:
+    def _tell(self, event: str, *what: Any) -> None:
         for observer in self._observers:
-            observer.started(what)
+            try:
+                getattr(observer, event)(*what)
+            except Exception:
+                log.exception("%s.%s failed; the run goes on", type(observer).__name__, event)
+
+    def started(self, what: str) -> None:
+        self._tell("started", what)
 
     def progress(self, what: str, done: int, total: int | None) -> None:
-        for observer in self._observers:
-            observer.progress(what, done, total)
+        self._tell("progress", what, done, total)
 
     def baseline(self, trial: Trial) -> None:
-        for observer in self._observers:
-            observer.baseline(trial)
+        self._tell("baseline", trial)
 
     def evaluating(self, number: int, best: Trial | None) -> None:
-        for observer in self._observers:
-            observer.evaluating(number, best)
+        self._tell("evaluating", number, best)
 
     def slow(self, number: int, seconds: float, usual: float) -> None:
-        for observer in self._observers:
-            observer.slow(number, seconds, usual)
+        self._tell("slow", number, seconds, usual)
 
     def tried(self, trial: Trial, best: Trial | None) -> None:
-        for observer in self._observers:
-            observer.tried(trial, best)
+        self._tell("tried", trial, best)
 
     def finished(self, result: TuneResult) -> None:
-        for observer in self._observers:
-            observer.finished(result)
+        self._tell("finished", result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import time
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import yaml
 
-from quaver.errors import SettingsError
+from quaver.errors import HistoryError, SettingsError
 from quaver.history import FILE_NAME, History
 from quaver.settings import Config
 from quaver.trial import Trial
@@ -29,50 +30,60 @@ LOG = "quaver.log"
 
 @contextlib.contextmanager
 def open_workspace(config: Config) -> Iterator[tuple[Path, History]]:
-    """The folder of a new or resumed run, with its history locked. A new one that comes to nothing is removed."""
+    """The folder of a new or resumed run, with its history locked.
+
+    A new one that fails before it has a baseline is removed, unless it was the history that failed. The path is
+    absolute, so that it stays the same if eval_func changes the working directory.
+    """
     if config.resume is not None:
-        with History.resume(config.resume) as history:
+        with History.resume(Path(config.resume).absolute()) as history:
             yield history.path.parent, history
         return
     folder, made = _make_folder(config.workspace)
     try:
         with History.create(folder / FILE_NAME) as history:
+            new = [folder / name for name in (SETTINGS, LOG) if not (folder / name).exists()]
             try:
                 yield folder, history
-            finally:
-                empty = history.header is None
-                if empty:
-                    (folder / FILE_NAME).unlink(missing_ok=True)
+            except BaseException as error:
+                if history.baseline is None and not isinstance(error, HistoryError):
+                    for path in (history.path, *new):
+                        path.unlink(missing_ok=True)
+                raise
     finally:
-        if made and not (folder / FILE_NAME).exists():
-            for name in (SETTINGS, LOG):
-                (folder / name).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-                folder.parent.rmdir()  # only if it is empty, too
+        with contextlib.suppress(OSError):  # only what is empty can be removed so
+            for path in made:
+                path.rmdir()
 
 
-def _make_folder(wanted: str | os.PathLike[str] | None) -> tuple[Path, bool]:
+def _make_folder(wanted: str | os.PathLike[str] | None) -> tuple[Path, list[Path]]:
+    """The folder, and those that had to be made for it, the innermost first."""
     if wanted is not None:
-        folder = Path(wanted)
+        folder = Path(wanted).absolute()
         if (folder / FILE_NAME).exists() and (folder / FILE_NAME).stat().st_size:
             raise SettingsError(
                 f"{str(folder)!r} holds the history of an earlier run. Go on with it by resume={str(folder)!r}, "
                 "or choose another workspace"
             )
-        made = not folder.exists()
+        made = _missing(folder)
         _mkdir(folder, exist_ok=True)
         return folder, made
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    _mkdir(ROOT, exist_ok=True)
+    root = ROOT.absolute()
+    made = _missing(root)
+    _mkdir(root, exist_ok=True)
     for count in range(1, 1000):
-        folder = ROOT / (stamp if count == 1 else f"{stamp}_{count}")
+        folder = root / (stamp if count == 1 else f"{stamp}_{count}")
         try:
             _mkdir(folder, exist_ok=False)
         except FileExistsError:
             continue
-        return folder, True
+        return folder, [folder, *made]
     raise SettingsError(f"cannot find a free name for a workspace under {str(ROOT)!r}")
+
+
+def _missing(folder: Path) -> list[Path]:
+    return [path for path in (folder, *folder.parents) if not path.exists()]
 
 
 def _mkdir(folder: Path, exist_ok: bool) -> None:
@@ -87,8 +98,11 @@ def _mkdir(folder: Path, exist_ok: bool) -> None:
 
 
 def write_settings(folder: Path, config: Config) -> None:
-    """Keep the settings that were used."""
-    (folder / SETTINGS).write_text(yaml.safe_dump(config.plain(), sort_keys=False), encoding="utf-8")
+    """Keep the settings that were used, for the reader; the history has them too."""
+    try:
+        (folder / SETTINGS).write_text(yaml.safe_dump(config.plain(), sort_keys=False), encoding="utf-8")
+    except OSError as error:
+        logging.getLogger(__name__).warning("cannot write %s: %s", folder / SETTINGS, error.strerror)
 
 
 class RunLog(Observer):
@@ -121,13 +135,20 @@ class RunLog(Observer):
 
 @contextlib.contextmanager
 def run_log(folder: Path) -> Iterator[RunLog]:
-    """The log file of a run. Warnings of the library go there too."""
-    with open(folder / LOG, "a", encoding="utf-8") as file:
-        handler = logging.StreamHandler(file)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-        logger = logging.getLogger("quaver")
-        logger.addHandler(handler)
-        try:
-            yield RunLog(file)
-        finally:
-            logger.removeHandler(handler)
+    """The log file of a run. Warnings of the library go there too. Without one, the run goes on."""
+    logger = logging.getLogger("quaver")
+    try:
+        file = (folder / LOG).open("a", encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        logger.warning("cannot write %s: %s", folder / LOG, error.strerror)
+        yield RunLog(io.StringIO())
+        return
+    handler = logging.StreamHandler(file)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    logger.addHandler(handler)
+    try:
+        yield RunLog(file)
+    finally:
+        logger.removeHandler(handler)
+        with contextlib.suppress(OSError):  # a full disk shows again when the file is closed
+            file.close()

@@ -13,7 +13,7 @@ from onnx import NodeProto
 from quaver.adapters.onnxrt import wire
 from quaver.adapters.onnxrt.affine import ActivationParams, Float, activation_params
 from quaver.adapters.onnxrt.graph import Graph
-from quaver.adapters.onnxrt.units import FUSES_ITSELF, Unit, families, moves
+from quaver.adapters.onnxrt.units import FUSES_ITSELF, Unit, absorbs, families, moves
 from quaver.adapters.onnxrt.weights import Entry, StoredTensor, WeightStore
 from quaver.adapters.ranges import Range
 from quaver.errors import BuildError
@@ -84,6 +84,7 @@ class Assembler:
         self.pinned = graph.pinned
         self.captured_constants = sorted(name for name in graph.captured if name in graph.constants)
         self.moved = {index for index, node in enumerate(graph.nodes) if moves(graph, node)}
+        self.moved_outputs = {value.name for value in graph.outputs if graph.producers.get(value.name) in self.moved}
         self.calibrate({})
         self._raw = [node.SerializeToString(deterministic=True) for node in graph.nodes]
         self._shell, self._tail = _frame(graph)
@@ -172,7 +173,7 @@ class Assembler:
         return known
 
     def fusing_inputs(self, index: int) -> tuple[str, ...]:
-        """The activations which, all dequantized, make the optimiser turn this node into int8; empty if it never does."""
+        """The activations which, all dequantized, make the optimiser turn this node into int8; empty if none do."""
         known = self._fusing.get(index)
         if known is None:
             node = self.graph.nodes[index]
@@ -198,6 +199,7 @@ class Pass:
         self.schemes: dict[str, Scheme] = {}  # of each quantized tensor family
         self.written: set[str] = set()  # families whose producer writes uint8
         self.flowing: set[str] = set()  # tensors to be quantized
+        self.loose: set[str] = set()  # float results of int8 kernels that need a guard behind them
         self.parts: list[Entry] = []
         self.entries: list[Entry] = []
         self.done: set[str] = set()
@@ -225,6 +227,30 @@ class Pass:
             if a.root(node.input[0]) in self.written and any(name in self.flowing for name in node.output):
                 self.flowing.add(node.input[0])
                 self.flowing.update(name for name in node.output if name)
+        self.loose = {name for unit, _ in active if (name := self._loose_end(unit)) is not None}
+
+    def _loose_end(self, unit: Unit) -> str | None:
+        """What a kernel that writes float produces, if the optimiser would not find the kernel without a guard there.
+
+        It gives up on a product whose result is read both through a QuantizeLinear and as it is, and on one followed
+        by a Relu or Clip that no QuantizeLinear makes redundant.
+        """
+        a = self.a
+        node = a.graph.nodes[unit.anchor]
+        if unit.quantized_output or node.op_type not in ("Gemm", "MatMul"):
+            return None
+        name = node.output[0]
+        readers = [a.graph.nodes[i] for i in a.graph.consumers.get(name, [])]
+        if len(readers) == 1 and readers[0].op_type in ("Relu", "Clip"):
+            absorbed = name not in a.pinned and absorbs(a.graph, readers[0])
+            return None if absorbed and self._only_quantized(readers[0].output[0]) else name
+        return None if name not in self.flowing or self._only_quantized(name) else name
+
+    def _only_quantized(self, name: str) -> bool:
+        """Whether int8 ops are all that reads a tensor."""
+        a = self.a
+        readers = a.graph.consumers.get(name, [])
+        return name not in a.pinned and all(i in self.chosen and name in a.unit_of[i].activations for i in readers)
 
     def run(self, outputs: tuple[str, ...]) -> Assembly:
         """Walk over all nodes; the result gives out these float tensors besides the model's outputs."""
@@ -280,14 +306,18 @@ class Pass:
                 new = self._int8_input(unit, pick, slot, name)
             else:
                 new = self._float_input(name)
+            if index in a.moved and slot == 0 and self._is_exposed(name):
+                new = self._behind_guard(new)
             if new != name:
                 renamed.append((slot, new))
         if pick is None:
             self._guard(index, renamed)
-        outputs = [(slot, self._raw_name(name)) for slot, name in enumerate(node.output) if self._is_repinned(name)]
+        outputs = [(slot, new) for slot, name in enumerate(node.output) if (new := self._raw_name(name)) != name]
         self.parts.append(a.node(index, tuple(renamed), tuple(outputs)))
         for name in node.output:
-            if self._is_repinned(name):
+            if name in self.loose:
+                self.parts.append(wire.node("Max", [self._raw_name(name)], [name], a.label(name, "guard")))
+            elif self._is_repinned(name):
                 self._quantized(name)
 
     def _int8_input(self, unit: Unit, pick: OpConfig, slot: int, name: str) -> str:
@@ -333,7 +363,8 @@ class Pass:
         return name in self.a.pinned and name in self.flowing and self.a.root(name) in self.written
 
     def _raw_name(self, name: str) -> str:
-        return self.a.label(name, "float") if self._is_repinned(name) else name
+        """The name under which a node writes what goes by `name` afterwards."""
+        return self.a.label(name, "float") if name in self.loose or self._is_repinned(name) else name
 
     def _quantized(self, name: str) -> str:
         """Quantize and dequantize a tensor, once; returns the name of the result."""
@@ -341,7 +372,10 @@ class Pass:
         target = name if self._is_repinned(name) else a.label(name, "dq")
         if (quantized := a.label(name, "q")) not in self.done:
             self.done.add(quantized)
-            self.parts.append(a.activation(name, self._raw_name(name), target))
+            source = name if target != name else self._raw_name(name)
+            if self._is_exposed(name):
+                source = self._behind_guard(source)
+            self.parts.append(a.activation(name, source, target))
             if (scale := a.label(root, "scale")) not in self.done:
                 self.done.add(scale)
                 self.entries.append(a.scales(root, self.schemes[root]))
@@ -360,12 +394,23 @@ class Pass:
         if node.op_type not in _HEAVY and not any(a.root(name) in self.schemes for name in a.tails[index]):
             return
         slot = list(node.input).index(names[0])
-        source = dict(renamed).get(slot, names[0])
-        guarded = a.label(source, "guard")
+        guarded = self._behind_guard(dict(renamed).get(slot, names[0]))
+        renamed[:] = [entry for entry in renamed if entry[0] != slot] + [(slot, guarded)]
+
+    def _behind_guard(self, source: str) -> str:
+        guarded = self.a.label(source, "guard")
         if guarded not in self.done:
             self.done.add(guarded)
             self.parts.append(wire.node("Max", [source], [guarded], guarded))
-        renamed[:] = [entry for entry in renamed if entry[0] != slot] + [(slot, guarded)]
+        return guarded
+
+    def _is_exposed(self, name: str) -> bool:
+        """A float output of the model that was only moved about and goes on to an int8 op.
+
+        The optimiser would quantize it before it is moved, and so the output too.
+        """
+        root = self.a.root(name)
+        return name in self.a.moved_outputs and root in self.schemes and root not in self.written
 
 
 def _tail(graph: Graph, node: NodeProto) -> tuple[str, ...]:

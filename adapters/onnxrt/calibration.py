@@ -75,7 +75,8 @@ class Calibrator:
         for name in self._fed:
             self._statistics[name].add(np.asarray(feed[name], np.float32))
         try:
-            outputs: list[Any] = self._session.run(self._read, feed)
+            # An empty list would mean all outputs.
+            outputs: list[Any] = self._session.run(self._read, feed) if self._read else []
         except Exception as error:
             raise CalibrationError(f"the float model fails on a calibration batch: {error}") from error
         for name, values in zip(self._read, outputs, strict=True):

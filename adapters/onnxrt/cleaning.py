@@ -115,7 +115,7 @@ def _drop_idle(graph: Graph) -> None:
 
 
 def _fold_followers(graph: Graph) -> None:
-    """Scale and shift a convolution's weights by the BatchNormalization, Mul or Add that follows, and drop that node."""
+    """Scale and shift a convolution's weights by the BatchNormalization, Mul or Add that follows, and drop it."""
     gone: set[int] = set()
     for node in graph.nodes:
         if node.op_type not in ("Conv", "ConvTranspose") or node.input[1] not in graph.constants:

@@ -22,7 +22,8 @@ OLDEST_OPSET = 13
 CONVERT_TO = 17
 _QUANTIZED = {
     "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger",
-    "MatMulInteger", "QGemm", "QAttention", "QLinearAdd", "MatMulNBits", "DynamicQuantizeMatMul", "MatMulIntegerToFloat",
+    "MatMulInteger", "QGemm", "QAttention", "QLinearAdd", "MatMulNBits", "DynamicQuantizeMatMul",
+    "MatMulIntegerToFloat",
 }  # fmt: skip
 
 

@@ -99,6 +99,17 @@ def moves(graph: Graph, node: NodeProto) -> bool:
     return node.op_type in _MOVEMENT and node.input[0] not in graph.constants
 
 
+def absorbs(graph: Graph, node: NodeProto) -> bool:
+    """Relu, or a Clip that starts at zero: quantizing its output to uint8 does the clipping."""
+    if node.op_type == "Relu":
+        return True
+    if node.op_type != "Clip":
+        return False
+    low = graph.constants.get(node.input[1]) if len(node.input) > 1 and node.input[1] else None
+    upper_known = len(node.input) < 3 or not node.input[2] or node.input[2] in graph.constants
+    return low is not None and low.size == 1 and float(low.reshape(())) == 0.0 and upper_known
+
+
 def _unit(graph: Graph, index: int, node: NodeProto) -> Unit | None:
     if not node.input or not node.output or not all(_is_float(graph, name) for name in (node.input[0], node.output[0])):
         return None
@@ -181,7 +192,7 @@ def _joining(graph: Graph, index: int, node: NodeProto) -> Unit | None:
 
 
 def _is_gelu_factor(graph: Graph, name: str) -> bool:
-    """Whether a tensor is 1 + erf(...) or 1 + tanh(...). The Mul with it ends a GELU, which runs as one float kernel."""
+    """Whether a tensor is 1 + erf(...) or 1 + tanh(...): the Mul with it ends a GELU, which is one float kernel."""
     makers = [graph.nodes[graph.producers[name]]] if name in graph.producers else []
     if not makers or makers[0].op_type != "Add":
         return False
@@ -217,7 +228,7 @@ def _make(
     nodes, output = nodes or [index], output or node.output[0]
     if activation:
         follower = graph.only_reader(output)
-        if follower is not None and _is_absorbed(graph, follower):
+        if follower is not None and absorbs(graph, follower):
             nodes.append(graph.producers[follower.output[0]])
             output = follower.output[0]
     inputs = tuple(dict.fromkeys(activations or node.input[:1]))
@@ -229,17 +240,6 @@ def _choices(weight: str | None, axis: int | None, pays: bool) -> tuple[OpConfig
     granularities = GRANULARITIES if weight is not None and axis is not None else ("per_tensor",)
     int8 = [OpConfig(INT8, c, g, s) for s, g, c in product(SCHEMES, granularities, CALIBRATIONS)]
     return (*int8, FLOAT) if pays else (FLOAT, *int8)
-
-
-def _is_absorbed(graph: Graph, node: NodeProto) -> bool:
-    """Relu, or a Clip that starts at zero: quantizing its output to uint8 does the clipping."""
-    if node.op_type == "Relu":
-        return True
-    if node.op_type != "Clip":
-        return False
-    low = graph.constants.get(node.input[1]) if len(node.input) > 1 and node.input[1] else None
-    upper_known = len(node.input) < 3 or not node.input[2] or node.input[2] in graph.constants
-    return low is not None and low.size == 1 and float(low.reshape(())) == 0.0 and upper_known
 
 
 def _is_float(graph: Graph, name: str) -> bool:

@@ -69,7 +69,7 @@ class WeightStore:
         self._weights: dict[tuple[object, ...], Int8Weight] = {}
         self._scales: dict[tuple[str, int | None], Float] = {}
         try:
-            self._file = open(self._path, "w+b")
+            self._file = open(self._path, "w+b")  # noqa: SIM115 - open as long as the store
         except OSError as error:
             raise BuildError(f"cannot write the weight file {str(self._path)!r}: {error.strerror}") from error
 

@@ -62,7 +62,10 @@ class Net:
 
     def model(self, *outputs: str, opset: int = 17, ir: int = 8, **fields: Any) -> onnx.ModelProto:
         opsets = [helper.make_opsetid("", opset), *fields.pop("opsets", [])]
-        return helper.make_model(self.graph(*outputs), opset_imports=opsets, ir_version=ir, **fields)
+        made = helper.make_model(self.graph(*outputs), opset_imports=opsets, ir_version=ir, **fields)
+        made = onnx.shape_inference.infer_shapes(made)  # fills in the shapes of the outputs
+        made.graph.ClearField("value_info")
+        return made
 
 
 def weight(*shape: int, seed: int = 0) -> Array:

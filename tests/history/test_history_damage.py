@@ -302,7 +302,7 @@ def test_a_file_that_is_no_snapshot_says_so_and_is_not_touched(tmp_path: Path, c
 def test_a_path_without_a_snapshot_says_what_to_give(tmp_path: Path, opens: Any) -> None:
     with pytest.raises(HistoryError, match=rf"folder .* holds no {FILE_NAME}.*workspace"):
         opens(tmp_path)
-    with pytest.raises(HistoryError, match="no snapshot at .*absent.*workspace"):
+    with pytest.raises(HistoryError, match=r"no snapshot at .*absent.*workspace"):
         opens(tmp_path / "absent")
     with pytest.raises(HistoryError, match="is not a file"):
         opens("/dev/null")

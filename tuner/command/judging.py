@@ -14,6 +14,8 @@ from quaver.criterion import Criterion
 from quaver.errors import SettingsError
 from quaver.history import Snapshot
 from quaver.objective import OBJECTIVES, Objective, UserObjective, pick_best
+from quaver.rules import apply_rules
+from quaver.space import TuningSpace
 from quaver.trial import Trial
 from quaver.workspace import SETTINGS
 
@@ -36,7 +38,7 @@ class Judged:
 
 
 def judge(snapshot: Snapshot) -> Judged:
-    """Judge all trials by one criterion. A resumed run may have had another one than the first, which the header has."""
+    """Judge all trials by one criterion: the latest run's, which may differ from that of the first."""
     settings = _settings(snapshot)
     try:
         criterion = Criterion(
@@ -51,7 +53,9 @@ def judge(snapshot: Snapshot) -> Judged:
         else replace(trial, loss=criterion.loss(base, trial.score), met=criterion.met(base, trial.score))
         for trial in snapshot.trials
     )
-    return Judged(trials, pick_best(list(trials), _objective(settings, trials)), criterion, settings)
+    space = _space(snapshot, settings)
+    eligible = [trial for trial in trials if space.allows(trial.config)]
+    return Judged(trials, pick_best(eligible, _objective(settings, trials)), criterion, settings)
 
 
 def plain(trial: Trial, best: Trial | None) -> dict[str, Any]:
@@ -87,6 +91,15 @@ def _settings(snapshot: Snapshot) -> Mapping[str, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         loaded = None
     return loaded if isinstance(loaded, Mapping) else snapshot.header.settings
+
+
+def _space(snapshot: Snapshot, settings: Mapping[str, Any]) -> TuningSpace:
+    """What the rules of the latest run allow: trials of an earlier run that they forbid cannot win."""
+    ops = snapshot.header.ops
+    try:
+        return TuningSpace(apply_rules(ops, settings.get("op_name_dict"), settings.get("op_type_dict")))
+    except (SettingsError, AttributeError):  # a file that was edited
+        return TuningSpace(ops)
 
 
 def _objective(settings: Mapping[str, Any], trials: tuple[Trial, ...]) -> Objective:

@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     args = parse(sys.argv[1:] if argv is None else argv)
     try:
-        code = COMMANDS[args.command].run(args)
+        code: int = COMMANDS[args.command].run(args)
         sys.stdout.flush()
         return code
     except QuaverError as error:
@@ -115,7 +115,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _failed(error: BaseException, debug: bool, code: int, said: str) -> int:
     if debug:
         traceback.print_exception(error)
-    parts = [said or str(error), loading.where(error), *getattr(error, "__notes__", ())]
+    place = "" if isinstance(error, KeyboardInterrupt) else loading.where(error)
+    parts = [said or str(error), place, *getattr(error, "__notes__", ())]
     text = ". ".join(part.strip().rstrip(".") for part in parts if part)
     print(f"quaver: {wording.paragraph(wording.in_shell_words(text))}", file=sys.stderr, flush=True)
     return code

@@ -73,7 +73,10 @@ class Progress(Warnings):
 
     def progress(self, what: str, done: int, total: int | None) -> None:
         total = total if total is not None or what != "calibrating" else self._samples
+        first = self._bar is None
         self._bar = None if total is not None and done >= total else (what, done, total)
+        if first:
+            self._live.refresh()
 
     def baseline(self, trial: Trial) -> None:
         self._bar, self._doing = None, "asking the strategy"
@@ -84,6 +87,7 @@ class Progress(Warnings):
         self._bar, self._best = None, best
         self._doing = "scoring the fp32 model" if number == 0 else f"trial {number}"
         self._clock.evaluating(number)
+        self._live.refresh()
 
     def tried(self, trial: Trial, best: Trial | None) -> None:
         self._best, self._doing = best, "asking the strategy"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from quaver.budget import StopReason
@@ -19,14 +19,14 @@ from quaver.workspace import LOG
 LISTED = 10
 
 
-def write(result: TuneResult, config: Config, seconds: float, output: Path | None, again: Sequence[str]) -> None:
-    """Print the summary of a run to stdout. `again` is the command line that would resume it."""
+def write(result: TuneResult, config: Config, seconds: float, output: Path | None, again: Callable[..., str]) -> None:
+    """Print the summary of a run to stdout. `again` gives the command line that resumes it, with changes."""
     snapshot = read_snapshot(result.history_path)
     print(verdict(result))
     print()
     for label, text in (*figures(result, snapshot, config, seconds), *files(result, output)):
         print(f"  {label:<14}{text}")
-    advice = list(next_steps(result, config, again))
+    advice = list(next_steps(result, again))
     if advice:
         print("\nNext:")
         for what, command in advice:
@@ -48,7 +48,8 @@ def verdict(result: TuneResult) -> str:
             "neither time nor space."
         )
     if result.met:
-        return f"Criterion met: the loss is {loss}, and {allowed} is allowed ({result.reason})."
+        reason = "" if result.reason is StopReason.MET else f" ({result.reason})"
+        return f"Criterion met: the loss is {loss}, and {allowed} is allowed{reason}."
     return f"CRITERION NOT MET: the smallest loss found is {loss}, and {allowed} is allowed ({result.reason})."
 
 
@@ -85,32 +86,30 @@ def fallbacks(best: Trial, snapshot: Snapshot, config: Config) -> Iterator[tuple
         yield "" if index else "back to fp32", f"{wording.name(name)} ({wording.name(kinds[name])})"
     if len(sent) > LISTED:
         yield "", f"... and {len(sent) - LISTED} more"
-    if start.intersection(best.config.fp32_ops):
-        yield (
-            "kept in fp32",
-            f"{len(start.intersection(best.config.fp32_ops))} by your rules or because int8 does not pay",
-        )
+    kept = len(start.intersection(best.config.fp32_ops))
+    if kept:
+        yield "kept in fp32", f"{kept} by your rules or because int8 does not pay"
 
 
 def files(result: TuneResult, output: Path | None) -> Iterator[tuple[str, str]]:
     """Where everything is."""
     if output is not None:
-        yield "model", str(output)
+        yield "model", wording.path(output)
     elif result.model_path is not None:
-        yield "model", str(result.model_path)
-    yield "history", str(result.history_path)
-    yield "log", str(result.workspace / LOG)
+        yield "model", wording.path(result.model_path)
+    yield "history", wording.path(result.history_path)
+    yield "log", wording.path(result.workspace / LOG)
 
 
-def next_steps(result: TuneResult, config: Config, again: Sequence[str]) -> Iterator[tuple[str, str]]:
+def next_steps(result: TuneResult, again: Callable[..., str]) -> Iterator[tuple[str, str]]:
     """What to try next, each with a command line if there is one."""
     best, history = result.best, result.workspace
     if result.reason is StopReason.INTERRUPTED:
-        yield "go on where it was interrupted", wording.command(*again)
+        yield "go on where it was interrupted", again()
     failed = [trial for trial in result.trials if trial.failed]
     if failed and (best is None or result.reason is StopReason.FAILURES):
         yield "see what went wrong", wording.command("quaver", "show", history, failed[-1].number)
-        yield "go on when it is mended", wording.command(*again)
+        yield "go on when it is mended", again()
     if best is None:
         return
     yield "see all trials", wording.command("quaver", "history", history)
@@ -118,19 +117,17 @@ def next_steps(result: TuneResult, config: Config, again: Sequence[str]) -> Iter
     if not result.met:
         yield from _when_not_met(result, again)
     elif result.reason is StopReason.MET and best.config.fp32_ops:
-        yield "use ten more minutes to find a faster one", wording.command(*again, "--timeout", 600)
+        yield "use ten more minutes to find a faster one", again("--timeout", 600)
     if best.measured.get("latency", 0.0) > 1.03:
-        yield (
-            "int8 is slower than fp32 here: measure on the machine it is meant for, or ask for a small file",
-            (wording.command(*again, "--objective", "size")),
-        )
+        slower = "int8 is slower than fp32 here: measure on the machine it is meant for, or ask for a small file"
+        yield slower, again("--objective", "size")
 
 
-def _when_not_met(result: TuneResult, again: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _when_not_met(result: TuneResult, again: Callable[..., str]) -> Iterator[tuple[str, str]]:
     if result.reason is StopReason.MAX_TRIALS:
-        yield "allow more trials", wording.command(*again, "--max-trials", 2 * len(result.trials))
+        yield "allow more trials", again("--max-trials", 2 * len(result.trials))
     elif result.reason is StopReason.TIMEOUT:
-        yield "stop at the first success, however long it takes", wording.command(*again, "--timeout", 0)
+        yield "stop at the first success, however long it takes", again("--timeout", 0)
     elif result.reason is StopReason.EXHAUSTED:
         yield "try another strategy", wording.command("quaver", "strategies")
     yield "allow a larger loss with --relative or --absolute, or give more typical calibration samples", ""

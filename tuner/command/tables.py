@@ -15,7 +15,7 @@ from quaver.command import wording
 
 def write(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = ()) -> None:
     """Print a table; columns named in `right` are set to the right. What cells hold is never read as markup."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in headings:
         table.add_column(Text(heading), justify="right" if heading in right else "left", overflow="fold")
     widest = sum(map(len, headings))

@@ -8,10 +8,10 @@ import logging
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-from quaver.command import flags, loading
+from quaver.command import flags, loading, wording
 from quaver.errors import SettingsError
 from quaver.settings import Config
 
@@ -75,26 +75,24 @@ def run(args: argparse.Namespace) -> int:
     with _logged(), _watching(args, config, data) as observer:
         result = quaver.fit(args.model, config, calib_dataloader=data, eval_func=eval_func, observer=observer)
         output = result.save(args.output) if args.output and result.best is not None else None
-    again = resuming(args.argv, result.workspace)
+    again = partial(again_with, args.argv, "--resume", result.workspace)
     summary.write(result, config, time.monotonic() - begin, output, again)
     if result.best is None and result.reason is quaver.StopReason.INTERRUPTED:
         return 130
     return 0 if result.met else 3
 
 
-def resuming(argv: Sequence[str], workspace: Path) -> list[str]:
-    """The command line that goes on with a run."""
+def again_with(argv: Sequence[str], *changes: Any) -> str:
+    """The same command line with other values for some flags, given as flag, value, flag, value, ..."""
+    replaced = {*map(str, changes[::2]), "--workspace"}
     words: list[str] = []
-    skip = False
-    for word in argv:
-        if skip or word.startswith(("--workspace=", "--resume=")):
-            skip = False
-            continue
-        if word in ("--workspace", "--resume"):
-            skip = True
-            continue
-        words.append(word)
-    return ["quaver", *words, "--resume", str(workspace)]
+    rest = iter(argv)
+    for word in rest:
+        if word in replaced:
+            next(rest, None)
+        elif word.split("=")[0] not in replaced:
+            words.append(word)
+    return wording.command("quaver", *words, *changes)
 
 
 @contextlib.contextmanager

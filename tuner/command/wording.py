@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 from quaver.criterion import Criterion
@@ -85,13 +86,21 @@ def last_line(error: str | None) -> str:
 def in_shell_words(text: str) -> str:
     """Advice of the library, written for a shell."""
     return re.sub(
-        r"fit\(\.\.\., resume=(['\"])(.*?)\1\)", lambda found: f"`quaver tune ... --resume {found.group(2)}`", text
+        r"fit\(\.\.\., resume=(['\"])(.*?)\1\)",
+        lambda found: f"`{command('quaver', 'tune', '...', '--resume', Path(found.group(2)))}`",
+        text,
     )
+
+
+def path(place: Path) -> str:
+    """A path, from here if it lies below."""
+    here = Path.cwd()
+    return str(place.relative_to(here) if place.is_relative_to(here) else place)
 
 
 def command(*words: Any) -> str:
     """A line to be copied into a shell."""
-    return shlex.join(str(word) for word in words)
+    return shlex.join(path(word) if isinstance(word, Path) else str(word) for word in words)
 
 
 def finite(value: Any) -> Any:

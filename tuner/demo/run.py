@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,8 @@ def accuracy(model):
 '''
 
 INTRODUCTION = """\
-A depthwise CNN reads handwritten digits. The hardware of this story wants one weight scale for each layer. That does not
-suit depthwise layers: each of their channels is a filter of its own, and where the filters differ much in size, one
+A depthwise CNN reads handwritten digits. The hardware of this story wants one weight scale for each layer. That does
+not suit depthwise layers: each of their channels is a filter of its own, and where the filters differ much in size, one
 scale for all leaves the small ones a few of the 256 steps. Which layers suffer, and is it enough to spare those?
 
 Strategy {strategy!r} looks for the answer; at most {allowed:.0%} of the fp32 score may be lost.
@@ -74,9 +75,10 @@ def run(folder: Path, strategy: str = "basic") -> quaver.TuneResult:
     if result.best is None:
         print(f"\nNo result ({result.reason}).")
         return result
-    _tell_fallbacks(result.best, sensitivities(result, calibration))
+    errors = sensitivities(result, calibration)
+    _tell_fallbacks(result.best, errors, quaver.read_snapshot(result.history_path).notes.get("probe.latency", {}))
     _tell_figures(result, images)
-    _tell_next(result, folder, model)
+    _tell_next(result, folder, model, strategy)
     return result
 
 
@@ -98,14 +100,14 @@ class Lines(Observer):
 
 
 def sensitivities(result: quaver.TuneResult, calibration: Images) -> Mapping[str, float]:
-    """For each op, how much it disturbs the model's output when it alone runs in int8. Taken from the history if there."""
-    with contextlib.closing(open_model(MODEL, AdapterOptions(threads=1))) as adapter:
-        with History.resume(result.history_path) as history:
-            assert history.header is not None
-            adapter.restore(history.header.calibration)
-            adapter.keep(calibration)
-            space = TuningSpace(apply_rules(adapter.inspect(), op_type_dict=RULES))
-            return AdapterProbe(adapter, space, history, Observer()).sensitivity()
+    """How much each op disturbs the output when it alone runs in int8; from the history, if it is there."""
+    opened = open_model(MODEL, AdapterOptions(threads=1))
+    with contextlib.closing(opened) as adapter, History.resume(result.history_path) as history:
+        assert history.header is not None
+        adapter.restore(history.header.calibration)
+        adapter.keep(calibration)
+        space = TuningSpace(apply_rules(adapter.inspect(), op_type_dict=RULES))
+        return AdapterProbe(adapter, space, history, Observer()).sensitivity()
 
 
 def _lay_out(folder: Path, calibration: Images) -> Path:
@@ -116,7 +118,8 @@ def _lay_out(folder: Path, calibration: Images) -> Path:
     return model
 
 
-def _tell_fallbacks(best: Trial, errors: Mapping[str, float]) -> None:
+def _tell_fallbacks(best: Trial, errors: Mapping[str, float], seconds: Mapping[str, Sequence[float]]) -> None:
+    """Which ops went back and why; `seconds` of an op in fp32 and in int8 are there if the strategy asked for them."""
     sent = best.config.fp32_ops
     if not sent:
         print("\nNo op had to go back to fp32.")
@@ -125,7 +128,9 @@ def _tell_fallbacks(best: Trial, errors: Mapping[str, float]) -> None:
     everything = "" if best.config.int8_ops else " That is all of them: nothing was quantized."
     print(f"\n{len(sent)} of {len(best.config)} ops went back to fp32.{everything}")
     for name in sent[:10]:
-        print(f"  {wording.name(name)}\n    {_why(errors.get(name), median)}")
+        fp32, int8 = seconds.get(name, (1.0, 0.0))
+        slow = "; int8 does not make it faster" if int8 >= fp32 else ""
+        print(f"  {wording.name(name)}\n    {_why(errors.get(name), median)}{slow}")
     if len(sent) > 10:
         print(f"  ... and {len(sent) - 10} more")
 
@@ -136,6 +141,8 @@ def _why(error: float | None, median: float) -> str:
     if median <= 0:
         return f"alone in int8 it disturbs the output by {error:.2g} of its power"
     times = error / median
+    if not math.isfinite(times):
+        return "alone in int8 it ruins the output"
     if times < 1:
         return "alone in int8 it disturbs the output less than the median op"
     return f"alone in int8 it disturbs the output {times:,.{0 if times >= 10 else 1}f}x more than the median op"
@@ -155,33 +162,20 @@ def _tell_figures(result: quaver.TuneResult, images: Images) -> None:
     spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f} in {LATENCY_TIMES} measurements, taken in turns"
     print(f"  {'latency':10}{1:>10.2f}{middle:>10.2f}   ({spread}, {LATENCY_IMAGES} images, 1 thread)")
     if middle > 0.8:
-        print("  8x8 images leave int8 little arithmetic to save; on networks for larger images it saves more.")
+        print("  8x8 images leave int8 little arithmetic to save; on networks for larger images it usually saves more.")
 
 
-def _tell_next(result: quaver.TuneResult, folder: Path, model: Path) -> None:
+def _tell_next(result: quaver.TuneResult, folder: Path, model: Path, strategy: str) -> None:
     best = result.best
-    assert best is not None
-    command = wording.command
-    print(
-        f"\nThe files are in {folder}: the best model is {result.model_path.name if result.model_path else '-'}.\n\nNext:"
-    )
+    assert best is not None and result.model_path is not None
+    evaluation = f"{folder / 'eval_digits.py'}:accuracy"
+    data = ("--model", model, "--calib", folder / "calib.npz", "--eval", evaluation)
     steps: list[tuple[str, tuple[Any, ...]]] = [
         ("all trials", ("history", folder)),
         ("how the best one runs each op", ("show", folder, best.number)),
         ("the model of the first trial", ("recover", model, folder, 1, "-o", folder / "trial1.onnx")),
-        (
-            "the same network with a weight scale for each channel",
-            (
-                "tune",
-                "--model",
-                model,
-                "--calib",
-                folder / "calib.npz",
-                "--eval",
-                f"{folder / 'eval_digits.py'}:accuracy",
-            )
-            + ("--strategy", "basic"),
-        ),
+        ("the same network with a weight scale for each channel", ("tune", *data, "--strategy", strategy)),
     ]
+    print(f"\nThe files are in {wording.path(folder)}; the best model is {result.model_path.name}.\n\nNext:")
     for what, words in steps:
-        print(f"  {what}\n    {command('quaver', *words)}")
+        print(f"  {what}\n    {wording.command('quaver', *words)}")

@@ -1,0 +1,98 @@
+"""`auto`: everything that needs no labels first, then as few evaluations as can be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from quaver.ops import FLOAT, INT8, QuantConfig
+from quaver.probe import Probe
+from quaver.space import TuningSpace
+from quaver.strategies.base import Proposals, Strategy
+from quaver.strategies.registry import register_strategy
+from quaver.strategies.search import prune, shortest_prefix
+from quaver.strategies.starting import best_calibration, fastest
+from quaver.trial import Trial
+
+
+@register_strategy
+class Auto(Strategy):
+    """Label-free choice of calibration and of ops that pay, then bisection along a ranking, then pruning.
+
+    1. Without labels: the calibration method for each op type with the least error at the model's outputs and, when
+       the objective is latency, fp32 for ops that are not faster in int8. One evaluation.
+    2. If that fails, the runner-up calibration. One evaluation at most.
+    3. Ops ranked by the harm each does alone against the time it saves; the shortest prefix of the ranking that must
+       fall back. At most 2 log2(n) + 1 evaluations.
+    4. With time left (`timeout` above 0): ops of that prefix go back to int8 by halves, about d log2(n/d) evaluations
+       for d ops that are really needed; then those d in another int8 choice that disturbs the output less.
+
+    An all-fp32 model is never proposed.
+    """
+
+    name = "auto"
+
+    def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
+        """See the class."""
+        calibrated = best_calibration(space, probe)
+        config = fastest(calibrated[0], space, probe) if self.objective == "latency" else calibrated[0]
+        first: Trial = yield config
+        if first.met:
+            return
+        best = first
+        for other in calibrated[1:2]:
+            alternative = _with_fallbacks_of(config, other)
+            trial: Trial = yield alternative
+            if trial.met:
+                return
+            if trial.loss is not None and (best.loss is None or trial.loss < best.loss):
+                best = trial
+        config = best.config
+        ranking = self._ranking(config, probe)
+        found = yield from shortest_prefix(config, ranking)
+        if found is None:
+            return
+        fallen = [name for name in ranking if found.config[name] != config[name]]
+        # The last op of the shortest prefix is needed, or a shorter one would have done.
+        found = yield from prune(found, config, fallen[-2::-1])
+        if found is not None:
+            yield from _repairs(found, config, space, probe)
+
+    def worst_case(self, space: TuningSpace) -> int:
+        """2 + (2 log2(n) + 1) to the first success; then at most 2 n for pruning and n for repairs."""
+        ops = max(len(space.tunable), 1)
+        return 2 + 2 * math.ceil(math.log2(ops)) + 1 + 3 * ops
+
+    def _ranking(self, config: QuantConfig, probe: Probe) -> list[str]:
+        """The ops whose fallback gains most accuracy for the least speed first."""
+        harm = probe.sensitivity(config)
+        price = _price(config, probe) if self.objective == "latency" else {}
+        return sorted(harm, key=lambda name: -harm[name] / price.get(name, 1.0))
+
+
+def _price(config: QuantConfig, probe: Probe) -> Mapping[str, float]:
+    """What falling back costs: the share of the saved time, on top of an even share so that no op is for free."""
+    saved = {name: max(time.saved, 0.0) for name, time in probe.latency().items() if name in config.int8_ops}
+    total = sum(saved.values())
+    even = 1 / max(len(saved), 1)
+    return {name: even + (seconds / total if total else 0.0) for name, seconds in saved.items()}
+
+
+def _with_fallbacks_of(config: QuantConfig, other: QuantConfig) -> QuantConfig:
+    return other.fallback(*config.fp32_ops)
+
+
+def _repairs(found: Trial, config: QuantConfig, space: TuningSpace, probe: Probe) -> Proposals:
+    """Instead of fp32, another int8 choice that disturbs the output far less; where one exists."""
+    best = found
+    for name in [name for name in config.int8_ops if found.config[name] == FLOAT]:
+        float_model = space.configure(lambda op: FLOAT)
+        errors = {
+            choice: probe.output_error(float_model.replace({name: choice}))
+            for choice in space[name].choices
+            if choice.precision is INT8 and choice.scheme == config[name].scheme
+        }
+        choice = min(errors, key=lambda choice: errors[choice])
+        if errors[choice] < 0.25 * errors.get(config[name], math.inf):
+            trial: Trial = yield best.config.replace({name: choice})
+            best = trial if trial.met else best

@@ -1,0 +1,123 @@
+"""`bayesian`: a model of the score over the space, from scikit-optimize."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from quaver.ops import CALIBRATIONS, INT8, QuantConfig
+from quaver.probe import Probe
+from quaver.space import TuningSpace, closest
+from quaver.strategies.base import Proposals, Strategy
+from quaver.strategies.registry import register_strategy
+from quaver.trial import Trial
+
+# So many ops, the most sensitive ones, are decided one by one; the others in as many groups of similar sensitivity.
+SINGLES = 16
+GROUPS = 16
+# How often to look for a configuration that was not tried before.
+ATTEMPTS = 20
+
+
+@register_strategy
+class Bayesian(Strategy):
+    """Bayesian optimisation over the precision of ops and the calibration method.
+
+    Each of the 16 most sensitive ops is a dimension of its own (int8 or fp32); the others share 16 dimensions in groups
+    of neighbours in the ranking, so that 200 ops need no more than 33. The calibration method of all int8 ops is one
+    more. Starts from fallbacks along the ranking (none, the first 1, 2, 4, ... ops), then proposes where an
+    extra-trees model of the results expects the most. A trial's value is its loss until the criterion is met, then the
+    share of fp32 ops, so that it goes on towards more int8. `batch` proposes several at once. It never proposes a
+    configuration twice and ends when it finds no new one; `max_trials` and `timeout` end it before.
+    """
+
+    name = "bayesian"
+
+    def __init__(self, batch: int = 1) -> None:
+        self.batch = batch
+
+    def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
+        """See the class."""
+        from skopt import Optimizer
+        from skopt.space import Categorical
+
+        groups = group_ops(probe.ranking())
+        dimensions = [Categorical(CALIBRATIONS), *(Categorical([0, 1], transform="identity") for _ in groups)]
+        optimizer: Any = Optimizer(
+            dimensions, "ET", n_initial_points=0, acq_func="EI", acq_optimizer="sampling", random_state=self.seed
+        )
+        chance = np.random.default_rng(self.seed)
+        seen: set[QuantConfig] = set()
+        warm = [[CALIBRATIONS[0], *([1] * length + [0] * (len(groups) - length))] for length in _lengths(len(groups))]
+        while True:
+            points = [warm.pop(0)] if warm else _ask(optimizer, self.batch)
+            fresh = _fresh(points, groups, space, seen, chance)
+            if not fresh:
+                return
+            configs = [config for _, config in fresh]
+            answer = yield configs if self.batch > 1 and not warm else configs[0]
+            trials = answer if isinstance(answer, list) else [answer]
+            for (point, _), trial in zip(fresh, trials, strict=False):
+                _tell(optimizer, point, value(trial))
+
+
+def group_ops(ranking: Sequence[str]) -> list[list[str]]:
+    """The first ops of the ranking one by one, the others in groups of neighbours."""
+    single = [[name] for name in ranking[:SINGLES]]
+    rest = list(ranking[SINGLES:])
+    count = min(GROUPS, len(rest))
+    return single + [list(part) for part in np.array_split(np.array(rest, dtype=object), count)] if count else single
+
+
+def value(trial: Trial) -> float:
+    """What to make small: the loss, above 1, until the criterion is met; then the share of fp32 ops, below 1."""
+    if trial.met:
+        return len(trial.config.fp32_ops) / max(len(trial.config), 1)
+    return 3.0 if trial.loss is None else 1.0 + min(max(trial.loss, 0.0), 1.0)
+
+
+def _lengths(count: int) -> list[int]:
+    lengths = [0]
+    while max(2 * lengths[-1], 1) < count:
+        lengths.append(max(2 * lengths[-1], 1))
+    return lengths
+
+
+def _config(point: Sequence[Any], groups: list[list[str]], space: TuningSpace) -> QuantConfig:
+    method, *bits = point
+    down = [name for bit, group in zip(bits, groups, strict=True) if bit for name in group]
+    base = space.configure(lambda op: closest(op.choices, {"calibration": method}))
+    return base.fallback(*down)
+
+
+def _fresh(
+    points: list[Any], groups: list[list[str]], space: TuningSpace, seen: set[QuantConfig], chance: np.random.Generator
+) -> list[tuple[Any, QuantConfig]]:
+    """The points whose configurations are new. A known one is changed in a few places until it is."""
+    fresh = []
+    for point in points:
+        for _ in range(ATTEMPTS):
+            config = _config(point, groups, space)
+            if config not in seen and any(pick.precision is INT8 for pick in config.values()):
+                seen.add(config)
+                fresh.append((point, config))
+                break
+            point = list(point)
+            for slot in chance.integers(1, len(point), size=max(1, len(point) // 8)):
+                point[slot] = 1 - point[slot]
+    return fresh
+
+
+def _ask(optimizer: Any, count: int) -> list[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return list(optimizer.ask(n_points=count)) if count > 1 else [optimizer.ask()]
+
+
+def _tell(optimizer: Any, point: Any, result: float) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        optimizer.tell(list(point), result)

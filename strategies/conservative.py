@@ -1,0 +1,49 @@
+"""`conservative`: from fp32 upwards, never giving accuracy away."""
+
+from __future__ import annotations
+
+from quaver.ops import FLOAT, INT8
+from quaver.probe import Probe
+from quaver.space import TuningSpace
+from quaver.strategies.base import Proposals, Strategy
+from quaver.strategies.registry import register_strategy
+from quaver.trial import Trial
+
+
+@register_strategy
+class Conservative(Strategy):
+    """Starts in fp32 and adds one op type after another in int8, the one that saves most time first.
+
+    A type that breaks the criterion is taken back and, at the end, added op by op, the least sensitive first, until
+    one breaks it. Needs at most k + n evaluations for k op types and n ops. Give it a `timeout`: without one a run
+    ends at the first type that meets the criterion.
+    """
+
+    name = "conservative"
+
+    def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
+        """See the class."""
+        default = space.all_int8()
+        config = space.configure(lambda op: FLOAT)
+        times = probe.latency()
+        gain = {kind: sum(times[name].saved for name in space.of_kind(kind)) for kind in space.kinds}
+        refused: list[str] = []
+        for kind in sorted(space.kinds, key=lambda kind: -gain[kind]):
+            names = [name for name in space.of_kind(kind) if default[name].precision is INT8]
+            if not names:
+                continue
+            trial: Trial = yield config.replace({name: default[name] for name in names})
+            if trial.met:
+                config = trial.config
+            else:
+                refused += names
+        harm = probe.sensitivity() if refused else {}
+        for name in sorted(refused, key=lambda name: harm.get(name, 0.0)):
+            trial = yield config.replace({name: default[name]})
+            if not trial.met:
+                return
+            config = trial.config
+
+    def worst_case(self, space: TuningSpace) -> int:
+        """k + n."""
+        return len(space.kinds) + len(space.quantizable)

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from command_samples import quaver
+
+import quaver as library
+from quaver.demo.run import MODEL
+
+pytestmark = pytest.mark.skipif(not MODEL.exists(), reason=f"{MODEL.name} is not there")
+
+
+def test_the_demo_finds_the_op_that_int8_does_not_suit(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    done = quaver(tmp_path, "demo", "--keep", "digits")
+    assert time.monotonic() - begin < 60
+    assert done.returncode == 0, done.stdout + done.stderr
+    snapshot = library.read_snapshot(tmp_path / "digits")
+    assert snapshot.trials[0].met is False, "int8 alone must not be good enough, or there is no story"
+    for number in range(1, len(snapshot.trials) + 1):
+        assert f"  trial {number:<3} accuracy " in done.stdout
+    assert "ops went back to fp32" in done.stdout and "x more than the median op" in done.stdout
+    for part in ("accuracy", "file size", "latency", "best_model.onnx", "quaver history digits", "quaver recover"):
+        assert part in done.stdout
+    tuned = quaver(
+        tmp_path, "tune", "--model", "digits/digits_dscnn.onnx", "--calib", "digits/calib.npz",
+        "--eval", "digits/eval_digits.py:accuracy", "--strategy", "basic",
+    )  # fmt: skip
+    assert tuned.returncode == 0, tuned.stderr

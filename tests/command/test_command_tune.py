@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import yaml
+from command_samples import ODD, make_folder, quaver, tune
+
+import quaver as library
+
+STRATEGY = """
+import quaver
+
+
+class AllButOne(quaver.Strategy):
+    '''All but the first op in fp32.'''
+
+    name = "all_but_one"
+
+    def __init__(self, keep=1):
+        self.keep = keep
+
+    def propose(self, space, probe):
+        yield space.all_int8().fallback(*space.tunable[self.keep:])
+"""
+
+
+def test_a_criterion_that_is_met_gives_0_a_model_and_a_plain_summary(tmp_path: Path) -> None:
+    done = tune(make_folder(tmp_path), "--relative", "5%", "-o", "out.onnx")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout and "\r" not in done.stdout
+    assert done.stdout.startswith("Criterion met: the loss is ")
+    for part in ("fp32 score    1\n", "(allowed: 5.00%)", "3 int8, 0 fp32", "latency", "of fp32", "out.onnx", "Next:"):
+        assert part in done.stdout
+    assert {node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node} >= {"QuantizeLinear"}
+    assert (tmp_path / "out.onnx").read_bytes() == (tmp_path / "run" / "best_model.onnx").read_bytes()
+
+
+def test_a_criterion_that_is_not_met_gives_3_and_says_how_to_go_on(tmp_path: Path) -> None:
+    done = tune(make_folder(tmp_path), "--max-trials", 2, function="only_fp32")
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.startswith("CRITERION NOT MET: the smallest loss found is 50.00%, and 1.00% is allowed")
+    assert "--resume run --max-trials 4" in done.stdout
+    assert done.stdout.count("--max-trials") == 1 and "--workspace" not in done.stdout
+
+
+def test_a_winner_that_is_all_fp32_is_called_that(tmp_path: Path) -> None:
+    done = tune(make_folder(tmp_path), function="only_fp32")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("NOTHING WAS QUANTIZED: the best trial runs every op in fp32")
+    assert "0 int8, 3 fp32" in done.stdout
+
+
+def test_ops_that_went_back_are_listed_up_to_ten_and_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    make_folder(tmp_path, gemms=14, last=ODD)
+    (tmp_path / "mine.py").write_text(STRATEGY)
+    done = tune(tmp_path, "--strategy", "mine.py:AllButOne", "--strategy-option", "keep=5", function="always")
+    assert done.returncode == 0, done.stderr
+    assert "5 int8, 11 fp32" in done.stdout
+    assert done.stdout.count("(Gemm)\n") == 10 and "... and 1 more\n" in done.stdout
+    shown = quaver(tmp_path, "show", "run", 1)
+    assert "[bold]head[/bold] :smile: \\x1b[31m/Gemm" in shown.stdout and "\x1b" not in shown.stdout
+
+
+def test_flags_override_the_file_and_flags_not_given_leave_it_alone(tmp_path: Path) -> None:
+    make_folder(tmp_path)
+    layout = {
+        "version": 1.0,
+        "quantization": {"calibration": {"sampling_size": 16}, "op_type_dict": {"Gemm": "fp32"}},
+        "tuning": {
+            "strategy": {"name": "basic"},
+            "accuracy_criterion": {"absolute": 0.25, "higher_is_better": False},
+            "exit_policy": {"max_trials": 50},
+            "random_seed": 7,
+        },
+    }
+    (tmp_path / "conf.yaml").write_text(yaml.safe_dump(layout))
+    done = quaver(
+        tmp_path, "tune", "conf.yaml", "--model", "model.onnx", "--calib", "calib.npz", "--eval", "my_eval.py:error",
+        "--max-trials", 1, "--workspace", "run", "--op-name", "stem/C.*=[int8]",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    used = yaml.safe_load((tmp_path / "run" / "settings.yaml").read_text())
+    assert used["max_trials"] == 1 and used["seed"] == 7 and used["calibration_sampling_size"] == 16
+    assert used["absolute"] == 0.25 and used["relative"] is None and used["higher_is_better"] is False
+    assert used["op_type_dict"] == {"Gemm": "fp32"} and used["op_name_dict"] == {"stem/C.*": ["int8"]}
+    assert "kept in fp32  1 by your rules" in done.stdout and "back to fp32" not in done.stdout
+
+
+def test_a_resumed_run_evaluates_only_what_is_new(tmp_path: Path) -> None:
+    make_folder(tmp_path)
+    assert tune(tmp_path, "--max-trials", 2, function="only_fp32").returncode == 3
+    assert len((tmp_path / "calls").read_text()) == 3  # the baseline and two trials
+    done = tune(tmp_path, "--max-trials", 5, "--resume", "run", function="only_fp32")
+    assert done.returncode == 3, done.stderr
+    assert len((tmp_path / "calls").read_text()) == 6
+    assert len(library.read_snapshot(tmp_path / "run").trials) == 5
+    again = tune(tmp_path, "--max-trials", 5, function="only_fp32")
+    assert again.returncode == 2 and "holds the history of an earlier run" in again.stderr
+
+
+@pytest.mark.parametrize("form", ["other_name.npz", "plain.npy", "folder", "data.py:batches", "data.py:ARRAY"])
+def test_calibration_data_comes_in_many_forms(tmp_path: Path, form: str) -> None:
+    make_folder(tmp_path)
+    images = np.load(tmp_path / "calib.npz")["image"]
+    np.savez(tmp_path / "other_name.npz", pixels=images)
+    np.save(tmp_path / "plain.npy", images)
+    (tmp_path / "folder").mkdir()
+    np.savez(tmp_path / "folder" / "1.npz", image=images[:8])
+    np.save(tmp_path / "folder" / "2.npy", images[8:16])
+    (tmp_path / "data.py").write_text(
+        "import numpy as np\nimport beside\n"
+        "ARRAY = np.load(beside.HERE / 'plain.npy')\n"
+        "def batches():\n    return (ARRAY[i : i + 8] for i in range(0, 64, 8))\n"
+    )
+    done = tune(tmp_path, "--calib", form, "--relative", 0.05, "--max-trials", 1)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_objective_can_be_a_function_in_a_file(tmp_path: Path) -> None:
+    make_folder(tmp_path)
+    (tmp_path / "goals.py").write_text("def bytes_of(model):\n    return model.size\n")
+    done = tune(tmp_path, "--objective", "goals.py:bytes_of", "--relative", 0.05)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(quaver(tmp_path, "history", "run", "--json").stdout)
+    assert told["trials"][0]["measured"]["user"] == told["trials"][0]["model_size"]

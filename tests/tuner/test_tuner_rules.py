@@ -1,0 +1,173 @@
+"""What users write in op_name_dict and op_type_dict, and what is left to choose."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from fake import ENTROPY, MINMAX, PER_TENSOR, SYMMETRIC
+
+import quaver
+from quaver import Op, OpConfig, SettingsError
+from quaver.ops import FLOAT, INT8
+from quaver.rules import apply_rules
+
+CHOICES = (MINMAX, ENTROPY, PER_TENSOR, SYMMETRIC, FLOAT)
+OPS = tuple(
+    Op(name, kind, (name,), CHOICES)
+    for name, kind in [
+        ("/layer.1/MatMul", "MatMul"),
+        ("/layer.10/MatMul", "MatMul"),
+        ("/layer.1/Add", "Add"),
+        ("conv(1)[a]+", "Conv"),
+        ("head", "Gemm"),
+    ]
+)
+INT8_CHOICES = CHOICES[:-1]
+
+
+def left(names: dict[Any, Any] | None = None, types: dict[Any, Any] | None = None) -> dict[str, tuple[OpConfig, ...]]:
+    """What the rules leave, for the ops whose choices they change."""
+    ops = apply_rules(OPS, names, types)
+    assert [op.name for op in ops] == [op.name for op in OPS]
+    return {op.name: op.choices for op in ops if op.choices != CHOICES}
+
+
+def test_without_rules_nothing_changes() -> None:
+    assert apply_rules(OPS) == OPS and apply_rules(OPS, {}, {}) == OPS
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "fp32",
+        "FP32",
+        "float32",
+        quaver.FP32,
+        ["fp32"],
+        (quaver.FP32,),
+        {"fp32"},
+        FLOAT,
+        {"activation": {"dtype": ["fp32"]}},
+        {"activation": {"dtype": "fp32"}},
+        {"weight": {"dtype": ["fp32"]}},
+        {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}},
+        {"activation": {"dtype": ["fp32", "uint8"]}, "weight": {"dtype": ["fp32"]}},
+    ],
+)
+def test_an_op_can_be_kept_in_fp32_in_many_words(value: Any) -> None:
+    assert left({"head": value}) == {"head": (FLOAT,)}
+
+
+@pytest.mark.parametrize("value", ["int8", "uint8", quaver.INT8, ["int8"], {"weight": {"dtype": ["int8"]}}])
+def test_an_op_can_be_kept_in_int8(value: Any) -> None:
+    assert left({"head": value}) == {"head": INT8_CHOICES}
+
+
+def test_both_precisions_leave_all_as_it_is() -> None:
+    assert left({"head": ["fp32", "int8"]}) == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "choices"),
+    [
+        ({"activation": {"algorithm": ["kl"]}}, (ENTROPY, SYMMETRIC, FLOAT)),
+        ({"activation": {"algorithm": "naive"}}, (MINMAX, PER_TENSOR, FLOAT)),
+        ({"activation": {"scheme": ["sym"]}}, (SYMMETRIC, FLOAT)),
+        ({"weight": {"granularity": ["per-tensor"]}}, (PER_TENSOR, SYMMETRIC, FLOAT)),
+        ({"weight": {"granularity": ["per_channel"], "dtype": ["int8"]}}, (MINMAX, ENTROPY)),
+        ({"activation": {"algorithm": ["minmax"], "dtype": ["int8"]}, "weight": {"granularity": ["per_tensor"]}},
+         (PER_TENSOR,)),
+        (OpConfig(INT8, "entropy"), (ENTROPY,)),
+        # What is always so for weights, and per-tensor activations, may be said and changes nothing.
+        ({"weight": {"scheme": ["sym"], "algorithm": ["minmax"]}, "activation": {"granularity": ["per_tensor"]}}, None),
+        ({}, None),
+    ],
+)  # fmt: skip
+def test_details_narrow_the_int8_choices_and_leave_fp32(value: Any, choices: tuple[OpConfig, ...] | None) -> None:
+    assert left({"head": value}) == ({"head": choices} if choices is not None else {})
+
+
+def test_the_rule_of_the_walk_through_matches_every_layer() -> None:
+    rule = {"/layer.*MatMul": {"activation": {"dtype": ["fp32"]}}}
+    assert left(rule) == {"/layer.1/MatMul": (FLOAT,), "/layer.10/MatMul": (FLOAT,)}
+
+
+def test_a_regular_expression_must_match_the_whole_name() -> None:
+    assert left({"/layer.1/.*": "fp32"}).keys() == {"/layer.1/MatMul", "/layer.1/Add"}
+    with pytest.raises(SettingsError, match="'MatMul' matches no op of this model"):
+        left({"MatMul": "fp32"})
+
+
+def test_a_name_with_the_signs_of_regular_expressions_is_taken_literally_first() -> None:
+    assert left({"conv(1)[a]+": "fp32"}).keys() == {"conv(1)[a]+"}
+    assert left({re.escape("conv(1)[a]+"): "fp32"}).keys() == {"conv(1)[a]+"}
+
+
+def test_a_literal_name_does_not_reach_further_as_a_regular_expression() -> None:
+    ops = [Op(name, "Conv", (name,), CHOICES) for name in ("a.c", "abc")]
+    assert [op.choices for op in apply_rules(ops, {"a.c": "fp32"})] == [(FLOAT,), CHOICES]
+
+
+def test_a_rule_for_a_type_reaches_all_its_ops() -> None:
+    assert left(types={"MatMul": "fp32"}).keys() == {"/layer.1/MatMul", "/layer.10/MatMul"}
+
+
+def test_a_later_rule_wins_and_names_win_over_types() -> None:
+    names = {"/layer.*": "fp32", "/layer.1/MatMul": "int8"}
+    expected = {"/layer.1/MatMul": INT8_CHOICES, "/layer.10/MatMul": (FLOAT,), "/layer.1/Add": (FLOAT,)}
+    assert left(names) == expected
+    assert left(dict(reversed(names.items()))) == dict.fromkeys(expected, (FLOAT,))
+    assert left({"/layer.1/MatMul": "int8"}, {"MatMul": "fp32"})["/layer.1/MatMul"] == INT8_CHOICES
+
+
+def test_a_rule_that_matches_nothing_shows_names_that_are_near() -> None:
+    with pytest.raises(SettingsError, match=r"'/layer.1/Matmul' matches no op .*'/layer.1/MatMul'"):
+        left({"/layer.1/Matmul": "fp32"})
+    with pytest.raises(SettingsError, match=r"no op of type 'matmul' in this model; did you mean 'MatMul'"):
+        left(types={"matmul": "fp32"})
+    with pytest.raises(SettingsError, match=r"no op of type 'LSTM' .*known are: 'Add', 'Conv', 'Gemm', 'MatMul'"):
+        left(types={"LSTM": "fp32"})
+
+
+@pytest.mark.parametrize("pattern", ["(", "*", "[a", 5, None, b"head"])
+def test_a_bad_regular_expression_is_named(pattern: Any) -> None:
+    with pytest.raises(SettingsError, match=re.escape(repr(pattern)) + " is no op and no regular expression"):
+        left({pattern: "fp32"})
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        ("int4", r"'int4' is not possible; did you mean 'int8'"),
+        ("fp16", r"'fp16' is not possible; did you mean 'fp32'"),
+        (None, "None is not possible"),
+        (32, "32 is not possible"),
+        ([], "the list is empty"),
+        ({"activations": {"dtype": "fp32"}}, r"unknown part 'activations'; did you mean 'activation'\?"),
+        ({"dtype": "fp32"}, "unknown part 'dtype'"),
+        ({"activation": "fp32"}, r"\['activation'\] must be a mapping like .* not 'fp32'"),
+        ({"activation": {"type": "fp32"}}, r"\['activation'\]: unknown key 'type'; did you mean 'dtype'\?"),
+        ({"activation": {"algorithm": ["magic"]}}, "'magic' is not possible; .*'minmax'"),
+        ({"weight": {"granularity": ["per_layer"]}}, r"'per_layer' is not possible; did you mean 'per_channel'"),
+    ],
+)
+def test_a_rule_that_cannot_be_is_named_with_what_can(value: Any, complaint: str) -> None:
+    with pytest.raises(SettingsError, match=rf"op_name_dict\['head'\].*{complaint}"):
+        left({"head": value})
+    with pytest.raises(SettingsError, match=rf"op_type_dict\['Gemm'\].*{complaint}"):
+        left(types={"Gemm": value})
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        ({"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["int8"]}}, "choice"),
+        ({"activation": {"algorithm": ["percentile"]}}, "int8 choice"),
+        ({"activation": {"scheme": ["sym"], "algorithm": ["minmax"], "dtype": ["int8"]}}, "int8 choice"),
+    ],
+)
+def test_a_rule_that_leaves_nothing_says_for_which_op_and_what_there_was(value: Any, what: str) -> None:
+    with pytest.raises(SettingsError, match=rf"leaves no {what} for op 'head' \(Gemm\); it offers: int8 minmax"):
+        left({"head": value})
