@@ -161,7 +161,7 @@ class Recipe:
 RECIPES = {
     "dscnn": Recipe(dscnn, partial(RMSprop, lr=6e-3, momentum=0.9, eps=1e-3), 4e-4, 40, ROOT / "tuner" / "demo"),
     "resnet": Recipe(resnet, partial(SGD, lr=0.05, momentum=0.9), 5e-4, 20, ROOT / "tests" / "data"),
-    "encoder": Recipe(Encoder, partial(AdamW, lr=2e-3), 0.05, 60, ROOT / "tests" / "data"),
+    "encoder": Recipe(Encoder, partial(AdamW, lr=1e-3), 1.0, 100, ROOT / "tests" / "data"),
 }
 
 

@@ -240,17 +240,31 @@ class Pass:
         if unit.quantized_output or node.op_type not in ("Gemm", "MatMul"):
             return None
         name = node.output[0]
-        readers = [a.graph.nodes[i] for i in a.graph.consumers.get(name, [])]
-        if len(readers) == 1 and readers[0].op_type in ("Relu", "Clip"):
-            absorbed = name not in a.pinned and absorbs(a.graph, readers[0])
-            return None if absorbed and self._only_quantized(readers[0].output[0]) else name
-        return None if name not in self.flowing or self._only_quantized(name) else name
+        readers = a.graph.consumers.get(name, [])
+        if self._only_quantized(name) or not any(self._reaches_int8(i, name) for i in readers):
+            clipped = len(readers) == 1 and a.graph.nodes[readers[0]].op_type in ("Relu", "Clip")
+            return name if clipped else None
+        if len(readers) > 1 or name in a.pinned:
+            return name
+        reader = a.graph.nodes[readers[0]]
+        if reader.op_type in ("Relu", "Clip"):
+            return None if absorbs(a.graph, reader) and self._only_quantized(reader.output[0]) else name
+        return None
 
     def _only_quantized(self, name: str) -> bool:
         """Whether int8 ops are all that reads a tensor."""
         a = self.a
         readers = a.graph.consumers.get(name, [])
         return name not in a.pinned and all(i in self.chosen and name in a.unit_of[i].activations for i in readers)
+
+    def _reaches_int8(self, index: int, name: str) -> bool:
+        """Whether a node that reads `name` is an int8 op, or is so near before one that the optimiser looks through it."""
+        a, node = self.a, self.a.graph.nodes[index]
+        if index in self.chosen and name in a.unit_of[index].activations:
+            return True
+        if index not in a.moved and node.op_type not in ("Relu", "Clip"):
+            return False
+        return any(self._reaches_int8(i, output) for output in node.output for i in a.graph.consumers.get(output, []))
 
     def run(self, outputs: tuple[str, ...]) -> Assembly:
         """Walk over all nodes; the result gives out these float tensors besides the model's outputs."""

@@ -150,7 +150,7 @@ def test_a_bad_regular_expression_is_named(pattern: Any) -> None:
         ({"activation": "fp32"}, r"\['activation'\] must be a mapping like .* not 'fp32'"),
         ({"activation": {"type": "fp32"}}, r"\['activation'\]: unknown key 'type'; did you mean 'dtype'\?"),
         ({"activation": {"algorithm": ["magic"]}}, "'magic' is not possible; .*'minmax'"),
-        ({"weight": {"granularity": ["per_layer"]}}, r"'per_layer' is not possible; did you mean 'per_channel'"),
+        ({"weight": {"granularity": ["per_layer"]}}, "'per_layer' is not possible; .*'per_channel'"),
     ],
 )
 def test_a_rule_that_cannot_be_is_named_with_what_can(value: Any, complaint: str) -> None:

@@ -1,0 +1,1 @@
+"""Measurements, taken as ratios in one run."""

@@ -1,0 +1,67 @@
+"""`make bench`: all quick measurements, as a table on the screen and as JSON in benchmarks/results/."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import calibrating, memory, overhead, scaling
+
+RESULTS = Path(__file__).parent / "results"
+PARTS: dict[str, tuple[str, Callable[[], list[dict[str, Any]]]]] = {
+    "overhead": ("A trial besides eval_func", overhead.run),
+    "calibration": ("Calibration by all methods", calibrating.run),
+    "scaling": ("Growth with the number of ops", scaling.run),
+    "memory": ("Memory over many trials", memory.run),
+}
+
+
+def main() -> None:
+    """Run the parts that were asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="which parts; all by default")
+    chosen = parser.parse_args().parts or list(PARTS)
+    console = Console(width=140)
+    RESULTS.mkdir(exist_ok=True)
+    for name in chosen:
+        title, run = PARTS[name]
+        rows = run()
+        _show(console, title, rows)
+        record = {"title": title, "machine": machine(), "rows": rows}
+        (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def machine() -> dict[str, str]:
+    """What the figures were taken on."""
+    processor = next(
+        (line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")), platform.machine()
+    )
+    packages = {name: version(name) for name in ("quaver", "onnxruntime", "onnx", "numpy")}
+    return {"processor": processor, "cores": str(os.cpu_count()), "python": platform.python_version(), **packages}
+
+
+def _cpuinfo() -> list[str]:
+    path = Path("/proc/cpuinfo")
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def _show(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
+    for columns in dict.fromkeys(tuple(row) for row in rows):
+        table = Table(*columns, title=title)
+        for row in rows:
+            if tuple(row) == columns:
+                table.add_row(*(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()))
+        console.print(table)
+
+
+if __name__ == "__main__":
+    main()
