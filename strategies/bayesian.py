@@ -44,7 +44,7 @@ class Bayesian(Strategy):
         from skopt import Optimizer
         from skopt.space import Categorical
 
-        groups = group_ops(probe.ranking())
+        groups = group_ops([name for name in probe.ranking() if space[name].tunable])
         dimensions = [Categorical(CALIBRATIONS), *(Categorical([0, 1], transform="identity") for _ in groups)]
         optimizer: Any = Optimizer(
             dimensions, "ET", n_initial_points=0, acq_func="EI", acq_optimizer="sampling", random_state=self.seed

@@ -177,6 +177,7 @@ def _finish(loop: Loop, adapter: Adapter, folder: Path, reason: Any) -> TuneResu
         reason=reason,
         trials=tuple(loop.trials()),
         criterion=loop.criterion,
+        objective=loop.objective,
         workspace=folder,
         history_path=loop.history.path,
         model_path=model_path,

@@ -39,6 +39,10 @@ class Objective:
         """The figure; the smallest wins."""
         return -len(trial.config.int8_ops)
 
+    def known(self, trial: Trial) -> bool:
+        """Whether the figure is known of this trial."""
+        return True
+
 
 class Size(Objective):
     """The size of the model file."""
@@ -61,6 +65,9 @@ class Latency(Objective):
         # Without a measurement (no samples at hand) more int8 ops count as faster.
         return trial.measured.get("latency", 1.0 - 1e-6 * len(trial.config.int8_ops))
 
+    def known(self, trial: Trial) -> bool:
+        return "latency" in trial.measured
+
 
 class UserObjective(Objective):
     """A function of the user's: `objective(model) -> float`, the smaller the better."""
@@ -78,6 +85,9 @@ class UserObjective(Objective):
 
     def value(self, trial: Trial) -> float:
         return trial.measured.get("user", float("inf"))
+
+    def known(self, trial: Trial) -> bool:
+        return "user" in trial.measured
 
 
 OBJECTIVES: dict[str, type[Objective]] = {kind.name: kind for kind in (Latency, Size, Objective)}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from quaver.budget import StopReason
 from quaver.criterion import Criterion
+from quaver.objective import Objective
 from quaver.trial import Trial
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class TuneResult:
         reason: why the run stopped.
         trials: all trials, those of earlier, resumed runs included.
         criterion: what was asked for.
+        objective: what decides between trials that meet it.
         workspace: the folder of the run.
         history_path: its history.snapshot, from which any trial can be rebuilt.
         model_path: the best model, saved in the workspace; None if there is none.
@@ -38,6 +40,7 @@ class TuneResult:
     reason: StopReason
     trials: tuple[Trial, ...]
     criterion: Criterion
+    objective: Objective
     workspace: Path
     history_path: Path
     model_path: Path | None
@@ -48,6 +51,20 @@ class TuneResult:
         if self.model is None:
             raise ValueError("no trial has a score, so there is no best model to save; see the errors in `trials`")
         return self.model.save(path)
+
+    def pareto(self) -> tuple[Trial, ...]:
+        """The trials that no other beats in both accuracy and objective, the best by objective first.
+
+        Latency and a user's objective are measured only for trials that meet the criterion, so only those are
+        compared by them; size and the number of int8 ops are known of every trial.
+        """
+        known = [trial for trial in self.trials if trial.loss is not None and self.objective.known(trial)]
+        front: list[Trial] = []
+        for trial in sorted(known, key=lambda trial: (self.objective.value(trial), trial.loss, trial.number)):
+            assert trial.loss is not None
+            if not front or trial.loss < (front[-1].loss or 0.0):
+                front.append(trial)
+        return tuple(front)
 
     @property
     def evaluations(self) -> int:

@@ -239,10 +239,10 @@ def _nearest_key(path: str, above: tuple[str, ...]) -> str:
         ".".join(parts[: len(above) + 1]) for parts in map(_parts, YAML_LAYOUT) if parts[: len(above)] == above
     )
     by_last = {_parts(known)[-1]: known for known in beside}
-    close = [by_last[name] for name in nearest(last, by_last)[:1]]
+    close = [by_last[name] for name in nearest(last, by_last, count=1, cutoff=0.7)]
     alike = [known for known in YAML_LAYOUT if nearest(last, [_parts(known)[-1]], cutoff=0.8) and known not in close]
     found = close + alike
-    return f"did you mean {' or '.join(map(repr, found))}?" if found else hint(path, beside)
+    return f"did you mean {' or '.join(map(repr, found))}?" if found else f"known are: {', '.join(map(repr, beside))}"
 
 
 def _parts(path: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from quaver.errors import StrategyError
 from quaver.ops import FLOAT, Op, OpConfig, Precision, QuantConfig
@@ -48,6 +49,11 @@ class TuningSpace:
     def of_kind(self, kind: str) -> tuple[str, ...]:
         """Names of the quantizable ops of one kind, in graph order."""
         return tuple(op.name for op in self.ops if op.kind == kind and op.quantizable)
+
+    def keep_fp32(self, *names: str) -> TuningSpace:
+        """A smaller space, in which these ops stay in fp32. Its configurations lie in this one too."""
+        kept = frozenset(names)
+        return TuningSpace(replace(op, choices=(FLOAT,)) if op.name in kept else op for op in self.ops)
 
     def all_int8(self, **wanted: str) -> QuantConfig:
         """Every op in int8 by its default choice; `calibration=`, `granularity=` or `scheme=` where on offer."""

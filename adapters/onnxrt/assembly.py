@@ -227,7 +227,7 @@ class Pass:
             if a.root(node.input[0]) in self.written and any(name in self.flowing for name in node.output):
                 self.flowing.add(node.input[0])
                 self.flowing.update(name for name in node.output if name)
-        self.loose = {name for unit, _ in active if (name := self._loose_end(unit)) is not None}
+        self.loose = {end for unit, _ in active if (end := self._loose_end(unit)) is not None}
 
     def _loose_end(self, unit: Unit) -> str | None:
         """What a kernel that writes float produces, if the optimiser would not find the kernel without a guard there.
@@ -241,15 +241,15 @@ class Pass:
             return None
         name = node.output[0]
         readers = a.graph.consumers.get(name, [])
-        if self._only_quantized(name) or not any(self._reaches_int8(i, name) for i in readers):
-            clipped = len(readers) == 1 and a.graph.nodes[readers[0]].op_type in ("Relu", "Clip")
-            return name if clipped else None
-        if len(readers) > 1 or name in a.pinned:
-            return name
-        reader = a.graph.nodes[readers[0]]
-        if reader.op_type in ("Relu", "Clip"):
-            return None if absorbs(a.graph, reader) and self._only_quantized(reader.output[0]) else name
-        return None
+        only = a.graph.nodes[readers[0]] if len(readers) == 1 else None
+        clip = only if only is not None and only.op_type in ("Relu", "Clip") else None
+        if not any(self._reaches_int8(i, name) for i in readers):
+            return None if clip is None else name
+        if clip is None:
+            shared = name in a.pinned or len(readers) > 1
+            return name if shared and not self._only_quantized(name) else None
+        vanishes = name not in a.pinned and absorbs(a.graph, clip) and self._only_quantized(clip.output[0])
+        return None if vanishes else name
 
     def _only_quantized(self, name: str) -> bool:
         """Whether int8 ops are all that reads a tensor."""
@@ -258,7 +258,7 @@ class Pass:
         return name not in a.pinned and all(i in self.chosen and name in a.unit_of[i].activations for i in readers)
 
     def _reaches_int8(self, index: int, name: str) -> bool:
-        """Whether a node that reads `name` is an int8 op, or is so near before one that the optimiser looks through it."""
+        """Whether a node that reads `name` is an int8 op, or one the optimiser looks through on its way to an int8 op."""
         a, node = self.a, self.a.graph.nodes[index]
         if index in self.chosen and name in a.unit_of[index].activations:
             return True

@@ -43,7 +43,14 @@ class Net:
         self.initializers.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
-    def add(self, op: str, *inputs: str | Array, outputs: int | Sequence[str] = 1, name: str | None = None, **attributes: Any) -> Any:
+    def add(
+        self,
+        op: str,
+        *inputs: str | Array,
+        outputs: int | Sequence[str] = 1,
+        name: str | None = None,
+        **attributes: Any,
+    ) -> Any:
         name = f"{op}_{next(self._count)}" if name is None else name
         names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
         if isinstance(outputs, int):

@@ -24,6 +24,7 @@ def test_the_demo_finds_the_op_that_int8_does_not_suit(tmp_path: Path) -> None:
     assert "ops went back to fp32" in done.stdout and "x more than the median op" in done.stdout
     for part in ("accuracy", "file size", "latency", "best_model.onnx", "quaver history digits", "quaver recover"):
         assert part in done.stdout
+    assert "quaver show digits " in done.stdout and "fp32   trial 1" in done.stdout
     tuned = quaver(
         tmp_path, "tune", "--model", "digits/digits_dscnn.onnx", "--calib", "digits/calib.npz",
         "--eval", "digits/eval_digits.py:accuracy", "--strategy", "basic",

@@ -60,7 +60,7 @@ def test_the_loss_orders_scores_as_better_does(baseline: float, one: float, othe
 
 
 def test_a_relative_criterion_needs_a_baseline_other_than_zero() -> None:
-    with pytest.raises(SettingsError, match="the fp32 model scores 0.*`absolute=`"):
+    with pytest.raises(SettingsError, match=r"the fp32 model scores 0.*`absolute=`"):
         Criterion().check_baseline(0.0)
     Criterion(None, 0.1).check_baseline(0.0)
     Criterion().check_baseline(-0.1)

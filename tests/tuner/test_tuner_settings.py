@@ -187,7 +187,7 @@ def test_a_file_of_another_shape_is_refused_with_the_reason(written: Any, text: 
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="cannot read the configuration .*nowhere.yaml': No such file"):
+    with pytest.raises(SettingsError, match=r"cannot read the configuration .*nowhere.yaml': No such file"):
         make_config(tmp_path / "nowhere.yaml")
     with pytest.raises(SettingsError, match="Is a directory"):
         make_config(tmp_path)
@@ -266,10 +266,8 @@ def test_a_hostile_tag_is_refused_and_runs_nothing(written: Any, tmp_path: Path)
 
 def laughs(join: str) -> str:
     """Nine levels of nine aliases each: 3 billion values in a kilobyte."""
-    lines = ["quantization:", "  op_type_dict:", "    l0: &l0 {a: 1, b: 2, c: 3}"]
-    for level in range(1, 10):
-        lines.append(f"    l{level}: &l{level} {join % ', '.join([f'*l{level - 1}'] * 9)}")
-    return "\n".join(lines)
+    levels = (f"    l{level}: &l{level} {join % ', '.join([f'*l{level - 1}'] * 9)}" for level in range(1, 10))
+    return "\n".join(["quantization:", "  op_type_dict:", "    l0: &l0 {a: 1, b: 2, c: 3}", *levels])
 
 
 @pytest.mark.parametrize(

@@ -149,20 +149,39 @@ def _why(error: float | None, median: float) -> str:
 
 
 def _tell_figures(result: quaver.TuneResult, images: Images) -> None:
-    best = result.best
-    assert best is not None
-    int8 = quaver.recover(MODEL, result.history_path, best.number, threads=1)
+    """The fp32 model, all in int8 (the first trial) and the best one, side by side."""
+    assert result.best is not None
+    shown = {f"trial {trial.number}": trial for trial in (result.trials[0], result.best)}
     fp32 = quaver.recover(MODEL, result.history_path, 0, threads=1)
+    models = [quaver.recover(MODEL, result.history_path, trial.number, threads=1) for trial in shown.values()]
     feed = {"image": images[:LATENCY_IMAGES]}
-    ratios = sorted(relative_latency(int8, fp32, feed) for _ in range(LATENCY_TIMES))
-    middle = statistics.median(ratios)
-    print(f"\n{'':12}{'fp32':>10}{'int8':>10}")
-    print(f"  {'accuracy':10}{result.baseline:>10.2%}{best.score:>10.2%}")
-    print(f"  {'file size':10}{wording.size(fp32.size):>10}{wording.size(int8.size):>10}")
-    spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f} in {LATENCY_TIMES} measurements, taken in turns"
-    print(f"  {'latency':10}{1:>10.2f}{middle:>10.2f}   ({spread}, {LATENCY_IMAGES} images, 1 thread)")
-    if middle > 0.8:
-        print("  8x8 images leave int8 little arithmetic to save; on networks for larger images it usually saves more.")
+    ratios = [sorted(relative_latency(model, fp32, feed) for _ in range(LATENCY_TIMES)) for model in models]
+    rows = [
+        ("", "fp32", *shown),
+        ("int8 ops", "0", *(str(len(trial.config.int8_ops)) for trial in shown.values())),
+        ("accuracy", f"{result.baseline:.2%}", *(_percent(trial.score) for trial in shown.values())),
+        ("file size", wording.size(fp32.size), *(wording.size(model.size) for model in models)),
+        ("latency", "1.00", *(f"{statistics.median(taken):.2f}" for taken in ratios)),
+        ("  lowest", "", *(f"{taken[0]:.2f}" for taken in ratios)),
+        ("  highest", "", *(f"{taken[-1]:.2f}" for taken in ratios)),
+    ]
+    print()
+    for label, *cells in rows:
+        print(f"  {label:11}" + "".join(f"{cell:>10}" for cell in cells))
+    print(
+        f"  Latency is that of {LATENCY_IMAGES} images on 1 thread as a part of fp32's, both run in turns; the median of "
+        f"{LATENCY_TIMES} measurements."
+    )
+    best = statistics.median(ratios[-1])
+    if best > 0.97:
+        print(
+            f"  The best model is {'no faster' if best < 1.03 else 'slower'} than fp32 on this machine. An fp32 op amid "
+            "int8 ops needs conversions on both sides."
+        )
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2%}"
 
 
 def _tell_next(result: quaver.TuneResult, folder: Path, model: Path, strategy: str) -> None:

@@ -1,0 +1,27 @@
+"""A strategy of one's own: send the noisiest ops back to fp32, one by one."""
+
+import quaver
+from quaver.demo.data import Accuracy, digits
+from quaver.demo.run import MODEL, RULES
+
+
+@quaver.register_strategy
+class WorstFirst(quaver.Strategy):
+    """Send the noisiest ops back to fp32, one by one."""
+
+    name = "worst_first"
+
+    def propose(self, space, probe):
+        """All int8 first, then one more fallback each time."""
+        config = space.all_int8()
+        yield config
+        for op in probe.ranking():
+            config = config.fallback(op)
+            yield config
+
+
+train, _, images, labels = digits()
+result = quaver.fit(
+    MODEL, calib_dataloader=train[:256], eval_func=Accuracy(images, labels), strategy="worst_first", op_type_dict=RULES
+)
+print(result)

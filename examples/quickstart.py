@@ -1,0 +1,29 @@
+"""Tune a small network for handwritten digits, save the result, and rebuild one of its trials."""
+
+import quaver
+from quaver.demo.data import digits
+from quaver.demo.run import MODEL
+
+train, _, images, labels = digits()
+
+
+def accuracy(model):
+    """The share of test images the model gets right."""
+    return float((model(images).argmax(axis=1) == labels).mean())
+
+
+result = quaver.fit(
+    MODEL,
+    calib_dataloader=train[:256],
+    eval_func=accuracy,
+    strategy="auto",
+    relative=0.01,
+    op_type_dict={"Conv": {"weight": {"granularity": ["per_tensor"]}}},  # as some hardware needs
+)
+print(result)
+result.save("model-int8.onnx")
+
+again = quaver.recover(MODEL, result.history_path, 1)
+print(
+    f"trial 1, rebuilt: accuracy {accuracy(again):.4f}, {again.size:,} bytes, {len(result.best.config.fp32_ops)} ops in fp32"
+)

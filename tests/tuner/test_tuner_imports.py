@@ -1,0 +1,137 @@
+"""Imports go one way, frameworks stay behind the adapters, and `import quaver` is light."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import quaver
+
+FOLDERS = {
+    "tuner": "quaver",
+    "strategies": "quaver.strategies",
+    "adapters": "quaver.adapters",
+    "history": "quaver.history",
+    "diagnosis": "quaver.diagnosis",
+    "insights": "quaver.insights",
+}
+ROOT = Path(__file__).parents[2]
+
+VOCABULARY = {"ops", "space", "trial", "criterion", "budget", "errors", "nearest", "rules", "probe"}
+ROOMS = ("strategies", "adapters", "history", "diagnosis")
+# From below to above; whoever stands at one level may import what is lower, and its own room.
+LEVELS = ("vocabulary", "room", "engine", "api", "insights", "outside")
+FRAMEWORKS = {"onnx", "onnxruntime", "tensorflow", "keras", "ai_edge_litert", "ai_edge_quantizer", "torch"}
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Every source file with the name it is imported by."""
+    for folder, name in FOLDERS.items():
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            inner = path.relative_to(ROOT / folder).with_suffix("").parts
+            yield ".".join((name, *(part for part in inner if part != "__init__"))), path
+
+
+MODULES = dict(modules())
+
+
+def imported(path: Path) -> Iterator[str]:
+    """What a file imports when it runs; not what it needs for type checks alone."""
+    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            waiting.extend(node.orelse)
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relative to itself"
+            assert node.module is not None
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in MODULES else node.module
+        waiting.extend(ast.iter_child_nodes(node))
+
+
+def place(module: str) -> tuple[str, str]:
+    """The level of a module, and its room."""
+    parts = module.split(".")[1:]
+    top = parts[0] if parts else ""
+    if top in VOCABULARY:
+        return "vocabulary", ""
+    if top in ROOMS:
+        return "room", top
+    if top == "api":
+        return "api", ""
+    if top == "insights":
+        return "insights", top
+    if top in ("", "command", "demo", "testing"):  # the front door, and those who come in through it
+        return "outside", ""
+    return "engine", ""
+
+
+def test_the_test_sees_the_source() -> None:
+    assert {"quaver", "quaver.loop", "quaver.history.writer", "quaver.adapters.onnxrt.adapter"} <= set(MODULES)
+    assert {name.removeprefix("quaver.") for name in MODULES} >= VOCABULARY
+    assert "quaver.history" in set(imported(MODULES["quaver.loop"]))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_one_way(module: str) -> None:
+    level, room = place(module)
+    for name in imported(MODULES[module]):
+        if name.split(".")[0] != "quaver":
+            continue
+        assert name in MODULES, f"{module} imports {name}, which is no module of ours"
+        other, its_room = place(name)
+        assert LEVELS.index(other) <= LEVELS.index(level), f"{module} ({level}) imports {name} ({other})"
+        if level == other == "room":
+            assert room == its_room, f"{module} imports {name}: rooms do not know each other"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if not name.startswith("quaver.adapters")])
+def test_frameworks_stay_behind_the_adapters(module: str) -> None:
+    found = {name.split(".")[0] for name in imported(MODULES[module])} & FRAMEWORKS
+    assert not found, f"{module} imports {', '.join(sorted(found))}"
+
+
+def test_importing_quaver_is_light() -> None:
+    heavy = ["onnx", "onnxruntime", "tensorflow", "keras", "sklearn", "skopt", "scipy", "joblib", "rich", "pandas"]
+    code = f"import sys, quaver; print(*[name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_importing_quaver_sets_no_handler_but_the_null_one() -> None:
+    code = """
+import logging, quaver
+print([type(handler).__name__ for handler in logging.getLogger("quaver").handlers], logging.getLogger().handlers)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['NullHandler'] []"
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_imported_by_its_own_name_says_what_to_write(folder: str) -> None:
+    env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {folder}"], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: ")
+    assert f"import {FOLDERS[folder]}" in last
+
+
+def test_every_public_name_is_there_and_says_what_it_is() -> None:
+    for name in quaver.__all__:
+        assert hasattr(quaver, name), name
+        if name not in ("FP32", "INT8", "__version__"):
+            assert getattr(quaver, name).__doc__, name
