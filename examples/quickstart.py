@@ -24,6 +24,5 @@ print(result)
 result.save("model-int8.onnx")
 
 again = quaver.recover(MODEL, result.history_path, 1)
-print(
-    f"trial 1, rebuilt: accuracy {accuracy(again):.4f}, {again.size:,} bytes, {len(result.best.config.fp32_ops)} ops in fp32"
-)
+print(f"trial 1, rebuilt: accuracy {accuracy(again):.4f}, {again.size:,} bytes")
+print(f"best: {len(result.best.config.fp32_ops)} ops in fp32, {result.model.size:,} bytes")

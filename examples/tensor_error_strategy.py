@@ -13,7 +13,7 @@ class TensorError(quaver.Strategy):
 
     name = "tensor_error"
 
-    def __init__(self, limit: float = 0.05) -> None:
+    def __init__(self, limit: float = 0.3) -> None:
         self.limit = limit
 
     def propose(self, space, probe):
