@@ -8,10 +8,13 @@ has to be known in advance, and two histograms merge by addition.
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+
+from quaver.ops import CALIBRATIONS
 
 BINS = 65536
 PERCENTILE = 99.99
@@ -37,6 +40,14 @@ def _ascending() -> NDArray[np.intp]:
     return np.argsort(bin_centres(), kind="stable")
 
 
+def _stride(size: int) -> int:
+    """A step that takes about `ELEMENTS` of `size` values, and from all channels alike, however they are laid out."""
+    step = -(-size // ELEMENTS)
+    while math.gcd(step, size) > 1:
+        step += 1
+    return step
+
+
 @dataclass(slots=True)
 class TensorStatistics:
     """What a stream of values has shown so far."""
@@ -54,7 +65,7 @@ class TensorStatistics:
         self.low = float(np.minimum(self.low, flat.min()))  # numpy's minimum lets NaN through, Python's does not
         self.high = float(np.maximum(self.high, flat.max()))
         if flat.size > ELEMENTS:
-            flat = flat[:: -(-flat.size // ELEMENTS)]
+            flat = flat[:: _stride(flat.size)]
         self.elements += flat.size
         halves = np.ascontiguousarray(flat).view(np.uint16)[1::2]
         self.counts += np.bincount(halves, minlength=BINS)
@@ -67,6 +78,8 @@ class TensorStatistics:
     def ranges(self) -> dict[str, Range]:
         """The range by each method. Always holds zero, and never reaches beyond what was seen."""
         low, high = min(self.low, 0.0), max(self.high, 0.0)
+        if not self.elements:
+            return dict.fromkeys(CALIBRATIONS, (0.0, 0.0))
         return {
             "minmax": (low, high),
             "percentile": self._percentile(low, high),

@@ -10,8 +10,8 @@ itself to the byte on the same machine.
 RMSprop at a high rate without warm-up leaves some ReLU6 channels silent, so the depthwise convolution behind them has
 an output variance near zero. Its BatchNorm then divides by little more than sqrt(eps), and since neither depthwise
 filters nor BatchNorm are decayed, nothing shrinks the result. Folded into the convolution, these idle channels have
-weights a hundred times larger than the median, and one scale for the whole tensor leaves the working channels a few of
-the 256 steps. The loss differs by seed (3, 8, 12 and 34 points with four of them, 12 with the default). One scale per
+weights a hundred times larger than the median, and one scale for the whole tensor leaves the working channels one or
+two of the 256 steps. The loss differs by seed (3, 8, 12 and 34 points with four of them, 12 with the default). One scale per
 channel cures it, and so does fp32 for the three worst of its seven depthwise layers.
 """
 

@@ -109,6 +109,8 @@ class Loop:
                 try:
                     asked = proposals.send(answer)
                 except StopIteration:
+                    # A strategy may itself be done when it hears of a success.
+                    self._check_budget()
                     return StopReason.EXHAUSTED
                 batch = [asked] if isinstance(asked, QuantConfig) or not isinstance(asked, Sequence) else list(asked)
                 trials = [self._answer(config) for config in [self.space.check(config) for config in batch]]

@@ -166,7 +166,8 @@ def _input_spec(value: onnx.ValueInfoProto) -> InputSpec:
 
 def _mark(graph: Graph) -> str:
     """A separator that no name of the model holds, so that what is made from a name is never taken."""
-    names = list(itertools.chain(graph.constants, graph.producers, (value.name for value in graph.inputs)))
+    inputs = (value.name for value in graph.inputs)
+    names = list(itertools.chain(graph.constants, graph.producers, graph.inner, inputs))
     mark = "|"
     while any(mark in name for name in names):
         mark += "|"

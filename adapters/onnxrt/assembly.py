@@ -84,6 +84,7 @@ class Assembler:
         self.pinned = graph.pinned
         self.captured_constants = sorted(name for name in graph.captured if name in graph.constants)
         self.moved = {index for index, node in enumerate(graph.nodes) if moves(graph, node)}
+        self.functions = {(function.domain, function.name) for function in graph.shell.functions}
         self.moved_outputs = {value.name for value in graph.outputs if graph.producers.get(value.name) in self.moved}
         self.calibrate({})
         self._raw = [node.SerializeToString(deterministic=True) for node in graph.nodes]
@@ -258,7 +259,7 @@ class Pass:
         return name not in a.pinned and all(i in self.chosen and name in a.unit_of[i].activations for i in readers)
 
     def _reaches_int8(self, index: int, name: str) -> bool:
-        """Whether a node that reads `name` is an int8 op, or one the optimiser looks through on its way to an int8 op."""
+        """Whether a node that reads `name` is an int8 op, or one that the optimiser looks through on its way there."""
         a, node = self.a, self.a.graph.nodes[index]
         if index in self.chosen and name in a.unit_of[index].activations:
             return True
@@ -332,7 +333,9 @@ class Pass:
             if name in self.loose:
                 self.parts.append(wire.node("Max", [self._raw_name(name)], [name], a.label(name, "guard")))
             elif self._is_repinned(name):
-                self._quantized(name)
+                seen = self._quantized(name)
+                if seen != name:  # a body may be put in place of its If, and then be fused
+                    self.parts.append(wire.node("Max", [seen], [name], a.label(name, "guard")))
 
     def _int8_input(self, unit: Unit, pick: OpConfig, slot: int, name: str) -> str:
         a = self.a
@@ -373,7 +376,7 @@ class Pass:
             self.entries.append(self.a.store.constant(name))
 
     def _is_repinned(self, name: str) -> bool:
-        """A uint8 tensor whose name others rely on: its dequantized form takes the name."""
+        """A uint8 tensor whose name others rely on: its dequantized form takes the name, behind a guard in a body."""
         return name in self.a.pinned and name in self.flowing and self.a.root(name) in self.written
 
     def _raw_name(self, name: str) -> str:
@@ -383,10 +386,11 @@ class Pass:
     def _quantized(self, name: str) -> str:
         """Quantize and dequantize a tensor, once; returns the name of the result."""
         a, root = self.a, self.a.root(name)
-        target = name if self._is_repinned(name) else a.label(name, "dq")
+        repinned = self._is_repinned(name)
+        target = name if repinned and name not in a.graph.captured else a.label(name, "dq")
         if (quantized := a.label(name, "q")) not in self.done:
             self.done.add(quantized)
-            source = name if target != name else self._raw_name(name)
+            source = self._raw_name(name) if repinned else name
             if self._is_exposed(name):
                 source = self._behind_guard(source)
             self.parts.append(a.activation(name, source, target))
@@ -400,16 +404,22 @@ class Pass:
 
         A one-input Max on one dequantized input is exact, costs next to nothing and no pass looks through it.
         """
+        node = self.a.graph.nodes[index]
+        for slot in self._fusing_slots(index, node):
+            guarded = self._behind_guard(dict(renamed).get(slot, node.input[slot]))
+            renamed[:] = [entry for entry in renamed if entry[0] != slot] + [(slot, guarded)]
+
+    def _fusing_slots(self, index: int, node: NodeProto) -> list[int]:
+        """The inputs of a float node that need a guard. The bodies of local functions are fused like any node."""
         a = self.a
+        if (node.domain, node.op_type) in a.functions:
+            return [slot for slot, name in enumerate(node.input) if a.root(name) in self.written]
         names = a.fusing_inputs(index)
         if not names or any(a.root(name) not in self.written for name in names):
-            return
-        node = a.graph.nodes[index]
+            return []
         if node.op_type not in _HEAVY and not any(a.root(name) in self.schemes for name in a.tails[index]):
-            return
-        slot = list(node.input).index(names[0])
-        guarded = self._behind_guard(dict(renamed).get(slot, names[0]))
-        renamed[:] = [entry for entry in renamed if entry[0] != slot] + [(slot, guarded)]
+            return []
+        return [list(node.input).index(names[0])]
 
     def _behind_guard(self, source: str) -> str:
         guarded = self.a.label(source, "guard")

@@ -47,7 +47,7 @@ class Calibrator:
             raise CalibrationError(
                 "calib_dataloader gave no samples. A generator that was used before is empty: pass a list or a new one"
             )
-        return {name: statistics.ranges() for name, statistics in self._statistics.items() if statistics.elements}
+        return {name: statistics.ranges() for name, statistics in self._statistics.items()}
 
     def _parts(self, feed: Feed) -> Iterator[Feed]:
         """Cut a batch so that its activations fit. The first sample goes alone, to see how large they are."""

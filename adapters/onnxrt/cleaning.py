@@ -9,7 +9,8 @@ import onnx
 from onnx import NodeProto
 from onnx.reference import ReferenceEvaluator
 
-from quaver.adapters.onnxrt.graph import Array, Graph, captures, integer, real
+from quaver.adapters.onnxrt.graph import Array, Graph, integer, real
+from quaver.adapters.onnxrt.inference import infer_types
 
 log = logging.getLogger(__name__)
 
@@ -17,7 +18,7 @@ log = logging.getLogger(__name__)
 _FOLDED = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Cast"}
 
 
-# What leaves its first operand as it is.
+# The operand that leaves the other one as it is.
 _IDLE = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
 
 
@@ -73,45 +74,64 @@ def _fold_constants(graph: Graph) -> None:
     for node in graph.nodes:
         feed = {name: graph.constants[name] for name in node.input if name in graph.constants}
         constant = node.input and len(feed) == len(set(node.input)) and len(node.output) == 1
-        if node.op_type in _FOLDED and not node.domain and constant and node.output[0] not in outputs:
-            (graph.constants[node.output[0]],) = _evaluate(node, feed, opset)
-        else:
+        foldable = node.op_type in _FOLDED and not node.domain and constant and node.output[0] not in outputs
+        value = _evaluate(node, feed, opset) if foldable else None
+        if value is None:
             kept.append(node)
+        else:
+            graph.constants[node.output[0]] = value
     graph.nodes = kept
 
 
-def _evaluate(node: NodeProto, feed: dict[str, Array], opset: list[onnx.OperatorSetIdProto]) -> list[Array]:
+def _evaluate(node: NodeProto, feed: dict[str, Array], opset: list[onnx.OperatorSetIdProto]) -> Array | None:
+    """What a node makes of constants, or None where the reference implementation does not know."""
     inputs = [
         onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in feed.items()
     ]
     output = onnx.helper.make_tensor_value_info(node.output[0], onnx.TensorProto.UNDEFINED, None)
     model = onnx.helper.make_model(onnx.helper.make_graph([node], "constant", inputs, [output]), opset_imports=opset)
-    return [np.asarray(array, order="C") for array in ReferenceEvaluator(model).run(None, feed)]
+    try:
+        (value,) = ReferenceEvaluator(model).run(None, feed)
+    except Exception as error:
+        log.debug("%s %r was not folded: %s", node.op_type, node.name, error)
+        return None
+    return np.asarray(value, order="C")
 
 
 def _drop_idle(graph: Graph) -> None:
     """Drop what multiplies by one or adds zero. The optimiser would, and then fuse what stands around it."""
-    pinned = {value.name for value in graph.shell.graph.output}
-    for node in graph.nodes:
-        pinned |= captures(node)
+    graph.index()
     renamed: dict[str, str] = {}
     kept = []
     for node in graph.nodes:
         for slot, name in enumerate(node.input):
             node.input[slot] = renamed.get(name, name)
-        idle = _IDLE.get(node.op_type) if not node.domain and len(node.input) == 2 else None
-        value = graph.constants.get(node.input[1]) if idle is not None else None
-        if (
-            value is not None
-            and value.shape in ((), (1,))
-            and value.reshape(-1)[0] == idle
-            and node.output[0] not in pinned
-        ):
-            renamed[node.output[0]] = node.input[0]
-        else:
+        source = _unchanged(graph, node)
+        if source is None or node.output[0] in graph.pinned:
             kept.append(node)
+        else:
+            renamed[node.output[0]] = source
     graph.nodes = kept
+
+
+def _unchanged(graph: Graph, node: NodeProto) -> str | None:
+    """The operand that a node gives out as it is, if the other one is a constant that does nothing."""
+    if node.op_type not in _IDLE or node.domain or len(node.input) != 2:
+        return None
+    left, right = node.input
+    for source, other in ((left, right), (right, left))[: 2 if node.op_type in ("Add", "Mul") else 1]:
+        value = graph.constants.get(other)
+        if value is not None and value.size == 1 and value.reshape(-1)[0] == _IDLE[node.op_type]:
+            # [1] makes a vector of a scalar.
+            return source if value.ndim == 0 or value.ndim <= _rank(graph, source) else None
+    return None
+
+
+def _rank(graph: Graph, name: str) -> int:
+    if not graph.ranks:
+        infer_types(graph)
+    return graph.ranks.get(name, 0)
 
 
 def _fold_followers(graph: Graph) -> None:
@@ -135,12 +155,21 @@ def _fold(graph: Graph, node: NodeProto, output: str, scale: Array, shift: Array
     weight = graph.constants[node.input[1]]
     if len(node.input) > 2 and node.input[2]:
         shift = shift + graph.constants[node.input[2]].astype(np.float64) * scale
-    names = [node.input[0], f"{output}.weight", f"{output}.bias"]
+    names = [node.input[0], _free_name(graph, f"{output}.weight"), _free_name(graph, f"{output}.bias")]
     graph.constants[names[1]] = _scaled(weight, scale, node)
     graph.constants[names[2]] = shift.astype(weight.dtype)
     del node.input[:]
     node.input.extend(names)
     node.output[0] = output
+
+
+def _free_name(graph: Graph, wanted: str) -> str:
+    """A name that no tensor has. Exporters call a BatchNormalization's own constants `<output>.weight`."""
+    name, count = wanted, 1
+    while not graph.is_free(name):
+        count += 1
+        name = f"{wanted}_{count}"
+    return name
 
 
 def _scale_and_shift(graph: Graph, node: NodeProto, follower: NodeProto) -> tuple[Array, Array] | None:
@@ -189,14 +218,16 @@ def join_bias(graph: Graph) -> None:
     """
     gone: set[int] = set()
     for node in graph.nodes:
-        if node.op_type != "MatMul" or graph.ranks.get(node.input[0]) != 2 or node.input[1] not in graph.constants:
+        if node.op_type != "MatMul" or node.domain or graph.ranks.get(node.input[0]) != 2:
+            continue
+        if node.input[1] not in graph.constants or graph.constants[node.input[1]].dtype != np.float32:
             continue
         weight, addition = graph.constants[node.input[1]], graph.only_reader(node.output[0])
         if weight.ndim != 2 or addition is None or addition.op_type != "Add":
             continue
         bias = next((name for name in addition.input if name != node.output[0]), "")
         if bias in graph.constants and graph.constants[bias].shape in ((weight.shape[1],), (1, weight.shape[1])):
-            flat = f"{addition.output[0]}.bias"
+            flat = _free_name(graph, f"{addition.output[0]}.bias")
             graph.constants[flat] = graph.constants[bias].reshape(-1)
             node.op_type = "Gemm"
             node.input.append(flat)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 Array = NDArray[Any]
 
@@ -25,6 +25,10 @@ class Graph:
         shell: the model without nodes and initializers: inputs, outputs, opsets, functions, metadata.
         types: element type of every tensor that inference could tell, by name.
         ranks: number of dimensions of those whose shape is known.
+        producers: the node that makes a tensor, by name.
+        consumers: the nodes that read a tensor, in their bodies too, by name.
+        captured: what the bodies of If, Loop and Scan read from here.
+        inner: every name that occurs in such a body.
     """
 
     nodes: list[NodeProto]
@@ -35,6 +39,7 @@ class Graph:
     producers: dict[str, int] = field(default_factory=dict)
     consumers: dict[str, list[int]] = field(default_factory=dict)
     captured: set[str] = field(default_factory=set)
+    inner: set[str] = field(default_factory=set)
 
     @property
     def inputs(self) -> list[ValueInfoProto]:
@@ -55,13 +60,19 @@ class Graph:
         """Find out anew who makes and who reads each tensor."""
         self.producers = {name: i for i, node in enumerate(self.nodes) for name in node.output if name}
         self.consumers = {}
-        self.captured = set()
+        self.captured, self.inner = set(), set()
         for i, node in enumerate(self.nodes):
-            inner = captures(node)
-            self.captured |= inner
-            for name in dict.fromkeys([*node.input, *sorted(inner)]):
+            captured = captures(node)
+            self.captured |= captured
+            self.inner |= inner_names(node)
+            for name in dict.fromkeys([*node.input, *sorted(captured)]):
                 if name:
                     self.consumers.setdefault(name, []).append(i)
+
+    def is_free(self, name: str) -> bool:
+        """Whether no tensor has this name, nor any in a body."""
+        inputs = (value.name for value in self.shell.graph.input)
+        return not (name in self.constants or name in self.producers or name in self.inner or name in inputs)
 
     def only_reader(self, name: str) -> NodeProto | None:
         """The one node that reads a tensor, if there is just one and nobody else relies on the name."""
@@ -77,6 +88,8 @@ class Graph:
             digest.update(node.SerializeToString(deterministic=True))
         for value in [*self.shell.graph.input, *self.shell.graph.output]:
             digest.update(value.SerializeToString(deterministic=True))
+        for function in self.shell.functions:
+            digest.update(function.SerializeToString(deterministic=True))
         for opset in sorted(f"{entry.domain}:{entry.version}" for entry in self.shell.opset_import):
             digest.update(opset.encode())
         for name in sorted(self.constants):
@@ -115,6 +128,14 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
             yield from entry.graphs
 
 
+def with_bodies(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """These nodes and all that lie in their bodies."""
+    for node in nodes:
+        yield node
+        for body in subgraphs(node):
+            yield from with_bodies(body.node)
+
+
 def captures(node: NodeProto) -> set[str]:
     """Names that the bodies of a control-flow node read from the graph around it."""
     found: set[str] = set()
@@ -128,32 +149,11 @@ def captures(node: NodeProto) -> set[str]:
     return found
 
 
-def infer_types(graph: Graph) -> None:
-    """Fill in element types and ranks. Only shapes and types of large constants are shown to the inference."""
-    model = ModelProto()
-    model.CopyFrom(graph.shell)
-    model.graph.node.extend(graph.nodes)
-    given = {value.name for value in model.graph.input}
-    for name, array in graph.constants.items():
-        kind = _element_type(array)
-        if array.size <= 256 and array.dtype != object:
-            model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), name))
-        elif name not in given:
-            model.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
-        graph.types[name], graph.ranks[name] = kind, array.ndim
-    try:
-        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except onnx.shape_inference.InferenceError:
-        pass  # what follows is then known only for inputs and outputs, and less is offered for int8
-    for value in [*model.graph.input, *model.graph.output, *model.graph.value_info]:
-        kind = value.type.tensor_type.elem_type
-        if kind:
-            graph.types[value.name] = kind
-            if value.type.tensor_type.HasField("shape"):
-                graph.ranks[value.name] = len(value.type.tensor_type.shape.dim)
-
-
-def _element_type(array: Array) -> int:
-    if array.dtype == object:
-        return int(TensorProto.STRING)
-    return int(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
+def inner_names(node: NodeProto) -> set[str]:
+    """All tensor names in the bodies of a control-flow node."""
+    found: set[str] = set()
+    for body in subgraphs(node):
+        found.update(value.name for value in itertools.chain(body.input, body.output, body.initializer))
+        for inner in body.node:
+            found.update(inner.input, inner.output, inner_names(inner))
+    return found

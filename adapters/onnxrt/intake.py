@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from pathlib import Path
@@ -12,7 +13,8 @@ import onnx
 from onnx import ModelProto, TensorProto
 
 from quaver.adapters.onnxrt.cleaning import clean, join_bias
-from quaver.adapters.onnxrt.graph import Array, Graph, infer_types
+from quaver.adapters.onnxrt.graph import Array, Graph, subgraphs, with_bodies
+from quaver.adapters.onnxrt.inference import infer_types
 from quaver.errors import ModelError
 
 log = logging.getLogger(__name__)
@@ -20,6 +22,9 @@ log = logging.getLogger(__name__)
 # Per-channel QuantizeLinear came with opset 13; older models are converted to this one.
 OLDEST_OPSET = 13
 CONVERT_TO = 17
+# The newest format that every supported ONNX Runtime reads. A newer onnx package stamps models with its own, and
+# nothing that came since changes what a graph means.
+NEWEST_IR = 10
 _QUANTIZED = {
     "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger",
     "MatMulInteger", "QGemm", "QAttention", "QLinearAdd", "MatMulNBits", "DynamicQuantizeMatMul",
@@ -31,6 +36,7 @@ def take_in(source: Any) -> tuple[Graph, str]:
     """Read, check and clean a model. Returns the graph and the fingerprint of the model as given."""
     model, folder = _read(source)
     _refuse_quantized(model)
+    _fetch_inner_data(model, folder)
     graph = _take_apart(_modern(model), folder)
     graph.index()
     fingerprint = graph.fingerprint()
@@ -64,12 +70,24 @@ def _parse(data: bytes, what: str) -> ModelProto:
 
 
 def _refuse_quantized(model: ModelProto) -> None:
-    found = next((node for node in model.graph.node if node.op_type in _QUANTIZED), None)
+    nodes = [model.graph.node, *(function.node for function in model.functions)]
+    found = next((node for node in with_bodies(itertools.chain(*nodes)) if node.op_type in _QUANTIZED), None)
     if found is not None:
         raise ModelError(
             f"the model is quantized already (it holds a {found.op_type} node, {found.name or found.output[0]!r}). "
             "quaver starts from the float model; give it the one this was made from"
         )
+
+
+def _fetch_inner_data(model: ModelProto, folder: Path) -> None:
+    """Read external data of tensors inside nodes; only initializers can stay outside."""
+    for node in with_bodies(model.graph.node):
+        tensors = [tensor for body in subgraphs(node) for tensor in body.initializer]
+        for entry in node.attribute:
+            tensors += [entry.t, *entry.tensors]
+        for tensor in tensors:
+            if tensor.data_location == TensorProto.EXTERNAL:
+                tensor.CopyFrom(onnx.numpy_helper.from_array(np.asarray(to_array(tensor, folder)), tensor.name))
 
 
 def _modern(model: ModelProto) -> ModelProto:
@@ -106,7 +124,7 @@ def _take_apart(model: ModelProto, folder: Path) -> Graph:
     shell.graph.input.extend(inputs)
     shell.graph.output.extend(model.graph.output)
     shell.graph.sparse_initializer.extend(model.graph.sparse_initializer)
-    shell.ir_version = max(model.ir_version, 7)
+    shell.ir_version = min(max(model.ir_version, 7), NEWEST_IR)
     return Graph(nodes, constants, shell)
 
 

@@ -63,16 +63,27 @@ class Net:
             raise AttributeError(op)
         return lambda *inputs, **rest: self.add(op, *inputs, **rest)
 
-    def graph(self, *outputs: str, dtype: int = TensorProto.FLOAT) -> onnx.GraphProto:
-        values = [helper.make_tensor_value_info(name, dtype, None) for name in outputs]
+    def graph(self, *outputs: str | onnx.ValueInfoProto) -> onnx.GraphProto:
+        """The graph with these outputs; one given by its name alone is a float tensor."""
+        values = [
+            helper.make_tensor_value_info(value, TensorProto.FLOAT, None) if isinstance(value, str) else value
+            for value in outputs
+        ]
         return helper.make_graph(self.nodes, "net", self.inputs, values, self.initializers)
 
-    def model(self, *outputs: str, opset: int = 17, ir: int = 8, **fields: Any) -> onnx.ModelProto:
-        opsets = [helper.make_opsetid("", opset), *fields.pop("opsets", [])]
-        made = helper.make_model(self.graph(*outputs), opset_imports=opsets, ir_version=ir, **fields)
+    def model(
+        self, *outputs: str | onnx.ValueInfoProto, opset: int = 17, ir: int = 8, opsets: Any = (), **fields: Any
+    ) -> onnx.ModelProto:
+        imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(*entry) for entry in opsets)]
+        made = helper.make_model(self.graph(*outputs), opset_imports=imports, ir_version=ir, **fields)
         made = onnx.shape_inference.infer_shapes(made)  # fills in the shapes of the outputs
         made.graph.ClearField("value_info")
         return made
+
+
+def tensor(name: str, *shape: int | str | None, dtype: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    """An input or output with all that is known of it."""
+    return helper.make_tensor_value_info(name, dtype, shape)
 
 
 def weight(*shape: int, seed: int = 0) -> Array:

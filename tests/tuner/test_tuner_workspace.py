@@ -98,7 +98,7 @@ def test_a_workspace_that_is_a_file_or_lies_below_one_is_named(tmp_path: Path) -
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match="file' is a file, not a folder"):
         fit(workspace="file")
-    with pytest.raises(SettingsError, match="cannot make the workspace .*file/below': Not a directory"):
+    with pytest.raises(SettingsError, match=r"cannot make the workspace .*file/below': Not a directory"):
         fit(workspace="file/below")
 
 
@@ -188,7 +188,7 @@ def test_the_log_tells_the_story_a_line_an_event() -> None:
 
     result = fit(workspace="here", eval_func=hard)
     log = (result.workspace / "quaver.log").read_text(encoding="utf-8")
-    for line in ("reading the model", "calibrating", "tuning 2 ops with strategy basic: at most", "fp32 baseline: score"):
+    for line in ("reading the model", "calibrating", "tuning 2 ops with strategy basic: at", "fp32 baseline: score"):
         assert len(re.findall(rf"^\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d {line}", log, re.MULTILINE)) == 1, line
     assert r"ValueError: a label \udcff that is no text" in log
     assert log.rstrip().endswith(str(result))
@@ -205,6 +205,7 @@ def test_warnings_of_the_library_go_into_the_log_of_the_run_alone() -> None:
     assert "WARNING mind the step" in log and "too late" not in log
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
 @pytest.mark.parametrize("name", ["quaver.log", "settings.yaml"])
 def test_a_log_or_settings_file_that_cannot_be_written_does_not_end_a_run(name: str, tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
@@ -240,7 +241,7 @@ def test_an_observer_is_told_in_order() -> None:
 
 def test_resuming_what_is_not_there_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(HistoryError, match="holds no history.snapshot"):
+    with pytest.raises(HistoryError, match=r"holds no history\.snapshot"):
         fit(resume="empty")
     with pytest.raises(HistoryError, match="there is no snapshot at"):
         fit(resume="nowhere")

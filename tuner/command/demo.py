@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,12 @@ def run(args: argparse.Namespace) -> int:
     from quaver.demo.run import run as run_demo
 
     folder = Path(args.keep) if args.keep else Path(tempfile.mkdtemp(prefix="quaver-demo-"))
-    result = run_demo(folder, args.strategy)
+    try:
+        result = run_demo(folder, args.strategy)
+    except BaseException:
+        with contextlib.suppress(OSError):  # a temporary folder in which nothing was left
+            folder.rmdir()
+        raise
     if result.best is None:
         return 130
     return 0 if result.met else 3

@@ -169,15 +169,13 @@ def _tell_figures(result: quaver.TuneResult, images: Images) -> None:
     for label, *cells in rows:
         print(f"  {label:11}" + "".join(f"{cell:>10}" for cell in cells))
     print(
-        f"  Latency is that of {LATENCY_IMAGES} images on 1 thread as a part of fp32's, both run in turns; the median of "
-        f"{LATENCY_TIMES} measurements."
+        f"  Latency is that of {LATENCY_IMAGES} images on 1 thread as a part of fp32's, both run in turns: the median, "
+        f"lowest and highest of {LATENCY_TIMES} measurements."
     )
     best = statistics.median(ratios[-1])
     if best > 0.97:
-        print(
-            f"  The best model is {'no faster' if best < 1.03 else 'slower'} than fp32 on this machine. An fp32 op amid "
-            "int8 ops needs conversions on both sides."
-        )
+        slower = "no faster" if best < 1.03 else "slower"
+        print(f"  The best model is {slower} than fp32 on this machine: fp32 ops amid int8 ones need conversions.")
 
 
 def _percent(value: float | None) -> str:

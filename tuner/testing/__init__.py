@@ -1,0 +1,6 @@
+"""For authors of strategies and adapters: models that cost nothing, and checks of the two contracts."""
+
+from quaver.testing.driving import Drivable, drive
+from quaver.testing.simulated import SimulatedModel, SimulatedProbe
+
+__all__ = ["Drivable", "SimulatedModel", "SimulatedProbe", "drive"]

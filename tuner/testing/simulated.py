@@ -1,0 +1,201 @@
+"""A model without a framework: its score follows from the configuration by a formula, so a whole run takes no time.
+
+    model = SimulatedModel(ops=50, culprits=3, ranking="weak", seed=1)
+    model.score(model.space.all_int8())     # what eval_func would return
+    model.probe.sensitivity()               # what a strategy may ask without calling it
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, INT8, SCHEMES, Op, OpConfig, QuantConfig
+from quaver.probe import Observed, OpTime, Probe
+from quaver.rules import apply_rules
+from quaver.space import TuningSpace
+
+RANKINGS = ("right", "weak", "useless")
+# Op kinds by frequency, and those that have weights and so a choice of granularity.
+KINDS = ("Conv", "Conv", "MatMul", "Add")
+WITH_WEIGHTS = ("Conv", "MatMul")
+# The kind of ops that run in fp32 unless asked otherwise.
+RELUCTANT = "Softmax"
+
+# What harmless ops do to the outputs, as a relative error: around 1e-4, a few ten times that. Culprits do `damage`.
+BACKGROUND = 1e-4
+SPREAD = 1.0
+# How far a weak ranking moves an op from its place, as a share of all places.
+WEAKNESS = 1 / 8
+# What all the harmless ops take from the score together, and below what no score falls.
+TOGETHER = 0.002
+CHANCE_LEVEL = 0.1
+
+
+@dataclass(frozen=True)
+class SimulatedModel:
+    """A model in which a few ops, the culprits, cost accuracy in int8.
+
+    Attributes:
+        ops: how many there are, called op000, op001, ...
+        culprits: how many of them, placed by `seed`, or their names.
+        pairs: how many culprits come with a second one: the damage is done until both are back in fp32, as when two
+            ops share a quantized tensor. Each pair counts for two culprits.
+        damage: what a culprit, or a pair, takes from the score.
+        noise: the standard deviation of the score. It is drawn from the configuration, so that the same one always
+            scores the same.
+        ranking: how far the probe can be trusted. "right": it sees the culprits; "weak": every op is moved from its
+            rank by up to an eighth of all ranks, or so; "useless": the figures belong to other ops.
+        relief: calibration or granularity -> the factor it takes damage by.
+        slow: how many ops take longer in int8.
+        reluctant: how many more ops there are whose default is fp32.
+        rules: an `op_name_dict` that narrows the space.
+        baseline: the score of the fp32 model.
+        seed: where all chance comes from.
+    """
+
+    ops: int = 20
+    culprits: int | Sequence[str] = 1
+    pairs: int = 0
+    damage: float = 0.05
+    noise: float = 0.0
+    ranking: str = "right"
+    relief: Mapping[str, float] = field(default_factory=dict)
+    slow: int = 0
+    reluctant: int = 0
+    rules: Mapping[str, Any] = field(default_factory=dict)
+    baseline: float = 0.8
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.ranking not in RANKINGS:
+            raise ValueError(f"ranking must be one of {', '.join(RANKINGS)}, not {self.ranking!r}")
+        if len(self.guilty) > self.ops:
+            raise ValueError(f"{len(self.guilty)} culprits among {self.ops} ops")
+
+    @cached_property
+    def space(self) -> TuningSpace:
+        """What may be chosen, after the rules."""
+        return TuningSpace(apply_rules(self._ops(), self.rules))
+
+    @cached_property
+    def probe(self) -> SimulatedProbe:
+        """What a strategy may ask."""
+        return SimulatedProbe(self)
+
+    @cached_property
+    def units(self) -> tuple[tuple[str, ...], ...]:
+        """The culprits: one name, or two that only help together."""
+        names = [f"op{index:03}" for index in range(self.ops)]
+        if not isinstance(self.culprits, int):
+            return tuple((name,) for name in self.culprits)
+        drawn = self._chance("culprits").sample(names, min(self.culprits + self.pairs, self.ops))
+        first, second = drawn[: self.culprits], drawn[self.culprits :]
+        return tuple((name, *second[index : index + 1]) for index, name in enumerate(first))
+
+    @property
+    def guilty(self) -> tuple[str, ...]:
+        """The names of all culprits, those of pairs too."""
+        return tuple(itertools.chain.from_iterable(self.units))
+
+    def score(self, config: QuantConfig) -> float:
+        """What eval_func would return for a configuration."""
+        lost = TOGETHER * len(config.int8_ops) / max(len(config), 1)
+        for names in self.units:
+            lost += self.damage * max(self.share(config[name]) for name in names)
+        score = max(self.baseline - lost, CHANCE_LEVEL)
+        if self.noise:
+            score += self._chance(config.fingerprint).gauss(0.0, self.noise)
+        return score
+
+    @cached_property
+    def harm(self) -> Mapping[str, float]:
+        """What the probe takes for the relative output error of each op alone in int8: the truth if it is right."""
+        names = [op.name for op in self.space.ops]
+        chance = self._chance("harm")
+        truth = {name: BACKGROUND * chance.lognormvariate(0.0, SPREAD) for name in names}
+        truth |= {name: self.damage * chance.uniform(0.5, 1.5) for name in self.guilty}
+        order = sorted(names, key=lambda name: -truth[name])
+        far = {"right": 0.0, "weak": WEAKNESS, "useless": 0.0}[self.ranking] * len(names)
+        moved = sorted(range(len(names)), key=lambda rank: rank + far * chance.gauss(0.0, 1.0))
+        if self.ranking == "useless":
+            chance.shuffle(moved)
+        figures = [truth[name] for name in order]
+        return {order[rank]: figure for rank, figure in zip(moved, figures, strict=True)}
+
+    @cached_property
+    def seconds(self) -> Mapping[str, OpTime]:
+        """What each op takes."""
+        names = [op.name for op in self.space.ops]
+        chance = self._chance("seconds")
+        slow = frozenset(chance.sample(names, self.slow))
+        times = {}
+        for name in names:
+            fp32 = 1e-3 * chance.lognormvariate(0.0, 0.5)
+            times[name] = OpTime(fp32, fp32 * (1.5 if name in slow else 1 / chance.uniform(2.0, 4.0)))
+        return times
+
+    def share(self, pick: OpConfig) -> float:
+        """How much of its damage an op does when it is run in a certain way."""
+        if pick.precision is not INT8:
+            return 0.0
+        return self.relief.get(pick.calibration, 1.0) * self.relief.get(pick.granularity, 1.0)
+
+    def _ops(self) -> list[Op]:
+        chance = self._chance("kinds")
+        kinds = [chance.choice(KINDS) for _ in range(self.ops)] + [RELUCTANT] * self.reluctant
+        names = (f"op{index:03}" for index in range(len(kinds)))
+        return [Op(name, kind, (name,), choices(kind)) for name, kind in zip(names, kinds, strict=True)]
+
+    def _chance(self, what: str) -> random.Random:
+        return random.Random(f"{self.seed} {what}")  # a string is hashed alike in every process
+
+
+def choices(kind: str) -> tuple[OpConfig, ...]:
+    """The ways to run an op, as for ONNX Runtime: every int8 variant and fp32, the default first."""
+    granularities = GRANULARITIES if kind in WITH_WEIGHTS else ("per_tensor",)
+    variants = itertools.product(SCHEMES, granularities, CALIBRATIONS)
+    int8 = [OpConfig(INT8, calibration, granularity, scheme) for scheme, granularity, calibration in variants]
+    return (FLOAT, *int8) if kind == RELUCTANT else (*int8, FLOAT)
+
+
+class SimulatedProbe(Probe):
+    """Answers as far as the model's `ranking` lets it see."""
+
+    def __init__(self, model: SimulatedModel) -> None:
+        self._model = model
+
+    def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
+        config = config or self._model.space.all_int8()
+        names = [name for name in self._model.space.tunable if config[name].precision is INT8]
+        return {name: self._model.harm[name] * self._model.share(config[name]) for name in names}
+
+    def mse(self) -> Mapping[str, float]:
+        return {name: self._model.harm[name] for name in self._model.space.quantizable}
+
+    def local_error(self) -> Mapping[str, float]:
+        return {name: self._model.harm[name] for name in self._model.space.all_int8().int8_ops}
+
+    def latency(self) -> Mapping[str, OpTime]:
+        return {name: self._model.seconds[name] for name in self._model.space.quantizable}
+
+    def output_error(self, config: QuantConfig) -> float:
+        return sum(self._model.harm[name] * self._model.share(pick) for name, pick in config.items())
+
+    def speed(self, config: QuantConfig) -> float:
+        times = self._model.seconds
+        taken = sum(times[name].int8 if pick.precision is INT8 else times[name].fp32 for name, pick in config.items())
+        return taken / sum(time.fp32 for time in times.values())
+
+    def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:
+        seen = {}
+        for name in ops:
+            error = np.sqrt(self._model.harm[name] * self._model.share(config[name]))
+            seen[name] = Observed([np.ones(4)], [np.ones(4) + error])
+        return seen
