@@ -33,6 +33,8 @@ class InputSpec:
 def feeds(data: Any, inputs: Sequence[InputSpec], limit: int | None = None) -> Iterator[Feed]:
     """Turn `data` into feeds, at most `limit` samples in all. Samples are counted along the first axis.
 
+    A model that fixes its batch gets whole batches only, and one at least.
+
     `data` is an iterable of batches (arrays, tuples, lists, dicts by input name, or (input, label) pairs; anything
     with `.numpy()` counts as an array), or one array or dict of arrays that holds the whole set. It is iterated once.
     """
@@ -41,10 +43,10 @@ def feeds(data: Any, inputs: Sequence[InputSpec], limit: int | None = None) -> I
         feed = match(batch, inputs, where=f"calibration batch {index}")
         size = samples(feed)
         if limit is not None and taken + size > limit:
-            if not _open_batch(inputs):
+            if _open_batch(inputs):
+                feed, size = head(feed, limit - taken), limit - taken
+            elif taken:
                 return
-            feed = {name: array[: limit - taken] if array.ndim else array for name, array in feed.items()}
-            size = limit - taken
         if size:
             yield feed
         taken += size
@@ -56,6 +58,11 @@ def samples(feed: Feed) -> int:
     """How many samples a feed holds."""
     first = next(iter(feed.values()))
     return first.shape[0] if first.ndim else 1
+
+
+def head(feed: Feed, count: int) -> Feed:
+    """The first `count` samples of a feed. Inputs without that batch axis stay whole."""
+    return next(split(feed, count))
 
 
 def split(feed: Feed, size: int) -> Iterator[Feed]:
@@ -108,6 +115,8 @@ def _cut(whole: Feed, inputs: Sequence[InputSpec]) -> Iterator[Feed]:
 def _by_name(batch: Any, inputs: Sequence[InputSpec], where: str) -> Mapping[str, Any]:
     names = [spec.name for spec in inputs]
     batch = _without_label(batch, inputs)
+    if _is_nested_list(batch):
+        batch = np.asarray(batch)
     if isinstance(batch, Mapping):
         unknown = [name for name in batch if name not in names]
         missing = [name for name in names if name not in batch]
@@ -134,7 +143,7 @@ def _without_label(batch: Any, inputs: Sequence[InputSpec]) -> Any:
     if not isinstance(batch, tuple | list) or not batch:
         return batch
     if _is_nested_list(batch):
-        return np.asarray(batch)
+        return batch
     first = batch[0]
     if isinstance(first, Mapping) or (isinstance(first, tuple | list) and not _is_nested_list(first)):
         return first
@@ -166,7 +175,7 @@ def _array(value: Any) -> NDArray[Any]:
 
 def _fit(value: Any, spec: InputSpec, where: str) -> NDArray[Any]:
     array = _array(value)
-    if array.dtype != spec.dtype:
+    if array.dtype != spec.dtype and not (spec.dtype == object and array.dtype.kind in "US"):
         if array.dtype.kind != spec.dtype.kind and not (array.dtype.kind in "iu" and spec.dtype.kind in "iu"):
             raise CalibrationError(
                 f"{where} gives {array.dtype} for input {spec}: convert it to {spec.dtype} "

@@ -43,7 +43,8 @@ def run() -> list[dict[str, Any]]:
     """All sizes, and the exponent of the growth."""
     rows = [measure(ops) for ops in SIZES]
     sizes = np.log([row["ops"] for row in rows])
-    for part in ("intake s", "assembly s", "both s"):
-        slope = np.polyfit(sizes, np.log([row[part] for row in rows]), 1)[0]
-        rows.append({"growth of": part, "exponent": float(slope)})
-    return rows
+    growth = [
+        {"growth of": part, "exponent": float(np.polyfit(sizes, np.log([row[part] for row in rows]), 1)[0])}
+        for part in ("intake s", "assembly s", "both s")
+    ]
+    return [*rows, *growth]

@@ -10,7 +10,7 @@ from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
-from quaver.strategies.search import prune, shortest_prefix
+from quaver.strategies.search import PATIENCE, SEARCHES, prune, shortest_prefix
 from quaver.strategies.starting import best_calibration, fastest
 from quaver.trial import Trial
 
@@ -23,7 +23,8 @@ class Auto(Strategy):
        the objective is latency, fp32 for ops that are not faster in int8. One evaluation.
     2. If that fails, the runner-up calibration. One evaluation at most.
     3. Ops ranked by the harm each does alone against the time it saves; the shortest prefix of the ranking that must
-       fall back. At most 2 log2(n) + 1 evaluations.
+       fall back. At most log2(n) + 3 evaluations; log2(n) + 1 more for each of up to four ops that rank last and must
+       fall back all the same.
     4. With time left (`timeout` above 0): ops of that prefix go back to int8 by halves, about d log2(n/d) evaluations
        for d ops that are really needed; then those d in another int8 choice that disturbs the output less.
 
@@ -48,8 +49,9 @@ class Auto(Strategy):
             if trial.loss is not None and (best.loss is None or trial.loss < best.loss):
                 best = trial
         config = best.config
-        ranking = self._ranking(config, probe)
-        found = yield from shortest_prefix(config, ranking)
+        harm = probe.sensitivity(config)
+        ranking = self._ranking(harm, config, probe)
+        found = yield from shortest_prefix(best, ranking, harm)
         if found is None:
             return
         fallen = [name for name in ranking if found.config[name] != config[name]]
@@ -59,20 +61,20 @@ class Auto(Strategy):
             yield from _repairs(found, config, space, probe)
 
     def worst_case(self, space: TuningSpace) -> int:
-        """2 + (2 log2(n) + 1) to the first success; then at most 2 n for pruning and n for repairs."""
+        """2, and 5 log2(n) + 7 to the first success; then at most 2 n for pruning and n for repairs."""
         ops = max(len(space.tunable), 1)
-        return 2 + 2 * math.ceil(math.log2(ops)) + 1 + 3 * ops
+        return 2 + PATIENCE + SEARCHES * (math.ceil(math.log2(ops)) + 1) - 1 + 3 * ops
 
-    def _ranking(self, config: QuantConfig, probe: Probe) -> list[str]:
+    def _ranking(self, harm: Mapping[str, float], config: QuantConfig, probe: Probe) -> list[str]:
         """The ops whose fallback gains most accuracy for the least speed first."""
-        harm = probe.sensitivity(config)
         price = _price(config, probe) if self.objective == "latency" else {}
         return sorted(harm, key=lambda name: -harm[name] / price.get(name, 1.0))
 
 
 def _price(config: QuantConfig, probe: Probe) -> Mapping[str, float]:
     """What falling back costs: the share of the saved time, on top of an even share so that no op is for free."""
-    saved = {name: max(time.saved, 0.0) for name, time in probe.latency().items() if name in config.int8_ops}
+    int8 = frozenset(config.int8_ops)
+    saved = {name: max(time.saved, 0.0) for name, time in probe.latency().items() if name in int8}
     total = sum(saved.values())
     even = 1 / max(len(saved), 1)
     return {name: even + (seconds / total if total else 0.0) for name, seconds in saved.items()}

@@ -7,7 +7,8 @@ they could, but what they return has always been tried.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import itertools
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from quaver.ops import QuantConfig
@@ -15,20 +16,52 @@ from quaver.trial import Trial
 
 Search = Generator[QuantConfig, Any, Trial | None]
 
+# How often a ranking may be wrong before ops are only counted.
+PATIENCE = 3
+# How many ops that must fall back may hide at the end of a ranking, one after another.
+SEARCHES = 5
 
-def shortest_prefix(config: QuantConfig, ranking: Sequence[str]) -> Search:
-    """The fewest ops from the front of a ranking that must fall back from `config` to meet the criterion.
 
-    Doubles the number until a trial meets the criterion, then halves the gap to the last one that did not: at most
-    2 log2(n) + 1 trials, and few if the culprits rank high. `config` itself is taken to fail and the whole ranking
-    to be enough, so neither is tried; None means that nothing less than the whole ranking will do.
+def shortest_prefix(start: Trial, ranking: Sequence[str], harm: Mapping[str, float]) -> Search:
+    """The fewest ops from the front of a ranking that must fall back from `start` to meet the criterion.
+
+    Takes at most log2(n) + 3 trials, and few if the culprits rank high. `start` is taken to fail and the whole ranking
+    to be enough, so that is never tried. If all but the last op is not enough, that op must fall back although it ranks
+    last; if this lessens the loss, the search goes on among the others, with log2(n) + 1 trials for each such op.
     """
+    rest, config = list(ranking), start.config
+    found = yield from _bisect(config, rest, harm, PATIENCE)
+    for _ in range(SEARCHES - 1):
+        if found is not None or not rest:
+            return found
+        config = config.fallback(rest.pop())
+        if not config.int8_ops:
+            return None
+        trial: Trial = yield config
+        if trial.met:
+            return trial
+        if trial.loss is None or (start.loss is not None and trial.loss >= start.loss):
+            return None
+        start = trial
+        found = yield from _bisect(config, rest, harm, 0)
+    return found
+
+
+def _bisect(config: QuantConfig, ranking: Sequence[str], harm: Mapping[str, float], patience: int) -> Search:
+    """The same without a second search: prefixes that leave half of the harm of the one before, or double its length.
+
+    After `patience` failures the ranking is worth little. Then, and when one prefix was enough, the gap is halved,
+    which is the best one can do without a ranking.
+    """
+    left = [*itertools.accumulate(harm[name] for name in reversed(ranking))][::-1]
     failing, enough = 0, len(ranking)
     found: Trial | None = None
     while enough - failing > 1:
-        length = max(2 * failing, 1)
-        if found is not None or length >= enough:
-            length = (failing + enough) // 2
+        length = (failing + enough) // 2
+        if found is None and patience:
+            halved = next((n for n in range(failing + 1, length) if left[n] <= left[failing] / 2), length)
+            length = min(max(2 * failing, halved), length)
+            patience -= 1
         trial: Trial = yield config.fallback(*ranking[:length])
         if trial.met:
             found, enough = trial, length
@@ -41,8 +74,8 @@ def prune(start: Trial, config: QuantConfig, candidates: Sequence[str]) -> Searc
     """Bring ops of `start` back to what they are in `config`, as long as the criterion stays met.
 
     `candidates` are tried in groups, the least likely to be needed first: a group that can return costs one trial,
-    one that cannot is halved until the op that is needed stands alone. For d needed ops out of n that is about
-    d log2(n/d) trials.
+    and the next is twice as large; in one that cannot, the op that is needed is found by halving, and the next is
+    half as large. For d needed ops out of n that is about d log2(n/d) trials, and never more than 2 n.
     """
     best = start
     rest = list(candidates)
@@ -53,12 +86,11 @@ def prune(start: Trial, config: QuantConfig, candidates: Sequence[str]) -> Searc
             continue
         group = rest[: blocked // 2 or min(size, len(rest))]
         trial: Trial = yield best.config.replace({name: config[name] for name in group})
+        if not blocked:
+            size = 2 * size if trial.met else max(1, size // 2)
         if trial.met:
             best, rest = trial, rest[len(group) :]
-            if blocked:
-                blocked -= len(group)
-            else:
-                size *= 2
+            blocked = max(blocked - len(group), 0)
         else:
-            blocked, size = len(group), max(1, size // 2)
+            blocked = len(group)
     return best

@@ -13,7 +13,7 @@ import onnx
 import onnxruntime as ort
 
 from quaver.adapters.base import Adapter, AdapterOptions, Progress, silent
-from quaver.adapters.batches import Feed, InputSpec, feeds, samples
+from quaver.adapters.batches import Feed, InputSpec, feeds, head, samples
 from quaver.adapters.onnxrt.assembly import Assembler
 from quaver.adapters.onnxrt.calibration import Calibrator
 from quaver.adapters.onnxrt.graph import Graph
@@ -106,7 +106,7 @@ class OnnxAdapter(Adapter):
         room, count = KEPT_BYTES, 0
         for feed in stream:
             if count < KEPT_SAMPLES:
-                part = _first(feed, KEPT_SAMPLES - count)
+                part = head(feed, KEPT_SAMPLES - count)
                 size = sum(array.nbytes for array in part.values())
                 if not self._kept or size <= room:
                     self._kept.append({name: array.copy() for name, array in part.items()})
@@ -115,12 +115,8 @@ class OnnxAdapter(Adapter):
 
     def build(self, config: QuantConfig | None) -> OnnxModel:
         model = self.rebuild(config)
+        model.session  # noqa: B018 - a model that does not load must fail here
         model.start_hashing()
-        try:
-            model.session  # noqa: B018 - a model that does not load must fail here
-        except BaseException:
-            model.close()
-            raise
         return model
 
     def rebuild(self, config: QuantConfig | None) -> OnnxModel:
@@ -143,13 +139,6 @@ class OnnxAdapter(Adapter):
 
     def close(self) -> None:
         self._store.close()
-
-
-def _first(feed: Feed, count: int) -> Feed:
-    total = samples(feed)
-    if total <= count:
-        return feed
-    return {name: array[:count] if array.ndim and array.shape[0] == total else array for name, array in feed.items()}
 
 
 def _input_spec(value: onnx.ValueInfoProto) -> InputSpec:

@@ -25,6 +25,7 @@ CONVERT_TO = 17
 # The newest format that every supported ONNX Runtime reads. A newer onnx package stamps models with its own, and
 # nothing that came since changes what a graph means.
 NEWEST_IR = 10
+_CONVERTER_ELEMENTS = 256
 _QUANTIZED = {
     "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger",
     "MatMulInteger", "QGemm", "QAttention", "QLinearAdd", "MatMulNBits", "DynamicQuantizeMatMul",
@@ -37,7 +38,7 @@ def take_in(source: Any) -> tuple[Graph, str]:
     model, folder = _read(source)
     _refuse_quantized(model)
     _fetch_inner_data(model, folder)
-    graph = _take_apart(_modern(model), folder)
+    graph = _take_apart(_modern(model, folder), folder)
     graph.index()
     fingerprint = graph.fingerprint()
     clean(graph)
@@ -90,12 +91,13 @@ def _fetch_inner_data(model: ModelProto, folder: Path) -> None:
                 tensor.CopyFrom(onnx.numpy_helper.from_array(np.asarray(to_array(tensor, folder)), tensor.name))
 
 
-def _modern(model: ModelProto) -> ModelProto:
+def _modern(model: ModelProto, folder: Path) -> ModelProto:
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), None)
     if opset is None:
         raise ModelError("the model imports no version of the standard operators (opset_import is empty)")
     if opset >= OLDEST_OPSET:
         return model
+    heavy = _lighten(model, folder)
     try:
         converted = onnx.version_converter.convert_version(model, CONVERT_TO)
     except Exception as error:
@@ -107,12 +109,36 @@ def _modern(model: ModelProto) -> ModelProto:
     if not converted.metadata_props:
         converted.metadata_props.extend(model.metadata_props)
     converted.ir_version = max(converted.ir_version, 8)
+    converted.graph.initializer.extend(heavy)
     return converted
+
+
+def _lighten(model: ModelProto, folder: Path) -> list[TensorProto]:
+    """Take the large constants out of a model, so that neither their size nor their place counts for the converter.
+
+    It reads small ones (shapes, axes, scales), which must therefore be inside; the others become inputs for a while.
+    """
+    light, heavy = [], []
+    listed = {value.name for value in model.graph.input}
+    for tensor in model.graph.initializer:
+        if int(np.prod(tensor.dims, dtype=np.int64)) > _CONVERTER_ELEMENTS:
+            heavy.append(tensor)
+            if tensor.name not in listed:
+                value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+                model.graph.input.append(value)
+        elif tensor.data_location == TensorProto.EXTERNAL:
+            light.append(onnx.numpy_helper.from_array(np.asarray(to_array(tensor, folder)), tensor.name))
+        else:
+            light.append(tensor)
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(light)
+    return heavy
 
 
 def _take_apart(model: ModelProto, folder: Path) -> Graph:
     """Split a model into nodes, arrays and the rest. Constants listed as inputs too (old exporters) stay constants."""
     constants = {tensor.name: to_array(tensor, folder) for tensor in model.graph.initializer}
+    constants |= {tensor.values.name: _dense(tensor, folder) for tensor in model.graph.sparse_initializer}
     inputs = [value for value in model.graph.input if value.name not in constants]
     nodes = list(model.graph.node)
     shell = ModelProto()
@@ -123,7 +149,6 @@ def _take_apart(model: ModelProto, folder: Path) -> Graph:
     shell.graph.doc_string = model.graph.doc_string
     shell.graph.input.extend(inputs)
     shell.graph.output.extend(model.graph.output)
-    shell.graph.sparse_initializer.extend(model.graph.sparse_initializer)
     shell.ir_version = min(max(model.ir_version, 7), NEWEST_IR)
     return Graph(nodes, constants, shell)
 
@@ -133,6 +158,14 @@ def _copy_field(shell: ModelProto, name: str, value: Any) -> None:
         getattr(shell, name).extend(value)
     else:
         setattr(shell, name, value)
+
+
+def _dense(tensor: onnx.SparseTensorProto, folder: Path) -> Array:
+    """A sparse constant written out; its indices are flat or one row for each value."""
+    values, indices = to_array(tensor.values, folder), to_array(tensor.indices, folder)
+    dense = np.zeros(tuple(tensor.dims), values.dtype)
+    dense[np.unravel_index(indices, dense.shape) if indices.ndim == 1 else tuple(indices.T)] = values
+    return dense
 
 
 def to_array(tensor: TensorProto, folder: Path) -> Array:

@@ -72,7 +72,7 @@ class _Runnable(ABC):
         return b"".join(self.chunks())
 
     def start_hashing(self) -> None:
-        """Begin to compute `sha256` aside: hashing needs no interpreter lock, and the session is busy anyway."""
+        """Begin to compute `sha256` aside: hashing needs no interpreter lock, and goes on while eval_func runs."""
         if self._sha256 is None:
             self._sha256 = Future()
             Thread(target=self._hash, args=(self._sha256,), daemon=True).start()

@@ -5,6 +5,7 @@ ONNX Runtime maps the file, so that all sessions of all trials (and processes) s
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 from dataclasses import dataclass
@@ -68,6 +69,7 @@ class WeightStore:
         self._entries: dict[str, Entry] = {}
         self._weights: dict[tuple[object, ...], Int8Weight] = {}
         self._scales: dict[tuple[str, int | None], Float] = {}
+        self._mapped: memoryview | None = None  # the file as it was when last read; made anew when it has grown
         try:
             self._file = open(self._path, "w+b")  # noqa: SIM115 - open as long as the store
         except OSError as error:
@@ -98,7 +100,10 @@ class WeightStore:
 
     def read(self, tensor: StoredTensor) -> memoryview:
         """The data of a stored tensor, mapped."""
-        return np.memmap(self._path, np.uint8, "r", tensor.offset, (tensor.nbytes,)).data
+        end = tensor.offset + tensor.nbytes
+        if self._mapped is None or len(self._mapped) < end:
+            self._mapped = memoryview(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
+        return self._mapped[tensor.offset : end]
 
     def add(self, name: str, array: Array) -> Entry:
         """Put an array into the file, or into bytes if it is small."""

@@ -22,6 +22,7 @@ __all__ = ["NAMES", "Bench", "Evaluation", "load"]
 _MODULES = {
     "ppocrv4_en_rec": "ocr",
     "ppocr_cls180": "ocr",
+    "magika_filetype": "filetypes",
 }
 NAMES = tuple(_MODULES)
 

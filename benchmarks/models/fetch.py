@@ -71,7 +71,9 @@ def _run(command: Sequence[str], package: Package) -> None:
         raise RuntimeError(f"{command[0]} is needed to fetch {package.name} (on Debian: apt-get install {command[0]})")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"cannot fetch {package.name} {package.version}: {done.stderr.strip() or done.stdout.strip()}")
+        raise RuntimeError(
+            f"cannot fetch {package.name} {package.version}: {done.stderr.strip() or done.stdout.strip()}"
+        )
 
 
 def _check(archive: Path, package: Package) -> None:

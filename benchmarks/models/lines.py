@@ -25,7 +25,7 @@ WORDS = Path(__file__).resolve().parents[2] / "LICENSE"
 Picture = NDArray[np.uint8]
 
 
-def lines(count: int, seed: int, longest: int = 24) -> Iterator[tuple[str, Picture]]:
+def lines(count: int, seed: int, longest: int = 18) -> Iterator[tuple[str, Picture]]:
     """Texts of up to so many characters and their grey pictures, 48 pixels high."""
     chance = random.Random(seed)
     words = sorted(set(re.findall(r"[A-Za-z][a-z]{2,}", WORDS.read_text(encoding="utf-8"))))
@@ -40,7 +40,7 @@ def _text(words: list[str], longest: int, chance: random.Random) -> str:
     if kind < 0.1:
         return f"{chance.randint(1, 28):02}/{chance.randint(1, 12):02}/{chance.randint(1980, 2030)}"
     if kind < 0.2:
-        return f"{chance.choice(words).title()}: ${chance.randint(1, 99999) / 100:.2f}"
+        return f"{chance.choice(words).title()} ${chance.randint(1, 99999) / 100:.2f}"
     text = chance.choice(words)
     for _ in range(chance.randint(0, 3)):
         longer = f"{text} {chance.choice(words)}"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
@@ -136,3 +137,17 @@ def kernels(adapter: OnnxAdapter, config: QuantConfig | None) -> dict[str, str]:
     """What ONNX Runtime runs in integers of a built model, by op."""
     model = adapter.rebuild(config)
     return integer_kernels(model.SerializeToString(), [op.name for op in adapter.inspect()])
+
+
+def as_given(model: onnx.ModelProto, feed: dict[str, Array]) -> list[Array]:
+    """What a plain session makes of the user's model."""
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, feed)
+
+
+def deviation(model: onnx.ModelProto, adapter: OnnxAdapter, config: QuantConfig | None = None) -> float:
+    """The largest difference between the outputs of the user's model and of a built one, as a part of the output."""
+    feed = data(adapter)[0]
+    built = adapter.build(config).session.run(None, feed)
+    pairs = zip(as_given(model, feed), built, strict=True)
+    return max(float(np.abs(one - other).max() / max(np.abs(one).max(), 1e-9)) for one, other in pairs)

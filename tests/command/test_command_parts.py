@@ -70,6 +70,18 @@ def test_files_of_the_same_name_do_not_get_in_each_others_way(tmp_path: Path) ->
     assert both == [1, 2]
 
 
+def test_calibration_files_are_read_as_arrays(tmp_path: Path) -> None:
+    images = np.arange(12, dtype=np.float32).reshape(4, 3)
+    np.save(tmp_path / "a.npy", images)
+    np.savez(tmp_path / "b.npz", image=images, mask=images[:, :1])
+    (tmp_path / "calibration_data.py").write_text("ARRAY = [1, 2]\n")
+    assert np.array_equal(loading.calibration(str(tmp_path / "a.npy")), images)
+    assert list(loading.calibration(str(tmp_path / "b.npz"))) == ["image", "mask"]
+    assert [type(batch) for batch in loading.calibration(str(tmp_path))] == [np.memmap, dict]
+    assert loading.calibration(f"{tmp_path}/calibration_data.py:ARRAY") == [1, 2]
+    assert loading.count_samples(images, 3) == 3 and loading.count_samples({"image": images}, None) == 4
+
+
 def test_pickled_arrays_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(library.CalibrationError, match="cannot be read as npy"):

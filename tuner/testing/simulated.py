@@ -28,8 +28,8 @@ WITH_WEIGHTS = ("Conv", "MatMul")
 # The kind of ops that run in fp32 unless asked otherwise.
 RELUCTANT = "Softmax"
 
-# What harmless ops do to the outputs, as a relative error: around 1e-4, a few ten times that. Culprits do `damage`.
-BACKGROUND = 1e-4
+# What harmless ops do to the outputs, as a relative error: around 1e-5, a few ten times that. Culprits do `damage`.
+BACKGROUND = 1e-5
 SPREAD = 1.0
 # How far a weak ranking moves an op from its place, as a share of all places.
 WEAKNESS = 1 / 8

@@ -1,0 +1,90 @@
+"""The forms a TensorFlow model comes in, told apart without importing TensorFlow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from quaver.errors import ModelError
+
+TAKES = (
+    "a Keras model, a .keras or .h5 file, a SavedModel folder, a frozen .pb graph, a tf.function, "
+    "or a float .tflite as path or bytes"
+)
+LITE = (".tflite", ".lite")
+KERAS = (".keras", ".h5", ".hdf5")
+GRAPH = (".pb",)
+SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
+# Where a flatbuffer says what it is.
+MARK = slice(4, 8)
+IDENTIFIER = b"TFL3"
+_MODULES = ("keras", "tensorflow", "tf_keras")
+
+
+@dataclass(frozen=True)
+class FrozenGraph:
+    """A frozen graph whose inputs and outputs are named, where they cannot be inferred.
+
+    Attributes:
+        path: the .pb file.
+        inputs: names of nodes to feed; all placeholders if empty.
+        outputs: names of nodes to read; all that no other node reads if empty.
+    """
+
+    path: str | os.PathLike[str]
+    inputs: Sequence[str] = ()
+    outputs: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One signature of a SavedModel folder or a .tflite that has several.
+
+    Attributes:
+        model: the folder, or the .tflite as path or bytes.
+        name: the signature; `serving_default` is what is taken without one.
+    """
+
+    model: Any
+    name: str
+
+
+def accepts(model: Any) -> bool:
+    """Whether this is one of the forms. Looks at names and the first bytes alone."""
+    if isinstance(model, FrozenGraph | Signature):
+        return True
+    if isinstance(model, bytes | bytearray | memoryview):
+        return is_lite(model)
+    if isinstance(model, str | os.PathLike):
+        path = Path(os.fspath(model))
+        return path.suffix.lower() in LITE + KERAS + GRAPH or is_saved_model(path)
+    return any(base.__module__.partition(".")[0] in _MODULES for base in type(model).__mro__)
+
+
+def is_lite(content: bytes | bytearray | memoryview) -> bool:
+    """Whether these bytes are a .tflite file."""
+    return bytes(content[MARK]) == IDENTIFIER
+
+
+def is_saved_model(path: Path) -> bool:
+    """Whether this is a SavedModel folder."""
+    return path.is_dir() and any((path / name).is_file() for name in SAVED_MODEL)
+
+
+def existing(path: str | os.PathLike[str]) -> Path:
+    """The path of a model that is there."""
+    found = Path(os.fspath(path))
+    if not found.exists():
+        raise ModelError(f"no model at {str(found)!r}")
+    return found
+
+
+def need(packages: Sequence[str], what: str) -> None:
+    """Say what to install when a package is not there."""
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise ModelError(f"{what} needs {' and '.join(missing)}, which is not installed: pip install quaver[tensorflow]")

@@ -1,0 +1,474 @@
+"""An op reported as int8 runs in an integer kernel, and one reported as fp32 does not, whatever stands around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+from onnx_models import Array, Net, data, deviation, kernels, opened, random_config, space, weight
+
+from quaver.adapters.onnxrt.adapter import OnnxAdapter
+from quaver.errors import ModelError
+from quaver.ops import QuantConfig
+from quaver.space import TuningSpace
+
+IMAGE = (None, 4, 8, 8)
+ROWS = (None, 3, 8)
+SAME: dict[str, Any] = {"pads": [1, 1, 1, 1]}
+f32 = np.float32
+
+Graph = Callable[[Net], Any]
+
+
+def conv(net: Net, x: str, seed: int = 0, inputs: int = 4, outputs: int = 4) -> str:
+    """A 1x1 convolution with a bias: what stands before and after the op in question."""
+    return str(net.Conv(x, weight(outputs, inputs, 1, 1, seed=seed), weight(outputs, seed=seed)))
+
+
+def between(make: Callable[[Net, str], str], inputs: int = 4) -> Graph:
+    """A graph in which one op stands between two int8 convolutions."""
+    return lambda net: conv(net, make(net, conv(net, net.input(*IMAGE))), seed=1, inputs=inputs)
+
+
+def gemms(make: Callable[[Net, str], str]) -> Graph:
+    """A graph in which one op stands between int8 ops on matrices."""
+    return lambda net: net.Sigmoid(make(net, net.Sigmoid(net.input(None, 8))))
+
+
+def products(make: Callable[[Net, str], str]) -> Graph:
+    """The same with three dimensions."""
+    return lambda net: net.Sigmoid(make(net, net.Sigmoid(net.input(*ROWS))))
+
+
+def residual(net: Net) -> str:
+    x = net.Relu(net.Conv(net.input(*IMAGE), weight(4, 4, 3, 3), weight(4), **SAME))
+    y = net.Relu(net.Add(net.Conv(net.Relu(conv(net, x)), weight(4, 4, 3, 3, seed=2), **SAME), x))
+    return str(net.Gemm(net.Flatten(net.GlobalAveragePool(net.Add(conv(net, y), y))), weight(4, 3), weight(3)))
+
+
+def attention(net: Net) -> str:
+    def heads(seed: int) -> str:
+        rows = net.Add(net.MatMul(x, weight(8, 8, seed=seed)), weight(8, seed=seed))
+        return str(net.Transpose(net.Reshape(rows, np.array([0, 0, 2, 4])), perm=[0, 2, 1, 3]))
+
+    x, mask = net.input(*ROWS), net.input(None, 1, 1, 3, name="mask")
+    query, key, value = heads(0), heads(1), heads(2)
+    scores = net.Div(net.MatMul(query, net.Transpose(key, perm=[0, 1, 3, 2])), f32(2))
+    mixed = net.MatMul(net.Softmax(net.Add(scores, mask)), value)
+    rows = net.MatMul(net.Reshape(net.Transpose(mixed, perm=[0, 2, 1, 3]), np.array([0, 0, 8])), weight(8, 8))
+    y = net.LayerNormalization(net.Add(x, net.Add(rows, weight(8))), weight(8), weight(8))
+    return str(net.Add(net.MatMul(y, weight(8, 4)), weight(4)))
+
+
+def embedding(net: Net) -> str:
+    def look_up(name: str, seed: int) -> str:
+        return str(net.Gather(weight(16, 8, seed=seed), net.input(None, 5, name=name, dtype=TensorProto.INT64)))
+
+    return str(net.MatMul(net.Add(look_up("words", 0), look_up("types", 1)), weight(8, 3)))
+
+
+def split(net: Net) -> tuple[str, str]:
+    one, other = net.Split(conv(net, net.input(*IMAGE)), np.array([2, 2]), axis=1, outputs=2)
+    return conv(net, one, inputs=2), net.Mul(other, net.Sigmoid(one))
+
+
+def squeeze_and_excite(net: Net) -> str:
+    x = conv(net, net.input(*IMAGE))
+    gate = net.Sigmoid(conv(net, net.Relu(conv(net, net.GlobalAveragePool(x))), seed=1))
+    return conv(net, net.Mul(x, gate), seed=2)
+
+
+def read_by_both(make: Callable[[Net, str], str], *shape: int | None) -> Graph:
+    """A result that an int8 op reads, an op that is always float, and the user."""
+
+    def graph(net: Net) -> tuple[str, ...]:
+        x = make(net, net.input(*shape))
+        return net.Sigmoid(x), net.Tanh(x), x
+
+    return graph
+
+
+def shared(net: Net) -> str:
+    kernel, bias, x = net.constant(weight(4, 4, 3, 3)), net.constant(weight(4)), net.input(*IMAGE)
+    for _ in range(3):
+        x = net.Relu(net.Conv(x, kernel, bias, **SAME))
+    return x
+
+
+def relu_and_clip(net: Net, x: str) -> tuple[str, str]:
+    return net.Relu(x), net.Sigmoid(net.Clip(x, f32(0), f32(0.5)))
+
+
+GRAPHS: dict[str, tuple[Graph, str]] = {
+    "Conv 1D": (lambda net: net.Conv(net.Conv(net.input(None, 4, 16), weight(8, 4, 3)), weight(6, 8, 3)), "Conv Conv"),
+    "Conv 2D": (between(lambda net, x: net.Conv(x, weight(4, 4, 3, 3), strides=[2, 2])), "Conv Conv Conv"),
+    "Conv 3D": (
+        lambda net: net.Conv(net.Conv(net.input(None, 2, 6, 6, 6), weight(4, 2, 3, 3, 3)), weight(4, 4, 1, 1, 1)),
+        "Conv Conv",
+    ),
+    "depthwise Conv": (
+        between(lambda net, x: net.Conv(x, weight(4, 1, 3, 3), weight(4), group=4)),
+        "Conv Conv Conv",
+    ),
+    "Conv and Relu": (between(lambda net, x: net.Relu(x)), "Conv Conv"),
+    "Conv and Clip(0, 6)": (between(lambda net, x: net.Clip(x, f32(0), f32(6))), "Conv Conv"),
+    "Conv and a Clip that cuts much": (between(lambda net, x: net.Clip(x, f32(0), f32(0.1))), "Conv Conv"),
+    "Conv and Clip(-1, 1)": (between(lambda net, x: net.Clip(x, f32(-1), f32(1))), "Conv Conv"),
+    "Conv and Clip without minimum": (between(lambda net, x: net.Clip(x, "", f32(1))), "Conv Conv"),
+    "Conv, Relu and Clip": (between(lambda net, x: net.Clip(net.Relu(x), f32(0), f32(0.5))), "Conv Conv"),
+    "Conv with an output that is read twice": (
+        between(lambda net, x: net.Add(net.Relu(x), net.Clip(x, f32(0), f32(1)))),
+        "Conv Add Conv",
+    ),
+    "ConvTranspose": (
+        between(lambda net, x: net.ConvTranspose(x, weight(4, 4, 2, 2), weight(4))),
+        "Conv ConvTranspose Conv",
+    ),
+    "Conv with a weight that is computed": (
+        lambda net: net.Sigmoid(net.Conv(net.input(1, 4, 8, 8), net.Sigmoid(net.input(4, 4, 1, 1, name="w")))),
+        "Sigmoid Sigmoid",
+    ),
+    "Gemm": (gemms(lambda net, x: net.Gemm(x, weight(8, 5), weight(5))), "Sigmoid Gemm Sigmoid"),
+    "Gemm without bias": (gemms(lambda net, x: net.Gemm(x, weight(8, 5))), "Sigmoid Gemm Sigmoid"),
+    "Gemm with transB": (
+        gemms(lambda net, x: net.Gemm(x, weight(5, 8), weight(5), transB=1)),
+        "Sigmoid Gemm Sigmoid",
+    ),
+    "Gemm with transA": (
+        lambda net: net.Sigmoid(net.Gemm(net.Sigmoid(net.input(8, 3)), weight(8, 5), transA=1)),
+        "Sigmoid Sigmoid",
+    ),
+    "Gemm with alpha": (gemms(lambda net, x: net.Gemm(x, weight(8, 5), alpha=2.0)), "Sigmoid Sigmoid"),
+    "Gemm with beta": (gemms(lambda net, x: net.Gemm(x, weight(8, 5), weight(5), beta=0.5)), "Sigmoid Sigmoid"),
+    "Gemm with a bias of two axes": (
+        gemms(lambda net, x: net.Gemm(x, weight(8, 5), weight(1, 5))),
+        "Sigmoid Sigmoid",
+    ),
+    "Gemm with one number as bias": (gemms(lambda net, x: net.Gemm(x, weight(8, 5), f32(0.3))), "Sigmoid Sigmoid"),
+    "Gemm of two activations": (gemms(lambda net, x: net.Gemm(x, net.Transpose(x))), "Sigmoid Sigmoid"),
+    "Gemm and Relu": (gemms(lambda net, x: net.Relu(net.Gemm(x, weight(8, 5), weight(5)))), "Sigmoid Gemm Sigmoid"),
+    "Gemm, Relu, Gemm": (
+        lambda net: net.Gemm(net.Relu(net.Gemm(net.input(None, 8), weight(8, 5), weight(5))), weight(5, 3)),
+        "Gemm Gemm",
+    ),
+    "Gemm and Clip(-1, 1)": (
+        gemms(lambda net, x: net.Clip(net.Gemm(x, weight(8, 5)), f32(-1), f32(1))),
+        "Sigmoid Gemm Sigmoid",
+    ),
+    "Gemm read by Relu and Clip": (
+        lambda net: relu_and_clip(net, net.Gemm(net.input(None, 8), weight(8, 8), weight(8))),
+        "Gemm Sigmoid",
+    ),
+    "Gemm and Relu read by both": (
+        read_by_both(lambda net, x: net.Relu(net.Gemm(x, weight(8, 8), weight(8))), None, 8),
+        "Gemm Sigmoid",
+    ),
+    "Gemm read by both": (read_by_both(lambda net, x: net.Gemm(x, weight(8, 8)), None, 8), "Gemm Sigmoid"),
+    "MatMul 2D": (gemms(lambda net, x: net.MatMul(x, weight(8, 5))), "Sigmoid MatMul Sigmoid"),
+    "MatMul 2D and Relu": (
+        lambda net: net.MatMul(net.Relu(net.MatMul(net.input(None, 8), weight(8, 5))), weight(5, 3)),
+        "MatMul MatMul",
+    ),
+    "MatMul 2D and bias": (
+        gemms(lambda net, x: net.Relu(net.Add(net.MatMul(x, weight(8, 5)), weight(5)))),
+        "Sigmoid Gemm Sigmoid",
+    ),
+    "MatMul 3D": (products(lambda net, x: net.MatMul(x, weight(8, 5))), "Sigmoid MatMul Sigmoid"),
+    "MatMul 3D and bias": (
+        products(lambda net, x: net.Add(weight(5), net.MatMul(x, weight(8, 5)))),
+        "Sigmoid MatMul Sigmoid",
+    ),
+    "MatMul 3D, bias and Relu": (
+        products(lambda net, x: net.Relu(net.Add(net.MatMul(x, weight(8, 5)), weight(5)))),
+        "Sigmoid MatMul Sigmoid",
+    ),
+    "MatMul 3D and a bias per row": (
+        products(lambda net, x: net.Add(net.MatMul(x, weight(8, 5)), weight(3, 1))),
+        "Sigmoid MatMul Sigmoid",
+    ),
+    "MatMul with a batch of weights": (
+        lambda net: net.Sigmoid(net.MatMul(net.Sigmoid(net.input(2, 3, 8)), weight(2, 8, 5))),
+        "Sigmoid MatMul Sigmoid",
+    ),
+    "MatMul with a constant on the left": (
+        lambda net: net.Sigmoid(net.MatMul(weight(6, 8), net.Sigmoid(net.input(8, 4)))),
+        "Sigmoid Sigmoid",
+    ),
+    "MatMul with a vector": (products(lambda net, x: net.MatMul(x, weight(8))), "Sigmoid Sigmoid"),
+    "MatMul of two activations": (
+        products(lambda net, x: net.MatMul(x, net.Transpose(x, perm=[0, 2, 1]))),
+        "Sigmoid MatMul Sigmoid",
+    ),
+    "MatMul of a tensor with itself": (
+        lambda net: net.Sigmoid(net.MatMul(x := net.Sigmoid(net.input(2, 4, 4)), x)),
+        "Sigmoid MatMul Sigmoid",
+    ),
+    "MatMul read by both": (read_by_both(lambda net, x: net.MatMul(x, weight(8, 8)), *ROWS), "MatMul Sigmoid"),
+    "MatMul read by both after Reshape": (
+        read_by_both(lambda net, x: net.Reshape(net.MatMul(x, weight(8, 8)), np.array([0, 3, 2, 4])), *ROWS),
+        "MatMul Sigmoid",
+    ),
+    "attention": (attention, "MatMul MatMul MatMul MatMul MatMul MatMul Add MatMul"),
+    "embedding": (embedding, "Add MatMul"),
+    "residual blocks": (residual, "Conv Conv Conv Add Conv Add GlobalAveragePool Gemm"),
+    "Add of a tensor to itself": (between(lambda net, x: net.Add(x, x)), "Conv Add Conv"),
+    "Add of a constant": (between(lambda net, x: net.Add(net.Sigmoid(x), f32(1))), "Conv Sigmoid Conv"),
+    "Mul that broadcasts": (squeeze_and_excite, "Conv GlobalAveragePool Conv Conv Sigmoid Mul Conv"),
+    "Mul and Relu": (between(lambda net, x: net.Relu(net.Mul(x, net.Sigmoid(x)))), "Conv Sigmoid Mul Conv"),
+    "Concat": (
+        between(lambda net, x: net.Concat(x, net.Relu(x), conv(net, x), axis=1), inputs=12),
+        "Conv Conv Concat Conv",
+    ),
+    "Concat of a tensor with itself": (
+        between(lambda net, x: net.Concat(x, net.Identity(x), axis=1), inputs=8),
+        "Conv Concat Conv",
+    ),
+    "Sigmoid": (between(lambda net, x: net.Sigmoid(x)), "Conv Sigmoid Conv"),
+    "LeakyRelu": (between(lambda net, x: net.LeakyRelu(x, alpha=0.1)), "Conv LeakyRelu Conv"),
+    "AveragePool": (between(lambda net, x: net.AveragePool(x, kernel_shape=[2, 2])), "Conv AveragePool Conv"),
+    "AveragePool and Relu": (
+        between(lambda net, x: net.Relu(net.AveragePool(x, kernel_shape=[2, 2]))),
+        "Conv AveragePool Conv",
+    ),
+    "GlobalAveragePool": (between(lambda net, x: net.GlobalAveragePool(x)), "Conv GlobalAveragePool Conv"),
+    "MaxPool": (between(lambda net, x: net.MaxPool(x, kernel_shape=[2, 2], **SAME)), "Conv Conv"),
+    "nearest Resize": (
+        between(lambda net, x: net.Resize(x, "", np.array([1, 1, 2, 2], f32), mode="nearest")),
+        "Conv Conv",
+    ),
+    "linear Resize": (
+        between(lambda net, x: net.Resize(x, "", np.array([1, 1, 2, 2], f32), mode="linear")),
+        "Conv Conv",
+    ),
+    "Split": (split, "Conv Conv Sigmoid Mul"),
+    "Slice": (between(lambda net, x: net.Slice(x, np.array([0]), np.array([3]), np.array([2]))), "Conv Conv"),
+    "Gather": (between(lambda net, x: net.Gather(x, np.array([3, 1, 0, 0]), axis=1)), "Conv Conv"),
+    "Pad": (between(lambda net, x: net.Pad(x, np.array([0, 0, 1, 1, 0, 0, 1, 1]))), "Conv Conv"),
+    "Reshape and Transpose": (
+        between(lambda net, x: net.Transpose(net.Reshape(x, np.array([0, 8, 4, 8])), perm=[0, 2, 1, 3])),
+        "Conv Conv",
+    ),
+    "Softmax, Where and hard-swish": (
+        between(lambda net, x: net.Where(np.array([True, False] * 4), net.Softmax(x), net.HardSwish(x))),
+        "Conv Conv",
+    ),
+    "an input that is read by both": (read_by_both(lambda net, x: x, *IMAGE), "Sigmoid"),
+    "an output that is read by both": (read_by_both(conv, *IMAGE), "Conv Sigmoid"),
+    "shared weight and bias": (shared, "Conv Conv Conv"),
+}
+
+
+def build_graph(which: str) -> onnx.ModelProto:
+    net = Net()
+    outputs = GRAPHS[which][0](net)
+    names = [outputs] if isinstance(outputs, str) else [name for name in outputs if name != "x"]
+    return net.model(*names)
+
+
+def expected_ops(ops: TuningSpace, config: QuantConfig) -> set[str]:
+    """All int8 ops but ConvTranspose, which has no integer kernel; its int8 weight only makes the file smaller."""
+    return {name for name in config.int8_ops if ops[name].kind != "ConvTranspose"}
+
+
+def configs(ops: TuningSpace) -> dict[str, QuantConfig]:
+    """All int8, none, each op alone in int8, each alone in fp32, and some at random."""
+    rng = np.random.default_rng(0)
+    int8 = ops.configure(lambda op: next(choice for choice in op.choices if choice.precision == "int8"))
+    return {
+        "all int8": int8,
+        "all fp32": ops.all_fp32(),
+        **{f"only {name} int8": ops.all_fp32().replace({name: int8[name]}) for name in int8},
+        **{f"only {name} fp32": int8.fallback(name) for name in int8},
+        **{f"random {i}": random_config(ops, rng) for i in range(6)},
+    }
+
+
+@pytest.mark.parametrize("which", GRAPHS)
+def test_the_kernels_are_those_of_the_configuration(which: str) -> None:
+    model = build_graph(which)
+    with opened(model) as adapter:
+        ops = space(adapter)
+        assert " ".join(op.kind for op in ops.ops) == GRAPHS[which][1]
+        found = {label: set(kernels(adapter, config)) for label, config in configs(ops).items()}
+        assert found == {label: expected_ops(ops, config) for label, config in configs(ops).items()}
+        for config in configs(ops).values():
+            onnx.checker.check_model(adapter.rebuild(config).SerializeToString(), full_check=True)
+        assert deviation(model, adapter, ops.all_fp32()) < 1e-5
+        assert deviation(model, adapter, ops.all_int8()) < 0.1
+
+
+def test_a_convolution_with_no_integer_kernel_is_fp32_unless_asked_for() -> None:
+    with opened(build_graph("ConvTranspose")) as adapter:
+        ops = space(adapter)
+        (name,) = ops.of_kind("ConvTranspose")
+        assert ops.all_int8()[name].precision == "fp32"
+        asked = ops.all_int8().replace({name: ops[name].choices[1]})
+        assert adapter.rebuild(asked).size < adapter.rebuild(ops.all_int8()).size + 64
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_the_kernels_are_right_in_a_graph_grown_at_random(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    net = Net()
+    grown = [net.input(*IMAGE)]
+    steps: list[Callable[[str, str], str]] = [
+        lambda a, b: conv(net, a, seed=int(rng.integers(9))),
+        lambda a, b: net.Conv(a, weight(4, 1, 3, 3), group=4, **SAME),
+        lambda a, b: net.Relu(a),
+        lambda a, b: net.Clip(a, f32(0), f32(6)),
+        lambda a, b: net.Add(a, b),
+        lambda a, b: net.Mul(a, net.Sigmoid(b)),
+        lambda a, b: net.MaxPool(a, kernel_shape=[3, 3], **SAME),
+        lambda a, b: net.AveragePool(a, kernel_shape=[3, 3], **SAME),
+        lambda a, b: conv(net, net.Concat(a, b, axis=1), inputs=8),
+        lambda a, b: net.MatMul(a, weight(8, 8)),
+        lambda a, b: net.MatMul(a, net.Transpose(b, perm=[0, 1, 3, 2])),
+        lambda a, b: net.Reshape(net.Gemm(net.Reshape(a, np.array([-1, 8])), weight(8, 8), weight(8)), f"shape:{a}"),
+        lambda a, b: net.Tanh(a),
+        lambda a, b: net.Softmax(a),
+        lambda a, b: net.Mul(f32(1), a),
+        lambda a, b: net.Transpose(a, perm=[0, 1, 3, 2]),
+    ]
+    net.constant(np.array([-1, 4, 8, 8]), "shape")
+    for _ in range(10):
+        a, b = (grown[max(0, len(grown) - 1 - int(rng.exponential(1.5)))] for _ in range(2))
+        grown.append(steps[rng.integers(len(steps))](a, b))
+    for node in net.nodes:
+        for slot, name in enumerate(node.input):
+            node.input[slot] = "shape" if name.startswith("shape:") else name
+    read = {name for node in net.nodes for name in node.input}
+    model = net.model(*(name for name in grown[1:] if name not in read or rng.random() < 0.1))
+    with opened(model) as adapter:
+        ops = space(adapter)
+        for config in [ops.all_int8(), *(random_config(ops, rng, share) for share in (0.2, 0.5, 0.8))]:
+            assert set(kernels(adapter, config)) == set(config.int8_ops)
+
+
+# --- odd numbers ---
+
+
+def pair(first: Array, bias: Array | None = None) -> onnx.ModelProto:
+    """A convolution with a given weight, and an ordinary one after it."""
+    net = Net()
+    x = net.Conv(net.input(2, 4, 8, 8), first, *([] if bias is None else [bias]))
+    return net.model(net.Conv(x, weight(4, len(first), 1, 1), weight(4)))
+
+
+def both_int8(adapter: OnnxAdapter) -> bool:
+    return all(
+        set(kernels(adapter, config)) == set(config.int8_ops)
+        for granularity in ("per_channel", "per_tensor")
+        for scheme in ("asym", "sym")
+        if (config := space(adapter).all_int8(granularity=granularity, scheme=scheme))
+    )
+
+
+def test_channels_of_zeros_stay_exact() -> None:
+    kernel = weight(4, 4, 1, 1)
+    kernel[[1, 3]] = 0
+    model = pair(kernel, bias := weight(4))
+    with opened(model) as adapter:
+        assert both_int8(adapter)
+        assert deviation(model, adapter, space(adapter).all_int8()) < 0.02
+    net = Net()
+    dead = net.model(net.Conv(net.input(2, 4, 8, 8), np.zeros((4, 4, 1, 1), f32), bias))
+    with opened(dead) as adapter:
+        assert deviation(dead, adapter, space(adapter).all_int8()) < 0.005
+
+
+def test_a_tensor_that_is_always_zero_can_be_quantized() -> None:
+    net = Net()
+    dead = net.Relu(net.Conv(net.input(2, 4, 8, 8), weight(4, 4, 1, 1), np.full(4, -99, f32)))
+    model = net.model(net.Conv(dead, weight(4, 4, 1, 1), weight(4)))
+    with opened(model) as adapter:
+        assert both_int8(adapter)
+        assert deviation(model, adapter, space(adapter).all_int8()) < 0.005
+
+
+def test_the_bias_of_a_nearly_dead_channel_does_not_wrap_around() -> None:
+    kernel = weight(4, 4, 1, 1)
+    kernel[2] *= f32(1e-9)
+    bias = np.array([0.1, -0.2, 3.0, 0.1], f32)
+    model = pair(kernel, bias)
+    with opened(model) as adapter:
+        assert both_int8(adapter)
+        config = space(adapter).all_int8()
+        assert deviation(model, adapter, config) < 0.02
+        constants = {
+            entry.name: onnx.numpy_helper.to_array(entry) for entry in adapter.rebuild(config).model.graph.initializer
+        }
+        steps = next(
+            array for name, array in constants.items() if array.dtype == np.int32 and name.startswith("Conv_0")
+        )
+        assert abs(int(steps[2])) > 2**30 and steps[2] > 0
+
+
+def test_two_ops_that_share_a_weight_may_need_different_scales() -> None:
+    """One of them has the bias that makes its scale wider; the other keeps the fine one."""
+    net = Net()
+    shared_kernel = weight(4, 4, 1, 1)
+    shared_kernel[2] *= f32(1e-9)
+    kernel = net.constant(shared_kernel)
+    x = net.Conv(net.input(2, 4, 8, 8), kernel, np.array([0.1, -0.2, 3.0, 0.1], f32))
+    model = net.model(net.Conv(x, kernel), net.Conv(x, kernel, np.zeros(4, f32)))
+    with opened(model) as adapter:
+        assert both_int8(adapter)
+        assert deviation(model, adapter, space(adapter).all_int8()) < 0.05
+
+
+def test_weights_of_one_element_can_be_quantized() -> None:
+    net = Net()
+    x = net.Conv(net.input(2, 1, 8, 8), np.full((1, 1, 1, 1), 0.7, f32))
+    flat = net.Reshape(x, np.array([-1, 1]))
+    model = net.model(
+        net.Gemm(net.Gemm(flat, np.full((1, 1), -0.3, f32), np.full(1, 0.1, f32)), np.full((1, 1), 2, f32))
+    )
+    with opened(model) as adapter:
+        assert both_int8(adapter)
+        assert deviation(model, adapter, space(adapter).all_int8()) < 0.02
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_a_weight_that_holds_no_number_is_named(broken: float) -> None:
+    kernel = weight(4, 4, 1, 1)
+    model = pair(kernel)
+    with opened(model) as adapter:
+        ranges = adapter.calibrate(data(adapter))
+    kernel[1, 2] = broken
+    with opened(pair(kernel), calibrate=False) as adapter:
+        adapter.restore(ranges)
+        config = space(adapter).all_int8()
+        with pytest.raises(ModelError, match=r"the weight 'c0' holds NaN or infinity"):
+            adapter.build(config)
+        adapter.build(config.fallback("Conv_0")).close()
+
+
+def test_a_float_output_that_was_moved_about_stays_float() -> None:
+    """The optimiser would quantize it before the move, for the sake of the int8 op that comes later."""
+    net = Net()
+    moved = net.Reshape(net.Tanh(net.input(None, 6, 8)), np.array([0, 6, 2, 4]))
+    again = net.Transpose(moved, perm=[0, 2, 1, 3])
+    model = net.model(net.Sigmoid(again), moved, net.Sigmoid(moved), again)
+    with opened(model) as adapter:
+        feed = data(adapter)[0]
+        for config in configs(space(adapter)).values():
+            _, first, _, second = adapter.build(config)(feed)
+            expected = np.tanh(feed["x"]).reshape(-1, 6, 2, 4)
+            assert np.abs(first - expected).max() < 1e-5
+            assert np.abs(second - expected.transpose(0, 2, 1, 3)).max() < 1e-5
+
+
+def test_an_fp32_reader_of_an_fp32_op_gets_what_was_never_quantized() -> None:
+    net = Net()
+    x = conv(net, net.input(2, 4, 8, 8))
+    model = net.model(conv(net, x, seed=1), net.Tanh(x))
+    with opened(model) as adapter:
+        feed = data(adapter)[0]
+        exact = adapter.build(None)(feed)[1]
+        ops = space(adapter)
+        assert np.array_equal(adapter.build(ops.only_int8("Conv_1"))(feed)[1], exact)
+        assert not np.array_equal(adapter.build(ops.only_int8("Conv_0"))(feed)[1], exact)

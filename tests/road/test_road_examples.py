@@ -1,0 +1,192 @@
+"""What the documentation promises, run as printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from networks import Closeness, chain, inputs
+
+import quaver
+from quaver.adapters.onnxrt.kernels import integer_kernels
+from quaver.strategies import registry, strategies
+
+MODEL = chain(12)
+
+TUNE = """
+import quaver
+
+result = quaver.fit(
+    "model.onnx",                    # path, onnx.ModelProto, Keras model, SavedModel folder, frozen .pb, .tflite
+    calib_dataloader=batches,        # iterable of arrays, tuples, dicts, or (input, label) pairs
+    eval_func=accuracy,              # accuracy(model) -> float; model(x) gives outputs
+    strategy="auto",                 # a name, a Strategy class or instance
+    relative=0.01, timeout=0, max_trials=100,
+)
+result.save("model-int8.onnx")
+print(result.best, result.baseline, result.met, result.reason)
+"""
+
+RECOVER = """
+again = quaver.recover("model.onnx", result.history_path, 3)   # trial 3, byte-identical, no calibration data needed
+again.save("trial3.onnx")
+"""
+
+CUSTOM = '''
+@quaver.register_strategy
+class WorstFirst(quaver.Strategy):
+    """Send the noisiest ops back to fp32, one by one."""
+    name = "worst_first"
+
+    def propose(self, space, probe):
+        config = space.all_int8()
+        yield config
+        for op in probe.ranking():
+            config = config.fallback(op)
+            yield config
+'''
+
+YAML = """
+version: 1.0
+
+model:
+  name: cnn
+  framework: onnxruntime
+
+quantization:
+  calibration:
+    sampling_size: 48 # number of samples for calibration
+
+tuning:
+  strategy:
+    name: basic
+  accuracy_criterion:
+    relative: 0.01
+  exit_policy:
+    timeout: 0
+    max_trials: 3
+  random_seed: 9527
+"""
+
+
+@pytest.fixture
+def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the examples take for granted: a model in the current folder, data and a score."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    onnx.save(MODEL, "model.onnx")
+    return {"quaver": quaver, "batches": np.split(inputs(), 4), "accuracy": Closeness(MODEL), "np": np}
+
+
+@pytest.mark.parametrize("strategy", sorted({"auto", "basic"} & set(strategies())))
+def test_the_example_of_a_run_works_as_printed(
+    names: dict[str, Any], strategy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exec(TUNE.replace('"auto"', repr(strategy)), names)
+    result = names["result"]
+    assert result.met and result.best.met and result.best.loss <= 0.01
+    assert Path("model-int8.onnx").read_bytes() == result.model_path.read_bytes()
+    assert capsys.readouterr().out.endswith(" True criterion met\n")
+    assert result.workspace.parent.name == "quaver_workspace"
+
+
+def test_the_example_of_going_back_works_as_printed(names: dict[str, Any]) -> None:
+    exec(TUNE.replace('"auto"', '"basic"'), names)
+    exec(RECOVER, names)
+    third = names["result"].trials[2]
+    assert names["again"].sha256 == third.model_hash
+    assert names["accuracy"](names["again"]) == pytest.approx(third.score)
+    assert len(Path("trial3.onnx").read_bytes()) == third.model_size
+
+
+def test_the_example_of_a_strategy_works_as_printed(names: dict[str, Any]) -> None:
+    exec(CUSTOM, names)
+    result = quaver.fit(
+        "model.onnx",
+        calib_dataloader=names["batches"],
+        eval_func=names["accuracy"],
+        strategy="worst_first",
+        relative=0.01,
+        objective="size",
+    )
+    assert result.met and [len(trial.config.fp32_ops) for trial in result.trials] == list(range(len(result.trials)))
+    assert 2 < len(result.trials) <= 13
+    ranking = quaver.read_snapshot(result.history_path).notes
+    assert any(name.startswith("probe.") for name in ranking)
+
+
+def test_a_yaml_file_says_what_keywords_say(names: dict[str, Any]) -> None:
+    Path("conf.yaml").write_text(YAML)
+    data = {"calib_dataloader": names["batches"], "eval_func": names["accuracy"]}
+    by_file = quaver.fit("model.onnx", "conf.yaml", **data)
+    by_words = quaver.fit("model.onnx", strategy="basic", max_trials=3, calibration_sampling_size=48, **data)
+    assert len(by_file.trials) == 3
+    assert [trial.model_hash for trial in by_file.trials] == [trial.model_hash for trial in by_words.trials]
+    overridden = quaver.fit("model.onnx", "conf.yaml", max_trials=1, relative=0.9, **data)
+    assert len(overridden.trials) == 1 and overridden.met
+
+
+def test_eval_func_gets_what_evaluation_code_expects(names: dict[str, Any]) -> None:
+    seen: list[Any] = []
+
+    def accuracy(model: Any) -> float:
+        x = inputs(8)
+        assert isinstance(model.model, onnx.ModelProto)
+        outputs = [model(x), model(x=x), model.session.run(None, {model.session.get_inputs()[0].name: x})[0]]
+        assert all(np.array_equal(output, outputs[0]) for output in outputs)
+        onnx.load_model_from_string(model.SerializeToString())
+        seen.append(model.size)
+        return float(names["accuracy"](model))
+
+    result = quaver.fit(
+        MODEL, calib_dataloader=names["batches"], eval_func=accuracy, strategy="basic", max_trials=2, relative=0.01
+    )
+    assert [trial.model_size for trial in result.trials] == seen[1:] and seen[1] < seen[0]
+
+
+def test_the_rule_of_the_walk_through_keeps_ops_in_fp32_on_the_deployed_kernels(names: dict[str, Any]) -> None:
+    result = quaver.fit(
+        MODEL,
+        calib_dataloader=names["batches"],
+        eval_func=names["accuracy"],
+        strategy="basic",
+        max_trials=2,
+        op_name_dict={"layer.*[02468]/Gemm": {"activation": {"dtype": ["fp32"]}}},
+    )
+    expected = tuple(f"layer.{index}/Gemm" for index in (0, 2, 4, 6, 8, 10))
+    assert result.best is not None and result.model_path is not None
+    assert all(trial.config.fp32_ops == expected for trial in result.trials)
+    kernels = integer_kernels(result.model_path.read_bytes(), result.best.config)
+    assert set(kernels) == set(result.best.config.int8_ops)
+
+
+def test_a_run_that_meets_nothing_still_gives_the_most_accurate_model(names: dict[str, Any]) -> None:
+    result = quaver.fit(
+        MODEL,
+        calib_dataloader=names["batches"],
+        eval_func=names["accuracy"],
+        strategy="basic",
+        relative=0.0001,
+        max_trials=5,
+    )
+    assert not result.met and result.best is not None and result.model is not None
+    assert result.best.score == max(trial.score for trial in result.trials if trial.score is not None)
+    assert "does NOT meet the criterion" in str(result)
+    assert result.save("anyway.onnx").is_file()
+
+
+def test_a_run_without_a_single_score_says_so(names: dict[str, Any]) -> None:
+    def accuracy(model: Any) -> float:
+        if any(node.op_type == "QuantizeLinear" for node in model.model.graph.node):
+            raise ValueError("labels")
+        return 0.9
+
+    result = quaver.fit(MODEL, calib_dataloader=names["batches"], eval_func=accuracy, strategy="basic")
+    assert result.reason is quaver.StopReason.FAILURES and result.best is None and not result.met
+    assert result.model is None and result.model_path is None
+    assert str(result).startswith("nothing found (three trials in a row failed)")
+    with pytest.raises(ValueError, match="no best model to save; see the errors in `trials`"):
+        result.save("nothing.onnx")
