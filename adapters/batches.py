@@ -43,7 +43,7 @@ def feeds(data: Any, inputs: Sequence[InputSpec], limit: int | None = None) -> I
         feed = match(batch, inputs, where=f"calibration batch {index}")
         size = samples(feed)
         if limit is not None and taken + size > limit:
-            if _open_batch(inputs):
+            if open_batch(inputs):
                 feed, size = head(feed, limit - taken), limit - taken
             elif taken:
                 return
@@ -60,9 +60,20 @@ def samples(feed: Feed) -> int:
     return first.shape[0] if first.ndim else 1
 
 
+def open_batch(inputs: Sequence[InputSpec]) -> bool:
+    """Whether a model takes batches of any size."""
+    return all(not spec.shape or spec.shape[0] is None for spec in inputs)
+
+
 def head(feed: Feed, count: int) -> Feed:
     """The first `count` samples of a feed. Inputs without that batch axis stay whole."""
     return next(split(feed, count))
+
+
+def tail(feed: Feed, start: int) -> Feed:
+    """What `head` leaves over."""
+    total = samples(feed)
+    return {name: array[start:] if array.ndim and array.shape[0] == total else array for name, array in feed.items()}
 
 
 def split(feed: Feed, size: int) -> Iterator[Feed]:
@@ -82,10 +93,6 @@ def match(batch: Any, inputs: Sequence[InputSpec], where: str) -> Feed:
     """One batch in any of the accepted forms, by input name, checked against the model's inputs."""
     named = _by_name(batch, inputs, where)
     return {spec.name: _fit(named[spec.name], spec, where) for spec in inputs}
-
-
-def _open_batch(inputs: Sequence[InputSpec]) -> bool:
-    return all(not spec.shape or spec.shape[0] is None for spec in inputs)
 
 
 def _batches(data: Any, inputs: Sequence[InputSpec]) -> Iterator[Any]:
@@ -175,8 +182,8 @@ def _array(value: Any) -> NDArray[Any]:
 
 def _fit(value: Any, spec: InputSpec, where: str) -> NDArray[Any]:
     array = _array(value)
-    if array.dtype != spec.dtype and not (spec.dtype == object and array.dtype.kind in "US"):
-        if array.dtype.kind != spec.dtype.kind and not (array.dtype.kind in "iu" and spec.dtype.kind in "iu"):
+    if array.dtype != spec.dtype:
+        if not _converts(array.dtype, spec.dtype):
             raise CalibrationError(
                 f"{where} gives {array.dtype} for input {spec}: convert it to {spec.dtype} "
                 "the same way as the data the model is evaluated on"
@@ -189,6 +196,12 @@ def _fit(value: Any, spec: InputSpec, where: str) -> NDArray[Any]:
     if not _shape_fits(array.shape, spec.shape):
         raise CalibrationError(f"{where} has shape {list(array.shape)} for input {spec}")
     return array
+
+
+def _converts(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether values keep their meaning: floats to floats, integers to integers, text to strings."""
+    integers = given.kind in "iu" and wanted.kind in "iu"
+    return integers or given.kind == wanted.kind or (wanted.kind == "O" and given.kind in "US")
 
 
 def _shape_fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:

@@ -19,7 +19,7 @@ from quaver.result import TuneResult
 from quaver.rules import apply_rules
 from quaver.settings import Config, make_config
 from quaver.space import TuningSpace
-from quaver.strategies import Strategy, make_strategy
+from quaver.strategies import make_strategy
 from quaver.watch import Observer, Observers
 from quaver.workspace import open_workspace, run_log, write_settings
 
@@ -68,7 +68,8 @@ def fit(
                 prepare(adapter, history, chosen, calib_dataloader, watch)
                 write_settings(folder, chosen)
                 loop = Loop(adapter, space, eval_func, chosen.criterion, chosen.budget, objective, history, watch)
-                _announce(strategy, space, watch)
+                name = strategy.name or type(strategy).__name__
+                watch.planned(name, len(space.quantizable), strategy.worst_case(space))
                 reason = loop.run(strategy, AdapterProbe(adapter, space, history, watch))
                 result = _finish(loop, adapter, folder, reason)
         watch.finished(result)
@@ -152,13 +153,6 @@ def _pointing_to(history: History) -> Any:
         if history.baseline is not None and not isinstance(error, HistoryError):
             error.add_note(f"Everything so far is in {history.path}; go on with fit(..., resume={str(history.path)!r})")
         raise
-
-
-def _announce(strategy: Strategy, space: TuningSpace, watch: Observer) -> None:
-    name = strategy.name or type(strategy).__name__
-    worst = strategy.worst_case(space)
-    count = "as many evaluations as the budget allows" if worst is None else f"at most {worst} evaluations"
-    watch.started(f"tuning {len(space.quantizable)} ops with strategy {name}: {count}, and the baseline")
 
 
 def _finish(loop: Loop, adapter: Adapter, folder: Path, reason: Any) -> TuneResult:

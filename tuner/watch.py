@@ -19,6 +19,9 @@ class Observer:
     def started(self, what: str) -> None:
         """A stage begins, in words."""
 
+    def planned(self, strategy: str, ops: int, evaluations: int | None) -> None:
+        """Tuning of so many ops begins; the strategy may use so many evaluations at most, None if it has no end."""
+
     def progress(self, what: str, done: int, total: int | None) -> None:
         """A long stage has come this far; `total` is None when nobody knows the end."""
 
@@ -38,6 +41,12 @@ class Observer:
         """The run is over."""
 
 
+def plan(strategy: str, ops: int, evaluations: int | None) -> str:
+    """What `planned` says, in words."""
+    most = "as many evaluations as the budget allows" if evaluations is None else f"at most {evaluations:,} evaluations"
+    return f"tuning {ops} ops with strategy {strategy}: {most}, and the baseline"
+
+
 class Observers(Observer):
     """Several of them. One that fails is reported to the log; the run goes on."""
 
@@ -53,6 +62,9 @@ class Observers(Observer):
 
     def started(self, what: str) -> None:
         self._tell("started", what)
+
+    def planned(self, strategy: str, ops: int, evaluations: int | None) -> None:
+        self._tell("planned", strategy, ops, evaluations)
 
     def progress(self, what: str, done: int, total: int | None) -> None:
         self._tell("progress", what, done, total)

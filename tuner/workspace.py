@@ -18,7 +18,7 @@ from quaver.errors import HistoryError, SettingsError
 from quaver.history import FILE_NAME, History
 from quaver.settings import Config
 from quaver.trial import Trial
-from quaver.watch import Observer
+from quaver.watch import Observer, plan
 
 if TYPE_CHECKING:
     from quaver.result import TuneResult
@@ -117,6 +117,9 @@ class RunLog(Observer):
 
     def started(self, what: str) -> None:
         self._write(what)
+
+    def planned(self, strategy: str, ops: int, evaluations: int | None) -> None:
+        self._write(plan(strategy, ops, evaluations))
 
     def baseline(self, trial: Trial) -> None:
         self._write(f"fp32 baseline: score {trial.score:.6g} in {trial.seconds:.1f} s")

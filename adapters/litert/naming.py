@@ -15,7 +15,8 @@ from dataclasses import dataclass
 Path = tuple[str, ...]
 
 _NUMBERED = re.compile(r"(.+)_\d+")
-_TRAILING = re.compile(r"(:\d+|\d+)$")
+_PORT = re.compile(r":\d+$")
+_TRAILING = re.compile(r"\d+$")
 # Scopes that function calls leave when they are inlined.
 _CALL = re.compile(r"(Stateful)?PartitionedCall(_\d+)?")
 # Names that say nothing about where a tensor comes from.
@@ -24,11 +25,11 @@ _EMPTY = re.compile(r"Identity(_\d+)?|output_\d+|arith\.constant\d*|tfl\..*|\d*"
 _INNER = {"Tensordot", "einsum", "batchnorm", "moments", "Gelu"}
 # The node that does the work in an operator made of several.
 _WORK = {
-    "CONV_2D": ("convolution", "Conv2D", "Conv1D", "conv2d", "conv1d"),
-    "DEPTHWISE_CONV_2D": ("depthwise", "DepthwiseConv2d", "DepthwiseConv2dNative"),
-    "FULLY_CONNECTED": ("MatMul", "Einsum", "BatchMatMulV2", "BatchMatMul"),
-    "BATCH_MATMUL": ("MatMul", "Einsum", "BatchMatMulV2", "BatchMatMul"),
-    "TRANSPOSE_CONV": ("conv_transpose", "conv2d_transpose", "Conv2DBackpropInput"),
+    "CONV_2D": {"convolution", "Conv2D", "Conv1D", "conv2d", "conv1d"},
+    "DEPTHWISE_CONV_2D": {"depthwise", "DepthwiseConv2d", "DepthwiseConv2dNative"},
+    "FULLY_CONNECTED": {"MatMul", "Einsum", "BatchMatMulV2", "BatchMatMul"},
+    "BATCH_MATMUL": {"MatMul", "Einsum", "BatchMatMulV2", "BatchMatMul"},
+    "TRANSPOSE_CONV": {"conv_transpose", "conv2d_transpose", "Conv2DBackpropInput"},
 }
 
 
@@ -58,7 +59,7 @@ def op_names(operators: Sequence[Named]) -> list[str]:
 
 
 def _path(part: str) -> Path:
-    steps = [step for step in part.split("/") if step and not _CALL.fullmatch(_TRAILING.sub("", step))]
+    steps = [step for step in _PORT.sub("", part).split("/") if step and not _CALL.fullmatch(step)]
     if not steps or (len(steps) == 1 and _EMPTY.fullmatch(steps[0])):
         return ()
     return tuple(steps)
@@ -67,12 +68,8 @@ def _path(part: str) -> Path:
 def _best(kind: str, paths: Iterable[Path]) -> Path:
     """Of the nodes an operator is made of, the one that does the work; else the first."""
     found = [path for path in paths if path]
-    work = _WORK.get(kind, ())
-    return next((path for path in found if _leaf(path) in work), found[0] if found else ())
-
-
-def _leaf(path: Path) -> str:
-    return _TRAILING.sub("", path[-1])
+    work = _WORK.get(kind, set())
+    return next((path for path in found if {path[-1], _TRAILING.sub("", path[-1])} & work), found[0] if found else ())
 
 
 class _Layers:
@@ -103,7 +100,7 @@ class _Layers:
             if plain is None:
                 break
             layer.append(plain)
-        return tuple(layer), "/".join((*steps[len(layer) : -1], _TRAILING.sub("", steps[-1]) or steps[-1]))
+        return tuple(layer), "/".join(steps[len(layer) :])
 
     def _layer(self, parent: Path, step: str) -> str | None:
         if step in _INNER:
@@ -132,15 +129,12 @@ def _shortened(operators: Sequence[Named], places: Sequence[tuple[Path, str]]) -
 
 
 def _unique(names: Sequence[str]) -> list[str]:
-    taken, result = set(names), []
-    seen: Counter[str] = Counter()
+    taken: set[str] = set()
+    result = []
     for name in names:
-        seen[name] += 1
-        fresh = name
-        while seen[name] > 1 and fresh in taken:
-            fresh = f"{name}:{seen[name]}"
-            if fresh in taken:
-                seen[name] += 1
+        fresh, count = name, 2
+        while fresh in taken:
+            fresh, count = f"{name}:{count}", count + 1
         taken.add(fresh)
         result.append(fresh)
     return result

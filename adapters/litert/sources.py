@@ -87,4 +87,6 @@ def need(packages: Sequence[str], what: str) -> None:
     """Say what to install when a package is not there."""
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
-        raise ModelError(f"{what} needs {' and '.join(missing)}, which is not installed: pip install quaver[tensorflow]")
+        raise ModelError(
+            f"{what} needs {' and '.join(missing)}, which is not installed: pip install quaver[tensorflow]"
+        )

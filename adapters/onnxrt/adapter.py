@@ -13,7 +13,7 @@ import onnx
 import onnxruntime as ort
 
 from quaver.adapters.base import Adapter, AdapterOptions, Progress, silent
-from quaver.adapters.batches import Feed, InputSpec, feeds, head, samples
+from quaver.adapters.batches import Feed, InputSpec, feeds, head, open_batch, samples
 from quaver.adapters.onnxrt.assembly import Assembler
 from quaver.adapters.onnxrt.calibration import Calibrator
 from quaver.adapters.onnxrt.graph import Graph
@@ -88,7 +88,7 @@ class OnnxAdapter(Adapter):
 
     def calibrate(self, data: Any, limit: int | None = None, progress: Progress = silent) -> dict[str, Any]:
         tensors = self._assembler.needed()
-        calibrator = Calibrator(self._graph, self._assembler, tensors, self._options.threads)
+        calibrator = Calibrator(self._graph, self._assembler, self._inputs, tensors, self._options.threads)
         ranges = calibrator.run(self._keeping(feeds(data, self._inputs, limit)), limit, progress)
         self.restore({"ranges": ranges})
         return {"ranges": ranges}
@@ -100,13 +100,17 @@ class OnnxAdapter(Adapter):
         for _ in self._keeping(feeds(data, self._inputs, KEPT_SAMPLES)):
             pass
 
+    def _head(self, feed: Feed, count: int) -> Feed:
+        """The first samples of a feed, or all of it where the model fixes its batch."""
+        return head(feed, count) if open_batch(self._inputs) else feed
+
     def _keeping(self, stream: Iterator[Feed]) -> Iterator[Feed]:
         """Pass feeds on, and keep copies of the first few samples."""
         self._kept = []
         room, count = KEPT_BYTES, 0
         for feed in stream:
             if count < KEPT_SAMPLES:
-                part = head(feed, KEPT_SAMPLES - count)
+                part = self._head(feed, KEPT_SAMPLES - count)
                 size = sum(array.nbytes for array in part.values())
                 if not self._kept or size <= room:
                     self._kept.append({name: array.copy() for name, array in part.items()})
@@ -132,7 +136,7 @@ class OnnxAdapter(Adapter):
         return local_errors(self._assembler, config, self._kept, self._options.threads)
 
     def op_seconds(self, config: QuantConfig | None) -> dict[str, float]:
-        return op_seconds(self._assembler, config, _first(self._kept[0], 1), self._options.threads)
+        return op_seconds(self._assembler, config, self._head(self._kept[0], 1), self._options.threads)
 
     def load(self, path: Path) -> SavedModel:
         return SavedModel(path, self._inputs, self._options.threads)

@@ -38,7 +38,7 @@ def activation_params(low: float, high: float, scheme: str) -> ActivationParams:
     if low == high:
         return ActivationParams(np.float32(1 / 255), np.uint8(0))
     if scheme == "sym" and low < 0:
-        return ActivationParams(_usable(2 * max(-low, high) / 255), np.uint8(128))
+        return ActivationParams(_usable(max(-low / 128, high / 127)), np.uint8(128))
     scale = _usable((high - low) / 255)
     return ActivationParams(scale, np.uint8(np.clip(np.rint(-low / np.float64(scale)), 0, 255)))
 

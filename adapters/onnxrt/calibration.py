@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 
 from quaver.adapters.base import Progress
-from quaver.adapters.batches import Feed, samples, split
+from quaver.adapters.batches import Feed, InputSpec, head, open_batch, samples, split, tail
 from quaver.adapters.onnxrt import session as sessions
 from quaver.adapters.onnxrt.assembly import Assembler
 from quaver.adapters.onnxrt.graph import Graph
@@ -22,18 +23,21 @@ HELD_BYTES = 128 * 2**20
 class Calibrator:
     """The float model with the tensors of interest as outputs, and statistics of each."""
 
-    def __init__(self, graph: Graph, assembler: Assembler, tensors: Sequence[str], threads: int) -> None:
-        inputs = {value.name for value in graph.inputs}
+    def __init__(
+        self, graph: Graph, assembler: Assembler, inputs: Sequence[InputSpec], tensors: Sequence[str], threads: int
+    ) -> None:
+        names = {spec.name for spec in inputs}
         given = {value.name for value in graph.outputs}
-        self._graph = graph
-        self._fed = [name for name in tensors if name in inputs]
-        self._read = [name for name in tensors if name not in inputs]
+        self._graph, self._inputs = graph, inputs
+        self._fed = [name for name in tensors if name in names]
+        self._read = [name for name in tensors if name not in names]
         extra = tuple(name for name in self._read if name not in given)
         assembly = assembler.assemble(None, extra)
         store = assembly.store.path
         self._session = sessions.create(assembly.skeleton(), sessions.options(threads), store.parent)
         self._statistics = {name: TensorStatistics() for name in tensors}
         self._sample_bytes = 0.0
+        self._cuttable = open_batch(inputs)
 
     def run(self, stream: Iterator[Feed], limit: int | None, progress: Progress) -> dict[str, dict[str, Range]]:
         """Take in all feeds; returns the range of every tensor by every method."""
@@ -51,24 +55,26 @@ class Calibrator:
 
     def _parts(self, feed: Feed) -> Iterator[Feed]:
         """Cut a batch so that its activations fit. The first sample goes alone, to see how large they are."""
-        if self._sample_bytes == 0 and samples(feed) > 1:
-            parts = list(split(feed, 1))
-            if self._fits(parts[0]):
-                yield parts[0]
-                rest = {
-                    name: array[1:] if array.ndim and array.shape[0] == len(parts) else array
-                    for name, array in feed.items()
-                }
-                yield from self._parts(rest)
-                return
-        yield from split(feed, max(1, int(HELD_BYTES / self._sample_bytes)) if self._sample_bytes else samples(feed))
+        count = samples(feed)
+        if self._sample_bytes == 0 and count > 1:
+            self._cuttable = self._takes_one(first := head(feed, 1))
+            if self._cuttable:
+                yield first
+                feed = tail(feed, 1)
+        known = self._cuttable and self._sample_bytes
+        yield from split(feed, max(1, int(HELD_BYTES / self._sample_bytes)) if known else count)
 
-    def _fits(self, part: Feed) -> bool:
-        """Whether the model takes a batch of one."""
-        shapes = {value.name: value.type.tensor_type.shape for value in self._graph.inputs}
-        return all(
-            not shape.dim or not shape.dim[0].dim_value or shape.dim[0].dim_value == 1 for shape in shapes.values()
-        )
+    def _takes_one(self, feed: Feed) -> bool:
+        """Whether the model takes a batch of one. Some leave the axis open and have its length inside all the same."""
+        if not open_batch(self._inputs):
+            return False
+        quiet = ort.RunOptions()
+        quiet.log_severity_level = 4
+        try:
+            self._session.run(self._read or None, feed, quiet)
+        except Exception:
+            return False
+        return True
 
     def _add(self, feed: Feed) -> None:
         size = 0

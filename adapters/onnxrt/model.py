@@ -125,8 +125,8 @@ class OnnxModel(_Runnable):
     def save(self, path: str | Path) -> Path:
         """Write the complete model; over 2 GB its constants go to `<path>.data`. Never leaves half a file."""
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             if self.size <= PROTOBUF_LIMIT:
                 write_safely(path, self.chunks())
             else:
@@ -170,8 +170,8 @@ class SavedModel(_Runnable):
     def save(self, path: str | Path) -> Path:
         """Copy the file. External data goes by its name, so the name must stay where there is some."""
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             if self._data.exists():
                 data = path.with_name(path.name + ".data")
                 write_safely(data, _pieces(self._data))

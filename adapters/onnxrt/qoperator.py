@@ -11,7 +11,7 @@ from typing import Any
 import onnxruntime as ort
 
 from quaver.adapters.onnxrt import session as sessions
-from quaver.adapters.onnxrt.model import OnnxModel, write_safely
+from quaver.adapters.onnxrt.model import OnnxModel
 
 
 class QOperatorModel(OnnxModel):
@@ -44,10 +44,3 @@ class QOperatorModel(OnnxModel):
     def size(self) -> int:
         """Size of the complete model file in bytes."""
         return len(self._optimised)
-
-    def save(self, path: str | Path) -> Path:
-        """Write the complete model to a file. Never leaves half a file."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_safely(path, self.chunks())
-        return path

@@ -23,6 +23,9 @@ _MODULES = {
     "ppocrv4_en_rec": "ocr",
     "ppocr_cls180": "ocr",
     "magika_filetype": "filetypes",
+    "minilm_imdb": "minilm",
+    "minilm_retrieval": "minilm",
+    "mobilenetv2_cifar10": "mobilenet",
 }
 NAMES = tuple(_MODULES)
 

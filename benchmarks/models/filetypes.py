@@ -29,12 +29,12 @@ SOURCES = (
 )
 # What the model calls a file with this ending. Endings that several types share are left out.
 LABELS = {
-    ".cpp": "cpp", ".css": "css", ".dll": "pebin", ".gradle": "gradle", ".html": "html", ".java": "java",
-    ".js": "javascript", ".json": "json", ".kt": "kotlin", ".m": "objectivec", ".md": "markdown", ".mm": "objectivec",
+    ".cpp": "cpp", ".css": "css", ".dll": "pebin", ".gradle": "gradle", ".java": "java",
+    ".json": "json", ".kt": "kotlin", ".m": "objectivec", ".md": "markdown", ".mm": "objectivec",
     ".otf": "otf", ".png": "png", ".po": "po", ".py": "python", ".rb": "ruby", ".scss": "scss", ".sh": "shell",
     ".svg": "svg", ".ts": "typescript", ".ttf": "ttf", ".woff": "woff", ".woff2": "woff2", ".xml": "xml",
 }  # fmt: skip
-SMALLEST, PER_LABEL = 64, 60
+SMALLEST, PER_LABEL = 64, 48
 CALIBRATION = 100
 ENDS, BLOCK, PADDING = 1024, 4096, 256
 

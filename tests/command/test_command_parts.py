@@ -112,13 +112,13 @@ def trial(seconds: float) -> Trial:
 def test_the_time_left_comes_from_the_trials_or_from_the_timeout() -> None:
     clock = Clock(library.Config(max_trials=50), 0.0)
     assert clock.left() == ""
-    clock.announced("tuning 3 ops with strategy basic: at most 11 evaluations, and the baseline")
+    clock.planned(11)
     clock.usual(trial(100))
     clock.evaluating(1)
     clock.tried(trial(60))
     assert clock.left() == "at most about 10 min left"
     hurried = Clock(library.Config(timeout=100), 40.0)
-    hurried.announced("tuning")
+    hurried.planned(None)
     hurried.usual(trial(60))
     assert hurried.left() == "60 s left"
 

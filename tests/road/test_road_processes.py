@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import signal
 import subprocess
@@ -217,6 +218,20 @@ def test_a_disk_that_is_full_from_the_start_is_an_error(undisturbed: Any, tmp_pa
     told = run(FULL_DISK, tmp_path, tmp_path, -1, before=private_mounts())
     assert told[0][0] == "error" and "No space left on device" in told[0][2]
     assert told[-1] == ["result", undisturbed[0]]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere; the next test mounts a read-only disk instead")
+def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
+    (tmp_path / "locked").mkdir(mode=0o555)
+    for place, error in (("locked/new", SettingsError), ("locked", HistoryError)):
+        with pytest.raises(error, match="Permission denied"):
+            quaver.fit(
+                chain(),
+                calib_dataloader=inputs(),
+                eval_func=lambda model: 1,
+                strategy="basic",
+                workspace=tmp_path / place,
+            )
 
 
 READ_ONLY = """

@@ -96,8 +96,9 @@ def test_the_rule_of_the_walk_through_matches_every_layer() -> None:
 
 def test_a_regular_expression_must_match_the_whole_name() -> None:
     assert left({"/layer.1/.*": "fp32"}).keys() == {"/layer.1/MatMul", "/layer.1/Add"}
-    with pytest.raises(SettingsError, match="'MatMul' matches no op of this model"):
-        left({"MatMul": "fp32"})
+    for part in ("MatMul", "/layer.1/Mat", "layer.*"):
+        with pytest.raises(SettingsError, match=f"'{re.escape(part)}' matches no op of this model"):
+            left({part: "fp32"})
 
 
 def test_a_name_with_the_signs_of_regular_expressions_is_taken_literally_first() -> None:

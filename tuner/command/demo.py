@@ -21,7 +21,9 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     """Describe the command."""
     parser: argparse.ArgumentParser = subparsers.add_parser("demo", help="see it at work", description=DESCRIPTION)
     parser.add_argument("--keep", metavar="FOLDER", help="put the files there, not in a temporary folder")
-    parser.add_argument("--strategy", metavar="NAME", default="basic", help="who proposes (default: basic)")
+    parser.add_argument(
+        "--strategy", metavar="NAME", default="auto", help="who proposes (default: auto); try basic to compare"
+    )
     return parser
 
 

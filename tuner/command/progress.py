@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from types import TracebackType
@@ -17,7 +16,7 @@ from rich.text import Text
 from quaver.command import wording
 from quaver.settings import Config
 from quaver.trial import Trial
-from quaver.watch import Observer
+from quaver.watch import Observer, plan
 
 
 class Warnings(Observer):
@@ -68,8 +67,11 @@ class Progress(Warnings):
 
     def started(self, what: str) -> None:
         self._bar, self._doing = None, what
-        self._clock.announced(what)
         self._print(what)
+
+    def planned(self, strategy: str, ops: int, evaluations: int | None) -> None:
+        self._clock.planned(evaluations)
+        self._print(plan(strategy, ops, evaluations))
 
     def progress(self, what: str, done: int, total: int | None) -> None:
         total = total if total is not None or what != "calibrating" else self._samples
@@ -145,13 +147,11 @@ class Clock:
         self._taken: list[float] = []
         self._usual = 0.0
 
-    def announced(self, what: str) -> None:
-        """The tuning begins; its announcement names the worst case of the strategy."""
-        if what.startswith("tuning"):
-            self._start = time.monotonic()
-            worst = re.search(r"at most (\d+) evaluations", what)
-            if worst is not None:
-                self._most = min(self._most, int(worst.group(1)))
+    def planned(self, evaluations: int | None) -> None:
+        """The tuning begins, with at most so many evaluations."""
+        self._start = time.monotonic()
+        if evaluations is not None:
+            self._most = min(self._most, evaluations)
 
     def usual(self, trial: Trial) -> None:
         """The baseline's seconds, for want of better."""

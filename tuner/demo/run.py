@@ -22,7 +22,7 @@ from quaver.probing import AdapterProbe
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 from quaver.trial import Trial
-from quaver.watch import Observer
+from quaver.watch import Observer, plan
 
 NAME = "digits_dscnn.onnx"
 MODEL = Path(__file__).with_name(NAME)
@@ -55,7 +55,7 @@ Strategy {strategy!r} looks for the answer; at most {allowed:.0%} of the fp32 sc
 """
 
 
-def run(folder: Path, strategy: str = "basic") -> quaver.TuneResult:
+def run(folder: Path, strategy: str = "auto") -> quaver.TuneResult:
     """Tune the demo's network in `folder` and print what happens."""
     train, _, images, labels = digits()
     calibration = train[:CALIBRATION_IMAGES]
@@ -87,6 +87,9 @@ class Lines(Observer):
 
     def started(self, what: str) -> None:
         print(what, flush=True)
+
+    def planned(self, strategy: str, ops: int, evaluations: int | None) -> None:
+        print(plan(strategy, ops, evaluations), flush=True)
 
     def baseline(self, trial: Trial) -> None:
         print(f"  fp32      accuracy {trial.score:.2%}", flush=True)

@@ -2,5 +2,6 @@
 
 from quaver.testing.driving import Drivable, drive
 from quaver.testing.simulated import SimulatedModel, SimulatedProbe
+from quaver.testing.strategies import check_strategy
 
-__all__ = ["Drivable", "SimulatedModel", "SimulatedProbe", "drive"]
+__all__ = ["Drivable", "SimulatedModel", "SimulatedProbe", "check_strategy", "drive"]

@@ -1,8 +1,7 @@
 """A model without a framework: its score follows from the configuration by a formula, so a whole run takes no time.
 
-    model = SimulatedModel(ops=50, culprits=3, ranking="weak", seed=1)
-    model.score(model.space.all_int8())     # what eval_func would return
-    model.probe.sensitivity()               # what a strategy may ask without calling it
+`SimulatedModel(ops=50, culprits=3, ranking="weak")` has a `space` to search, a `probe` that answers what a strategy may
+ask, and a `score` in the place of eval_func.
 """
 
 from __future__ import annotations

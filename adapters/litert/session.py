@@ -1,0 +1,65 @@
+"""Interpreters of LiteRT, all made in one way: with XNNPACK, as a deployed model has it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter
+from numpy.typing import NDArray
+
+from quaver.adapters.batches import Feed
+from quaver.errors import BuildError
+
+
+class Session:
+    """An interpreter that is fed by name, with arrays of any batch size the model takes.
+
+    `keep_all` makes every tensor readable after a run; each operator then is a delegate of its own, with the same
+    kernels.
+    """
+
+    def __init__(self, content: bytes, inputs: Sequence[str], threads: int = 0, keep_all: bool = False) -> None:
+        self._inputs = tuple(inputs)
+        self._lock = Lock()
+        self._shapes: tuple[tuple[int, ...], ...] | None = None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that keeping all tensors takes memory
+                self.interpreter: Any = Interpreter(
+                    model_content=content, num_threads=threads or None, experimental_preserve_all_tensors=keep_all
+                )
+            self.interpreter.allocate_tensors()
+        except (RuntimeError, ValueError) as error:
+            raise BuildError(f"LiteRT cannot load the model: {error}") from error
+        self._slots = [entry["index"] for entry in self.interpreter.get_input_details()]
+        self._outputs = [entry["index"] for entry in self.interpreter.get_output_details()]
+        self._stateful = any(entry.get("is_variable") for entry in self.interpreter.get_tensor_details())
+
+    def run(self, feed: Feed) -> list[NDArray[Any]]:
+        """All outputs, as arrays of their own."""
+        with self._lock:
+            self.invoke(feed)
+            return [self.interpreter.get_tensor(index) for index in self._outputs]
+
+    def invoke(self, feed: Feed) -> None:
+        """Run without reading anything."""
+        arrays = [np.ascontiguousarray(feed[name]) for name in self._inputs]
+        shapes = tuple(array.shape for array in arrays)
+        if shapes != self._shapes:
+            self._resize(shapes)
+        if self._stateful:  # the state of recurrent layers would go on from the sample before
+            self.interpreter.reset_all_variables()
+        for index, array in zip(self._slots, arrays, strict=True):
+            self.interpreter.set_tensor(index, array)
+        self.interpreter.invoke()
+
+    def _resize(self, shapes: tuple[tuple[int, ...], ...]) -> None:
+        self._shapes = None
+        for index, shape in zip(self._slots, shapes, strict=True):
+            self.interpreter.resize_tensor_input(index, shape)
+        self.interpreter.allocate_tensors()
+        self._shapes = shapes

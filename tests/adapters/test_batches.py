@@ -1,0 +1,219 @@
+"""Calibration data in every form that people have it in, and what is said when it does not fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from quaver.adapters.batches import BATCH, Feed, InputSpec, feeds, head, match, open_batch, samples, split, tail
+from quaver.errors import CalibrationError
+
+FLOAT = np.dtype(np.float32)
+ONE = (InputSpec("x", FLOAT, (None, 3, 4)),)
+TWO = (InputSpec("x", FLOAT, (None, 3, 4)), InputSpec("ids", np.dtype(np.int64), (None, 5)))
+FIXED = (InputSpec("x", FLOAT, (2, 3, 4)),)
+
+X = np.arange(6 * 12, dtype=np.float32).reshape(6, 3, 4)
+IDS = np.arange(6 * 5).reshape(6, 5)
+LABELS = np.arange(6)
+
+
+class Tensor:
+    """What torch and TensorFlow have in common."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def numpy(self) -> Any:
+        return self.values
+
+
+class WithGradient(Tensor):
+    """A torch tensor that refuses `.numpy()` until it is detached."""
+
+    def __init__(self, values: Any, detached: bool = False) -> None:
+        super().__init__(values)
+        self.detached = detached
+
+    def detach(self) -> WithGradient:
+        return WithGradient(self.values, detached=True)
+
+    def numpy(self) -> Any:
+        assert self.detached
+        return self.values
+
+
+def pairs(make: Callable[[int], Any]) -> list[Any]:
+    return [make(start) for start in (0, 2, 4)]
+
+
+def cut(start: int) -> tuple[Any, Any, Any]:
+    return X[start : start + 2], IDS[start : start + 2], LABELS[start : start + 2]
+
+
+ONE_INPUT: dict[str, Callable[[], Any]] = {
+    "arrays": lambda: pairs(lambda i: cut(i)[0]),
+    "tuples of one": lambda: pairs(lambda i: (cut(i)[0],)),
+    "lists of one": lambda: pairs(lambda i: [cut(i)[0]]),
+    "dicts": lambda: pairs(lambda i: {"x": cut(i)[0]}),
+    "dicts with more": lambda: pairs(lambda i: {"x": cut(i)[0], "label": cut(i)[2]}),
+    "(input, label)": lambda: pairs(lambda i: (cut(i)[0], cut(i)[2])),
+    "[input, label]": lambda: pairs(lambda i: [cut(i)[0], cut(i)[2]]),
+    "((input,), label)": lambda: pairs(lambda i: ((cut(i)[0],), cut(i)[2])),
+    "(dict, label)": lambda: pairs(lambda i: ({"x": cut(i)[0]}, cut(i)[2])),
+    "a generator": lambda: (batch for batch in pairs(lambda i: cut(i)[0])),
+    "objects with .numpy()": lambda: pairs(lambda i: (Tensor(cut(i)[0]), Tensor(cut(i)[2]))),
+    "tensors with gradients": lambda: pairs(lambda i: WithGradient(cut(i)[0])),
+    "a whole array": lambda: X,
+    "a whole tensor": lambda: Tensor(X),
+    "a whole dict": lambda: {"x": X, "label": LABELS},
+    "samples without a batch axis": lambda: list(X),
+    "samples with labels": lambda: list(zip(X, LABELS, strict=True)),
+    "plain lists": lambda: pairs(lambda i: cut(i)[0].tolist()),
+    "plain lists with labels": lambda: pairs(lambda i: (cut(i)[0].tolist(), cut(i)[2].tolist())),
+    "float64": lambda: X.astype(np.float64),
+    "float16": lambda: [X.astype(np.float16)],
+}
+TWO_INPUTS: dict[str, Callable[[], Any]] = {
+    "tuples": lambda: pairs(lambda i: cut(i)[:2]),
+    "lists": lambda: pairs(lambda i: list(cut(i)[:2])),
+    "dicts": lambda: pairs(lambda i: {"ids": cut(i)[1], "x": cut(i)[0]}),
+    "(x, ids, label)": lambda: pairs(cut),
+    "((x, ids), label)": lambda: pairs(lambda i: (cut(i)[:2], cut(i)[2])),
+    "([x, ids], label)": lambda: pairs(lambda i: (list(cut(i)[:2]), cut(i)[2])),
+    "(dict, label)": lambda: pairs(lambda i: ({"x": cut(i)[0], "ids": cut(i)[1]}, cut(i)[2])),
+    "a whole dict": lambda: {"x": X, "ids": IDS},
+    "int32": lambda: {"x": X, "ids": IDS.astype(np.int32)},
+    "one by one": lambda: list(zip(X, IDS, strict=True)),
+}
+
+
+def joined(found: list[Feed], name: str) -> Any:
+    return np.concatenate([feed[name] for feed in found])
+
+
+@pytest.mark.parametrize("form", ONE_INPUT)
+def test_one_input_can_come_as(form: str) -> None:
+    found = list(feeds(ONE_INPUT[form](), ONE))
+    assert all(list(feed) == ["x"] and feed["x"].dtype == np.float32 for feed in found)
+    assert np.array_equal(joined(found, "x"), X)
+
+
+@pytest.mark.parametrize("form", TWO_INPUTS)
+def test_two_inputs_can_come_as(form: str) -> None:
+    found = list(feeds(TWO_INPUTS[form](), TWO))
+    assert np.array_equal(joined(found, "x"), X)
+    assert np.array_equal(joined(found, "ids"), IDS)
+    assert all(feed["ids"].dtype == np.int64 for feed in found)
+
+
+def test_a_saved_npz_is_a_whole_set(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", x=X, ids=IDS)
+    with np.load(tmp_path / "data.npz") as data:
+        found = list(feeds(data, TWO))
+    assert np.array_equal(joined(found, "x"), X)
+    assert np.array_equal(joined(found, "ids"), IDS)
+
+
+def test_strings_are_taken_for_an_input_of_strings() -> None:
+    words = (InputSpec("words", np.dtype(object), (None,)),)
+    (feed,) = feeds([np.array(["a", "bc"])], words)
+    assert feed["words"].dtype == object and feed["words"].tolist() == ["a", "bc"]
+
+
+def test_a_whole_set_is_cut_into_batches() -> None:
+    many = np.zeros((2 * BATCH + 3, 3, 4), np.float32)
+    assert [samples(feed) for feed in feeds(many, ONE)] == [BATCH, BATCH, 3]
+
+
+def test_a_model_with_a_fixed_batch_gets_whole_batches() -> None:
+    assert [samples(feed) for feed in feeds(X[:5], FIXED)] == [2, 2]
+    assert [samples(feed) for feed in feeds({"x": X}, FIXED)] == [2, 2, 2]
+    assert not open_batch(FIXED) and open_batch(TWO)
+
+
+@pytest.mark.parametrize(("limit", "sizes"), [(1, [1]), (4, [4]), (5, [4, 1]), (8, [4, 4]), (99, [4, 4, 4])])
+def test_the_limit_may_cut_inside_a_batch(limit: int, sizes: list[int]) -> None:
+    batches = [{"x": X[:4] + i, "ids": IDS[:4] + i} for i in range(3)]
+    found = list(feeds(batches, TWO, limit))
+    assert [samples(feed) for feed in found] == sizes
+    assert all(len(feed["ids"]) == len(feed["x"]) for feed in found)
+
+
+@pytest.mark.parametrize(("limit", "count"), [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2)])
+def test_the_limit_does_not_cut_a_batch_that_is_fixed(limit: int, count: int) -> None:
+    assert [samples(feed) for feed in feeds(X, FIXED, limit)] == [2] * count
+
+
+def test_the_limit_leaves_alone_what_has_no_batch_axis() -> None:
+    inputs = (*ONE, InputSpec("scale", FLOAT, ()), InputSpec("table", FLOAT, (None, 2)))
+    table = np.ones((9, 2), np.float32)
+    (feed,) = feeds([{"x": X, "scale": np.float32(2), "table": table}], inputs, limit=2)
+    assert {name: array.shape for name, array in feed.items()} == {"x": (2, 3, 4), "scale": (), "table": (9, 2)}
+
+
+def test_no_more_is_taken_from_a_generator_than_needed() -> None:
+    asked = []
+
+    def loader() -> Any:
+        for i in range(10):
+            asked.append(i)
+            yield X[:2]
+
+    assert len(list(feeds(loader(), ONE, limit=4))) == 2
+    assert asked == [0, 1]
+
+
+def test_empty_data_gives_no_feeds() -> None:
+    used = iter([X])
+    assert len(list(feeds(used, ONE))) == 1
+    assert list(feeds(used, ONE)) == list(feeds([], ONE)) == list(feeds(X[:0], ONE)) == []
+    assert [samples(feed) for feed in feeds([X[:0], X[:1]], ONE)] == [1]
+
+
+def test_a_feed_is_cut_into_parts_that_make_the_whole() -> None:
+    feed = {"x": X, "scale": np.float32(2) * np.ones((), np.float32), "table": np.ones((9, 2), np.float32)}
+    parts = list(split(feed, 4))
+    assert [samples(part) for part in parts] == [4, 2]
+    assert np.array_equal(joined(parts, "x"), X)
+    assert all(part["table"].shape == (9, 2) and part["scale"].shape == () for part in parts)
+    assert np.array_equal(np.concatenate([head(feed, 1)["x"], tail(feed, 1)["x"]]), X)
+
+
+@pytest.mark.parametrize(
+    ("batch", "inputs", "message"),
+    [
+        ({"y": X}, ONE, "lacks the model input 'x'; it has 'y'. The inputs are: 'x' (float32, ['?', 3, 4])"),
+        ({"x": X}, TWO, "lacks the model input 'ids'. The inputs are: 'x' (float32, ['?', 3, 4]), 'ids' (int64"),
+        (X, TWO, "has 1 array(s), but the model takes 2 inputs: 'x'"),
+        ((X, IDS, LABELS, LABELS), TWO, "has 4 array(s), but the model takes 2 inputs"),
+        ((), ONE, "has 0 array(s), but the model takes 1 inputs"),
+        (X[:, :2], ONE, "has shape [6, 2, 4] for input 'x' (float32, ['?', 3, 4])"),
+        (X[None], ONE, "has shape [1, 6, 3, 4] for input 'x'"),
+        (X[:3], FIXED, "has shape [3, 3, 4] for input 'x' (float32, [2, 3, 4])"),
+        (X.astype(np.uint8), ONE, "gives uint8 for input 'x' (float32, ['?', 3, 4]): convert it to float32"),
+        ({"x": X, "ids": IDS.astype(np.float32)}, TWO, "gives float32 for input 'ids' (int64, ['?', 5]): convert it"),
+        ("x.npy", ONE, "is a str; an array, a tuple, a list or a dict is needed"),
+        (None, ONE, "is a NoneType; an array, a tuple, a list or a dict is needed"),
+    ],
+)
+def test_a_batch_that_does_not_fit_is_described(batch: Any, inputs: tuple[InputSpec, ...], message: str) -> None:
+    with pytest.raises(CalibrationError, match=re.escape(f"calibration batch 1 {message}")):
+        list(feeds([match(cut(0)[: len(inputs)], inputs, "first"), batch], inputs))
+
+
+@pytest.mark.parametrize("data", ["data.npz", b"bytes", 7, None])
+def test_data_that_is_no_data_is_refused(data: Any) -> None:
+    with pytest.raises(CalibrationError, match=f"must be an iterable of batches.*not {type(data).__name__}"):
+        list(feeds(data, ONE))
+
+
+def test_an_input_of_any_shape_takes_what_comes() -> None:
+    anything = (InputSpec("x", FLOAT, None),)
+    assert str(anything[0]) == "'x' (float32, any shape)"
+    assert [feed["x"].shape for feed in feeds([X, X[0], np.float32(3)], anything)] == [(6, 3, 4), (3, 4), ()]

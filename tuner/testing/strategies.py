@@ -1,0 +1,211 @@
+"""Does a strategy keep its contract? For authors of strategies, and for our own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from quaver.errors import StrategyError
+from quaver.ops import QuantConfig
+from quaver.probe import Observed, OpTime, Probe
+from quaver.space import TuningSpace
+from quaver.strategies import Strategy, make_strategy
+from quaver.strategies.base import Proposals
+from quaver.testing.driving import drive
+from quaver.testing.simulated import SimulatedModel
+from quaver.trial import Trial
+
+# A strategy that names no worst case is watched for so many trials; one that does, up to the larger number.
+SOME = 25
+MANY = 300
+
+
+def check_strategy(strategy: str | type[Strategy] | Strategy) -> None:
+    """Run a strategy on small simulated models of all sorts and see whether it keeps the contract of `Strategy`.
+
+    Give it as a name, a class, or an instance if its constructor needs arguments. Takes a second or two.
+
+    Raises:
+        AssertionError: with a sentence that says what is wrong, and on which model it showed.
+    """
+
+    def make() -> Strategy:
+        return make_strategy(strategy)
+
+    name = make().name or type(make()).__name__
+    first = _run(name, make, "on an easy model", SimulatedModel(ops=12, culprits=2))
+    assert first, f"strategy {name} proposes nothing"
+    for where, model in _models().items():
+        trials = _run(name, make, where, model)
+        _check_same(name, where, trials, _run(name, make, where, model))
+    _run(name, make, "when it is closed after its first trial", SimulatedModel(ops=4), max_trials=1)
+
+
+def _models() -> dict[str, SimulatedModel]:
+    """By what is special about them."""
+    few = {"op.*": {"activation": {"algorithm": ["minmax"], "scheme": ["asym"]}}}
+    misled = SimulatedModel(ops=9, culprits=2, pairs=1, noise=0.005, ranking="useless", slow=3, reluctant=1, seed=1)
+    return {
+        "on a model with two culprits": SimulatedModel(ops=12, culprits=2),
+        "with noisy scores and a ranking that misleads": misled,
+        "on a model that is harmless in int8": SimulatedModel(ops=6, culprits=0),
+        "on a model with another good calibration": SimulatedModel(ops=6, culprits=2, relief={"percentile": 0.01}),
+        "when no trial meets the criterion": _Hopeless(ops=10),
+        "when every trial fails": _Failing(ops=6),
+        "when scores follow no rule": _Arbitrary(ops=10, seed=2),
+        "with a single op": SimulatedModel(ops=1),
+        "with a single op that is harmless": SimulatedModel(ops=1, culprits=0),
+        "with a space of nine configurations": _Hopeless(ops=2, rules=few),
+        "with ops that rules force to fp32": SimulatedModel(ops=6, rules={"op00[0-2]": "fp32"}, culprits=["op004"]),
+        "with ops that rules force to int8": SimulatedModel(ops=6, rules={"op00[0-2]": "int8"}, culprits=["op004"]),
+        "when the culprit is forced to int8": SimulatedModel(ops=6, rules={"op004": "int8"}, culprits=["op004"]),
+        "with rules that force every op to int8": SimulatedModel(ops=3, rules={"op.*": "int8"}),
+    }
+
+
+class _Hopeless(SimulatedModel):
+    def score(self, config: QuantConfig) -> float:
+        return 0.5 * self.baseline
+
+
+class _Failing(SimulatedModel):
+    def score(self, config: QuantConfig) -> float:
+        raise RuntimeError("this evaluation fails")
+
+
+class _Arbitrary(SimulatedModel):
+    def score(self, config: QuantConfig) -> float:
+        return self.baseline * random.Random(f"{self.seed} {config.fingerprint}").choice([0.5, 0.9, 1.0])
+
+
+def _run(
+    name: str, make: Callable[[], Strategy], where: str, model: SimulatedModel, max_trials: int | None = None
+) -> list[Trial]:
+    """Drive a strategy to its end, or to where it has shown enough."""
+    strategy = make()
+    worst = strategy.worst_case(model.space)
+    assert worst is None or (isinstance(worst, int) and worst >= 0), (
+        f"worst_case of strategy {name} must be a whole number or None, not {worst!r}"
+    )
+    limit = max_trials or (SOME if worst is None or worst > MANY else worst + 1)
+    untouched, chance = _picture(model.space), _global_chance()
+    watched = _Watched(strategy)
+    watched.name = name
+    try:
+        trials = drive(watched, model, max_trials=limit, stop_at_first=False)
+    except StrategyError as error:
+        raise AssertionError(f"strategy {name}, {where}: {error}") from error
+    except _Broken as broken:
+        raise AssertionError(f"strategy {name}, {where}: {broken}") from broken.__cause__
+    assert _picture(model.space) == untouched, f"strategy {name}, {where}, changes the space it was given"
+    assert _global_chance() == chance, (
+        f"strategy {name}, {where}, uses the global random numbers of `random` or numpy, which belong to the user; "
+        "make a generator of its own from `seed`"
+    )
+    assert worst is None or len(trials) <= worst, (
+        f"strategy {name}, {where}, asks for more evaluations than its worst_case of {worst}"
+    )
+    return trials
+
+
+def _check_same(name: str, where: str, one: list[Trial], other: list[Trial]) -> None:
+    for first, second in zip(one, other, strict=False):
+        assert first.config == second.config, (
+            f"strategy {name}, {where}, is not deterministic: with the same seed and the same answers, trial "
+            f"{first.number} of a second run is another one, so a run could not be resumed"
+        )
+    assert len(one) == len(other), (
+        f"strategy {name}, {where}, is not deterministic: it ends after {len(one)} trials, and after {len(other)} when "
+        "it is run again with the same seed and the same answers"
+    )
+
+
+def _picture(space: TuningSpace) -> object:
+    return {key: dict(value) if isinstance(value, dict) else value for key, value in vars(space).items()}
+
+
+def _global_chance() -> object:
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    return random.getstate(), kind, np.asarray(keys).tobytes(), *rest
+
+
+class _Broken(Exception):
+    """What a strategy did wrong."""
+
+
+@dataclass
+class _Watched(Strategy):
+    """A strategy whose every proposal is looked at."""
+
+    inner: Strategy
+
+    def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
+        self.inner.seed, self.inner.objective = self.seed, self.objective
+        try:
+            proposals = self.inner.propose(space, _OnlyTheContract(probe))
+        except Exception as error:
+            raise _Broken(f"propose breaks with {_told(error)}") from error
+        if not isinstance(proposals, Generator):
+            raise _Broken(f"propose must be a generator (`yield` each configuration), but it returns {proposals!r:.80}")
+        answer: Any = None
+        try:
+            while True:
+                try:
+                    asked = proposals.send(answer)
+                except StopIteration:
+                    return
+                except Exception as error:
+                    sent = f"a list of {len(answer)} trials" if isinstance(answer, list) else _described(answer)
+                    raise _Broken(f"it breaks when it is sent {sent}, with {_told(error)}") from error
+                if isinstance(asked, Sequence) and not asked:
+                    raise _Broken("it proposes an empty list, to which there is no answer")
+                answer = yield asked
+        finally:
+            try:
+                proposals.close()
+            except Exception as error:
+                raise _Broken(f"it does not let itself be closed: {_told(error)}") from error
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _described(answer: Trial | None) -> str:
+    if answer is None:
+        return "nothing, which starts it"
+    return "a failed trial, which has no score and no loss" if answer.failed else "a trial"
+
+
+class _OnlyTheContract(Probe):
+    """A probe that has nothing but what `Probe` promises."""
+
+    __slots__ = ("__probe",)
+
+    def __init__(self, probe: Probe) -> None:
+        self.__probe = probe
+
+    def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
+        return self.__probe.sensitivity(config)
+
+    def mse(self) -> Mapping[str, float]:
+        return self.__probe.mse()
+
+    def local_error(self) -> Mapping[str, float]:
+        return self.__probe.local_error()
+
+    def latency(self) -> Mapping[str, OpTime]:
+        return self.__probe.latency()
+
+    def output_error(self, config: QuantConfig) -> float:
+        return self.__probe.output_error(config)
+
+    def speed(self, config: QuantConfig) -> float:
+        return self.__probe.speed(config)
+
+    def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:
+        return self.__probe.inspect(config, ops)
