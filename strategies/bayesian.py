@@ -105,6 +105,8 @@ def _fresh(
                 seen.add(config)
                 fresh.append((point, config))
                 break
+            if not groups:
+                break
             point = list(point)
             for slot in chance.integers(1, len(point), size=max(1, len(point) // 8)):
                 point[slot] = 1 - point[slot]

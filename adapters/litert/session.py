@@ -37,7 +37,6 @@ class Session:
             raise BuildError(f"LiteRT cannot load the model: {error}") from error
         self._slots = [entry["index"] for entry in self.interpreter.get_input_details()]
         self._outputs = [entry["index"] for entry in self.interpreter.get_output_details()]
-        self._stateful = any(entry.get("is_variable") for entry in self.interpreter.get_tensor_details())
 
     def run(self, feed: Feed) -> list[NDArray[Any]]:
         """All outputs, as arrays of their own."""
@@ -51,8 +50,8 @@ class Session:
         shapes = tuple(array.shape for array in arrays)
         if shapes != self._shapes:
             self._resize(shapes)
-        if self._stateful:  # the state of recurrent layers would go on from the sample before
-            self.interpreter.reset_all_variables()
+        # The state of recurrent layers would go on from the sample before.
+        self.interpreter.reset_all_variables()
         for index, array in zip(self._slots, arrays, strict=True):
             self.interpreter.set_tensor(index, array)
         self.interpreter.invoke()

@@ -64,16 +64,17 @@ class WeightStore:
         self._constants = constants
         # Without a folder the file lies in a temporary one, which goes when the last model that needs it does.
         self._temporary = tempfile.TemporaryDirectory(prefix="quaver-") if folder is None else None
-        self._path = Path(self._temporary.name if self._temporary else folder or "") / "weights.cache"
+        folder = Path(self._temporary.name) if self._temporary else Path(folder or "")
         self._mark = mark
         self._entries: dict[str, Entry] = {}
         self._weights: dict[tuple[object, ...], Int8Weight] = {}
         self._scales: dict[tuple[str, int | None], Float] = {}
         self._mapped: memoryview | None = None  # the file as it was when last read; made anew when it has grown
-        try:
-            self._file = open(self._path, "w+b")  # noqa: SIM115 - open as long as the store
+        try:  # a name of its own: to write into a file that another store's sessions have mapped would kill them
+            handle, name = tempfile.mkstemp(".cache", "weights-", folder)
         except OSError as error:
-            raise BuildError(f"cannot write the weight file {str(self._path)!r}: {error.strerror}") from error
+            raise BuildError(f"cannot write the weight file into {str(folder)!r}: {error.strerror}") from error
+        self._path, self._file = Path(name), os.fdopen(handle, "w+b")
 
     @property
     def path(self) -> Path:

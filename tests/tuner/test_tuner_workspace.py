@@ -235,7 +235,7 @@ def test_an_observer_is_told_in_order() -> None:
 
     fit(observer=Notes(), eval_func=lambda model: 0.5)
     assert told == [
-        "started", "started", "started", "evaluating", "baseline", "evaluating", "tried", "finished",
+        "started", "started", "planned", "evaluating", "baseline", "evaluating", "tried", "finished",
     ]  # fmt: skip
 
 

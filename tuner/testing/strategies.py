@@ -20,14 +20,14 @@ from quaver.testing.simulated import SimulatedModel
 from quaver.trial import Trial
 
 # A strategy that names no worst case is watched for so many trials; one that does, up to the larger number.
-SOME = 25
+SOME = 12
 MANY = 300
 
 
 def check_strategy(strategy: str | type[Strategy] | Strategy) -> None:
     """Run a strategy on small simulated models of all sorts and see whether it keeps the contract of `Strategy`.
 
-    Give it as a name, a class, or an instance if its constructor needs arguments. Takes a second or two.
+    Give it as a name, a class, or an instance if its constructor needs arguments. Takes a second, unless the strategy is slow.
 
     Raises:
         AssertionError: with a sentence that says what is wrong, and on which model it showed.
@@ -37,12 +37,12 @@ def check_strategy(strategy: str | type[Strategy] | Strategy) -> None:
         return make_strategy(strategy)
 
     name = make().name or type(make()).__name__
-    first = _run(name, make, "on an easy model", SimulatedModel(ops=12, culprits=2))
-    assert first, f"strategy {name} proposes nothing"
+    # What a strategy imports on first use may draw random numbers; that is not its fault.
+    _run(name, make, "when it is closed after its first trial", SimulatedModel(ops=4), 1, imports=True)
     for where, model in _models().items():
         trials = _run(name, make, where, model)
+        assert trials, f"strategy {name}, {where}, proposes nothing"
         _check_same(name, where, trials, _run(name, make, where, model))
-    _run(name, make, "when it is closed after its first trial", SimulatedModel(ops=4), max_trials=1)
 
 
 def _models() -> dict[str, SimulatedModel]:
@@ -83,7 +83,12 @@ class _Arbitrary(SimulatedModel):
 
 
 def _run(
-    name: str, make: Callable[[], Strategy], where: str, model: SimulatedModel, max_trials: int | None = None
+    name: str,
+    make: Callable[[], Strategy],
+    where: str,
+    model: SimulatedModel,
+    max_trials: int | None = None,
+    imports: bool = False,
 ) -> list[Trial]:
     """Drive a strategy to its end, or to where it has shown enough."""
     strategy = make()
@@ -93,16 +98,14 @@ def _run(
     )
     limit = max_trials or (SOME if worst is None or worst > MANY else worst + 1)
     untouched, chance = _picture(model.space), _global_chance()
-    watched = _Watched(strategy)
-    watched.name = name
     try:
-        trials = drive(watched, model, max_trials=limit, stop_at_first=False)
+        trials = drive(_Watched(strategy), model, max_trials=limit, stop_at_first=False)
     except StrategyError as error:
         raise AssertionError(f"strategy {name}, {where}: {error}") from error
     except _Broken as broken:
         raise AssertionError(f"strategy {name}, {where}: {broken}") from broken.__cause__
     assert _picture(model.space) == untouched, f"strategy {name}, {where}, changes the space it was given"
-    assert _global_chance() == chance, (
+    assert imports or _global_chance() == chance, (
         f"strategy {name}, {where}, uses the global random numbers of `random` or numpy, which belong to the user; "
         "make a generator of its own from `seed`"
     )
