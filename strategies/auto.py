@@ -9,6 +9,7 @@ from quaver.ops import FLOAT, INT8, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
+from quaver.strategies.islands import without_islands
 from quaver.strategies.registry import register_strategy
 from quaver.strategies.search import PATIENCE, SEARCHES, prune, shortest_prefix
 from quaver.strategies.starting import best_calibration, fastest
@@ -26,7 +27,8 @@ class Auto(Strategy):
        fall back. At most log2(n) + 3 evaluations; log2(n) + 1 more for each of up to four ops that rank last and must
        fall back all the same.
     4. With time left (`timeout` above 0): ops of that prefix go back to int8 by halves, about d log2(n/d) evaluations
-       for d ops that are really needed; then those d in another int8 choice that disturbs the output less.
+       for d ops that are really needed; then those d in another int8 choice that disturbs the output less; then, when
+       the objective is latency, fp32 for islands of int8 that cost more in conversions than they save.
 
     An all-fp32 model is never proposed.
     """
@@ -59,11 +61,13 @@ class Auto(Strategy):
         found = yield from prune(found, config, fallen[-2::-1])
         if found is not None:
             yield from _repairs(found, config, space, probe)
+            if self.objective == "latency":
+                yield without_islands(found.config, space, probe)
 
     def worst_case(self, space: TuningSpace) -> int:
-        """2, and 5 log2(n) + 7 to the first success; then at most 2 n for pruning and n for repairs."""
+        """2, and 5 log2(n) + 7 to the first success; then at most 2 n for pruning, n for repairs, 1 for speed."""
         ops = max(len(space.tunable), 1)
-        return 2 + PATIENCE + SEARCHES * (math.ceil(math.log2(ops)) + 1) - 1 + 3 * ops
+        return 2 + PATIENCE + SEARCHES * (math.ceil(math.log2(ops)) + 1) + 3 * ops
 
     def _ranking(self, harm: Mapping[str, float], config: QuantConfig, probe: Probe) -> list[str]:
         """The ops whose fallback gains most accuracy for the least speed first."""

@@ -63,8 +63,8 @@ class Graph:
             Operator(
                 index,
                 kind_of(self.model, operator),
-                tuple(int(tensor) for tensor in _list(operator.inputs)),
-                tuple(int(tensor) for tensor in _list(operator.outputs)),
+                tuple(int(tensor) for tensor in as_list(operator.inputs)),
+                tuple(int(tensor) for tensor in as_list(operator.outputs)),
             )
             for index, operator in enumerate(self.main.operators)
         ]
@@ -96,6 +96,14 @@ class Graph:
         """The name of a tensor, as written in the file."""
         return bytes(self.main.tensors[tensor].name or b"").decode("utf-8", "replace")
 
+    def tensor_at(self, name: str) -> int:
+        """The tensor of this name."""
+        return self._places[name]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {self.tensor_name(at): at for at in range(len(self.main.tensors))}
+
     def constant(self, tensor: int) -> NDArray[Any] | None:
         """The value of a constant; None for what is computed or fed."""
         if tensor < 0:
@@ -120,7 +128,7 @@ class Graph:
 
     def rank(self, tensor: int) -> int:
         """How many axes a tensor has."""
-        return len(_list(self.main.tensors[tensor].shape))
+        return len(as_list(self.main.tensors[tensor].shape))
 
     def input_specs(self) -> tuple[InputSpec, ...]:
         """What the model takes, by the names of its signature if it has one."""
@@ -137,7 +145,7 @@ class Graph:
         if entry.type not in DTYPES:
             raise ModelError(f"input {name!r} holds text or another type that cannot be calibrated")
         declared = entry.shapeSignature if entry.shapeSignature is not None else entry.shape
-        shape = tuple(int(dim) if dim >= 0 else None for dim in _list(declared))
+        shape = tuple(int(dim) if dim >= 0 else None for dim in as_list(declared))
         return InputSpec(name, DTYPES[entry.type], shape)
 
     def weight(self, op: Operator) -> int | None:
@@ -178,5 +186,6 @@ def kind_of(model: Any, operator: Any) -> str:
     return f"CUSTOM:{bytes(code.customCode).decode()}" if kind == "CUSTOM" and code.customCode else kind
 
 
-def _list(values: Any) -> list[Any]:
+def as_list(values: Any) -> list[Any]:
+    """A vector of the file that may be left out."""
     return [] if values is None else list(values)

@@ -45,6 +45,10 @@ class Builder:
         self._lock = Lock()
         self._needed = self._find_needed()
 
+    def output(self, name: str) -> str:
+        """The name of the tensor that an op writes, in the model of every configuration."""
+        return self.graph.tensor_name(self.by_name[name].operator.outputs[0])
+
     def needed(self) -> list[int]:
         """The tensors whose range some configuration may need."""
         return self._needed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -14,7 +13,7 @@ from quaver.adapters.onnxrt import wire
 from quaver.adapters.onnxrt.affine import ActivationParams, Float, activation_params
 from quaver.adapters.onnxrt.graph import Graph
 from quaver.adapters.onnxrt.units import FUSES_ITSELF, Unit, absorbs, families, moves
-from quaver.adapters.onnxrt.weights import Entry, StoredTensor, WeightStore
+from quaver.adapters.onnxrt.weights import Entry, StoredTensor, WeightStore, align
 from quaver.adapters.ranges import Range
 from quaver.errors import BuildError
 from quaver.ops import INT8, OpConfig, QuantConfig
@@ -60,13 +59,20 @@ class Assembly:
 
     def split(self, location: str) -> tuple[bytes, Iterator[bytes | memoryview]]:
         """The model with its large constants in a second file at `location`, and the bytes of that file."""
-        stored = [part for part in self.graph if isinstance(part, StoredTensor)]
-        offsets = itertools.accumulate((part.nbytes for part in stored), initial=0)
-        placed = {part.name: replace(part, offset=offset) for part, offset in zip(stored, offsets, strict=False)}
+        placed: dict[str, StoredTensor] = {}
+        pieces: list[bytes | StoredTensor] = []
+        end = 0
+        for part in self.graph:
+            if isinstance(part, StoredTensor):
+                offset = align(end)
+                placed[part.name] = replace(part, offset=offset)
+                pieces += [bytes(offset - end), part]
+                end = offset + part.nbytes
         body = b"".join(
             placed[part.name].external(location) if isinstance(part, StoredTensor) else part for part in self.graph
         )
-        return self.shell + wire.block(wire.MODEL_GRAPH, body), (self.store.read(part) for part in stored)
+        data = (self.store.read(piece) if isinstance(piece, StoredTensor) else piece for piece in pieces)
+        return self.shell + wire.block(wire.MODEL_GRAPH, body), data
 
     def _body_size(self) -> int:
         return sum(

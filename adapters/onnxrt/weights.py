@@ -25,6 +25,11 @@ INLINE_BYTES = 1024
 _PAGE = 4096
 
 
+def align(offset: int) -> int:
+    """The next place in a file where a tensor may begin: a page of its own can be mapped as it is."""
+    return -(-offset // _PAGE) * _PAGE
+
+
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
     """A large constant that lies in the flat file."""
@@ -114,7 +119,7 @@ class WeightStore:
             return wire.tensor(name, array)
         data = np.asarray(array, order="C")
         try:
-            offset = -(-self._file.seek(0, os.SEEK_END) // _PAGE) * _PAGE
+            offset = align(self._file.seek(0, os.SEEK_END))
             self._file.seek(offset)
             self._file.write(data.reshape(-1).view(np.uint8).data)
             self._file.flush()

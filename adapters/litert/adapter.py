@@ -1,0 +1,138 @@
+"""TensorFlow and LiteRT behind the adapter's door. Neither is imported before a model of theirs is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quaver.adapters.base import Adapter, AdapterOptions, Progress, silent
+from quaver.adapters.batches import Feed, InputSpec, feeds
+from quaver.adapters.keeping import KEPT_SAMPLES, first, keeping
+from quaver.adapters.litert import sources
+from quaver.errors import ModelError
+from quaver.ops import Op, QuantConfig
+
+if TYPE_CHECKING:
+    from quaver.adapters.litert.intake import Taken
+    from quaver.adapters.litert.model import LiteRTModel
+    from quaver.adapters.litert.observation import Watcher
+
+PACKAGES = ("ai-edge-quantizer", "ai-edge-litert", "flatbuffers", "numpy")
+
+
+class LiteRTAdapter(Adapter):
+    """One model as a float .tflite: built anew by ai-edge-quantizer for each trial, run by LiteRT."""
+
+    name = "litert"
+    suffix = ".tflite"
+    takes = sources.TAKES
+
+    def __init__(self, taken: Taken, options: AdapterOptions) -> None:
+        from quaver.adapters.litert.quantizing import Builder
+
+        self._graph, self._source, self._options = taken.graph, taken.source, options
+        self._converter = taken.versions
+        self._inputs = taken.graph.input_specs()
+        self._names = [spec.name for spec in self._inputs]
+        self._builder = Builder(taken.graph)
+        self._kept: list[Feed] = []
+
+    @classmethod
+    def accepts(cls, model: Any) -> bool:
+        """A Keras model, a TensorFlow function, or a path or bytes that look like a model of theirs."""
+        return sources.accepts(model)
+
+    @classmethod
+    def open(cls, model: Any, options: AdapterOptions) -> LiteRTAdapter:
+        """Read the model, convert it to .tflite where it is none, and find its ops."""
+        sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
+        from quaver.adapters.litert.intake import take_in
+
+        adapter = cls(take_in(model), options)
+        if not adapter._builder.units:
+            kinds = sorted({op.kind for op in adapter._graph.operators})
+            listed = ", ".join(kinds[:8]) + (", ..." if len(kinds) > 8 else "")
+            raise ModelError(f"nothing in the model can run in int8: it holds {listed}")
+        return adapter
+
+    @property
+    def fingerprint(self) -> str:
+        return self._graph.fingerprint
+
+    @property
+    def versions(self) -> dict[str, str]:
+        return {name: version(name) for name in PACKAGES} | self._converter
+
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        return self._inputs
+
+    @property
+    def kept(self) -> Sequence[Feed]:
+        return self._kept
+
+    def inspect(self) -> tuple[Op, ...]:
+        return tuple(unit.op for unit in self._builder.units)
+
+    def calibrate(self, data: Any, limit: int | None = None, progress: Progress = silent) -> dict[str, Any]:
+        from quaver.adapters.litert.calibration import Calibrator
+
+        calibrator = Calibrator(self._graph, self._inputs, self._builder.needed(), self._options.threads)
+        stream = keeping(feeds(data, self._inputs, limit), self._inputs, self._kept)
+        ranges = calibrator.run(stream, limit, progress)
+        self._check_conversion()
+        self.restore({"ranges": ranges})
+        return {"ranges": ranges}
+
+    def restore(self, calibration: dict[str, Any]) -> None:
+        self._builder.calibrate(calibration["ranges"])
+
+    def keep(self, data: Any) -> None:
+        for _ in keeping(feeds(data, self._inputs, KEPT_SAMPLES), self._inputs, self._kept):
+            pass
+        self._check_conversion()
+
+    def _check_conversion(self) -> None:
+        """Once there are samples, see whether the .tflite computes what its source does; then let go of the source."""
+        from quaver.adapters.litert.calibration import check_conversion
+
+        if self._source is not None:
+            check_conversion(self.rebuild(None), self._source, self._kept)
+            self._source = None
+
+    def build(self, config: QuantConfig | None) -> LiteRTModel:
+        model = self.rebuild(config)
+        model.session  # noqa: B018 - a model that does not load must fail here
+        model.start_hashing()
+        return model
+
+    def rebuild(self, config: QuantConfig | None) -> LiteRTModel:
+        from quaver.adapters.litert.model import LiteRTModel
+
+        return LiteRTModel(self._builder.build(config), self._inputs, self._options.threads)
+
+    def load(self, path: Path) -> LiteRTModel:
+        from quaver.adapters.litert.model import LiteRTModel
+
+        return LiteRTModel(path.read_bytes(), self._inputs, self._options.threads)
+
+    def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
+        from quaver.adapters.litert.observation import watch
+
+        return watch(self._builder, self._names, config, ops, self._options.threads)
+
+    def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
+        from quaver.adapters.litert.observation import local_errors
+
+        return local_errors(self._builder, self._names, config, self._kept, self._options.threads)
+
+    def op_seconds(self, config: QuantConfig | None) -> dict[str, float]:
+        from quaver.adapters.litert.profiling import op_seconds
+
+        sample = first(self._kept[0], self._inputs, 1)
+        return op_seconds(self._builder, self._names, config, sample, self._options.threads)
+
+    def close(self) -> None:
+        self._source = None
