@@ -30,21 +30,21 @@ bench: $(VENV)/test install
 $(VENV)/core: setup.cfg
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "quaver needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv --clear $(VENV); }
-	$(BIN)/pip install -q --upgrade pip "setuptools>=77"
-	$(BIN)/pip install -q -e .
+	PYTHONWARNINGS=ignore $(BIN)/pip install -q --upgrade pip "setuptools>=77"
+	PYTHONWARNINGS=ignore $(BIN)/pip install -q -e .
 	@touch $@
 
 $(VENV)/test: $(VENV)/core
-	$(BIN)/pip install -q -e ".[test]"
+	PYTHONWARNINGS=ignore $(BIN)/pip install -q -e ".[test]"
 	@touch $@
 
 $(VENV)/lint: $(VENV)/core
-	$(BIN)/pip install -q -e ".[lint]"
+	PYTHONWARNINGS=ignore $(BIN)/pip install -q -e ".[lint]"
 	@touch $@
 
 # New files are linked into the environment (two seconds).
 install: $(VENV)/core
-	@$(BIN)/pip install -q --no-deps --no-build-isolation -e .
+	@PYTHONWARNINGS=ignore $(BIN)/pip install -q --no-deps --no-build-isolation -e .
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

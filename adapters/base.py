@@ -69,6 +69,7 @@ class Adapter(ABC):
     """
 
     name: ClassVar[str]
+    frameworks: ClassVar[tuple[str, ...]]  # what users call it in `framework:`
     suffix: ClassVar[str]  # of a saved model's file name
 
     @classmethod

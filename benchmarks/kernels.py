@@ -98,13 +98,13 @@ def verdict(case: tuple[str, list[tuple[int, ...]], list[Any], dict[str, Any]]) 
     except BuildError as error:
         return f"refused: {str(error).strip().splitlines()[-1][:80]}"
     kernels = [node.op_type for node in nodes if node.op_type not in _PLAIN]
-    weights = sum(name.startswith("c") for node in nodes for name in node.input if node.op_type == "DequantizeLinear")
     if any(kernel in INTEGER_KERNELS for kernel in kernels):
         return next(kernel for kernel in kernels if kernel in INTEGER_KERNELS)
     dequantized = sum(node.op_type == "DequantizeLinear" for node in nodes)
-    if dequantized == case[3].get("outputs", 1):
+    outputs = case[3].get("outputs", 1)
+    if dequantized == outputs:
         return "on uint8" if kernels else "vanishes"
-    return "float, its weights quantized" if weights else "float"
+    return "float, its weights quantized" if dequantized > outputs + len(case[1]) else "float"
 
 
 if __name__ == "__main__":

@@ -10,10 +10,12 @@ from quaver.ops import OpConfig, Precision
 
 
 def from_choice(choice: OpConfig) -> tuple[str, str, str, str]:
+    """A choice as plain strings."""
     return str(choice.precision), choice.calibration, choice.granularity, choice.scheme
 
 
 def to_choices(table: list[Any]) -> list[OpConfig]:
+    """Choices from what `from_choice` made of them, each of them once."""
     choices = [_to_choice(item, f"choices[{index}]") for index, item in enumerate(table)]
     if len(set(choices)) != len(choices):
         raise Malformed("field 'choices' holds the same choice twice")
@@ -49,6 +51,7 @@ def from_indexes(indexes: Iterable[int], count: int) -> bytes:
 
 
 def to_indexes(data: bytes, count: int, field: str) -> Sequence[int]:
+    """The index of each op's choice, out of `count` choices."""
     indexes: Sequence[int] = data
     if count > 255:
         if len(data) % 2:

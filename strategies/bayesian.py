@@ -18,8 +18,6 @@ from quaver.trial import Trial
 # So many ops, the most sensitive ones, are decided one by one; the others in as many groups of similar sensitivity.
 SINGLES = 16
 GROUPS = 16
-# How many points the model is asked about for each proposal; ten times as many take a second and find no better ones.
-SAMPLES = 1000
 # How often to look for a configuration that was not tried before.
 ATTEMPTS = 20
 
@@ -49,13 +47,7 @@ class Bayesian(Strategy):
         groups = group_ops([name for name in probe.ranking() if space[name].tunable])
         dimensions = [Categorical(CALIBRATIONS), *(Categorical([0, 1], transform="identity") for _ in groups)]
         optimizer: Any = Optimizer(
-            dimensions,
-            "ET",
-            n_initial_points=0,
-            acq_func="EI",
-            acq_optimizer="sampling",
-            acq_optimizer_kwargs={"n_points": SAMPLES},
-            random_state=self.seed,
+            dimensions, "ET", n_initial_points=0, acq_func="EI", acq_optimizer="sampling", random_state=self.seed
         )
         chance = np.random.default_rng(self.seed)
         seen: set[QuantConfig] = set()
@@ -69,7 +61,7 @@ class Bayesian(Strategy):
             answer = yield configs if self.batch > 1 and not warm else configs[0]
             trials = answer if isinstance(answer, list) else [answer]
             for (point, _), trial in zip(fresh, trials, strict=False):
-                _tell(optimizer, point, value(trial), fit=not warm)
+                _tell(optimizer, point, value(trial))
 
 
 def group_ops(ranking: Sequence[str]) -> list[list[str]]:
@@ -127,7 +119,7 @@ def _ask(optimizer: Any, count: int) -> list[Any]:
         return list(optimizer.ask(n_points=count)) if count > 1 else [optimizer.ask()]
 
 
-def _tell(optimizer: Any, point: Any, result: float, fit: bool) -> None:
+def _tell(optimizer: Any, point: Any, result: float) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        optimizer.tell(list(point), result, fit=fit)
+        optimizer.tell(list(point), result)

@@ -61,6 +61,10 @@ def fit(
         watch.started("reading the model")
         options = AdapterOptions(folder, chosen.threads, chosen.quant_format)
         with contextlib.closing(open_model(model, options)) as adapter:
+            if chosen.framework is not None and chosen.framework not in adapter.frameworks:
+                raise SettingsError(
+                    f"framework is set to {chosen.framework!r}, but the model is one for {adapter.name}"
+                )
             space = TuningSpace(apply_rules(adapter.inspect(), chosen.op_name_dict, chosen.op_type_dict))
             if not space.quantizable:
                 raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")

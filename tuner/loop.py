@@ -108,6 +108,13 @@ class Loop:
             while True:
                 try:
                     asked = proposals.send(answer)
+                except AttributeError as error:
+                    if "'send'" not in str(error):
+                        raise
+                    raise StrategyError(
+                        "a strategy's `yield from` needs a generator that takes the trials; to yield the items of a "
+                        "list, write `for config in configs: yield config`"
+                    ) from error
                 except StopIteration:
                     # A strategy may itself be done when it hears of a success.
                     self._check_budget()
@@ -217,7 +224,11 @@ class Loop:
 
     def _measure(self, model: RunnableModel) -> dict[str, float]:
         feed = self.adapter.kept[0] if self.adapter.kept else None
-        return self.objective.measure(model, self._baseline_model, feed)
+        try:
+            return self.objective.measure(model, self._baseline_model, feed)
+        except Exception:  # the score was dearly bought; what is missing is only the figure to compare by
+            log.exception("the objective could not be measured")
+            return {}
 
     def _baseline_model(self) -> RunnableModel:
         if self._fp32 is None:

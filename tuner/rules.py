@@ -71,9 +71,12 @@ def _matching(pattern: Any, ops: Sequence[Op]) -> list[str]:
     except (re.error, TypeError) as error:
         raise SettingsError(f"op_name_dict: {pattern!r} is no op and no regular expression ({error})") from None
     if not matches:
+        covering = next((op for op in ops for node in op.nodes if node == pattern or re.fullmatch(pattern, node)), None)
+        advice = hint(str(pattern), names)
+        if covering is not None:
+            advice = f"nodes of that name are part of the op {covering.name!r}, which runs as a whole"
         raise SettingsError(
-            f"op_name_dict: {pattern!r} matches no op of this model (the whole name must match); "
-            f"{hint(str(pattern), names)}"
+            f"op_name_dict: {pattern!r} matches no op of this model (the whole name must match); {advice}"
         )
     return matches
 

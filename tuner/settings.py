@@ -43,7 +43,9 @@ _SECTIONS = frozenset(path.split(".")[0] for path in YAML_LAYOUT)
 _OPEN = {"quantization.op_name_dict", "quantization.op_type_dict", "tuning.strategy.options"}
 # More than a file written by hand can hold; aliases that multiply ("billion laughs") or hold themselves get there.
 _MOST_VALUES = 100_000
-_FRAMEWORKS = ("onnxruntime", "onnxrt_qlinearops", "onnxrt_qdq", "onnxrt", "onnx", "tensorflow", "keras", "tflite")
+_FRAMEWORKS = (
+    "onnxrt", "onnx", "onnxruntime", "onnxrt_qdq", "onnxrt_qlinearops", "tensorflow", "keras", "tflite", "litert",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

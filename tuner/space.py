@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from quaver.errors import StrategyError
-from quaver.ops import FLOAT, Op, OpConfig, Precision, QuantConfig
+from quaver.nearest import hint
+from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, SCHEMES, Op, OpConfig, Precision, QuantConfig
+
+_FIELDS = {"calibration": CALIBRATIONS, "granularity": GRANULARITIES, "scheme": SCHEMES}
 
 
 class TuningSpace:
@@ -57,6 +60,9 @@ class TuningSpace:
 
     def all_int8(self, **wanted: str) -> QuantConfig:
         """Every op in int8 by its default choice; `calibration=`, `granularity=` or `scheme=` where on offer."""
+        for field, value in wanted.items():
+            if value not in _FIELDS.get(field, ()):
+                raise StrategyError(f"all_int8({field}={value!r}): {hint(value, _FIELDS.get(field, _FIELDS))}")
         return self.configure(lambda op: closest(op.choices, wanted))
 
     def all_fp32(self) -> QuantConfig:
@@ -64,9 +70,9 @@ class TuningSpace:
         return self.configure(lambda op: FLOAT)
 
     def only_int8(self, *names: str) -> QuantConfig:
-        """These ops by their default int8 choice, all others in fp32."""
-        chosen = frozenset(names)
-        return self.configure(lambda op: op.choices[0] if op.name in chosen else FLOAT)
+        """These ops by their first int8 choice, all others in fp32."""
+        chosen = {name: self[name] for name in names}
+        return self.configure(lambda op: _int8(op.choices)[0] if op.name in chosen and op.quantizable else FLOAT)
 
     def configure(self, choose: Callable[[Op], OpConfig]) -> QuantConfig:
         """A configuration from a function that picks for each op; a pick that is not on offer becomes the default."""
@@ -100,7 +106,11 @@ def closest(choices: Sequence[OpConfig], wanted: dict[str, str]) -> OpConfig:
 
     An op whose default is fp32, because int8 gains nothing there, stays in fp32.
     """
-    int8 = [choice for choice in choices if choice.precision is Precision.INT8]
+    int8 = _int8(choices)
     if not int8 or choices[0].precision is Precision.FP32:
         return FLOAT
     return max(int8, key=lambda choice: sum(getattr(choice, key) == value for key, value in wanted.items()))
+
+
+def _int8(choices: Sequence[OpConfig]) -> list[OpConfig]:
+    return [choice for choice in choices if choice.precision is Precision.INT8]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from quaver.result import TuneResult
 
 ROOT = Path("quaver_workspace")
-SETTINGS = "settings.yaml"
+SETTINGS = "quaver.yaml"
 LOG = "quaver.log"
 
 

@@ -26,6 +26,7 @@ class LiteRTAdapter(Adapter):
     """One model as a float .tflite: built anew by ai-edge-quantizer for each trial, run by LiteRT."""
 
     name = "litert"
+    frameworks = ("tensorflow", "keras", "tflite", "litert")
     suffix = ".tflite"
     takes = sources.TAKES
 

@@ -37,6 +37,7 @@ class OnnxAdapter(Adapter):
     """One ONNX model: taken apart once, then put together anew for each trial."""
 
     name = "onnxrt"
+    frameworks = ("onnxrt", "onnx", "onnxruntime", "onnxrt_qdq", "onnxrt_qlinearops")
     suffix = ".onnx"
 
     def __init__(self, graph: Graph, fingerprint: str, options: AdapterOptions) -> None:

@@ -14,8 +14,8 @@ from quaver.adapters.onnxrt import session as sessions
 # Kernels that compute on integers. Those that only move values about are not among them.
 INTEGER_KERNELS = frozenset({
     "MatMulIntegerToFloat", "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv",
-    "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMatMul", "QLinearMul", "QLinearSigmoid", "QLinearSoftmax",
-    "QLinearWhere",
+    "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMatMul", "QLinearMul", "QLinearReduceMean",
+    "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere",
 })  # fmt: skip
 
 

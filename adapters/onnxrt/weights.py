@@ -5,6 +5,7 @@ ONNX Runtime maps the file, so that all sessions of all trials (and processes) s
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import tempfile
@@ -15,6 +16,11 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
+
 from quaver.adapters.onnxrt import wire
 from quaver.adapters.onnxrt.affine import Float, bias_steps, quantize_weight, scale_for_bias, weight_scale
 from quaver.adapters.onnxrt.graph import Array
@@ -23,6 +29,7 @@ from quaver.errors import BuildError, ModelError
 # Smaller constants travel inside the model: shapes and scales must be there for the optimiser to see them.
 INLINE_BYTES = 1024
 _PAGE = 4096
+PREFIX, SUFFIX = "weights-", ".cache"
 
 
 def align(offset: int) -> int:
@@ -53,6 +60,25 @@ class StoredTensor:
 Entry = bytes | StoredTensor
 
 
+def claim(handle: int) -> bool:
+    """Lock an open weight file for as long as it is open; False if somebody else has. Without fcntl, never."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def remove_orphans(folder: Path) -> None:
+    """Delete weight files whose process was killed: nobody holds their lock any more."""
+    for path in folder.glob(f"{PREFIX}*{SUFFIX}"):
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            if claim(file.fileno()):
+                path.unlink()
+
+
 class Int8Weight(NamedTuple):
     """A quantized weight as parts of a graph."""
 
@@ -75,11 +101,13 @@ class WeightStore:
         self._weights: dict[tuple[object, ...], Int8Weight] = {}
         self._scales: dict[tuple[str, int | None], Float] = {}
         self._mapped: memoryview | None = None  # the file as it was when last read; made anew when it has grown
+        remove_orphans(folder)
         try:  # a name of its own: to write into a file that another store's sessions have mapped would kill them
-            handle, name = tempfile.mkstemp(".cache", "weights-", folder)
+            handle, name = tempfile.mkstemp(SUFFIX, PREFIX, folder)
         except OSError as error:
             raise BuildError(f"cannot write the weight file into {str(folder)!r}: {error.strerror}") from error
         self._path, self._file = Path(name), os.fdopen(handle, "w+b")
+        claim(handle)
 
     @property
     def path(self) -> Path:

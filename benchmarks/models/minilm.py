@@ -72,7 +72,6 @@ def embeddings() -> onnx.ModelProto:
     """The model with mean pooling over the tokens that are not padding."""
     model = onnx.load(_home() / "onnx" / "model.onnx")
     graph = model.graph
-    graph.initializer.append(numpy_helper.from_array(np.array([-1], np.int64), "pool.last"))
     nodes = [
         helper.make_node("Cast", ["attention_mask"], ["pool.mask"], name="pool/cast", to=TensorProto.FLOAT),
         helper.make_node("Unsqueeze", ["pool.mask"], ["pool.column"], name="pool/unsqueeze", axes=[-1]),

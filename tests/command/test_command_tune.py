@@ -84,7 +84,7 @@ def test_flags_override_the_file_and_flags_not_given_leave_it_alone(tmp_path: Pa
         "--max-trials", 1, "--workspace", "run", "--op-name", "stem/C.*=[int8]",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    used = yaml.safe_load((tmp_path / "run" / "settings.yaml").read_text())
+    used = yaml.safe_load((tmp_path / "run" / "quaver.yaml").read_text())
     assert used["max_trials"] == 1 and used["seed"] == 7 and used["calibration_sampling_size"] == 16
     assert used["absolute"] == 0.25 and used["relative"] is None and used["higher_is_better"] is False
     assert used["op_type_dict"] == {"Gemm": "fp32"} and used["op_name_dict"] == {"stem/C.*": ["int8"]}

@@ -219,7 +219,7 @@ def test_a_folder_of_any_name_will_do(tmp_path: Path) -> None:
     assert (len(again.trials), calls) == (3, 1)
     assert quaver.recover(MODEL, folder, 2).sha256 == result.trials[1].model_hash
     assert sorted(path.name for path in folder.iterdir()) == [
-        "best_model.onnx", "history.snapshot", "quaver.log", "settings.yaml",
+        "best_model.onnx", "history.snapshot", "quaver.log", "quaver.yaml",
     ]  # fmt: skip
 
 

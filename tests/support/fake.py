@@ -107,6 +107,7 @@ class FakeAdapter(Adapter):
     """A framework whose models are `FakeFloat` objects."""
 
     name = "fake"
+    frameworks = ("fake",)
     suffix = ".fake"
 
     def __init__(self, model: FakeFloat) -> None:

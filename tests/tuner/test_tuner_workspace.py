@@ -58,7 +58,7 @@ def test_a_run_gets_a_dated_folder_of_its_own() -> None:
         "best_model.fake",
         "history.snapshot",
         "quaver.log",
-        "settings.yaml",
+        "quaver.yaml",
     ]
 
 
@@ -137,12 +137,12 @@ def test_a_run_that_fails_early_leaves_nothing_behind(what: str, given: str | No
 def test_a_run_that_fails_early_removes_only_what_it_made(tmp_path: Path) -> None:
     (tmp_path / "outer").mkdir()
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "settings.yaml").write_text("mine")
+    (tmp_path / "mine" / "quaver.yaml").write_text("mine")
     for given in ("outer/inner", "mine"):
         with pytest.raises(EvaluationError):
             fit(workspace=given, eval_func=lambda model: None)
     kept = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
-    assert kept == ["mine", "mine/settings.yaml", "outer"]
+    assert kept == ["mine", "mine/quaver.yaml", "outer"]
 
 
 def test_after_a_failed_baseline_the_same_line_can_be_run_again() -> None:
@@ -206,7 +206,7 @@ def test_warnings_of_the_library_go_into_the_log_of_the_run_alone() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
-@pytest.mark.parametrize("name", ["quaver.log", "settings.yaml"])
+@pytest.mark.parametrize("name", ["quaver.log", "quaver.yaml"])
 def test_a_log_or_settings_file_that_cannot_be_written_does_not_end_a_run(name: str, tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / name).symlink_to("/dev/full")
