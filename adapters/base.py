@@ -11,6 +11,9 @@ from typing import Any, ClassVar, Protocol
 from numpy.typing import NDArray
 
 from quaver.adapters.batches import Feed, InputSpec
+from quaver.adapters.view import View
+from quaver.errors import SettingsError
+from quaver.inside import Timing
 from quaver.ops import Op, QuantConfig
 
 Progress = Callable[[str, int, int | None], None]
@@ -33,6 +36,23 @@ class AdapterOptions:
     folder: Path | None = None
     threads: int = 0
     quant_format: str = "qdq"
+
+
+@dataclass(frozen=True, slots=True)
+class TimingOptions:
+    """How a model is run for its time.
+
+    Attributes:
+        batch: samples of one inference, where the model leaves that open.
+        threads: threads of one inference; 0 lets the runtime decide.
+        warmup: inferences that do not count.
+        runs: inferences that do.
+    """
+
+    batch: int = 1
+    threads: int = 0
+    warmup: int = 5
+    runs: int = 50
 
 
 class RunnableModel(Protocol):
@@ -71,6 +91,7 @@ class Adapter(ABC):
     name: ClassVar[str]
     frameworks: ClassVar[tuple[str, ...]]  # what users call it in `framework:`
     suffix: ClassVar[str]  # of a saved model's file name
+    takes: ClassVar[str] = "what its documentation says"  # the forms of a model, for a user who gave another
 
     @classmethod
     @abstractmethod
@@ -141,6 +162,24 @@ class Adapter(ABC):
     @abstractmethod
     def op_seconds(self, config: QuantConfig | None) -> dict[str, float]:
         """Seconds of each op in one inference of a kept sample; "" is all the rest."""
+
+    def look(self, quantized: Any) -> View:
+        """See a quantized model from inside, for diagnosis: a configuration, or the file of a quantized model.
+
+        An adapter that can tell more than `View` does returns a subclass; `View` needs no more than `watch`.
+        """
+        if isinstance(quantized, QuantConfig):
+            return View(self, quantized)
+        raise SettingsError(f"{self.name} cannot look into a quantized file; give a configuration or a trial")
+
+    @classmethod
+    def time(cls, model: Any, data: Any, options: TimingOptions, ops: Sequence[Op] = ()) -> Timing:
+        """Run any model of this framework, quantized or not, for its time: each kernel, and end to end.
+
+        Kernels that belong to one of `ops`, by the names of its nodes, carry its name. Without `data` the inputs are
+        random.
+        """
+        raise SettingsError(f"models of {cls.name} cannot be profiled")
 
     @abstractmethod
     def close(self) -> None:

@@ -27,7 +27,5 @@ def open_model(model: Any, options: AdapterOptions) -> Adapter:
     if isinstance(model, str | os.PathLike) and not os.path.exists(model):
         raise ModelError(f"no model at {os.fspath(model)!r}")
     what = repr(os.fspath(model)) if isinstance(model, str | os.PathLike) else f"a {type(model).__name__}"
-    raise ModelError(
-        f"no adapter knows what to do with {what}. Known: {', '.join(adapters()) or 'none'}. "
-        "An ONNX model is a path ending in .onnx, an onnx.ModelProto or bytes"
-    )
+    known = "; ".join(f"{name} takes {adapter.takes}" for name, adapter in adapters().items())
+    raise ModelError(f"no adapter knows what to do with {what}: {known or 'none is installed'}")

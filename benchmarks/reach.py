@@ -169,11 +169,11 @@ def compare(name: str, strategies: Sequence[str], max_trials: int = MAX_TRIALS) 
             print(f"{name}: {strategy} ...", flush=True)
             runs.append(tune(name, strategy, Path(folder) / strategy, max_trials))
         fp32 = quaver.recover(bench.model_path, Path(folder) / strategies[0], 0, threads=1)
-        models = [fp32, *(model for run in runs for model in (run.first or run.best, run.best))]
-        measured = latencies(models, bench)[1:]
-        for run, first, best in zip(runs, measured[0::2], measured[1::2], strict=True):
-            run.row.first_latency = round(first, 3) if run.first is not None else None
-            run.row.latency = round(best, 3)
+        models = {model.sha256: model for run in runs for model in (run.first, run.best) if model is not None}
+        measured = dict(zip(models, latencies([fp32, *models.values()], bench)[1:], strict=True))
+        for run in runs:
+            run.row.first_latency = None if run.first is None else round(measured[run.first.sha256], 3)
+            run.row.latency = round(measured[run.best.sha256], 3)
     return [run.row for run in runs]
 
 

@@ -23,15 +23,26 @@ class Whole:
     def __init__(self, content: bytes, inputs: list[str], threads: int) -> None:
         self.graph = Graph(content)
         self._session = Session(content, inputs, threads, keep_all=True)
+        self._shapes: dict[str, tuple[int, ...]] = {}
         self._places = {entry["name"]: entry for entry in self._session.interpreter.get_tensor_details()}
 
     def invoke(self, feed: Feed) -> None:
         """Run."""
+        self._shapes = {}
         self._session.invoke(feed)
 
     def has(self, name: str) -> bool:
         """Whether there is a tensor of this name."""
         return name in self._places
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor in the last run."""
+        if not self._shapes:
+            self._shapes = {
+                entry["name"]: tuple(map(int, entry["shape"]))
+                for entry in self._session.interpreter.get_tensor_details()
+            }
+        return self._shapes[name]
 
     def raw(self, name: str) -> NDArray[Any]:
         """A tensor as it is."""
@@ -106,7 +117,9 @@ def alone(graph: Graph, index: int, shapes: Mapping[str, tuple[int, ...]], threa
 
 def quantized(values: NDArray[Any], scale: float, zero: int) -> NDArray[np.int8]:
     """Float values in int8."""
-    return np.clip(np.rint(values / np.float32(scale)) + zero, -128, 127).astype(np.int8)
+    steps: NDArray[Any] = np.rint(values / np.float32(scale)) + zero
+    whole: NDArray[np.int8] = np.clip(steps, -128, 127).astype(np.int8)
+    return whole
 
 
 def origin(graph: Graph, tensor: int) -> int:
@@ -116,5 +129,3 @@ def origin(graph: Graph, tensor: int) -> int:
         tensor = graph.operators[writer].inputs[0]
         writer = graph.writers.get(tensor)
     return tensor
-
-

@@ -58,7 +58,9 @@ def _compare(at: int, before: NDArray[Any], after: NDArray[Any]) -> None:
     if before.dtype.kind != "f":
         wrong = float(np.mean(before != after))
         if wrong > DRIFT:
-            raise ModelError(f"{which} differs from the source model's in {wrong:.1%} of its values: it is not the same model")
+            raise ModelError(
+                f"{which} differs from the source model's in {wrong:.1%} of its values: it is not the same model"
+            )
         return
     strange = np.isnan(after) & ~np.isnan(before)
     if strange.any():

@@ -79,7 +79,9 @@ def _order_tensors(main: Any) -> None:
     kept = list(dict.fromkeys(tensor for tensor in order if tensor >= 0))
     place = {tensor: at for at, tensor in enumerate(kept)} | {-1: -1}
     main.tensors = [main.tensors[tensor] for tensor in kept]
-    main.inputs, main.outputs = (np.array([place[int(at)] for at in part], np.int32) for part in (main.inputs, main.outputs))
+    main.inputs, main.outputs = (
+        np.array([place[int(at)] for at in part], np.int32) for part in (main.inputs, main.outputs)
+    )
     for operator in main.operators:
         for field in ("inputs", "outputs", "intermediates"):
             tensors = getattr(operator, field)

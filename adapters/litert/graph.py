@@ -85,7 +85,9 @@ class Graph:
     def names(self) -> list[str]:
         """The name of each operator; see `naming`."""
         named = [
-            Named(op.kind, [self.tensor_name(tensor) for tensor in op.outputs], self._weight_name(op), self._computes(op))
+            Named(
+                op.kind, [self.tensor_name(tensor) for tensor in op.outputs], self._weight_name(op), self._computes(op)
+            )
             for op in self.operators
         ]
         if bytes(self.model.description or b"") == NAMED:

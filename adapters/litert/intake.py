@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,9 +85,10 @@ def _refuse_quantized(model: Any) -> None:
         for tensor in part.tensors:
             scale = tensor.quantization.scale if tensor.quantization is not None else None
             if scale is not None and len(scale):
+                name = bytes(tensor.name or b"").decode()
                 raise ModelError(
-                    f"the model is quantized already (tensor {bytes(tensor.name or b'').decode()!r} has a scale). quaver "
-                    "starts from the float model; give it the one this was made from"
+                    f"the model is quantized already (tensor {name!r} has a scale). quaver starts from the float "
+                    "model; give it the one this was made from"
                 )
             halves += tensor.type == schema.TensorType.FLOAT16
     if halves:

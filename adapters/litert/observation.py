@@ -54,7 +54,7 @@ def _branch(builder: Builder, trunk: Whole, built: Whole, name: str, threads: in
     graph, output = built.graph, builder.output(name)
     index = next(op.index for op in graph.operators if output in map(graph.tensor_name, op.outputs))
     shapes = {
-        graph.tensor_name(tensor): trunk.raw(graph.tensor_name(origin(graph, tensor))).shape
+        graph.tensor_name(tensor): trunk.shape(graph.tensor_name(origin(graph, tensor)))
         for tensor in (*graph.operators[index].inputs, *graph.operators[index].outputs)
         if tensor >= 0 and not graph.is_constant(tensor)
     }

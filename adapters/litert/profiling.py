@@ -36,7 +36,7 @@ def op_seconds(
     times: dict[int, float] = {}
     for op in graph.operators:
         tensors = [tensor for tensor in (*op.inputs, *op.outputs) if tensor >= 0 and not graph.is_constant(tensor)]
-        shapes = {name: whole.raw(name).shape for name in map(graph.tensor_name, tensors) if whole.has(name)}
+        shapes = {name: whole.shape(name) for name in map(graph.tensor_name, tensors) if whole.has(name)}
         try:
             part = alone(graph, op.index, shapes, threads)
             times[op.index] = _seconds(part, {name: whole.raw(name) for name in part.inputs})

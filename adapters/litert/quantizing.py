@@ -17,6 +17,7 @@ from ai_edge_quantizer.algorithm_manager import AlgorithmName
 from ai_edge_quantizer.algorithms.utils.common_utils import TensorQuantParamsCache
 from ai_edge_quantizer.utils import tfl_flatbuffer_utils
 
+from quaver.adapters.litert.floors import Extremes, input_steps, weight_extremes, widened
 from quaver.adapters.litert.graph import Graph
 from quaver.adapters.litert.units import Unit, activations, find_followers, find_units
 from quaver.adapters.ranges import Range
@@ -44,6 +45,8 @@ class Builder:
         self._weights = TensorQuantParamsCache()
         self._lock = Lock()
         self._needed = self._find_needed()
+        self._steps = input_steps(graph, self.units, self.followers)
+        self._extremes: dict[int, dict[str, Extremes]] = {}
 
     def output(self, name: str) -> str:
         """The name of the tensor that an op writes, in the model of every configuration."""
@@ -64,7 +67,17 @@ class Builder:
         missing = [name for tensor in self.needed() if (name := self.graph.tensor_name(tensor)) not in ranges]
         if missing:
             raise CalibrationError(f"the calibration holds no range of tensor {missing[0]!r}: it is of another model")
-        self._ranges = ranges
+        names = {tensor: self.graph.tensor_name(tensor) for tensor in self._needed}
+        self._ranges = {
+            name: {method: widened(pair, self._steps.get(tensor, 0.0)) for method, pair in ranges[name].items()}
+            for tensor, name in names.items()
+        }
+        smallest = {
+            tensor: max(min(high - low for low, high in self._ranges[name].values()) / 255, 1e-12)
+            for tensor, name in names.items()
+        }
+        self._extremes = weight_extremes(self.graph, self.units, smallest)
+        self._weights = TensorQuantParamsCache()
 
     def build(self, config: QuantConfig | None) -> bytes:
         """The model file of a configuration; None is the float model."""
@@ -104,7 +117,7 @@ class Builder:
         return [index for index in self.followers if index in reached]
 
     def _statistics(self, config: QuantConfig, int8: list[Unit], moved: list[int]) -> dict[str, Any]:
-        """The range of each tensor. It has one, though several ops touch it: its writer decides, else its first reader."""
+        """The range of each tensor. It has one: its writer decides by which method, else its first reader."""
         graph = self.graph
         methods = {tensor: config[unit.op.name].calibration for unit in int8 for tensor in unit.operator.outputs}
         for unit in int8:
@@ -121,6 +134,10 @@ class Builder:
             low, high = self._ranges[name][methods.get(tensor, CALIBRATIONS[0])]
             shape = [1] * graph.rank(tensor)
             result[name] = {"min": np.full(shape, low, np.float32), "max": np.full(shape, high, np.float32)}
+        for unit in int8 if self._extremes else ():
+            if unit.weight is not None and graph.main.tensors[unit.weight].buffer in self._extremes:
+                by_granularity = self._extremes[graph.main.tensors[unit.weight].buffer]
+                result[graph.tensor_name(unit.weight)] = by_granularity[config[unit.op.name].granularity]
         return result
 
 

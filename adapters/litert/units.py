@@ -22,7 +22,9 @@ KEYS: dict[str, Any] = {KINDS[code]: TFL_OP_CODE_TO_NAME[code] for code in TFL_O
 
 _WEIGHTY = frozenset(WEIGHTS)
 _ELEMENTWISE = {"ADD", "SUB", "MUL"}
-_PLAIN = {"CONCATENATION", "GELU", "LOGISTIC", "MAXIMUM", "MEAN", "PACK", "REDUCE_MIN", "RESIZE_BILINEAR", "SUM", "TANH"}
+_PLAIN = {
+    "CONCATENATION", "GELU", "LOGISTIC", "MAXIMUM", "MEAN", "PACK", "REDUCE_MIN", "RESIZE_BILINEAR", "SUM", "TANH",
+}  # fmt: skip
 # On offer, but fp32 by default: XNNPACK has no int8 kernel for them, and the one there is is slow.
 _SLOW = {"AVERAGE_POOL_2D", "DIV", "HARD_SWISH", "RELU", "RSQRT", "SQRT", "SQUARED_DIFFERENCE"}
 # They only move values about: they take the scale of what they move, and run in int8 when that costs nothing.

@@ -39,6 +39,7 @@ class OnnxAdapter(Adapter):
     name = "onnxrt"
     frameworks = ("onnxrt", "onnx", "onnxruntime", "onnxrt_qdq", "onnxrt_qlinearops")
     suffix = ".onnx"
+    takes = "a path ending in .onnx, an onnx.ModelProto or bytes"
 
     def __init__(self, graph: Graph, fingerprint: str, options: AdapterOptions) -> None:
         self._graph, self._fingerprint, self._options = graph, fingerprint, options

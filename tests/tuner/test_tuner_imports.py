@@ -23,7 +23,7 @@ FOLDERS = {
 }
 ROOT = Path(__file__).parents[2]
 
-VOCABULARY = {"ops", "space", "trial", "criterion", "budget", "errors", "nearest", "rules", "probe"}
+VOCABULARY = {"ops", "space", "trial", "criterion", "budget", "errors", "inside", "nearest", "rules", "probe"}
 ROOMS = ("strategies", "adapters", "history", "diagnosis")
 # From below to above; whoever stands at one level may import what is lower, and its own room.
 LEVELS = ("vocabulary", "room", "engine", "api", "insights", "outside")

@@ -1,7 +1,8 @@
 """For authors of strategies and adapters: models that cost nothing, and checks of the two contracts."""
 
+from quaver.testing.adapters import check_adapter
 from quaver.testing.driving import Drivable, drive
 from quaver.testing.simulated import SimulatedModel, SimulatedProbe
 from quaver.testing.strategies import check_strategy
 
-__all__ = ["Drivable", "SimulatedModel", "SimulatedProbe", "check_strategy", "drive"]
+__all__ = ["Drivable", "SimulatedModel", "SimulatedProbe", "check_adapter", "check_strategy", "drive"]

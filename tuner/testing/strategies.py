@@ -29,7 +29,7 @@ AGAIN = 2
 def check_strategy(strategy: str | type[Strategy] | Strategy) -> None:
     """Run a strategy on small simulated models of all sorts and see whether it keeps the contract of `Strategy`.
 
-    Give it as a name, a class, or an instance if its constructor needs arguments. Takes a second, unless the strategy is slow.
+    Give it as a name, a class, or an instance if its constructor needs arguments. A quick strategy takes a second.
 
     Raises:
         AssertionError: with a sentence that says what is wrong, and on which model it showed.

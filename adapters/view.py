@@ -1,0 +1,64 @@
+"""A quantized model seen from inside, beside the float model it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from quaver.adapters.batches import Feed
+from quaver.inside import Array, LocalRun, OpInside, OpWeight, WholeRun
+from quaver.ops import QuantConfig
+
+if TYPE_CHECKING:
+    from quaver.adapters.base import Adapter
+
+
+class View:
+    """What diagnosis asks of an adapter. This one needs nothing but `Adapter.watch`; what it cannot tell stays empty.
+
+    An adapter that can tell more returns a subclass from `Adapter.look`.
+    """
+
+    def __init__(self, adapter: Adapter, config: QuantConfig) -> None:
+        self._adapter, self._config = adapter, config
+
+    @property
+    def precisions(self) -> Mapping[str, str]:
+        """How each op runs: "fp32" or "int8"."""
+        return {name: str(pick.precision) for name, pick in self._config.items()}
+
+    def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
+        """A function that runs a feed through the float model, and these ops in int8 from the same float inputs.
+
+        `tensors` are others of the float model to give out; one that is not known is left out.
+        """
+        watch, model = self._adapter.watch(None, ops), self._adapter.rebuild(None)
+
+        def run(feed: Feed) -> LocalRun:
+            return LocalRun({name: (value, None) for name, value in watch(feed).items()}, {}, listed(model.run(feed)))
+
+        return run
+
+    def whole(self, ops: Sequence[str]) -> Callable[[Feed], WholeRun]:
+        """A function that runs a feed through the quantized model; ops that cannot be found in it are left out."""
+        watch, model = self._adapter.watch(self._config, ops), self._adapter.rebuild(self._config)
+        return lambda feed: WholeRun(watch(feed), listed(model.run(feed)))
+
+    def weights(self) -> Iterator[OpWeight]:
+        """The weights of the ops that have one, one by one: they may be large."""
+        return iter(())
+
+    def inside(self) -> Mapping[str, OpInside]:
+        """What surrounds each op."""
+        return {}
+
+    def seconds(self) -> Mapping[str, float]:
+        """Seconds of each op in one inference of a kept sample; empty if that cannot be measured."""
+        return self._adapter.op_seconds(self._config)
+
+
+def listed(outputs: Any) -> list[Array]:
+    """What a model gave, as a list."""
+    return [np.asarray(part) for part in (outputs if isinstance(outputs, list) else [outputs])]

@@ -1,0 +1,352 @@
+"""Does an adapter keep its contract? For authors of adapters, and for our own."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+import os
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaver.adapters.base import Adapter, AdapterOptions, RunnableModel
+from quaver.adapters.batches import Feed
+from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
+from quaver.space import TuningSpace
+
+# How far an op-by-op fp32 model may be from the float model, as a share of the largest output.
+FLOAT_TOLERANCE = 1e-4
+# How far two runs of the same bytes may be apart.
+SAME = 1e-6
+# How many random configurations are built.
+RANDOM = 3
+
+BUILTINS = (dict, list, tuple, str, bytes, int, float, bool, type(None))
+Outputs = list[NDArray[Any]]
+
+
+def check_adapter(
+    open_adapter: Callable[[AdapterOptions], Adapter], calibration_data: Any, *, model: Any = None
+) -> None:
+    """Take an adapter through all it must be able to do, on one model.
+
+    Args:
+        open_adapter: opens the model anew each time: `lambda options: MyAdapter.open("model.xyz", options)`.
+        calibration_data: what a user would pass as `calib_dataloader`; iterated several times.
+        model: the same model as `open_adapter` opens, to see that it is accepted and never changed.
+
+    Raises:
+        AssertionError: with a sentence that says which promise of `quaver.adapters.base.Adapter` is not kept.
+    """
+    before = _content(model)
+    for given in (False, True):
+        with _scratch() as scratch:
+            folder = scratch / "given" if given else None
+            case = _Case.open(open_adapter, calibration_data, model, scratch, folder)
+            for check in CHECKS if not given else ():
+                check(case)
+            _check_close(case)
+    assert _content(model) == before, "the user's model was changed"
+
+
+@dataclass
+class _Case:
+    """An adapter under examination, calibrated, with a way to open another one like it."""
+
+    adapter: Adapter
+    another: Callable[[], Adapter]
+    data: Any
+    model: Any
+    scratch: Path
+    folder: Path | None
+    calibration: dict[str, Any]
+    space: TuningSpace
+
+    @classmethod
+    def open(
+        cls,
+        open_adapter: Callable[[AdapterOptions], Adapter],
+        data: Any,
+        model: Any,
+        scratch: Path,
+        folder: Path | None,
+    ) -> _Case:
+        def another() -> Adapter:
+            return open_adapter(AdapterOptions(folder=folder, threads=1))
+
+        if folder is not None:
+            folder.mkdir()
+        adapter = another()
+        assert isinstance(adapter, Adapter), f"open must return an Adapter, not {adapter!r:.80}"
+        ops = _check_ops(adapter)
+        calibration = adapter.calibrate(iter(data) if isinstance(data, list | tuple) else data)
+        return cls(adapter, another, data, model, scratch, folder, calibration, TuningSpace(ops))
+
+    @property
+    def all_int8(self) -> QuantConfig:
+        """Every op in int8, those too whose default is fp32."""
+        return self.space.configure(lambda op: _int8_choices(op)[0])
+
+    def configs(self) -> Iterator[tuple[str, QuantConfig | None]]:
+        """The float model and a few configurations, each with words for it."""
+        yield "the float model", None
+        yield "the all-int8 model", self.all_int8
+        chance = random.Random(0)
+        for _ in range(RANDOM):
+            yield "a model in a random configuration", self.space.configure(lambda op: chance.choice(op.choices))
+
+    def outputs(self, model: RunnableModel) -> list[Outputs]:
+        """What a model gives for each kept sample batch."""
+        return [_as_list(model.run(feed)) for feed in self.adapter.kept]
+
+
+def _check_ops(adapter: Adapter) -> tuple[Op, ...]:
+    ops = adapter.inspect()
+    assert isinstance(ops, tuple) and ops, f"inspect must return a tuple of ops, and at least one, not {ops!r:.80}"
+    assert adapter.inspect() == ops, "inspect gives other ops when it is called again"
+    names = [op.name for op in ops]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    assert twice is None, f"two ops are called {twice!r}; names must be unique"
+    for op in ops:
+        assert op.nodes, f"op {op.name!r} covers no node of the graph"
+        assert FLOAT in op.choices, f"fp32 is not among the choices of op {op.name!r}"
+        assert _int8_choices(op), f"int8 is not among the choices of op {op.name!r}, so there is nothing to tune"
+        assert len(set(op.choices)) == len(op.choices), f"a choice of op {op.name!r} is listed twice"
+    return ops
+
+
+def _check_identity(case: _Case) -> None:
+    kind, adapter = type(case.adapter), case.adapter
+    assert kind.name and isinstance(kind.name, str), "the adapter's class needs a `name`"
+    assert kind.suffix.startswith("."), f"`suffix` must be like '.onnx', not {kind.suffix!r}"
+    for stranger in (object(), None, 3, "no such model"):
+        assert not kind.accepts(stranger), f"accepts says yes to {stranger!r}"
+    if case.model is not None:
+        assert kind.accepts(case.model), f"accepts says no to the model that open takes, {case.model!r:.80}"
+    assert adapter.versions, "versions is empty; which packages do the bytes of a model depend on?"
+    for package, version in adapter.versions.items():
+        assert type(package) is str and type(version) is str, f"versions must map str to str: {package!r}, {version!r}"
+    other = case.another()
+    try:
+        assert adapter.fingerprint and isinstance(adapter.fingerprint, str), "fingerprint must be a string"
+        assert other.fingerprint == adapter.fingerprint, "the fingerprint of the same model differs when opened again"
+        assert other.inspect() == adapter.inspect(), "inspect gives other ops when the same model is opened again"
+    finally:
+        other.close()
+
+
+def _check_calibration(case: _Case) -> None:
+    strange = _not_builtin(case.calibration)
+    assert strange is None, f"calibrate must return builtins only, but there is {strange}"
+    names = [spec.name for spec in case.adapter.inputs]
+    assert names, "inputs is empty"
+    assert case.adapter.kept, "calibrate keeps no samples, so nothing can be measured without labels"
+    for feed in case.adapter.kept:
+        assert sorted(feed) == sorted(names), f"a kept sample has the inputs {sorted(feed)}, the model {sorted(names)}"
+    other = case.another()
+    try:
+        other.keep(case.data)
+        assert _equal_feeds(other.kept, case.adapter.kept), "keep takes other samples than calibrate does"
+    finally:
+        other.close()
+
+
+def _check_restore(case: _Case) -> None:
+    other = case.another()
+    try:
+        other.restore(copy.deepcopy(case.calibration))
+        for words, config in case.configs():
+            here, there = case.adapter.rebuild(config), other.rebuild(config)
+            same = here.SerializeToString() == there.SerializeToString()
+            assert same, f"{words} has other bytes after `restore` in a newly opened adapter"
+    finally:
+        other.close()
+
+
+def _check_builds(case: _Case) -> None:
+    float_model = case.adapter.build(None)
+    expected = case.outputs(float_model)
+    _check_calls(case, float_model, expected)
+    for words, config in case.configs():
+        model = case.adapter.build(config)
+        given = [[array.shape for array in outputs] for outputs in case.outputs(model)]
+        wanted = [[array.shape for array in outputs] for outputs in expected]
+        assert given == wanted, f"{words} gives outputs of the shapes {given}, the float model {wanted}"
+        model.close()
+    model = case.adapter.build(case.space.all_fp32())
+    far = _difference(expected, case.outputs(model))
+    assert far <= FLOAT_TOLERANCE, (
+        f"a configuration with every op in fp32 differs from the float model by {far:.1e} of the largest output"
+    )
+    for built in (model, float_model):
+        built.close()
+
+
+def _check_calls(case: _Case, model: RunnableModel, expected: list[Outputs]) -> None:
+    feed = case.adapter.kept[0]
+    ways: dict[str, Callable[[], Any]] = {
+        "by position": lambda: model(*(feed[spec.name] for spec in case.adapter.inputs)),
+        "by input name": lambda: model(**feed),
+    }
+    for way, call in ways.items():
+        far = _difference(expected[:1], [_as_list(call())])
+        assert far <= SAME, f"a model called with arrays {way} gives something else than `run` with the same feed"
+
+
+def _check_bytes(case: _Case) -> None:
+    for number, (words, config) in enumerate(case.configs()):
+        model = case.adapter.build(config)
+        data = model.SerializeToString()
+        assert model.sha256 == hashlib.sha256(data).hexdigest(), f"sha256 of {words} is not the hash of its bytes"
+        assert model.size == len(data), f"size of {words} is {model.size}, but it has {len(data)} bytes"
+        assert case.adapter.rebuild(config).SerializeToString() == data, f"`rebuild` of {words} gives other bytes"
+        path = case.scratch / f"saved{number}{case.adapter.suffix}"
+        assert Path(model.save(path)) == path, f"save of {words} must return the path it was given"
+        assert path.read_bytes() == data, f"the saved file of {words} holds other bytes than sha256 is taken of"
+        loaded = case.adapter.load(path)
+        far = _difference(case.outputs(model), case.outputs(loaded))
+        assert far <= SAME, f"{words} gives other outputs after it was saved and loaded"
+        assert loaded.sha256 == model.sha256, f"{words} has another sha256 after it was saved and loaded"
+        for opened in (model, loaded):
+            opened.close()
+        path.unlink()
+
+
+def _check_watch(case: _Case) -> None:
+    names = [op.name for op in case.space.ops]
+    feed = case.adapter.kept[0]
+    fp32, int8 = case.adapter.watch(None, names)(feed), case.adapter.watch(case.all_int8, names)(feed)
+    for seen, words in ((fp32, "the float model"), (int8, "the all-int8 model")):
+        missing = [name for name in names if name not in seen]
+        assert not missing, f"watch of {words} gives no output of op {missing[0]!r}"
+        for name in names:
+            assert np.asarray(seen[name]).dtype.kind == "f", f"watch of {words} gives op {name!r} not as float"
+    for name in names:
+        assert fp32[name].shape == int8[name].shape, f"watch gives op {name!r} in another shape when it is int8"
+    some = case.adapter.watch(None, names[-1:])(feed)
+    assert list(some) == names[-1:], "watch gives other ops than it was asked for"
+
+
+def _check_local_errors(case: _Case) -> None:
+    half = case.all_int8.fallback(*(op.name for op in case.space.ops[::2]))
+    for config in (case.all_int8, half):
+        errors = case.adapter.local_errors(config)
+        assert sorted(errors) == sorted(config.int8_ops), (
+            "local_errors must cover the int8 ops, all of them and no other"
+        )
+        for name, pair in errors.items():
+            fine = len(pair) == 2 and all(math.isfinite(figure) and figure >= 0 for figure in pair)
+            assert fine, f"local_errors of op {name!r} must be two numbers of at least 0, not {pair!r}"
+
+
+def _check_op_seconds(case: _Case) -> None:
+    for config in (None, case.all_int8):
+        seconds = case.adapter.op_seconds(config)
+        missing = [op.name for op in case.space.ops if op.name not in seconds]
+        assert not missing, f"op_seconds has no time for op {missing[0]!r}"
+        assert "" in seconds, "op_seconds does not tell the rest of the time, under the empty name"
+        for name, taken in seconds.items():
+            assert math.isfinite(taken) and taken >= 0, f"op_seconds of {name!r} is {taken!r}"
+        assert sum(seconds.values()) > 0, "op_seconds are all 0"
+
+
+CHECKS: tuple[Callable[[_Case], None], ...] = (
+    _check_identity,
+    _check_calibration,
+    _check_builds,
+    _check_restore,
+    _check_bytes,
+    _check_watch,
+    _check_local_errors,
+    _check_op_seconds,
+)
+
+
+def _check_close(case: _Case) -> None:
+    """Temporary files go, and a saved model stays usable."""
+    path = case.scratch / f"saved{case.adapter.suffix}"
+    model = case.adapter.rebuild(case.all_int8)
+    expected, feed = _as_list(model.run(case.adapter.kept[0])), case.adapter.kept[0]
+    loaded = case.adapter.load(model.save(path))
+    model.close()
+    case.adapter.close()
+    del model
+    far = _difference([expected], [_as_list(loaded.run(feed))])
+    assert far <= SAME, "a saved and loaded model gives other outputs once the adapter is closed"
+    loaded.close()
+    path.unlink()
+    left = sorted(str(found.relative_to(case.scratch)) for found in case.scratch.rglob("*") if found != case.folder)
+    where = "the folder it was given" if case.folder else "the folder for temporary files"
+    assert not left, f"close leaves files in {where}: {', '.join(left[:5])}"
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder that takes all temporary files meanwhile."""
+    with tempfile.TemporaryDirectory(prefix="check-adapter-") as folder:
+        before, tempfile.tempdir = tempfile.tempdir, folder
+        try:
+            yield Path(folder)
+        finally:
+            tempfile.tempdir = before
+
+
+def _int8_choices(op: Op) -> list[OpConfig]:
+    return [choice for choice in op.choices if choice.precision is INT8]
+
+
+def _as_list(result: Any) -> Outputs:
+    return [np.asarray(part) for part in (result if isinstance(result, list) else [result])]
+
+
+def _difference(expected: list[Outputs], given: list[Outputs]) -> float:
+    """The largest difference as a share of the largest output; infinite where shapes differ."""
+    largest = 0.0
+    for before, after in zip(expected, given, strict=True):
+        for one, other in zip(before, after, strict=True):
+            if one.shape != other.shape:
+                return math.inf
+            scale = float(np.max(np.abs(one), initial=0.0)) or 1.0
+            off = np.abs(np.subtract(one, other, dtype=np.float64))
+            largest = max(largest, float(np.max(off, initial=0.0)) / scale)
+    return largest
+
+
+def _equal_feeds(one: Sequence[Feed], other: Sequence[Feed]) -> bool:
+    return len(one) == len(other) and all(
+        a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _not_builtin(value: Any, where: str = "the result") -> str | None:
+    """The first thing inside that is not a plain builtin, in words."""
+    if type(value) not in BUILTINS:
+        return f"a {type(value).__module__}.{type(value).__name__} in {where}"
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            found = _not_builtin(key, f"a key of {where}") or _not_builtin(inner, f"{where}[{key!r}]")
+            if found:
+                return found
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            if found := _not_builtin(inner, f"{where}[{index}]"):
+                return found
+    return None
+
+
+def _content(model: Any) -> object:
+    """What must stay as it is, as far as one can look inside."""
+    if isinstance(model, str | os.PathLike) and Path(model).is_file():
+        return Path(model).read_bytes()
+    if callable(getattr(model, "SerializeToString", None)):
+        return model.SerializeToString()
+    return None
