@@ -173,11 +173,11 @@ class Adapter(ABC):
         raise SettingsError(f"{self.name} cannot look into a quantized file; give a configuration or a trial")
 
     @classmethod
-    def time(cls, model: Any, data: Any, options: TimingOptions, ops: Sequence[Op] = ()) -> Timing:
+    def time(cls, model: Any, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
         """Run any model of this framework, quantized or not, for its time: each kernel, and end to end.
 
-        Kernels that belong to one of `ops`, by the names of its nodes, carry its name. Without `data` the inputs are
-        random.
+        Kernels carry the names of the ops of `beside`, the float model, if it is given. Without `data` the inputs are
+        made up.
         """
         raise SettingsError(f"models of {cls.name} cannot be profiled")
 

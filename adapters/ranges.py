@@ -19,7 +19,10 @@ from quaver.ops import CALIBRATIONS
 BINS = 65536
 PERCENTILE = 99.99
 # More elements of one tensor in one batch than this are thinned out; minimum and maximum see all of them.
-ELEMENTS = 65536
+ELEMENTS = 16384
+RUN = 16
+# So many values are collected before they are counted.
+WAITING = 131072
 
 Range = tuple[float, float]
 
@@ -40,12 +43,19 @@ def _ascending() -> NDArray[np.intp]:
     return np.argsort(bin_centres(), kind="stable")
 
 
-def _stride(size: int) -> int:
-    """A step that takes about `ELEMENTS` of `size` values, and from all channels alike, however they are laid out."""
-    step = -(-size // ELEMENTS)
-    while math.gcd(step, size) > 1:
+def _thinned(flat: NDArray[np.float32], turn: int) -> NDArray[np.float32]:
+    """About `ELEMENTS` of these values in short runs from all over, which is many times faster than one by one.
+
+    The step from run to run has no factor in common with their number, so that runs fall on all channels and on all
+    places of an image alike, however they are laid out; and they start elsewhere at each turn.
+    """
+    if flat.size <= ELEMENTS:
+        return flat
+    runs = flat[: flat.size // RUN * RUN].reshape(-1, RUN)
+    step = -(-flat.size // ELEMENTS)
+    while math.gcd(step, len(runs)) > 1:
         step += 1
-    return step
+    return runs[turn % step :: step].reshape(-1)
 
 
 @dataclass(slots=True)
@@ -55,7 +65,10 @@ class TensorStatistics:
     low: float = np.inf
     high: float = -np.inf
     elements: int = 0
-    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, np.int64))
+    _counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, np.int64))
+    _waiting: list[NDArray[np.uint16]] = field(default_factory=list)  # bins of values that are not counted yet
+    _uncounted: int = 0
+    _turn: int = 0
 
     def add(self, values: NDArray[np.float32]) -> None:
         """Take in one batch. NaN and infinity show in `low` and `high`."""
@@ -64,11 +77,25 @@ class TensorStatistics:
         flat = values.reshape(-1)
         self.low = float(np.minimum(self.low, flat.min()))  # numpy's minimum lets NaN through, Python's does not
         self.high = float(np.maximum(self.high, flat.max()))
-        if flat.size > ELEMENTS:
-            flat = flat[:: _stride(flat.size)]
-        self.elements += flat.size
-        halves = np.ascontiguousarray(flat).view(np.uint16)[1::2]
-        self.counts += np.bincount(halves, minlength=BINS)
+        some = np.ascontiguousarray(_thinned(flat, self._turn))
+        self._turn += 1
+        self._waiting.append(some.view(np.uint16)[1::2].copy())
+        self.elements += some.size
+        self._uncounted += some.size
+        if self._uncounted > WAITING:
+            self._count()
+
+    def _count(self) -> None:
+        """Count what is waiting. All 65,536 bins are touched, so it pays to do it for many values at once."""
+        if self._waiting:
+            self._counts += np.bincount(np.concatenate(self._waiting), minlength=BINS)
+            self._waiting, self._uncounted = [], 0
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """The histogram."""
+        self._count()
+        return self._counts
 
     @property
     def finite(self) -> bool:

@@ -15,7 +15,7 @@ from benchmarks import shapes
 from quaver.adapters import AdapterOptions, open_model
 
 
-def time_ratio(name: str, samples: int = 24) -> dict[str, Any]:
+def time_ratio(name: str, samples: int = 60) -> dict[str, Any]:
     """Seconds of calibration and of plain inference, alternately, the best of three."""
     model = getattr(shapes, name)()
     feeds = list(shapes.feeds(model, samples))

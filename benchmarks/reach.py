@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import random
 import statistics
 import tempfile
 import time
@@ -146,16 +147,18 @@ def _numbers(first: Trial | None, best: Trial) -> list[int]:
 def latencies(models: Sequence[Any], bench: Bench) -> list[float]:
     """How long each model takes on one sample as a fraction of the first one: medians over rounds of all in turns."""
     feed = dict(bench.calib[0])
+    order, chance = list(range(len(models))), random.Random(0)
     rounds: list[list[float]] = []
     for model in models:
         model.run(feed)
     end = time.perf_counter() + LATENCY_SECONDS
     while len(rounds) < LATENCY_ROUNDS or time.perf_counter() < end:
-        taken = []
-        for model in models:
+        taken = [0.0] * len(models)
+        chance.shuffle(order)  # a model that always came behind the same one would find the same cache
+        for index in order:
             start = time.perf_counter()
-            model.run(feed)
-            taken.append(time.perf_counter() - start)
+            models[index].run(feed)
+            taken[index] = time.perf_counter() - start
         rounds.append([seconds / taken[0] for seconds in taken])
     return [statistics.median(column) for column in zip(*rounds, strict=True)]
 

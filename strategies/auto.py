@@ -11,7 +11,7 @@ from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.islands import without_islands
 from quaver.strategies.registry import register_strategy
-from quaver.strategies.search import PATIENCE, SEARCHES, prune, shortest_prefix
+from quaver.strategies.search import SEARCHES, prune, shortest_prefix
 from quaver.strategies.starting import best_calibration, fastest
 from quaver.trial import Trial
 
@@ -24,8 +24,8 @@ class Auto(Strategy):
        the objective is latency, fp32 for ops that are not faster in int8. One evaluation.
     2. If that fails, the runner-up calibration. One evaluation at most.
     3. Ops ranked by the harm each does alone against the time it saves; the shortest prefix of the ranking that must
-       fall back. At most log2(n) + 3 evaluations; log2(n) + 1 more for each of up to four ops that rank last and must
-       fall back all the same.
+       fall back. At most 2 log2(n) + 1 evaluations; log2(n) + 1 more for each of up to four ops that rank last and
+       must fall back all the same.
     4. With time left (`timeout` above 0): ops of that prefix go back to int8 by halves, about d log2(n/d) evaluations
        for d ops that are really needed; then those d in another int8 choice that disturbs the output less; then, when
        the objective is latency, fp32 for islands of int8 that cost more in conversions than they save.
@@ -53,7 +53,7 @@ class Auto(Strategy):
         config = best.config
         harm = probe.sensitivity(config)
         ranking = self._ranking(harm, config, probe)
-        found = yield from shortest_prefix(best, ranking, harm)
+        found = yield from shortest_prefix(best, ranking)
         if found is None:
             return
         fallen = [name for name in ranking if found.config[name] != config[name]]
@@ -65,9 +65,10 @@ class Auto(Strategy):
                 yield without_islands(found.config, space, probe)
 
     def worst_case(self, space: TuningSpace) -> int:
-        """2, and 5 log2(n) + 7 to the first success; then at most 2 n for pruning, n for repairs, 1 for speed."""
+        """2, and 6 log2(n) + 5 to the first success; then at most 2 n for pruning, n for repairs, 1 for speed."""
         ops = max(len(space.tunable), 1)
-        return 2 + PATIENCE + SEARCHES * (math.ceil(math.log2(ops)) + 1) + 3 * ops
+        depth = math.ceil(math.log2(ops))
+        return 2 + depth + SEARCHES * (depth + 1) + 3 * ops + 1
 
     def _ranking(self, harm: Mapping[str, float], config: QuantConfig, probe: Probe) -> list[str]:
         """The ops whose fallback gains most accuracy for the least speed first."""

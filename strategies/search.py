@@ -7,8 +7,8 @@ they could, but what they return has always been tried.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Generator, Mapping, Sequence
+import math
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from quaver.ops import QuantConfig
@@ -16,58 +16,68 @@ from quaver.trial import Trial
 
 Search = Generator[QuantConfig, Any, Trial | None]
 
-# How often a ranking may be wrong before ops are only counted.
-PATIENCE = 3
+# A step along a ranking helps if it brings the loss below this part of what it was.
+HELPS = 0.9
+# After so many steps that did not help, the ranking is not followed any more.
+DOUBTS = 2
 # How many ops that must fall back may hide at the end of a ranking, one after another.
 SEARCHES = 5
 
 
-def shortest_prefix(start: Trial, ranking: Sequence[str], harm: Mapping[str, float]) -> Search:
+def shortest_prefix(start: Trial, ranking: Sequence[str]) -> Search:
     """The fewest ops from the front of a ranking that must fall back from `start` to meet the criterion.
 
-    Takes at most log2(n) + 3 trials, and few if the culprits rank high. `start` is taken to fail and the whole ranking
-    to be enough, so that is never tried. If all but the last op is not enough, that op must fall back although it ranks
-    last; if this lessens the loss, the search goes on among the others, with log2(n) + 1 trials for each such op.
+    `start` is taken to fail and the whole ranking to be enough, so that is never tried. If all but the last op is not
+    enough, that op must fall back although it ranks last; if this lessens the loss, the search goes on among the
+    others, with log2(n) + 1 trials for each such op.
     """
-    rest, config = list(ranking), start.config
-    found = yield from _bisect(config, rest, harm, PATIENCE)
+    rest = list(ranking)
+    found = yield from _bisect(start, rest, 0)
     for _ in range(SEARCHES - 1):
         if found is not None or not rest:
             return found
-        config = config.fallback(rest.pop())
+        config = start.config.fallback(rest.pop())
         if not config.int8_ops:
             return None
         trial: Trial = yield config
         if trial.met:
             return trial
-        if trial.loss is None or (start.loss is not None and trial.loss >= start.loss):
+        if not _lessened(trial, start):
             return None
         start = trial
-        found = yield from _bisect(config, rest, harm, 0)
+        found = yield from _bisect(start, rest, DOUBTS)
     return found
 
 
-def _bisect(config: QuantConfig, ranking: Sequence[str], harm: Mapping[str, float], patience: int) -> Search:
-    """The same without a second search: prefixes that leave half of the harm of the one before, or double its length.
+def _bisect(start: Trial, ranking: Sequence[str], doubts: int) -> Search:
+    """The shortest prefix that is enough, if it is not the whole; at most 2 log2(n) + 1 trials.
 
-    After `patience` failures the ranking is worth little. Then, and when one prefix was enough, the gap is halved,
-    which is the best one can do without a ranking.
+    As long as each step lessens the loss the ranking is right, and the next step is twice as long: few trials if the
+    culprits rank high, and the first success falls back at most twice as many ops as it must. After a step that does
+    not help, the next goes half-way to the middle, in orders of magnitude. After another one the gap is halved, which
+    is the best one can do without a ranking: so one that is of no use costs two trials.
     """
-    left = [*itertools.accumulate(harm[name] for name in reversed(ranking))][::-1]
-    failing, enough = 0, len(ranking)
-    found: Trial | None = None
+    failing, enough, length = 0, len(ranking), 1
+    last, found = start, None
     while enough - failing > 1:
-        length = (failing + enough) // 2
-        if found is None and patience:
-            halved = next((n for n in range(failing + 1, length) if left[n] <= left[failing] / 2), length)
-            length = min(max(2 * failing, halved), length)
-            patience -= 1
-        trial: Trial = yield config.fallback(*ranking[:length])
+        middle = (failing + enough) // 2
+        if found is not None or doubts >= DOUBTS or length > middle:
+            length = middle
+        trial: Trial = yield start.config.fallback(*ranking[:length])
         if trial.met:
             found, enough = trial, length
-        else:
-            failing = length
+            continue
+        failing, length = length, 2 * length
+        if not _lessened(trial, last, HELPS):
+            doubts += 1
+            length = max(length, math.isqrt(failing * (failing + enough) // 2))
+        last = trial
     return found
+
+
+def _lessened(trial: Trial, before: Trial, part: float = 1.0) -> bool:
+    """Whether a trial lost less than one before."""
+    return trial.loss is not None and (before.loss is None or trial.loss < part * before.loss)
 
 
 def prune(start: Trial, config: QuantConfig, candidates: Sequence[str]) -> Search:

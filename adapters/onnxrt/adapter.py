@@ -12,19 +12,24 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from quaver.adapters.base import Adapter, AdapterOptions, Progress, silent
+from quaver.adapters.base import Adapter, AdapterOptions, Progress, TimingOptions, silent
 from quaver.adapters.batches import Feed, InputSpec, feeds, head, open_batch, samples
 from quaver.adapters.onnxrt.assembly import Assembler
 from quaver.adapters.onnxrt.calibration import Calibrator
+from quaver.adapters.onnxrt.file_view import FileView
 from quaver.adapters.onnxrt.graph import Graph
 from quaver.adapters.onnxrt.intake import take_in
 from quaver.adapters.onnxrt.model import OnnxModel, SavedModel
 from quaver.adapters.onnxrt.observation import Watcher, local_errors, watch
 from quaver.adapters.onnxrt.profiling import op_seconds
 from quaver.adapters.onnxrt.qoperator import QOperatorModel
+from quaver.adapters.onnxrt.timing import time_model
 from quaver.adapters.onnxrt.units import find_units
+from quaver.adapters.onnxrt.views import ConfigView
 from quaver.adapters.onnxrt.weights import WeightStore
+from quaver.adapters.view import View
 from quaver.errors import ModelError, SettingsError
+from quaver.inside import Timing
 from quaver.ops import Op, QuantConfig
 
 FORMATS = ("qdq", "qoperator")
@@ -139,6 +144,15 @@ class OnnxAdapter(Adapter):
 
     def op_seconds(self, config: QuantConfig | None) -> dict[str, float]:
         return op_seconds(self._assembler, config, self._head(self._kept[0], 1), self._options.threads)
+
+    def look(self, quantized: Any) -> View:
+        if isinstance(quantized, QuantConfig):
+            return ConfigView(self, quantized, self._assembler, self._options.threads)
+        return FileView(self, quantized, self._assembler, self._options.threads)
+
+    @classmethod
+    def time(cls, model: Any, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
+        return time_model(model, data, options, beside._assembler if isinstance(beside, OnnxAdapter) else None)
 
     def load(self, path: Path) -> SavedModel:
         return SavedModel(path, self._inputs, self._options.threads)

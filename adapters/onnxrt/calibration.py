@@ -1,4 +1,4 @@
-"""One streaming pass over the calibration data: every range that any trial may need."""
+"""The float model with the tensors of interest as outputs, for one pass over the calibration data."""
 
 from __future__ import annotations
 
@@ -7,97 +7,68 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
+from numpy.typing import NDArray
 
-from quaver.adapters.base import Progress
-from quaver.adapters.batches import Feed, InputSpec, head, open_batch, samples, split, tail
+from quaver.adapters.batches import Feed, InputSpec
 from quaver.adapters.onnxrt import session as sessions
 from quaver.adapters.onnxrt.assembly import Assembler
 from quaver.adapters.onnxrt.graph import Graph
-from quaver.adapters.ranges import Range, TensorStatistics
-from quaver.errors import CalibrationError
+from quaver.adapters.streaming import StreamingCalibrator
 
-# All tensors of one run are held at once; batches are cut so that they take about this much.
-HELD_BYTES = 128 * 2**20
+Shapes = tuple[tuple[int, ...], ...]
 
 
-class Calibrator:
-    """The float model with the tensors of interest as outputs, and statistics of each."""
+class Calibrator(StreamingCalibrator):
+    """Runs the float model and takes the values of tensors.
+
+    Outputs are written into the same buffers run after run: to touch fresh memory for every tensor of every sample
+    costs as much as a small model's inference.
+    """
 
     def __init__(
         self, graph: Graph, assembler: Assembler, inputs: Sequence[InputSpec], tensors: Sequence[str], threads: int
     ) -> None:
+        super().__init__(inputs, tensors)
         names = {spec.name for spec in inputs}
         given = {value.name for value in graph.outputs}
-        self._graph, self._inputs = graph, inputs
+        self._graph = graph
         self._fed = [name for name in tensors if name in names]
         self._read = [name for name in tensors if name not in names]
         extra = tuple(name for name in self._read if name not in given)
         assembly = assembler.assemble(None, extra)
         store = assembly.store.path
         self._session = sessions.create(assembly.skeleton(), sessions.options(threads), store.parent)
-        self._statistics = {name: TensorStatistics() for name in tensors}
-        self._sample_bytes = 0.0
-        self._cuttable = open_batch(inputs)
+        self._quiet = ort.RunOptions()
+        self._quiet.log_severity_level = 4
+        self._shapes: Shapes | None = None  # of the inputs that the buffers were made for
+        self._buffers: list[NDArray[Any]] = []
+        self._binding: Any = None
 
-    def run(self, stream: Iterator[Feed], limit: int | None, progress: Progress) -> dict[str, dict[str, Range]]:
-        """Take in all feeds; returns the range of every tensor by every method."""
-        taken = 0
-        for feed in stream:
-            for part in self._parts(feed):
-                self._add(part)
-                taken += samples(part)
-                progress("calibrating", taken, limit)
-        if not taken:
-            raise CalibrationError(
-                "calib_dataloader gave no samples. A generator that was used before is empty: pass a list or a new one"
-            )
-        return {name: statistics.ranges() for name, statistics in self._statistics.items()}
-
-    def _parts(self, feed: Feed) -> Iterator[Feed]:
-        """Cut a batch so that its activations fit. The first sample goes alone, to see how large they are."""
-        count = samples(feed)
-        if self._sample_bytes == 0 and count > 1:
-            self._cuttable = self._takes_one(first := head(feed, 1))
-            if self._cuttable:
-                yield first
-                feed = tail(feed, 1)
-        known = self._cuttable and self._sample_bytes
-        yield from split(feed, max(1, int(HELD_BYTES / self._sample_bytes)) if known else count)
-
-    def _takes_one(self, feed: Feed) -> bool:
-        """Whether the model takes a batch of one. Some leave the axis open and have its length inside all the same."""
-        if not open_batch(self._inputs):
-            return False
-        quiet = ort.RunOptions()
-        quiet.log_severity_level = 4
-        try:
-            self._session.run(self._read or None, feed, quiet)
-        except Exception:
-            return False
-        return True
-
-    def _add(self, feed: Feed) -> None:
-        size = 0
+    def values(self, feed: Feed) -> Iterator[tuple[str, NDArray[np.float32]]]:
+        """Run the float model; the values of each tensor, the model's inputs among them."""
         for name in self._fed:
-            self._statistics[name].add(np.asarray(feed[name], np.float32))
-        try:
-            # An empty list would mean all outputs.
-            outputs: list[Any] = self._session.run(self._read, feed) if self._read else []
-        except Exception as error:
-            raise CalibrationError(f"the float model fails on a calibration batch: {error}") from error
-        for name, values in zip(self._read, outputs, strict=True):
-            self._statistics[name].add(values)
-            size += values.nbytes
-        self._check_finite()
-        if self._sample_bytes == 0:
-            self._sample_bytes = max(size / samples(feed), 1.0)
+            yield name, np.asarray(feed[name], np.float32)
+        if self._read:  # an empty list would mean all outputs
+            yield from zip(self._read, self._run(feed), strict=True)
 
-    def _check_finite(self) -> None:
-        for name, statistics in self._statistics.items():
-            if statistics.elements and not statistics.finite:
-                producer = self._graph.producers.get(name)
-                where = f"the output of {self._graph.nodes[producer].name!r}" if producer is not None else "an input"
-                raise CalibrationError(
-                    f"tensor {name!r} ({where}) holds NaN or infinity on calibration data "
-                    f"(range {statistics.low} to {statistics.high}); check the data's preprocessing and the float model"
-                )
+    def _run(self, feed: Feed) -> list[NDArray[Any]]:
+        shapes = tuple(array.shape for array in feed.values())
+        if self._shapes == shapes and self._binding is not None:
+            try:
+                for name, array in feed.items():
+                    self._binding.bind_cpu_input(name, np.ascontiguousarray(array))
+                self._session.run_with_iobinding(self._binding, self._quiet)
+                return self._buffers
+            except Exception:  # a shape that depends on the data, say
+                self._binding = None
+        outputs: list[NDArray[Any]] = self._session.run(self._read, feed, self._quiet)
+        if self._shapes != shapes:
+            self._shapes, self._buffers, self._binding = shapes, outputs, self._session.io_binding()
+            for name, buffer in zip(self._read, outputs, strict=True):
+                self._binding.bind_output(name, "cpu", 0, buffer.dtype, buffer.shape, buffer.ctypes.data)
+        return outputs
+
+    def whose(self, tensor: str) -> str:
+        """The node that makes a tensor."""
+        producer = self._graph.producers.get(tensor)
+        return f"the output of {self._graph.nodes[producer].name!r}" if producer is not None else "an input"

@@ -25,8 +25,6 @@ _RESULT_SCALE = {
     "QLinearLeakyRelu": 3, "QLinearMatMul": 6, "QLinearMul": 6, "QLinearSigmoid": 3, "QLinearSoftmax": 3, "QGemm": 7,
 }  # fmt: skip
 _WEIGHT = {"QLinearConv": (3, 4, 5), "QLinearMatMul": (3, 4, 5), "QGemm": (3, 4, 5), "MatMulIntegerToFloat": (1, 3, 5)}
-# What quantizers append to the name of a node or tensor.
-_ENDINGS = ("", "_quant", "_quantized", "_QuantizeLinear_Input")
 
 
 class Scaled(NamedTuple):
@@ -85,7 +83,7 @@ class QuantizedFile:
             if quantize.op_type == "QuantizeLinear" and quantize.input[0] == name:
                 for reader in self._readers.get(quantize.output[0], []):
                     if reader.op_type == "DequantizeLinear":
-                        return reader.output[0]
+                        return str(reader.output[0])
         return name
 
     def _dequantized(self, node: NodeProto) -> str:
@@ -93,7 +91,7 @@ class QuantizedFile:
         name = node.output[0]
         for reader in self._readers.get(name, []):
             if reader.op_type == "DequantizeLinear":
-                return reader.output[0]
+                return str(reader.output[0])
         at = _RESULT_SCALE[node.op_type]
         result = f"{name}_seen_as_float"
         if result not in self._producers:
@@ -110,7 +108,7 @@ class QuantizedFile:
         scale, zero = self._value(node.input[1]), self._value(node.input[2]) if len(node.input) > 2 else None
         if scale is None or scale.size != 1:
             return None
-        kind = np.uint8 if zero is None else zero.dtype
+        kind = np.dtype(np.uint8) if zero is None else zero.dtype
         step, offset = float(scale.reshape(())), 0 if zero is None else int(zero.reshape(()))
         if kind.kind not in "iu":
             return None
@@ -119,11 +117,8 @@ class QuantizedFile:
 
     def node(self, unit: Unit) -> NodeProto | None:
         """The node that does an op's arithmetic."""
-        for ending in _ENDINGS[:2]:
-            found = self._by_name.get(unit.op.name + ending)
-            if found is not None:
-                return found
-        return None
+        found: NodeProto | None = self._by_name.get(unit.op.name)
+        return found or self._by_name.get(f"{unit.op.name}_quant")
 
     def is_int8(self, unit: Unit, node: NodeProto | None) -> bool:
         """Whether an op computes in 8 bits: an integer operator, or one that reads dequantized tensors alone."""
@@ -156,9 +151,7 @@ class QuantizedFile:
         if scale.size > 1:
             shape[axis] = -1
         real = (values.astype(np.float32) - zero.reshape(shape).astype(np.float32)) * scale.reshape(shape)
-        return Weight(
-            real.astype(np.float32), tuple(map(float, scale.reshape(-1))), tuple(map(int, zero.reshape(-1)))
-        )
+        return Weight(real.astype(np.float32), tuple(map(float, scale.reshape(-1))), tuple(map(int, zero.reshape(-1))))
 
     def _value(self, name: str) -> Array | None:
         tensor = self._constants.get(name)

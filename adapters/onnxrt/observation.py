@@ -66,7 +66,8 @@ def local_errors(
     sums = np.zeros(len(outputs))
     for feed in feeds:
         sums += np.array([float(value) for value in session.run(outputs, feed)])
-    return {name: (float(error), float(signal)) for name, (error, signal) in zip(results, sums.reshape(-1, 2), strict=True)}
+    pairs = zip(results, sums.reshape(-1, 2), strict=True)
+    return {name: (float(error), float(signal)) for name, (error, signal) in pairs}
 
 
 def watch_local(
@@ -85,7 +86,8 @@ def watch_local(
 
     def run(feed: Feed) -> LocalRun:
         values = dict(zip(names, session.run(names, feed), strict=True))
-        pairs = {name: (values[units[name].output], values[results[name][1]] if name in results else None) for name in ops}
+        int8 = {name: values[result] for name, (_, result) in results.items()}
+        pairs = {name: (values[units[name].output], int8.get(name)) for name in ops}
         seen = {name: values[name] for name in others} | {name: feed[name] for name in tensors if name in fed}
         return LocalRun(pairs, seen, [values[name] for name in given])
 

@@ -95,7 +95,7 @@ def assemble(name: str, prepare: Callable[[Path], None], score: Score = accuracy
 def write(folder: Path, model: onnx.ModelProto, calib: Arrays, samples: Arrays, labels: Array) -> None:
     """Write what `assemble` reads."""
     onnx.save(model, folder / "model.onnx")
-    named = {f"calib.{key}": values for key, values in calib.items()}
+    named: dict[str, Any] = {f"calib.{key}": values for key, values in calib.items()}
     named |= {f"eval.{key}": values for key, values in samples.items()}
     np.savez_compressed(folder / "data.npz", labels=labels, **named)
 

@@ -13,15 +13,15 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from benchmarks.models.fetch import Package
 
-_SHA256 = {
-    "dejavu-fonts-ttf@2.37.3": "b7013ac58f9225250619db82cfb72e99c37ca8195f2b5a06a9e6a95bc5e1c84a",
-    "@expo-google-fonts/roboto@0.2.3": "4a32459f190d3f32fb0da5727f7a0f4bead29b40d08e63bb1a9685264df741b6",
-    "@expo-google-fonts/lora@0.2.3": "2c4112736f2d005a2f032ca2e0bb2686ffde253f1851500c2376643e2ca1fd7c",
-    "@expo-google-fonts/open-sans@0.2.3": "3e942128881a45785222fcb83606079d5ebeb63c996f71d8ff6f65bf9bfdd795",
-    "@expo-google-fonts/courier-prime@0.2.3": "6f8bf586925af1c2d0b934732bbcac518c8d1ad8da361069a02539aee4a510e6",
-}
-# Fonts from packages, not from the machine: the pictures are the same everywhere.
-FONTS = tuple(Package("npm", *release.rsplit("@", 1), sha256) for release, sha256 in _SHA256.items())
+# From packages, not from the machine: the pictures are the same everywhere.
+_RELEASES = (
+    ("dejavu-fonts-ttf", "2.37.3", "b7013ac58f9225250619db82cfb72e99c37ca8195f2b5a06a9e6a95bc5e1c84a"),
+    ("@expo-google-fonts/roboto", "0.2.3", "4a32459f190d3f32fb0da5727f7a0f4bead29b40d08e63bb1a9685264df741b6"),
+    ("@expo-google-fonts/lora", "0.2.3", "2c4112736f2d005a2f032ca2e0bb2686ffde253f1851500c2376643e2ca1fd7c"),
+    ("@expo-google-fonts/open-sans", "0.2.3", "3e942128881a45785222fcb83606079d5ebeb63c996f71d8ff6f65bf9bfdd795"),
+    ("@expo-google-fonts/courier-prime", "0.2.3", "6f8bf586925af1c2d0b934732bbcac518c8d1ad8da361069a02539aee4a510e6"),
+)
+FONTS = tuple(Package("npm", *release) for release in _RELEASES)
 WORDS = Path(__file__).resolve().parents[2] / "LICENSE"
 
 Picture = NDArray[np.uint8]

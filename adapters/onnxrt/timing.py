@@ -1,0 +1,116 @@
+"""Any ONNX model run for its time: each kernel by ONNX Runtime's profiler, and end to end without it."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from quaver.adapters.base import TimingOptions
+from quaver.adapters.batches import Feed, InputSpec, samples
+from quaver.adapters.one_batch import one_batch
+from quaver.adapters.onnxrt import session as sessions
+from quaver.adapters.onnxrt.assembly import Assembler
+from quaver.adapters.onnxrt.kernels import INTEGER_KERNELS, plain_name
+from quaver.adapters.onnxrt.profiling import KERNEL, owners
+from quaver.errors import ModelError
+from quaver.inside import KernelTime, Timing
+
+# Inferences with and without the profiler go in turns of so many, so that a busy machine is busy for both.
+TURN = 5
+
+
+def time_model(model: Any, data: Any, options: TimingOptions, beside: Assembler | None = None) -> Timing:
+    """Run a model for its time. Kernels carry the names of the ops of `beside`, the float model's, if it is given."""
+    source = _source(model)
+    with tempfile.TemporaryDirectory(prefix="quaver-") as folder:
+        path = Path(folder) / "optimised.onnx"
+        chosen = sessions.options(options.threads)
+        chosen.enable_profiling = True
+        chosen.profile_file_prefix = str(Path(folder) / "profile")
+        chosen.optimized_model_filepath = str(path)
+        profiled, plain = sessions.create(source, chosen), sessions.create(source, sessions.options(options.threads))
+        feed = one_batch(data, tuple(map(_spec, plain.get_inputs())), options.batch)
+        latencies = _take_turns(plain, profiled, feed, options)
+        events = json.loads(Path(profiled.end_profiling()).read_text(encoding="utf-8"))
+        optimised = onnx.load_model(path, load_external_data=False)
+    belongs = owners(beside, optimised) if beside is not None else {}
+    kernels = _kernels(events, belongs, options.warmup)
+    return Timing(kernels, tuple(latencies), samples(feed), options.threads, _precisions(kernels))
+
+
+def _take_turns(plain: Any, profiled: Any, feed: Feed, options: TimingOptions) -> list[float]:
+    """Seconds of each inference without the profiler. The one with it runs as often, in between."""
+    for session in (plain, profiled):
+        for _ in range(max(options.warmup, 1)):
+            session.run(None, feed)
+    latencies: list[float] = []
+    while len(latencies) < options.runs:
+        turn = min(TURN, options.runs - len(latencies))
+        plain.run(None, feed)  # the threads of the other one may still be awake
+        for _ in range(turn):
+            start = time.perf_counter()
+            plain.run(None, feed)
+            latencies.append(time.perf_counter() - start)
+        for _ in range(turn):
+            profiled.run(None, feed)
+    return latencies
+
+
+def _kernels(events: list[dict[str, Any]], belongs: Mapping[str, str], warmup: int) -> tuple[KernelTime, ...]:
+    """Median seconds of each kernel over all inferences but those that warm up."""
+    runs: list[dict[str, float]] = []
+    kinds: dict[str, str] = {}
+    current: dict[str, float] = defaultdict(float)
+    for event in events:
+        name = event.get("name", "")
+        if event.get("cat") == "Node" and name.endswith(KERNEL):
+            node = name.removesuffix(KERNEL)
+            kinds.setdefault(node, event.get("args", {}).get("op_name", ""))
+            current[node] += event["dur"] * 1e-6
+        elif name == "model_run":
+            runs.append(current)
+            current = defaultdict(float)
+    counted = runs[max(warmup, 1) :] or runs
+    return tuple(
+        KernelTime(
+            plain_name(node), belongs.get(node, ""), kind, statistics.median(run.get(node, 0.0) for run in counted)
+        )
+        for node, kind in kinds.items()
+    )
+
+
+def _precisions(kernels: tuple[KernelTime, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for kernel in kernels:
+        if kernel.op and kernel.kernel not in ("QuantizeLinear", "DequantizeLinear"):
+            found[kernel.op] = "int8" if kernel.kernel in INTEGER_KERNELS else found.get(kernel.op, "fp32")
+    return found
+
+
+def _source(model: Any) -> bytes | str:
+    if isinstance(model, bytes | bytearray | memoryview):
+        return bytes(model)
+    if isinstance(model, onnx.ModelProto):
+        return bytes(model.SerializeToString())
+    path = str(os.fspath(model))
+    if not Path(path).is_file():
+        raise ModelError(f"no model file at {path!r}")
+    return path
+
+
+def _spec(value: Any) -> InputSpec:
+    """An input as a session describes it."""
+    kinds = {"float": "float32", "double": "float64", "string": "object"}
+    inner = str(value.type).removeprefix("tensor(").removesuffix(")")
+    shape = tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in value.shape)
+    return InputSpec(value.name, np.dtype(kinds.get(inner, inner)), shape)

@@ -1,0 +1,110 @@
+"""What a float activation looks like: its range, by channel and by sample, and what of it 8 bits cut off."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from quaver.diagnosis.cells import Array, Doubles, Layout, extremes
+from quaver.diagnosis.histograms import Histogram, LogHistogram
+
+# So many of the samples that reach furthest are remembered.
+FURTHEST = 8
+
+
+class Activation:
+    """The statistics of one tensor of the float model.
+
+    Args:
+        axis: which axis holds channels.
+        limits: what the tensor can hold in 8 bits; what lies outside is clipped.
+        histogram: whether to keep one.
+
+    Attributes:
+        low, high: the smallest and the largest value.
+        count: how many values were seen.
+        strange: how many of them are NaN or infinite, and `first_strange`, the first sample that has one.
+        clipped: how many lie outside the limits, and `clipped_noise`, their squared distance from these.
+        channel_low, channel_high: the smallest and the largest value of each channel.
+        furthest: the samples that reach furthest, as (largest size of a value, number of the sample).
+    """
+
+    def __init__(
+        self, axis: int | None = None, limits: tuple[float, float] | None = None, histogram: bool = True
+    ) -> None:
+        self.axis, self.limits = axis, limits
+        self.low, self.high = math.inf, -math.inf
+        self.count = self.strange = self.clipped = 0
+        self.clipped_noise = 0.0
+        self.first_strange: int | None = None
+        self.channel_low: Doubles = np.zeros(0)
+        self.channel_high: Doubles = np.zeros(0)
+        self.furthest: list[tuple[float, int]] = []
+        self.histogram = Histogram() if histogram else None
+        self._reaches = LogHistogram()
+
+    def add(self, values: Array, how: Layout, first: int) -> None:
+        """Take in a batch, cut in that way; `first` is the number of its first sample."""
+        if not values.size:
+            return
+        low, high = extremes(values, how)
+        bottom, top = float(low.min()), float(high.max())
+        self.low, self.high = float(np.minimum(self.low, bottom)), float(np.maximum(self.high, top))  # NaN goes through
+        self.count += values.size
+        self._add_channels(low.min(axis=0), high.max(axis=0))
+        self._add_reaches(np.maximum(np.abs(low), np.abs(high)).max(axis=1), values, first)
+        if self.histogram is not None:
+            self.histogram.add(values, bottom, top)
+        if self.limits is not None and (bottom < self.limits[0] or top > self.limits[1]):
+            self._add_clipped(values, *self.limits)
+
+    def _add_channels(self, low: Doubles, high: Doubles) -> None:
+        if not self.channel_low.size:
+            self.channel_low, self.channel_high = low, high
+        elif self.channel_low.shape != low.shape:  # an axis whose length changes holds no channels
+            self.channel_low = np.minimum(self.channel_low.min(), low.min())[None]
+            self.channel_high = np.maximum(self.channel_high.max(), high.max())[None]
+        else:
+            self.channel_low = np.minimum(self.channel_low, low)
+            self.channel_high = np.maximum(self.channel_high, high)
+
+    def _add_reaches(self, reach: Doubles, values: Array, first: int) -> None:
+        if not np.isfinite(reach).all():
+            self.strange += int(np.count_nonzero(~np.isfinite(values)))
+            if self.first_strange is None:
+                self.first_strange = first + int(np.argmin(np.isfinite(reach)))
+            return
+        known = [*self.furthest, *((float(value), first + index) for index, value in enumerate(reach))]
+        self.furthest = sorted(known, key=lambda entry: (-entry[0], entry[1]))[:FURTHEST]
+        self._reaches.add(reach)
+
+    def _add_clipped(self, values: Array, low: float, high: float) -> None:
+        beyond = np.maximum(values - high, low - values)
+        beyond = beyond[beyond > 0].astype(np.float64)
+        self.clipped += beyond.size
+        self.clipped_noise += float(np.square(beyond).sum())
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest value; NaN before any was seen."""
+        return (self.low, self.high) if self.count else (math.nan, math.nan)
+
+    @property
+    def reach(self) -> float:
+        """The largest size of a value."""
+        return max(abs(self.low), abs(self.high)) if self.count else math.nan
+
+    @property
+    def channel_reach(self) -> Doubles:
+        """The largest size of a value in each channel."""
+        return np.maximum(np.abs(self.channel_low), np.abs(self.channel_high))
+
+    @property
+    def usual_reach(self) -> float:
+        """The reach that half of the samples stay below."""
+        return self._reaches.median()
+
+    def beyond(self, limit: float) -> int:
+        """How many samples reach further."""
+        return self._reaches.beyond(limit)

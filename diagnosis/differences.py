@@ -1,0 +1,96 @@
+"""How far one stream of tensors is from another, in constant memory.
+
+A difference is the quantized value minus the float value. All figures are over every element of every sample seen:
+
+    mean_error          = mean(d)
+    stddev              = sqrt(mean((d - mean_error)^2))
+    max_abs_error       = max(|d|)
+    mean_squared_error  = mean(d^2)
+    sqnr                = 10 log10(sum(f^2) / sum(d^2)), in dB; infinite without any error
+    cosine              = sum(f q) / sqrt(sum(f^2) sum(q^2))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from quaver.diagnosis.cells import Array, Compared, Layout, compare
+
+Metric = Callable[[Any], Any]
+
+STATISTICS = ("num_elements", "stddev", "mean_error", "max_abs_error", "mean_squared_error", "sqnr", "cosine")
+
+
+class Differences:
+    """The statistics of one op. `metrics` are the user's own functions of the differences."""
+
+    def __init__(self, metrics: Mapping[str, Metric] | None = None) -> None:
+        self.count = 0
+        self.strange = 0  # values that are NaN or infinite where the float ones are not
+        self._sum = self._noise = self._signal = self._cross = self._worst = 0.0
+        self._metrics = dict(metrics or {})
+        self._measured = dict.fromkeys(self._metrics, 0.0)
+
+    def add(self, before: Array, after: Array, how: Layout) -> Compared | None:
+        """Take in a float tensor and its other form, cut alike; returns what they differ by, None if they are empty."""
+        if before.shape != after.shape:
+            raise ValueError(f"an output of shape {list(after.shape)} cannot be compared with {list(before.shape)}")
+        if not before.size:
+            return None
+        found = compare(before, after, how)
+        noise = float(found.noise.sum())
+        self.count += before.size
+        self._noise += noise
+        self._signal += float(found.signal.sum())
+        self._cross += found.cross
+        self._sum += found.total
+        self._worst = float(np.maximum(self._worst, found.worst))  # lets NaN through
+        if not math.isfinite(noise):
+            self.strange += int(np.count_nonzero(np.isfinite(before) & ~np.isfinite(after)))
+        for name, metric in self._metrics.items():
+            self._measured[name] += float(metric(after - before)) * before.size
+        return found
+
+    @property
+    def mean_squared_error(self) -> float:
+        """The mean of squared differences; NaN without any element."""
+        return self._noise / self.count if self.count else math.nan
+
+    @property
+    def relative(self) -> float:
+        """Squared error over squared signal; 0 without any error."""
+        if not self._noise:
+            return 0.0 if self.count else math.nan
+        return self._noise / self._signal if self._signal else math.inf
+
+    def figures(self) -> dict[str, float]:
+        """All statistics by name, the user's own behind ours. NaN where there is nothing to tell."""
+        if not self.count:
+            return {"num_elements": 0.0} | dict.fromkeys([*STATISTICS[1:], *self._metrics], math.nan)
+        mean, square = self._sum / self.count, self.mean_squared_error
+        figures = {
+            "num_elements": float(self.count),
+            "stddev": math.sqrt(max(square - mean * mean, 0.0)) if math.isfinite(square) else math.nan,
+            "mean_error": mean,
+            "max_abs_error": self._worst,
+            "mean_squared_error": square,
+            "sqnr": self._sqnr(),
+            "cosine": self._cosine(),
+        }
+        return figures | {name: total / self.count for name, total in self._measured.items()}
+
+    def _sqnr(self) -> float:
+        if not math.isfinite(self._noise) or not math.isfinite(self._signal):
+            return math.nan
+        if not self._noise:
+            return math.inf
+        return 10 * math.log10(self._signal / self._noise) if self._signal else -math.inf
+
+    def _cosine(self) -> float:
+        other = self._signal + 2 * self._cross + self._noise  # |f + d|^2
+        length = math.sqrt(self._signal * other) if self._signal > 0 and other > 0 else math.nan
+        return (self._signal + self._cross) / length if length else math.nan

@@ -1,0 +1,86 @@
+"""What strategies ask without labels."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import litert_models as models
+import numpy as np
+import pytest
+
+from quaver.ops import FLOAT
+
+
+@pytest.fixture(scope="module")
+def planted() -> Any:
+    return models.opened(models.trained(1), models.digits()[0][:64])
+
+
+def test_watching_gives_what_the_layers_give(digits_model: Any) -> None:
+    import keras
+
+    adapter, space = models.opened(digits_model, models.digits()[0][:64])
+    names = ["block0_add", "block2_add", "pool"]
+    feed = adapter.kept[0]
+    seen = adapter.watch(None, names)(feed)
+    for name in names:
+        layer = keras.Model(digits_model.input, digits_model.get_layer(name).output)
+        np.testing.assert_allclose(seen[name], layer(feed["image"]), atol=1e-4)
+    int8 = adapter.watch(space.all_int8(), names)(feed)
+    assert all(0 < models.relative_error(seen[name], int8[name]) < 0.01 for name in names)
+
+
+def test_the_last_op_is_watched_before_and_after(planted: Any) -> None:
+    adapter, space = planted
+    pair = [adapter.watch(config, ["classes"])(adapter.kept[0])["classes"] for config in (None, space.all_int8())]
+    assert pair[0].shape == pair[1].shape == (16, 10) and pair[1].dtype == np.float32
+
+
+def test_an_ops_own_error_points_at_the_culprit(planted: Any) -> None:
+    adapter, space = planted
+    errors = adapter.local_errors(space.all_int8())
+    relative = {name: noise / signal for name, (noise, signal) in errors.items()}
+    assert list(errors) == list(space.quantizable)
+    worst = max(relative, key=lambda name: relative[name])
+    assert worst == "block1_pointwise" and relative[worst] > 20 * median(relative.values())
+
+
+def test_an_ops_own_error_does_not_see_the_others(planted: Any) -> None:
+    adapter, space = planted
+    together = adapter.local_errors(space.all_int8())
+    alone = adapter.local_errors(space.only_int8("block2_depthwise"))
+    assert list(alone) == ["block2_depthwise"]
+    assert alone["block2_depthwise"] == pytest.approx(together["block2_depthwise"], rel=1e-6)
+
+
+def test_ops_are_timed_and_add_up(float_tflite: Path) -> None:
+    adapter, space = models.opened(models.mixed())
+    for config in (None, space.all_int8(), space.configure(lambda op: models.every_int8(op))):
+        seconds = adapter.op_seconds(config)
+        assert set(seconds) == {"", *space.quantizable}
+        model = adapter.build(config)
+        feed = {name: array[:1] for name, array in adapter.kept[0].items()}
+        model.run(feed)
+        times = []
+        for _ in range(50):
+            start = time.perf_counter()
+            model.interpreter.invoke()
+            times.append(time.perf_counter() - start)
+        assert 0.2 * median(times) < sum(seconds.values()) < 5 * median(times)
+
+
+def test_an_op_that_is_slower_in_int8_is_seen_to_be(float_tflite: Path) -> None:
+    adapter, space = models.opened(models.mixed())
+    fp32, int8 = adapter.op_seconds(None), adapter.op_seconds(space.configure(lambda op: models.every_int8(op)))
+    assert space["swish"].choices[0] == FLOAT and int8["swish"] > fp32["swish"]
+
+
+def test_samples_are_kept_and_may_be_given_later(float_tflite: Path) -> None:
+    adapter, _ = models.opened(float_tflite, models.digits()[0][:40])
+    other, _ = models.opened(float_tflite, models.digits()[2][:8])
+    assert sum(len(feed["image"]) for feed in adapter.kept) == 16
+    other.keep(models.digits()[0][:40])
+    np.testing.assert_array_equal(other.kept[0]["image"], adapter.kept[0]["image"])

@@ -1,0 +1,206 @@
+"""`check_strategy` passes every strategy of ours, and finds each fault in one that is not as it should be."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from quaver import Probe, QuantConfig, Strategy, TuningSpace
+from quaver.ops import FLOAT, INT8, OpConfig
+from quaver.strategies import Bayesian, strategies
+from quaver.testing import check_strategy
+
+
+@pytest.mark.parametrize("name", strategies())
+def test_every_strategy_of_ours_passes(name: str) -> None:
+    check_strategy(name)
+
+
+def test_one_that_proposes_lists_passes() -> None:
+    check_strategy(Bayesian(batch=3))
+
+
+def strategy(propose: Callable[..., Any], worst: Callable[[TuningSpace], Any] = lambda space: None) -> type[Strategy]:
+    class Mine(Strategy):
+        name = "mine"
+
+        def propose(self, space: TuningSpace, probe: Probe) -> Any:
+            return propose(self, space, probe)
+
+        def worst_case(self, space: TuningSpace) -> Any:
+            return worst(space)
+
+    return Mine
+
+
+def worst_first(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    """The example of the documentation, which is as it should be."""
+    config = space.all_int8()
+    yield config
+    for op in probe.ranking():
+        config = config.fallback(op)
+        yield config
+
+
+def test_the_example_of_the_documentation_passes() -> None:
+    check_strategy(strategy(worst_first))
+    check_strategy(strategy(worst_first, lambda space: 1 + len(space.tunable))())
+
+
+def no_generator(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    return [space.all_int8()]
+
+
+def breaks_at_once(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    return probe.nothing
+
+
+def proposes_nothing(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    yield from ()
+
+
+def draws_from_the_clock(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    chance = random.SystemRandom()
+    while True:
+        yield space.all_int8().fallback(*chance.sample(space.tunable, chance.randrange(len(space.tunable) + 1)))
+
+
+def draws_from_the_global_generator(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    random.seed(self.seed)
+    yield space.all_int8().fallback(*random.sample(space.tunable, random.randrange(len(space.tunable) + 1)))
+
+
+def draws_from_the_global_generator_of_numpy(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    np.random.seed(self.seed)  # noqa: NPY002
+    yield space.all_int8()
+
+
+def ends_early_the_second_time(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    yield space.all_int8()
+    if len(space.tunable) < 12 or not getattr(self, "run", False):
+        self.run = True  # type: ignore[attr-defined]
+        for name in space.tunable:
+            yield space.all_int8().fallback(name)
+
+
+def goes_round_in_circles(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    while True:
+        yield space.all_int8()
+
+
+def leaves_the_space(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    yield QuantConfig({op.name: OpConfig(INT8, "guesswork") for op in space.ops})
+
+
+def forgets_ops(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    yield QuantConfig({space.ops[0].name: space.ops[0].choices[0]})
+
+
+def forgets_that_rules_forbid_fp32(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    yield space.all_int8().fallback(*space.quantizable)
+
+
+def forgets_that_rules_forbid_int8(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    yield QuantConfig({op.name: next(choice for choice in op.choices if choice != FLOAT) for op in space.ops})
+
+
+def proposes_an_empty_list(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    yield space.all_int8()
+    yield []
+
+
+def proposes_a_set(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    yield {space.all_int8()}
+
+
+def takes_a_list_for_a_trial(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    trial = yield [space.all_int8(), space.all_int8().fallback(*space.tunable[:1])]
+    if not trial.met:
+        yield space.all_int8()
+
+
+def counts_on_a_score(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    trial = yield space.all_int8()
+    if trial.loss > 0.1:
+        yield trial.config.fallback(*space.tunable)
+
+
+def counts_on_two_ops(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    yield space.all_int8().fallback(sorted(probe.ranking())[0])
+
+
+def asks_for_more_than_it_said(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    yield from worst_first(self, space, probe)
+
+
+def changes_the_space(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    yield space.all_int8()
+    space.ops = space.ops[::-1]
+
+
+def narrows_the_choices(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    yield space.all_int8()
+    space._choices["op000"] = frozenset([FLOAT])
+
+
+def knows_the_probe_too_well(self: Strategy, space: TuningSpace, probe: Any) -> Any:
+    yield space.all_int8()
+    yield space.all_int8().fallback(*(name for name in probe._model.guilty if space[name].tunable))
+
+
+def does_not_end_when_closed(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    for name in space.tunable:
+        try:
+            yield space.all_int8().fallback(name)
+        except GeneratorExit:
+            continue
+
+
+FAULTS = {
+    no_generator: "strategy mine.*: propose must be a generator",
+    breaks_at_once: "propose breaks with AttributeError",
+    proposes_nothing: "strategy mine, .*, proposes nothing",
+    draws_from_the_clock: "is not deterministic: with the same seed and the same answers, trial",
+    draws_from_the_global_generator: "uses the global random numbers",
+    draws_from_the_global_generator_of_numpy: "uses the global random numbers",
+    goes_round_in_circles: "nothing new was proposed 1000 times in a row; it would never end",
+    leaves_the_space: "op 'op000' cannot run as 'int8 guesswork per_channel asym'",
+    forgets_ops: "does not cover this model's ops: op 'op001' is missing",
+    forgets_that_rules_forbid_fp32: "with ops that rules force to int8: op 'op000' cannot run as 'fp32'",
+    forgets_that_rules_forbid_int8: "with ops that rules force to fp32: it breaks",
+    proposes_an_empty_list: "it proposes an empty list",
+    proposes_a_set: "must yield QuantConfig objects, not set",
+    takes_a_list_for_a_trial: "it breaks when it is sent a list of 2 trials, with AttributeError",
+    counts_on_a_score: "when every trial fails: it breaks when it is sent a failed trial, which has no score and no loss",
+    counts_on_two_ops: "force every op to int8: it breaks when it is sent nothing, which starts it, with IndexError",
+    changes_the_space: "changes the space it was given",
+    narrows_the_choices: "changes the space it was given",
+    knows_the_probe_too_well: "with AttributeError: .* has no attribute '_model'",
+    does_not_end_when_closed: "does not let itself be closed",
+}
+
+
+@pytest.mark.parametrize("propose", FAULTS, ids=lambda propose: propose.__name__)
+def test_a_strategy_that(propose: Callable[..., Any]) -> None:
+    with pytest.raises(AssertionError, match=FAULTS[propose]):
+        check_strategy(strategy(propose))
+
+
+def test_a_strategy_that_asks_for_more_than_its_worst_case() -> None:
+    with pytest.raises(AssertionError, match="asks for more evaluations than its worst_case of 5"):
+        check_strategy(strategy(asks_for_more_than_it_said, lambda space: 5))
+
+
+@pytest.mark.parametrize("worst", [-1, "many", 2.5])
+def test_a_worst_case_that_is_no_number(worst: Any) -> None:
+    with pytest.raises(AssertionError, match=r"worst_case of strategy mine must be a whole number or None, not "):
+        check_strategy(strategy(worst_first, lambda space: worst))
+
+
+def test_an_instance_that_remembers_its_last_run() -> None:
+    with pytest.raises(AssertionError, match="is not deterministic: it ends after 13 trials, and after 1 when"):
+        check_strategy(strategy(ends_early_the_second_time, lambda space: 100)())
