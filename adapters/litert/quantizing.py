@@ -17,7 +17,7 @@ from ai_edge_quantizer.algorithm_manager import AlgorithmName
 from ai_edge_quantizer.algorithms.utils.common_utils import TensorQuantParamsCache
 from ai_edge_quantizer.utils import tfl_flatbuffer_utils
 
-from quaver.adapters.litert.floors import Extremes, input_steps, weight_extremes, widened
+from quaver.adapters.litert.floors import Extremes, fitted, weight_extremes
 from quaver.adapters.litert.graph import Graph
 from quaver.adapters.litert.units import Unit, activations, find_followers, find_units
 from quaver.adapters.ranges import Range
@@ -40,12 +40,11 @@ class Builder:
         self.units = find_units(graph)
         self.followers = find_followers(graph)
         self.by_name = {unit.op.name: unit for unit in self.units}
-        self._ranges: Ranges | None = None
+        self._ranges: dict[int, dict[str, Range]] | None = None
         # Quantized weights, by constant and granularity: each is made once.
         self._weights = TensorQuantParamsCache()
         self._lock = Lock()
         self._needed = self._find_needed()
-        self._steps = input_steps(graph, self.units, self.followers)
         self._extremes: dict[int, dict[str, Extremes]] = {}
 
     def output(self, name: str) -> str:
@@ -67,16 +66,9 @@ class Builder:
         missing = [name for tensor in self.needed() if (name := self.graph.tensor_name(tensor)) not in ranges]
         if missing:
             raise CalibrationError(f"the calibration holds no range of tensor {missing[0]!r}: it is of another model")
-        names = {tensor: self.graph.tensor_name(tensor) for tensor in self._needed}
-        self._ranges = {
-            name: {method: widened(pair, self._steps.get(tensor, 0.0)) for method, pair in ranges[name].items()}
-            for tensor, name in names.items()
-        }
-        smallest = {
-            tensor: max(min(high - low for low, high in self._ranges[name].values()) / 255, 1e-12)
-            for tensor, name in names.items()
-        }
-        self._extremes = weight_extremes(self.graph, self.units, smallest)
+        known = {tensor: dict(ranges[self.graph.tensor_name(tensor)]) for tensor in self._needed}
+        self._ranges = fitted(self.graph, self.units, self.followers, known)
+        self._extremes = weight_extremes(self.graph, self.units, self._ranges)
         self._weights = TensorQuantParamsCache()
 
     def build(self, config: QuantConfig | None) -> bytes:
@@ -131,7 +123,7 @@ class Builder:
         result = {}
         for tensor in self.needed():
             name = graph.tensor_name(tensor)
-            low, high = self._ranges[name][methods.get(tensor, CALIBRATIONS[0])]
+            low, high = self._ranges[tensor][methods.get(tensor, CALIBRATIONS[0])]
             shape = [1] * graph.rank(tensor)
             result[name] = {"min": np.full(shape, low, np.float32), "max": np.full(shape, high, np.float32)}
         for unit in int8 if self._extremes else ():

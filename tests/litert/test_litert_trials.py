@@ -125,7 +125,7 @@ def test_ranges_are_exact_and_one_pass_is_enough_for_all_methods(float_tflite: P
 
 
 def test_softmax_masks_and_movement_are_no_ops() -> None:
-    adapter, space = models.opened(models.transformer())
+    _, space = models.opened(models.transformer())
     kinds = {op.kind for op in space.ops}
     assert not kinds & {"SOFTMAX", "RESHAPE", "TRANSPOSE", "GATHER", "NEG"}
     assert not any(op.name == "attend0/Mul" for op in space.ops)  # scales the scores just before the softmax

@@ -31,7 +31,8 @@ def proposing(*asked: Any) -> tuple[Given, list[Any]]:
 
     def propose(space: TuningSpace, probe: Probe) -> Any:
         for one in asked:
-            answers.append((yield one))
+            answer = yield one
+            answers.append(answer)  # noqa: PERF401 - a comprehension cannot yield
 
     return Given(propose), answers
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from quaver.testing.simulated import SimulatedModel
 from quaver.trial import Trial
 
 # A strategy that names no worst case is watched for so many trials; one that does, up to the larger number.
-SOME = 10
+SOME = 8
 MANY = 300
 # So many of the models are run twice.
 AGAIN = 2
@@ -39,13 +40,14 @@ def check_strategy(strategy: str | type[Strategy] | Strategy) -> None:
         return make_strategy(strategy)
 
     name = make().name or type(make()).__name__
-    # What a strategy imports on first use may draw random numbers; that is not its fault.
-    _run(name, make, "when it is closed after its first trial", SimulatedModel(ops=4), 1, imports=True)
-    for number, (where, model) in enumerate(_models().items()):
-        trials = _run(name, make, where, model)
-        assert trials, f"strategy {name}, {where}, proposes nothing"
-        if number < AGAIN:
-            _check_same(name, where, trials, _run(name, make, where, model))
+    with _global_chance_put_back():
+        # What a strategy imports on first use may draw random numbers; that is not its fault.
+        _run(name, make, "when it is closed after its first trial", SimulatedModel(ops=4), 1, imports=True)
+        for number, (where, model) in enumerate(_models().items()):
+            trials = _run(name, make, where, model)
+            assert trials, f"strategy {name}, {where}, proposes nothing"
+            if number < AGAIN:
+                _check_same(name, where, trials, _run(name, make, where, model))
 
 
 def _models() -> dict[str, SimulatedModel]:
@@ -100,6 +102,7 @@ def _run(
         f"worst_case of strategy {name} must be a whole number or None, not {worst!r}"
     )
     limit = max_trials or (SOME if worst is None or worst > MANY else worst + 1)
+    random.random(), np.random.random()  # so that setting the state of an earlier run again does not go unseen
     untouched, chance = _picture(model.space), _global_chance()
     try:
         trials = drive(_Watched(strategy), model, max_trials=limit, stop_at_first=False)
@@ -137,6 +140,16 @@ def _picture(space: TuningSpace) -> object:
 def _global_chance() -> object:
     kind, keys, *rest = np.random.get_state(legacy=True)
     return random.getstate(), kind, np.asarray(keys).tobytes(), *rest
+
+
+@contextmanager
+def _global_chance_put_back() -> Iterator[None]:
+    before = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
 
 
 class _Broken(Exception):

@@ -1,0 +1,70 @@
+"""A reason in plain words, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Rules = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why an op is bad in int8.
+
+    Attributes:
+        op: its name.
+        kind: which cause this is, in one word.
+        sentence: the reason, with figures.
+        advice: what to do, in words.
+        rules: the same as `op_name_dict`, to be given to `fit`; empty if no rule helps.
+        weight: how bad it is; the worst come first.
+    """
+
+    op: str
+    kind: str
+    sentence: str
+    advice: str
+    rules: Mapping[str, Any] = field(default_factory=dict)
+    weight: float = 0.0
+
+    @property
+    def paste(self) -> str:
+        """The rules as a keyword of `fit`."""
+        return f"op_name_dict={as_python(self.rules)}" if self.rules else ""
+
+    def __str__(self) -> str:
+        rule = f": {self.paste}" if self.rules else ""
+        return f"{self.op}: {self.sentence} {self.advice}{rule}"
+
+
+def to_fp32(names: Iterable[str]) -> Rules:
+    """Rules that keep ops in fp32."""
+    return dict.fromkeys(names, "fp32")
+
+
+def calibrate_by(names: Iterable[str], method: str) -> Rules:
+    """Rules that choose how the ranges of activations are found."""
+    return {name: {"activation": {"algorithm": [method]}} for name in names}
+
+
+def per_channel(name: str) -> Rules:
+    """A rule that gives each channel of a weight a scale of its own."""
+    return {name: {"weight": {"granularity": ["per_channel"]}}}
+
+
+def joined(causes: Iterable[Cause]) -> Rules:
+    """The rules of several causes together. The first one for an op wins, but fp32 is only chosen if nothing else is."""
+    rules: Rules = {}
+    for cause in causes:
+        for name, rule in cause.rules.items():
+            if name not in rules or rules[name] == "fp32":
+                rules[name] = rule
+    return rules
+
+
+def as_python(rules: Mapping[str, Any]) -> str:
+    """Rules as they are written in Python; JSON does, for what they hold."""
+    return json.dumps(dict(rules), ensure_ascii=False)
