@@ -14,7 +14,7 @@ import onnxruntime as ort
 
 from quaver.adapters.base import Adapter, AdapterOptions, Progress, TimingOptions, silent
 from quaver.adapters.batches import Feed, InputSpec, feeds, head, open_batch, samples
-from quaver.adapters.onnxrt.assembly import Assembler
+from quaver.adapters.onnxrt.assembler import Assembler
 from quaver.adapters.onnxrt.calibration import Calibrator
 from quaver.adapters.onnxrt.file_view import FileView
 from quaver.adapters.onnxrt.graph import Graph

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from quaver.adapters.batches import Feed, InputSpec
 from quaver.adapters.onnxrt import session as sessions
-from quaver.adapters.onnxrt.assembly import Assembler
+from quaver.adapters.onnxrt.assembler import Assembler
 from quaver.adapters.onnxrt.graph import Graph
 from quaver.adapters.streaming import StreamingCalibrator
 

@@ -11,7 +11,7 @@ import numpy as np
 from quaver.adapters.base import Adapter
 from quaver.adapters.batches import Feed
 from quaver.adapters.onnxrt import session as sessions
-from quaver.adapters.onnxrt.assembly import Assembler
+from quaver.adapters.onnxrt.assembler import Assembler
 from quaver.adapters.onnxrt.axes import channel_axis, weight_axes, why_one_scale
 from quaver.adapters.onnxrt.foreign import QuantizedFile
 from quaver.adapters.onnxrt.observation import watch_local

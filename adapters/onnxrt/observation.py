@@ -12,8 +12,11 @@ from onnx import NodeProto
 from quaver.adapters.batches import Feed
 from quaver.adapters.onnxrt import session as sessions
 from quaver.adapters.onnxrt import wire
-from quaver.adapters.onnxrt.assembly import Assembler, Assembly, Pass, Scheme
+from quaver.adapters.onnxrt.assembler import Assembler
+from quaver.adapters.onnxrt.assembly import Assembly
+from quaver.adapters.onnxrt.plan import Scheme
 from quaver.adapters.onnxrt.units import Unit
+from quaver.adapters.onnxrt.walk import Walk
 from quaver.inside import LocalRun, WholeRun
 from quaver.ops import INT8, OpConfig, QuantConfig
 
@@ -31,7 +34,7 @@ def watch_whole(
 ) -> Callable[[Feed], WholeRun]:
     """The same, with the outputs of the model besides."""
     units = {unit.op.name: unit for unit in assembler.units}
-    walk = Pass(assembler, config)
+    walk = Walk(assembler, config)
     given = [value.name for value in assembler.graph.outputs]
     assembly = walk.run(())
     names = {name: walk.visible(units[name].output) for name in ops}
@@ -96,12 +99,12 @@ def watch_local(
 
 def branched(
     assembler: Assembler, config: QuantConfig, ops: Sequence[str] | None = None
-) -> tuple[Pass, dict[str, tuple[Unit, str]]]:
+) -> tuple[Walk, dict[str, tuple[Unit, str]]]:
     """The float model as a trunk, with an int8 branch hanging off it for each of these ops that is int8.
 
     Returns the trunk, to be finished, and for each op its unit and the tensor that its branch ends in.
     """
-    trunk, plan = Pass(assembler, None), Pass(assembler, config)
+    trunk, plan = Walk(assembler, None), Walk(assembler, config)
     trunk.run(())
     units = [
         unit
@@ -119,7 +122,7 @@ def _session(assembly: Assembly, threads: int) -> Any:
     return sessions.create(assembly.skeleton(), sessions.options(threads), assembly.store.path.parent)
 
 
-def _branch(assembler: Assembler, trunk: Pass, unit: Unit, pick: OpConfig, plan: Pass, mark: str) -> str:
+def _branch(assembler: Assembler, trunk: Walk, unit: Unit, pick: OpConfig, plan: Walk, mark: str) -> str:
     """Add a unit in int8 beside the float trunk, its tensors scaled as in `plan`; returns the name of its output."""
 
     def scheme(name: str) -> Scheme:

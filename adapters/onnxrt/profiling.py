@@ -14,7 +14,7 @@ import onnx
 
 from quaver.adapters.batches import Feed
 from quaver.adapters.onnxrt import session as sessions
-from quaver.adapters.onnxrt.assembly import Assembler
+from quaver.adapters.onnxrt.assembler import Assembler
 from quaver.adapters.onnxrt.graph import Graph
 from quaver.adapters.onnxrt.kernels import plain_name
 from quaver.ops import QuantConfig

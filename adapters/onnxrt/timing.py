@@ -19,7 +19,7 @@ from quaver.adapters.base import TimingOptions
 from quaver.adapters.batches import Feed, InputSpec, samples
 from quaver.adapters.one_batch import one_batch
 from quaver.adapters.onnxrt import session as sessions
-from quaver.adapters.onnxrt.assembly import Assembler
+from quaver.adapters.onnxrt.assembler import Assembler
 from quaver.adapters.onnxrt.kernels import INTEGER_KERNELS, plain_name
 from quaver.adapters.onnxrt.profiling import KERNEL, owners
 from quaver.errors import ModelError

@@ -9,10 +9,11 @@ import numpy as np
 from quaver.adapters.base import Adapter
 from quaver.adapters.batches import Feed
 from quaver.adapters.onnxrt.affine import Float, quantize_weight
-from quaver.adapters.onnxrt.assembly import Assembler, Pass
+from quaver.adapters.onnxrt.assembler import Assembler
 from quaver.adapters.onnxrt.axes import channel_axis, movers, weight_axes, why_one_scale
 from quaver.adapters.onnxrt.observation import watch_local, watch_whole
 from quaver.adapters.onnxrt.units import Unit
+from quaver.adapters.onnxrt.walk import Walk
 from quaver.adapters.view import View
 from quaver.inside import LocalRun, OpInside, OpWeight, Tensor8, WholeRun
 from quaver.ops import INT8, QuantConfig
@@ -32,12 +33,12 @@ class ConfigView(View):
         return watch_whole(self._assembler, self._config, ops, self._threads)
 
     def weights(self) -> Iterator[OpWeight]:
-        plan = Pass(self._assembler, self._config)
+        plan = Walk(self._assembler, self._config)
         for unit in self._assembler.units:
             if unit.weight is not None:
                 yield self._weight(unit, unit.weight, plan)
 
-    def _weight(self, unit: Unit, name: str, plan: Pass) -> OpWeight:
+    def _weight(self, unit: Unit, name: str, plan: Walk) -> OpWeight:
         a = self._assembler
         values = np.asarray(a.store.array(name), np.float32)
         pick, (outer, inner) = self._config[unit.op.name], weight_axes(a.graph, unit)
@@ -59,7 +60,7 @@ class ConfigView(View):
 
     def inside(self) -> Mapping[str, OpInside]:
         a = self._assembler
-        plan = Pass(a, self._config)
+        plan = Walk(a, self._config)
         origins = {unit.output: unit.op.name for unit in a.units}
 
         def tensor(name: str, axis: int | None) -> Tensor8:

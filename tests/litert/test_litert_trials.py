@@ -134,14 +134,14 @@ def test_softmax_masks_and_movement_are_no_ops() -> None:
 
 
 def test_what_moves_values_follows_its_neighbours() -> None:
-    x = keras.Input((4, 6), name="x")
-    y = layers.Dense(8, name="after")(layers.Reshape((8,))(layers.Dense(2, name="before")(x)))
+    x = keras.Input((4, 6, 3), name="x")
+    y = layers.Conv2D(2, 1, name="after")(layers.Permute((2, 1, 3))(layers.Conv2D(4, 1, name="before")(x)))
     adapter, space = models.opened(keras.Model(x, y))
 
     def moved(*fp32: str) -> type:
-        content = adapter.rebuild(space.all_int8().fallback(*fp32)).model
-        seen = types(content)
-        return seen[next(name for name in seen if name.startswith("reshape") and "/" not in name)]
+        graph = Graph(adapter.rebuild(space.all_int8().fallback(*fp32)).model)
+        op = next(op for op in graph.operators if op.kind == "TRANSPOSE")
+        return np.float32 if graph.is_float(op.outputs[0]) else np.int8
 
     assert [moved(), moved("after"), moved("before"), moved("before", "after")] == [np.int8] * 3 + [np.float32]
 
@@ -160,6 +160,28 @@ def test_a_dead_channel_keeps_its_bias() -> None:
         given = adapter.build(space.all_int8(granularity=granularity)).run(adapter.kept[0])
         expected = adapter.build(None).run(adapter.kept[0])
         np.testing.assert_allclose(given, expected, atol=0.06)
+
+
+def test_ops_that_give_nothing_but_zero_load_all_the_same() -> None:
+    x = keras.Input((6, 6, 4), name="x")
+    y = layers.Conv2D(4, 1, name="conv")(x)
+    zeros = [
+        keras.ops.relu(y - 100.0),
+        y * 0.0,
+        y - y,
+        layers.DepthwiseConv2D(3, padding="same", depthwise_initializer="zeros", name="depthwise")(y),
+        layers.Conv2DTranspose(4, 1, kernel_initializer="zeros", name="grow")(y),
+        layers.Concatenate(name="join")([y * 0.0, y * 0.0])[..., :4],
+    ]
+    total = layers.Add(name="total")([*zeros, y])
+    pooled = layers.GlobalAveragePooling2D(name="pool")(zeros[0])
+    adapter, space = models.opened(keras.Model(x, [total, pooled, layers.Dense(2, name="out")(pooled)]))
+    expected = models.outputs(adapter.build(None), adapter.kept[0])
+    given = models.outputs(adapter.build(space.configure(models.every_int8)), adapter.kept[0])
+    assert models.relative_error(expected[0], given[0]) < 0.01
+    np.testing.assert_allclose(given[1], 0, atol=0.3)
+    for name in space.quantizable:
+        adapter.build(space.only_int8(name)).run(adapter.kept[0])
 
 
 def test_an_input_that_was_always_zero_keeps_the_bias_behind_it() -> None:
