@@ -3,7 +3,8 @@
 if __name__ == "adapters":
     raise ImportError("this folder is the package quaver.adapters: write `import quaver.adapters`")
 
-from quaver.adapters.base import Adapter, AdapterOptions, RunnableModel
-from quaver.adapters.registry import open_model
+from quaver.adapters.base import Adapter, AdapterOptions, RunnableModel, TimingOptions
+from quaver.adapters.registry import adapter_for, open_model
+from quaver.adapters.view import View
 
-__all__ = ["Adapter", "AdapterOptions", "RunnableModel", "open_model"]
+__all__ = ["Adapter", "AdapterOptions", "RunnableModel", "TimingOptions", "View", "adapter_for", "open_model"]

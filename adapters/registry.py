@@ -21,9 +21,14 @@ def adapters() -> dict[str, type[Adapter]]:
 
 def open_model(model: Any, options: AdapterOptions) -> Adapter:
     """Hand a model to the first adapter that accepts it."""
+    return adapter_for(model).open(model, options)
+
+
+def adapter_for(model: Any) -> type[Adapter]:
+    """The first adapter that accepts a model."""
     for adapter in adapters().values():
         if adapter.accepts(model):
-            return adapter.open(model, options)
+            return adapter
     if isinstance(model, str | os.PathLike) and not os.path.exists(model):
         raise ModelError(f"no model at {os.fspath(model)!r}")
     what = repr(os.fspath(model)) if isinstance(model, str | os.PathLike) else f"a {type(model).__name__}"

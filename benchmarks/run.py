@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import calibrating, memory, overhead, scaling
+from benchmarks import calibrating, litert, memory, overhead, scaling
 
 RESULTS = Path(__file__).parent / "results"
 PARTS: dict[str, tuple[str, Callable[[], list[dict[str, Any]]]]] = {
@@ -22,6 +22,7 @@ PARTS: dict[str, tuple[str, Callable[[], list[dict[str, Any]]]]] = {
     "calibration": ("Calibration by all methods", calibrating.run),
     "scaling": ("Growth with the number of ops", scaling.run),
     "memory": ("Memory over many trials", memory.run),
+    "litert": ("TensorFlow and LiteRT", litert.run),
 }
 
 

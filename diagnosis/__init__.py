@@ -1,4 +1,12 @@
-"""Who explains: tables, statistics, profiles, causes."""
+"""Who explains: tables, statistics, profiles, causes. It is handed arrays and records, and knows no framework."""
 
 if __name__ == "diagnosis":
     raise ImportError("this folder is the package quaver.diagnosis: write `import quaver.diagnosis`")
+
+from quaver.diagnosis.cause import Cause
+from quaver.diagnosis.conclude import conclude
+from quaver.diagnosis.profile import Profile, make_profile
+from quaver.diagnosis.recorder import Recorder
+from quaver.diagnosis.report import Diagnosis
+
+__all__ = ["Cause", "Diagnosis", "Profile", "Recorder", "conclude", "make_profile"]

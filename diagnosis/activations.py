@@ -23,7 +23,7 @@ class Activation:
 
     Attributes:
         low, high: the smallest and the largest value.
-        count: how many values were seen.
+        count: how many values were seen, and `squares`, the sum of their squares.
         strange: how many of them are NaN or infinite, and `first_strange`, the first sample that has one.
         clipped: how many lie outside the limits, and `clipped_noise`, their squared distance from these.
         channel_low, channel_high: the smallest and the largest value of each channel.
@@ -36,7 +36,7 @@ class Activation:
         self.axis, self.limits = axis, limits
         self.low, self.high = math.inf, -math.inf
         self.count = self.strange = self.clipped = 0
-        self.clipped_noise = 0.0
+        self.clipped_noise = self.squares = 0.0
         self.first_strange: int | None = None
         self.channel_low: Doubles = np.zeros(0)
         self.channel_high: Doubles = np.zeros(0)
@@ -53,6 +53,7 @@ class Activation:
         self.low, self.high = float(np.minimum(self.low, bottom)), float(np.maximum(self.high, top))  # NaN goes through
         self.count += values.size
         self._add_channels(low.min(axis=0), high.max(axis=0))
+        self.squares += float(sum(np.dot(row, row) for row in values.reshape(len(values), -1)))
         self._add_reaches(np.maximum(np.abs(low), np.abs(high)).max(axis=1), values, first)
         if self.histogram is not None:
             self.histogram.add(values, bottom, top)

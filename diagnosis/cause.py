@@ -56,11 +56,11 @@ def per_channel(name: str) -> Rules:
 
 
 def joined(causes: Iterable[Cause]) -> Rules:
-    """The rules of several causes together. The first one for an op wins, but fp32 is only chosen if nothing else is."""
+    """The rules of several causes together. Where they differ fp32 wins, which cures every cause, else the first."""
     rules: Rules = {}
     for cause in causes:
         for name, rule in cause.rules.items():
-            if name not in rules or rules[name] == "fp32":
+            if name not in rules or rule == "fp32":
                 rules[name] = rule
     return rules
 

@@ -76,6 +76,13 @@ class OpRecord:
 class Recorder:
     """What was seen of all ops.
 
+    Attributes:
+        ops: by name.
+        read: the tensors that ops read, by name.
+        wanted: those of them that no op writes; they have to be watched besides.
+        outputs: the outputs of the quantized model beside those of the float model.
+        samples: how many were taken in.
+
     Args:
         insides: what surrounds each op.
         layer_metrics: the user's functions of an op's differences (quantized minus float).
@@ -104,6 +111,7 @@ class Recorder:
                 elif tensor.name not in self.read:
                     self.read[tensor.name] = Activation(tensor.axis, limits[tensor.name], histogram=False)
         self.wanted = tuple(name for name in self.read if name not in written)
+        self.outputs = Differences()
         self._model_metrics = dict(model_metrics or {})
         self._model_sums = dict.fromkeys(self._model_metrics, 0.0)
 
@@ -120,6 +128,10 @@ class Recorder:
         self.samples += samples
 
     def _add_outputs(self, before: Sequence[Array], after: Sequence[Array], samples: int) -> None:
+        for one, other in zip(before, after, strict=True):
+            if one.dtype.kind == "f" and one.shape == other.shape:
+                flat = Layout(1, 1, 1)
+                self.outputs.add(cut(one, flat), cut(other, flat), flat)
         for index in range(samples if self._model_metrics else 0):
             pair = _sample(before, index, samples), _sample(after, index, samples)
             for name, metric in self._model_metrics.items():

@@ -101,7 +101,7 @@ def _inner(weight: OpWeight) -> Doubles:
     if weight.inner is None:
         return np.zeros(0)
     rows = np.moveaxis(weight.fp32, weight.inner, 0)
-    return np.abs(rows).reshape(len(rows), -1).max(axis=1).astype(np.float64)
+    return np.asarray(np.abs(rows).reshape(len(rows), -1).max(axis=1), np.float64)
 
 
 def _importance(weight: OpWeight, carried: Doubles | None) -> Doubles:

@@ -18,6 +18,9 @@ from quaver.trial import Trial
 # So many ops, the most sensitive ones, are decided one by one; the others in as many groups of similar sensitivity.
 SINGLES = 16
 GROUPS = 16
+# The size of the model, and at how many points it is looked at for a proposal. More takes longer and finds no better.
+TREES = 30
+POINTS = 2000
 # How often to look for a configuration that was not tried before.
 ATTEMPTS = 20
 
@@ -42,12 +45,19 @@ class Bayesian(Strategy):
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
         from skopt import Optimizer
+        from skopt.learning import ExtraTreesRegressor
         from skopt.space import Categorical
 
         groups = group_ops([name for name in probe.ranking() if space[name].tunable])
         dimensions = [Categorical(CALIBRATIONS), *(Categorical([0, 1], transform="identity") for _ in groups)]
         optimizer: Any = Optimizer(
-            dimensions, "ET", n_initial_points=0, acq_func="EI", acq_optimizer="sampling", random_state=self.seed
+            dimensions,
+            ExtraTreesRegressor(n_estimators=TREES, min_samples_leaf=3, random_state=self.seed),
+            n_initial_points=0,
+            acq_func="EI",
+            acq_optimizer="sampling",
+            acq_optimizer_kwargs={"n_points": POINTS},
+            random_state=self.seed,
         )
         chance = np.random.default_rng(self.seed)
         seen: set[QuantConfig] = set()

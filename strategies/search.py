@@ -28,12 +28,12 @@ def shortest_prefix(start: Trial, ranking: Sequence[str]) -> Search:
     """The fewest ops from the front of a ranking that must fall back from `start` to meet the criterion.
 
     `start` is taken to fail and the whole ranking to be enough, so that is never tried. If all but the last op is not
-    enough, that op must fall back although it ranks last; if this lessens the loss, the search goes on among the
-    others, with log2(n) + 1 trials for each such op.
+    enough, that op must fall back although it ranks last, and the search goes on among the others: log2(n) + 1 trials
+    for each such op. From the second one on, its fallback must help.
     """
     rest = list(ranking)
     found = yield from _bisect(start, rest, 0)
-    for _ in range(SEARCHES - 1):
+    for hidden in range(SEARCHES - 1):
         if found is not None or not rest:
             return found
         config = start.config.fallback(rest.pop())
@@ -42,7 +42,7 @@ def shortest_prefix(start: Trial, ranking: Sequence[str]) -> Search:
         trial: Trial = yield config
         if trial.met:
             return trial
-        if not _lessened(trial, start):
+        if hidden and not _helps(trial, start):
             return None
         start = trial
         found = yield from _bisect(start, rest, DOUBTS)
@@ -52,7 +52,7 @@ def shortest_prefix(start: Trial, ranking: Sequence[str]) -> Search:
 def _bisect(start: Trial, ranking: Sequence[str], doubts: int) -> Search:
     """The shortest prefix that is enough, if it is not the whole; at most 2 log2(n) + 1 trials.
 
-    As long as each step lessens the loss the ranking is right, and the next step is twice as long: few trials if the
+    As long as each step helps the ranking is right, and the next step is twice as long: few trials if the
     culprits rank high, and the first success falls back at most twice as many ops as it must. After a step that does
     not help, the next goes half-way to the middle, in orders of magnitude. After another one the gap is halved, which
     is the best one can do without a ranking: so one that is of no use costs two trials.
@@ -68,16 +68,15 @@ def _bisect(start: Trial, ranking: Sequence[str], doubts: int) -> Search:
             found, enough = trial, length
             continue
         failing, length = length, 2 * length
-        if not _lessened(trial, last, HELPS):
+        if not _helps(trial, last):
             doubts += 1
             length = max(length, math.isqrt(failing * (failing + enough) // 2))
         last = trial
     return found
 
 
-def _lessened(trial: Trial, before: Trial, part: float = 1.0) -> bool:
-    """Whether a trial lost less than one before."""
-    return trial.loss is not None and (before.loss is None or trial.loss < part * before.loss)
+def _helps(trial: Trial, before: Trial) -> bool:
+    return trial.loss is not None and (before.loss is None or trial.loss < HELPS * before.loss)
 
 
 def prune(start: Trial, config: QuantConfig, candidates: Sequence[str]) -> Search:

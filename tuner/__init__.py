@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from quaver.api import fit, recover
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
+from quaver.diagnosis import Cause, Diagnosis, Profile
 from quaver.errors import (
     BuildError,
     CalibrationError,
@@ -19,7 +20,9 @@ from quaver.errors import (
     SettingsError,
     StrategyError,
 )
+from quaver.explaining import diagnose
 from quaver.history import read_snapshot
+from quaver.measuring import profile
 from quaver.ops import FP32, INT8, Op, OpConfig, Precision, QuantConfig
 from quaver.probe import Probe
 from quaver.result import TuneResult
@@ -37,10 +40,11 @@ except PackageNotFoundError:  # run from a folder that was never installed
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
-    "FP32", "INT8", "Budget", "BuildError", "CalibrationError", "Config", "Criterion", "EvaluationError",
-    "HistoryError", "ModelError", "Observer", "Op", "OpConfig", "Precision", "Probe", "QuantConfig", "QuaverError",
-    "SettingsError",
+    "FP32", "INT8", "Budget", "BuildError", "CalibrationError", "Cause", "Config", "Criterion", "Diagnosis",
+    "EvaluationError",
+    "HistoryError", "ModelError", "Observer", "Op", "OpConfig", "Precision", "Probe", "Profile", "QuantConfig",
+    "QuaverError", "SettingsError",
     "StopReason", "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningSpace", "__version__",
-    "fit",
+    "diagnose", "fit", "profile",
     "read_snapshot", "recover", "register_strategy",
 ]  # fmt: skip

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions, RunnableModel, open_model
+from quaver.diagnosing import diagnose_run
 from quaver.errors import HistoryError, SettingsError
 from quaver.history import Header, History, read_snapshot
 from quaver.loop import Loop
@@ -17,6 +19,7 @@ from quaver.objective import make_objective
 from quaver.probing import AdapterProbe
 from quaver.result import TuneResult
 from quaver.rules import apply_rules
+from quaver.same_model import check_same_model
 from quaver.settings import Config, make_config
 from quaver.space import TuningSpace
 from quaver.strategies import make_strategy
@@ -52,6 +55,8 @@ def fit(
         raise SettingsError(f"eval_func must be a function of the model that returns a number, not {eval_func!r}")
     if calib_dataloader is None and chosen.resume is None:
         raise SettingsError("calib_dataloader is needed: a few hundred typical inputs, without labels")
+    if calib_dataloader is None and chosen.diagnosis:
+        raise SettingsError("diagnosis=True runs samples through the model: pass calib_dataloader to a resumed run too")
     strategy = make_strategy(chosen.strategy, chosen.strategy_options)
     strategy.seed = chosen.seed
     objective = make_objective(chosen.objective)
@@ -76,6 +81,9 @@ def fit(
                 watch.planned(name, len(space.quantizable), strategy.worst_case(space))
                 reason = loop.run(strategy, AdapterProbe(adapter, space, history, watch))
                 result = _finish(loop, adapter, folder, reason)
+                if chosen.diagnosis:
+                    found = diagnose_run(adapter, space, result.best, calib_dataloader, folder, watch)
+                    result = replace(result, diagnosis=found)
         watch.finished(result)
     return result
 
@@ -95,7 +103,7 @@ def prepare(adapter: Adapter, history: History, config: Config, data: Any, watch
             )
         )
         return
-    _check_same_model(adapter, header, history.path)
+    check_same_model(adapter, header, history.path)
     before = header.settings.get("quant_format", config.quant_format)
     if before != config.quant_format:
         raise HistoryError(f"{history.path} was made with quant_format={before!r}, not {config.quant_format!r}")
@@ -123,7 +131,7 @@ def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads:
         raise HistoryError(f"{snapshot.path} holds no baseline yet")
     options = AdapterOptions(None, threads, str(snapshot.header.settings.get("quant_format", "qdq")))
     adapter = open_model(model, options)
-    _check_same_model(adapter, snapshot.header, snapshot.path)
+    check_same_model(adapter, snapshot.header, snapshot.path)
     adapter.restore(snapshot.header.calibration)
     rebuilt = adapter.rebuild(record.config if trial else None)
     if record.model_hash and rebuilt.sha256 != record.model_hash:
@@ -134,18 +142,6 @@ def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads:
             "Install the versions of the run"
         )
     return rebuilt
-
-
-def _check_same_model(adapter: Adapter, header: Header, path: Path) -> None:
-    if header.adapter != adapter.name:
-        raise HistoryError(f"{path} belongs to a model of {header.adapter}, not of {adapter.name}")
-    if header.model_fingerprint != adapter.fingerprint:
-        raise HistoryError(
-            f"{path} belongs to another model: its fingerprint is {header.model_fingerprint[:12]}, "
-            f"this one's {adapter.fingerprint[:12]}. Give the float model that the run started from"
-        )
-    if header.ops != adapter.inspect():
-        raise HistoryError(f"{path} lists other ops than this version of quaver finds in the model; start a new run")
 
 
 @contextlib.contextmanager

@@ -121,7 +121,7 @@ class KernelTime:
         name: of the graph node, or of the op that it belongs to.
         op: the op that it belongs to; empty if it belongs to none.
         kernel: what the runtime executes, in its own words.
-        seconds: in one inference; the median of several.
+        seconds: in the usual inference.
     """
 
     name: str

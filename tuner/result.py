@@ -13,6 +13,7 @@ from quaver.trial import Trial
 
 if TYPE_CHECKING:
     from quaver.adapters.base import RunnableModel
+    from quaver.diagnosis import Diagnosis
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class TuneResult:
         history_path: its history.snapshot, from which any trial can be rebuilt.
         model_path: the best model, saved in the workspace; None if there is none.
         model: the best model, callable; None if there is none.
+        diagnosis: what was found if it was asked for: the best trial, with the ops that were sent back in int8 too.
     """
 
     best: Trial | None
@@ -45,6 +47,7 @@ class TuneResult:
     history_path: Path
     model_path: Path | None
     model: RunnableModel | None = field(repr=False, default=None)
+    diagnosis: Diagnosis | None = field(repr=False, default=None)
 
     def save(self, path: str | Path) -> Path:
         """Write the best model to a file."""

@@ -35,6 +35,7 @@ YAML_LAYOUT = {
     "tuning.objective": "objective",
     "tuning.random_seed": "seed",
     "tuning.threads": "threads",
+    "tuning.diagnosis": "diagnosis",
     "tuning.workspace": "workspace",
     "tuning.resume": "resume",
 }
@@ -67,6 +68,7 @@ class Config:
         op_type_dict: rules by op type.
         quant_format: "qdq" or "qoperator".
         threads: threads of one inference; 0 lets the runtime decide.
+        diagnosis: whether to write tables and causes into the workspace at the end.
         workspace: the folder of the run; a dated one under quaver_workspace/ if None.
         resume: the snapshot or workspace of an earlier run to go on with.
         framework: the framework the model must be of; usually left to the model itself.
@@ -86,6 +88,7 @@ class Config:
     op_type_dict: Mapping[str, Any] = field(default_factory=dict)
     quant_format: str = "qdq"
     threads: int = 0
+    diagnosis: bool = False
     workspace: str | os.PathLike[str] | None = None
     resume: str | os.PathLike[str] | None = None
     framework: str | None = None
@@ -95,7 +98,8 @@ class Config:
             object.__setattr__(self, "relative", 0.01)
         object.__setattr__(self, "calibration_sampling_size", _sampling_size(self.calibration_sampling_size))
         self.criterion, self.budget  # noqa: B018 - both check their values
-        _check(isinstance(self.higher_is_better, bool), "higher_is_better", self.higher_is_better, "True or False")
+        for name in ("higher_is_better", "diagnosis"):
+            _check(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
         _check(_is_count(self.seed), "seed", self.seed, "a whole number of at least 0")
         _check(_is_count(self.threads), "threads", self.threads, "a whole number; 0 lets the runtime decide")
         _check(isinstance(self.quant_format, str), "quant_format", self.quant_format, '"qdq" or "qoperator"')

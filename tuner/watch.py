@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from quaver.trial import Trial
 
 if TYPE_CHECKING:
+    from quaver.diagnosis import Diagnosis
     from quaver.result import TuneResult
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,9 @@ class Observer:
 
     def tried(self, trial: Trial, best: Trial | None) -> None:
         """A trial is over and recorded."""
+
+    def diagnosed(self, diagnosis: Diagnosis) -> None:
+        """The quantized model was looked into; the tables are in the workspace."""
 
     def finished(self, result: TuneResult) -> None:
         """The run is over."""
@@ -80,6 +84,9 @@ class Observers(Observer):
 
     def tried(self, trial: Trial, best: Trial | None) -> None:
         self._tell("tried", trial, best)
+
+    def diagnosed(self, diagnosis: Diagnosis) -> None:
+        self._tell("diagnosed", diagnosis)
 
     def finished(self, result: TuneResult) -> None:
         self._tell("finished", result)

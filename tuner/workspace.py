@@ -21,6 +21,7 @@ from quaver.trial import Trial
 from quaver.watch import Observer, plan
 
 if TYPE_CHECKING:
+    from quaver.diagnosis import Diagnosis
     from quaver.result import TuneResult
 
 ROOT = Path("quaver_workspace")
@@ -131,6 +132,9 @@ class RunLog(Observer):
         self._write(f"{trial}, {trial.seconds:.1f} s evaluating, {trial.build_seconds:.2f} s building")
         if trial.error:
             self._write(trial.error.rstrip())
+
+    def diagnosed(self, diagnosis: Diagnosis) -> None:
+        self._write(str(diagnosis))
 
     def finished(self, result: TuneResult) -> None:
         self._write(str(result))

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters.base import Adapter
+from quaver.adapters.base import Adapter, TimingOptions
 from quaver.adapters.batches import Feed
 from quaver.adapters.onnxrt import session as sessions
 from quaver.adapters.onnxrt.assembler import Assembler
-from quaver.adapters.onnxrt.axes import channel_axis, weight_axes, why_one_scale
-from quaver.adapters.onnxrt.foreign import QuantizedFile
-from quaver.adapters.onnxrt.observation import watch_local
+from quaver.adapters.onnxrt.axes import channel_axis, movers, weight_axes, why_one_scale
+from quaver.adapters.onnxrt.foreign import QuantizedFile, Scaled
+from quaver.adapters.onnxrt.observation import watch_branches
+from quaver.adapters.onnxrt.replay import replayed
+from quaver.adapters.onnxrt.timing import time_model
 from quaver.adapters.view import View
 from quaver.errors import ModelError
 from quaver.inside import LocalRun, OpInside, OpWeight, Tensor8, WholeRun
@@ -22,7 +24,7 @@ from quaver.ops import FLOAT, FP32, INT8, QuantConfig
 
 
 class FileView(View):
-    """A quantized file. Its ops cannot be run one by one, so errors are those of the running model alone."""
+    """A quantized file, whoever made it."""
 
     def __init__(self, adapter: Adapter, source: Any, assembler: Assembler, threads: int) -> None:
         super().__init__(adapter, QuantConfig((unit.op.name, FLOAT) for unit in assembler.units))
@@ -59,8 +61,8 @@ class FileView(View):
         return found
 
     def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
-        floats = QuantConfig((unit.op.name, FLOAT) for unit in self._assembler.units)
-        return watch_local(self._assembler, floats, ops, tensors, self._threads)
+        trunk, results = replayed(self._assembler, self._file, self._visible)
+        return watch_branches(self._assembler, trunk, results, ops, tensors, self._threads)
 
     def whole(self, ops: Sequence[str]) -> Callable[[Feed], WholeRun]:
         names = {name: self._visible[name] for name in ops if name in self._visible}
@@ -87,13 +89,34 @@ class FileView(View):
                 yield OpWeight(unit.op.name, values, found.values, outer, inner, found.scales, found.zero_points)
 
     def inside(self) -> Mapping[str, OpInside]:
-        graph, found = self._assembler.graph, {}
-        for unit in self._assembler.units:
-            name, axis = unit.op.name, channel_axis(self._assembler.graph, unit, unit.output)
-            scaled = self._file.scaled(self._visible.get(name, ""))
-            writes = None if scaled is None else Tensor8(unit.output, *scaled, origin=name, axis=axis)
-            found[name] = OpInside(name, unit.output, axis, (), writes, why_one_scale(graph, unit))
+        a, found = self._assembler, {}
+        origins = {unit.output: unit.op.name for unit in a.units}
+
+        def tensor(name: str, scaled: Scaled, axis: int | None) -> Tensor8:
+            root = a.root(name)
+            moved = tuple(movers(a.graph, name, root))
+            step, offset = float(scaled.scale), int(scaled.zero_point)
+            return Tensor8(name, step, offset, *scaled.ends, origin=origins.get(root, ""), moved=moved, axis=axis)
+
+        for unit in a.units:
+            name, axis = unit.op.name, channel_axis(a.graph, unit, unit.output)
+            written = self._file.scaled(self._visible.get(name, ""))
+            writes = None if written is None else tensor(unit.output, written, axis)
+            node = self._file.node(unit)
+            reads = []
+            if node is not None and self.precisions[name] == INT8:
+                inputs = list(a.graph.nodes[unit.anchor].input)
+                for read in unit.activations:
+                    scaled = self._file.read(node, inputs.index(read))
+                    if scaled is not None:
+                        reads.append(tensor(read, scaled, channel_axis(a.graph, unit, read)))
+            found[name] = OpInside(name, unit.output, axis, tuple(reads), writes, why_one_scale(a.graph, unit))
         return found
 
     def seconds(self) -> Mapping[str, float]:
-        return {}
+        found: dict[str, float] = {}
+        options = TimingOptions(1, self._threads, warmup=1, runs=10)
+        timing = time_model(self._file.model, list(self._adapter.kept), options, self._assembler)
+        for kernel in timing.kernels:
+            found[kernel.op] = found.get(kernel.op, 0.0) + kernel.seconds
+        return found

@@ -7,7 +7,7 @@ and DequantizeLinear between them (QDQ), or integer operators in their place (QO
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,16 +24,27 @@ _RESULT_SCALE = {
     "QLinearAdd": 6, "QLinearAveragePool": 3, "QLinearConcat": 0, "QLinearConv": 6, "QLinearGlobalAveragePool": 3,
     "QLinearLeakyRelu": 3, "QLinearMatMul": 6, "QLinearMul": 6, "QLinearSigmoid": 3, "QLinearSoftmax": 3, "QGemm": 7,
 }  # fmt: skip
+# Where they keep the scale and zero point of the activation that the float node reads at a place.
+_READS: dict[str, Callable[[int], tuple[int, int]]] = {
+    "MatMulIntegerToFloat": lambda slot: (2 + slot, 4 + slot),
+    "QLinearConcat": lambda slot: (3 + 3 * slot, 4 + 3 * slot),
+} | dict.fromkeys(
+    [kind for kind in _RESULT_SCALE if kind != "QLinearConcat"], lambda slot: (3 * slot + 1, 3 * slot + 2)
+)
 _WEIGHT = {"QLinearConv": (3, 4, 5), "QLinearMatMul": (3, 4, 5), "QGemm": (3, 4, 5), "MatMulIntegerToFloat": (1, 3, 5)}
 
 
 class Scaled(NamedTuple):
-    """How a tensor of a file is scaled."""
+    """How a tensor of a file is scaled: its constants, as they are there."""
 
-    scale: float
-    zero_point: int
-    low: float
-    high: float
+    scale: Array
+    zero_point: Array
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The smallest and the largest value that it can hold."""
+        step, offset, limits = float(self.scale), int(self.zero_point), np.iinfo(self.zero_point.dtype)
+        return (int(limits.min) - offset) * step, (int(limits.max) - offset) * step
 
 
 class Weight(NamedTuple):
@@ -103,17 +114,22 @@ class QuantizedFile:
     def scaled(self, tensor: str) -> Scaled | None:
         """How a float tensor that `visible` gave was scaled; None if it never was in 8 bits."""
         node = self._producers.get(tensor)
-        if node is None or node.op_type != "DequantizeLinear":
+        return None if node is None or node.op_type != "DequantizeLinear" else self._scaled(list(node.input[1:]))
+
+    def read(self, node: NodeProto, slot: int) -> Scaled | None:
+        """How the activation that an op reads at this place of the float node is scaled; None if it is float."""
+        if node.op_type in _READS:
+            at = _READS[node.op_type](slot)
+            return self._scaled([node.input[place] if place < len(node.input) else "" for place in at])
+        return self.scaled(node.input[slot]) if slot < len(node.input) else None
+
+    def _scaled(self, names: list[str]) -> Scaled | None:
+        scale = self._value(names[0])
+        given = self._value(names[1]) if len(names) > 1 and names[1] else None
+        zero = np.zeros((), np.uint8) if given is None else given
+        if scale is None or scale.size != 1 or zero.dtype.kind not in "iu":
             return None
-        scale, zero = self._value(node.input[1]), self._value(node.input[2]) if len(node.input) > 2 else None
-        if scale is None or scale.size != 1:
-            return None
-        kind = np.dtype(np.uint8) if zero is None else zero.dtype
-        step, offset = float(scale.reshape(())), 0 if zero is None else int(zero.reshape(()))
-        if kind.kind not in "iu":
-            return None
-        limits = np.iinfo(kind)
-        return Scaled(step, offset, (int(limits.min) - offset) * step, (int(limits.max) - offset) * step)
+        return Scaled(scale.astype(np.float32).reshape(()), zero.reshape(()))
 
     def node(self, unit: Unit) -> NodeProto | None:
         """The node that does an op's arithmetic."""

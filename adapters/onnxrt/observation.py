@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,18 @@ def watch_local(
     assembler: Assembler, config: QuantConfig, ops: Sequence[str], tensors: Sequence[str], threads: int
 ) -> Callable[[Feed], LocalRun]:
     """A function that runs a feed through the float model, and these ops in int8 from the same float inputs."""
-    trunk, results = branched(assembler, config, ops)
+    return watch_branches(assembler, *branched(assembler, config, ops), ops, tensors, threads)
+
+
+def watch_branches(
+    assembler: Assembler,
+    trunk: Walk,
+    results: Mapping[str, tuple[Unit, str]],
+    ops: Sequence[str],
+    tensors: Sequence[str],
+    threads: int,
+) -> Callable[[Feed], LocalRun]:
+    """The same for branches that were added already: `results` names the tensor that each ends in."""
     units = {unit.op.name: unit for unit in assembler.units}
     given = [value.name for value in assembler.graph.outputs]
     fed = {value.name for value in assembler.graph.inputs}
@@ -128,7 +139,20 @@ def _branch(assembler: Assembler, trunk: Walk, unit: Unit, pick: OpConfig, plan:
     def scheme(name: str) -> Scheme:
         return plan.schemes[assembler.root(name)]
 
+    def constant(slot: int) -> str:
+        return trunk.constant_copy(unit, pick, slot, scheme(unit.activations[0]))
+
     renamed = {name: trunk.quantized_copy(name, scheme(name), mark) for name in unit.activations}
+    result = copy_unit(assembler, trunk, unit, renamed, constant, mark)
+    if unit.quantized_output:
+        return trunk.quantized_copy(unit.output, scheme(unit.output), mark, source=result)
+    return result
+
+
+def copy_unit(
+    assembler: Assembler, trunk: Walk, unit: Unit, renamed: Mapping[str, str], constant: Callable[[int], str], mark: str
+) -> str:
+    """Add a unit's nodes once more, reading other activations and constants; returns the name of what they produce."""
     inside = {output for index in unit.nodes for output in assembler.graph.nodes[index].output}
     for index in unit.nodes:
         node = NodeProto()
@@ -138,13 +162,10 @@ def _branch(assembler: Assembler, trunk: Walk, unit: Unit, pick: OpConfig, plan:
             if index == unit.anchor and name in renamed:
                 node.input[slot] = renamed[name]
             elif index == unit.anchor and slot in (1, 2) and name in (unit.weight, unit.bias):
-                node.input[slot] = trunk.constant_copy(unit, pick, slot, scheme(unit.activations[0]))
+                node.input[slot] = constant(slot)
             elif name in inside:
                 node.input[slot] = name + mark
         for slot, name in enumerate(node.output):
             node.output[slot] = name + mark
         trunk.parts.append(wire.block(wire.GRAPH_NODE, node.SerializeToString(deterministic=True)))
-    result = unit.output + mark
-    if unit.quantized_output:
-        return trunk.quantized_copy(unit.output, scheme(unit.output), mark, source=result)
-    return result
+    return unit.output + mark

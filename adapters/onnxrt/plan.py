@@ -62,7 +62,8 @@ class Plan:
         """What a kernel that writes float produces, if the optimiser would not find the kernel without a guard there.
 
         It gives up on a product whose result is read both through a QuantizeLinear and as it is, and on one followed
-        by a Relu or Clip that no QuantizeLinear makes redundant.
+        by a Relu or Clip that no QuantizeLinear makes redundant. And it makes one Gemm of a flat product and what is
+        added to it, which is then no longer int8.
         """
         a = self.a
         node = a.graph.nodes[unit.anchor]
@@ -73,12 +74,13 @@ class Plan:
         only = a.graph.nodes[readers[0]] if len(readers) == 1 else None
         clip = only if only is not None and only.op_type in ("Relu", "Clip") else None
         if not any(self._reaches_int8(i, name) for i in readers):
-            return None if clip is None else name
+            flat = node.op_type == "MatMul" and a.graph.ranks.get(node.input[0], 2) == 2
+            joined = flat and only is not None and only.op_type == "Add"
+            return name if joined or clip is not None else None
         if clip is None:
             shared = name in a.pinned or len(readers) > 1
             return name if shared and not self._only_quantized(name) else None
-        vanishes = name not in a.pinned and absorbs(a.graph, clip) and self._only_quantized(clip.output[0])
-        return None if vanishes else name
+        return None if name not in a.pinned and absorbs(a.graph, clip) else name
 
     def _only_quantized(self, name: str) -> bool:
         """Whether int8 ops are all that reads a tensor."""

@@ -185,6 +185,14 @@ GRAPHS: dict[str, tuple[Graph, str]] = {
         gemms(lambda net, x: net.Relu(net.Add(net.MatMul(x, weight(8, 5)), weight(5)))),
         "Sigmoid Gemm Sigmoid",
     ),
+    "MatMul 2D and what is added": (
+        lambda net: net.Sigmoid(net.Add(net.MatMul(x := net.Sigmoid(net.input(None, 8)), weight(8, 8)), x)),
+        "Sigmoid MatMul Add Sigmoid",
+    ),
+    "MatMul 2D and one number as bias": (
+        gemms(lambda net, x: net.Add(net.MatMul(x, weight(8, 5)), f32(0.3))),
+        "Sigmoid MatMul Sigmoid",
+    ),
     "MatMul 3D": (products(lambda net, x: net.MatMul(x, weight(8, 5))), "Sigmoid MatMul Sigmoid"),
     "MatMul 3D and bias": (
         products(lambda net, x: net.Add(weight(5), net.MatMul(x, weight(8, 5)))),

@@ -35,10 +35,11 @@ def test_a_quantized_tflite_is_refused(float_tflite: Path) -> None:
     refused(adapter.rebuild(space.all_int8()).model, "quantized already.*starts from the float model")
 
 
-def test_weights_of_8_or_16_bits_are_refused(digits_model: Any) -> None:
-    dynamic = models.lite(digits_model, optimizations=[tf.lite.Optimize.DEFAULT])
+def test_weights_of_8_or_16_bits_are_refused() -> None:
+    model = keras.Sequential([keras.Input((64,)), layers.Dense(64)])
+    dynamic = models.lite(model, optimizations=[tf.lite.Optimize.DEFAULT])
     halves = models.lite(
-        digits_model,
+        model,
         optimizations=[tf.lite.Optimize.DEFAULT],
         target_spec=tf.lite.TargetSpec(supported_types=[tf.float16]),
     )

@@ -32,7 +32,7 @@ def proposing(*asked: Any) -> tuple[Given, list[Any]]:
     def propose(space: TuningSpace, probe: Probe) -> Any:
         for one in asked:
             answer = yield one
-            answers.append(answer)  # noqa: PERF401 - a comprehension cannot yield
+            answers.append(answer)
 
     return Given(propose), answers
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from quaver import Probe, QuantConfig, Strategy, TuningSpace
 from quaver.ops import FLOAT, INT8, OpConfig
 from quaver.strategies import Bayesian, strategies
-from quaver.testing import check_strategy
+from quaver.testing import SimulatedModel, check_strategy, drive
 
 
 @pytest.mark.parametrize("name", strategies())
@@ -20,8 +21,11 @@ def test_every_strategy_of_ours_passes(name: str) -> None:
     check_strategy(name)
 
 
-def test_one_that_proposes_lists_passes() -> None:
-    check_strategy(Bayesian(batch=3))
+def test_bayesian_proposes_lists_and_repeats_itself() -> None:
+    model = SimulatedModel(ops=4, culprits=2, noise=0.01)
+    one, two = (drive(Bayesian(batch=3), model, max_trials=12, stop_at_first=False) for _ in range(2))
+    assert one == two
+    assert len(one) == 12
 
 
 def strategy(propose: Callable[..., Any], worst: Callable[[TuningSpace], Any] = lambda space: None) -> type[Strategy]:
@@ -44,6 +48,16 @@ def worst_first(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
     for op in probe.ranking():
         config = config.fallback(op)
         yield config
+
+
+def all_pairs_at_once(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    start = space.all_int8()
+    trials = yield [start, *(start.fallback(*names) for names in itertools.combinations(space.tunable, 2))]
+    yield [trial.config.fallback(*space.tunable[:3]) for trial in trials if not trial.met][:2] or start
+
+
+def test_a_strategy_that_proposes_lists_passes() -> None:
+    check_strategy(strategy(all_pairs_at_once))
 
 
 def test_the_example_of_the_documentation_passes() -> None:

@@ -49,7 +49,24 @@ def add(parser: argparse.ArgumentParser) -> None:
     search.add_argument("--timeout", type=float, metavar="SECONDS", help="0 stops at the first success")
     search.add_argument("--max-trials", type=int, metavar="N", help="trials that may be evaluated in all")
     search.add_argument("--seed", type=int, metavar="N", help="the only source of chance")
-    search.add_argument(
+    add_rules(search)
+
+    run = parser.add_argument_group("how to run")
+    run.add_argument("--calibration-sampling-size", type=int, metavar="N", help="calibration samples to use")
+    run.add_argument("--quant-format", metavar="FORMAT", help="qdq or qoperator")
+    run.add_argument("--threads", type=int, metavar="N", help="threads of one inference; 0 lets the runtime decide")
+    run.add_argument(
+        "--diagnosis", action="store_true", help="say which ops are bad in int8 and why; tables go to the workspace"
+    )
+    run.add_argument("--framework", metavar="NAME", help="the framework the model must be of")
+    run.add_argument("--workspace", metavar="FOLDER", help="the folder of the run")
+    run.add_argument("--resume", metavar="FOLDER", help="go on with an earlier run: its workspace or history.snapshot")
+    parser.set_defaults(**dict.fromkeys(_FIELDS))  # None is a flag that was not given
+
+
+def add_rules(parser: Any) -> None:
+    """Add the flags for rules on ops."""
+    parser.add_argument(
         "--op-name",
         dest="op_name_dict",
         metavar="REGEX=RULE",
@@ -57,7 +74,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="a rule for the ops of that name: fp32, int8, or the longer form in YAML; repeatable, added to the file's",
     )
-    search.add_argument(
+    parser.add_argument(
         "--op-type",
         dest="op_type_dict",
         metavar="TYPE=RULE",
@@ -65,15 +82,6 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="a rule for the ops of that type, such as Conv=fp32; repeatable, added to the file's",
     )
-
-    run = parser.add_argument_group("how to run")
-    run.add_argument("--calibration-sampling-size", type=int, metavar="N", help="calibration samples to use")
-    run.add_argument("--quant-format", metavar="FORMAT", help="qdq or qoperator")
-    run.add_argument("--threads", type=int, metavar="N", help="threads of one inference; 0 lets the runtime decide")
-    run.add_argument("--framework", metavar="NAME", help="the framework the model must be of")
-    run.add_argument("--workspace", metavar="FOLDER", help="the folder of the run")
-    run.add_argument("--resume", metavar="FOLDER", help="go on with an earlier run: its workspace or history.snapshot")
-    parser.set_defaults(**dict.fromkeys(_FIELDS))  # None is a flag that was not given
 
 
 def config(args: argparse.Namespace) -> Config:

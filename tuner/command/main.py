@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import quaver
-from quaver.command import demo, history, loading, recover, show, strategies, tune, wording
+from quaver.command import demo, diagnose, history, loading, profile, recover, show, strategies, tune, wording
 from quaver.errors import QuaverError
 from quaver.nearest import hint
 
@@ -20,6 +20,8 @@ COMMANDS = {
     "history": history,
     "show": show,
     "recover": recover,
+    "diagnose": diagnose,
+    "profile": profile,
     "strategies": strategies,
     "demo": demo,
 }
@@ -32,6 +34,8 @@ Finds which ops of a float model can run in int8, so that accuracy stays within 
   quaver history quaver_workspace/RUN              what was tried
   quaver show quaver_workspace/RUN 3               how trial 3 ran each op
   quaver recover model.onnx quaver_workspace/RUN 3 -o trial3.onnx
+  quaver diagnose model.onnx --calib calib.npz     which ops are bad in int8, and why
+  quaver profile model.onnx --against model-int8.onnx
 """
 
 EPILOG = """\

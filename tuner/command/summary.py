@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from quaver.budget import StopReason
-from quaver.command import wording
+from quaver.command import findings, wording
 from quaver.history import Snapshot, read_snapshot
 from quaver.result import TuneResult
 from quaver.rules import apply_rules
@@ -17,6 +17,8 @@ from quaver.workspace import LOG
 
 # So many ops are named; who wants all of them asks `quaver show`.
 LISTED = 10
+# So many rows of the tables of diagnosis are shown; the files hold all.
+ROWS = 10
 
 
 def write(result: TuneResult, config: Config, seconds: float, output: Path | None, again: Callable[..., str]) -> None:
@@ -26,6 +28,10 @@ def write(result: TuneResult, config: Config, seconds: float, output: Path | Non
     print()
     for label, text in (*figures(result, snapshot, config, seconds), *files(result, output)):
         print(f"  {label:<14}{text}")
+    if result.diagnosis is not None:
+        print()
+        findings.write(result.diagnosis, ROWS)
+        print(f"The tables are in {wording.path(result.workspace)}.")
     advice = list(next_steps(result, again))
     if advice:
         print("\nNext:")

@@ -127,6 +127,8 @@ def _check_identity(case: _Case) -> None:
     kind, adapter = type(case.adapter), case.adapter
     assert kind.name and isinstance(kind.name, str), "the adapter's class needs a `name`"
     assert kind.suffix.startswith("."), f"`suffix` must be like '.onnx', not {kind.suffix!r}"
+    frameworks = getattr(kind, "frameworks", ())
+    assert isinstance(frameworks, tuple) and frameworks, "`frameworks` must be a tuple of the names that users know"
     for stranger in (object(), None, 3, "no such model"):
         assert not kind.accepts(stranger), f"accepts says yes to {stranger!r}"
     if case.model is not None:
@@ -233,6 +235,8 @@ def _check_watch(case: _Case) -> None:
         assert fp32[name].shape == int8[name].shape, f"watch gives op {name!r} in another shape when it is int8"
     some = case.adapter.watch(None, names[-1:])(feed)
     assert list(some) == names[-1:], "watch gives other ops than it was asked for"
+    told = case.adapter.look(case.all_int8).precisions
+    assert sorted(told) == sorted(names), "look tells the precision of other ops than inspect lists"
 
 
 def _check_local_errors(case: _Case) -> None:

@@ -1,0 +1,247 @@
+"""The TensorFlow side: what a trial costs, and what tuning gains on LiteRT's kernels.
+
+A trial is set against the bare work it cannot do without (ai-edge-quantizer's own front door and the creation of an
+interpreter) and against the re-quantization of TensorFlow's QuantizationDebugger, the tool that people exclude ops with
+today. Weights are random, so scores are agreement with the fp32 model; times do not depend on them.
+
+    python -m benchmarks.run litert
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import quaver
+from quaver.adapters.base import AdapterOptions
+from quaver.objective import relative_latency
+from quaver.ops import FLOAT, INT8
+
+TRIALS = 12
+SIZE = 128
+
+
+class Scatter(quaver.Strategy):
+    """Sends another tenth of the ops to fp32 each time."""
+
+    name = "scatter"
+
+    def propose(self, space: quaver.TuningSpace, probe: quaver.Probe) -> Iterator[quaver.QuantConfig]:
+        config = space.all_int8()
+        for shift in range(TRIALS):
+            yield config.fallback(*space.tunable[shift::10])
+
+
+class Clock(quaver.Observer):
+    """Times each trial from proposal to record."""
+
+    def __init__(self) -> None:
+        self.overheads: list[float] = []
+        self._start = 0.0
+
+    def evaluating(self, number: int, best: quaver.Trial | None) -> None:
+        self._start = time.perf_counter()
+
+    def tried(self, trial: quaver.Trial, best: quaver.Trial | None) -> None:
+        self.overheads.append(time.perf_counter() - self._start - trial.seconds)
+
+
+def mobilenet_v2() -> Any:
+    import keras
+
+    return keras.applications.MobileNetV2((SIZE, SIZE, 3), weights=None, classes=100)
+
+
+def mobilenet_v3() -> Any:
+    import keras
+
+    return keras.applications.MobileNetV3Small(
+        (SIZE, SIZE, 3), weights=None, classes=100, include_preprocessing=False, dropout_rate=0.0
+    )
+
+
+def transformer() -> Any:
+    """Four blocks of attention over 64 vectors of 128."""
+    import keras
+    from keras import layers
+
+    x = steps = keras.Input((64, 128), name="steps")
+    for _ in range(4):
+        x = layers.LayerNormalization()(x + layers.MultiHeadAttention(4, 32)(x, x))
+        x = layers.LayerNormalization()(x + layers.Dense(128)(layers.Dense(512, activation="gelu")(x)))
+    return keras.Model(steps, layers.Dense(10)(layers.GlobalAveragePooling1D()(x)))
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "MobileNetV2": mobilenet_v2,
+    "MobileNetV3-small": mobilenet_v3,
+    "transformer": transformer,
+}
+
+
+def make(name: str) -> tuple[Any, NDArray[np.float32]]:
+    """A model and inputs for it. BatchNorm gets the statistics of these inputs, or activations would vanish."""
+    import keras
+
+    keras.utils.set_random_seed(0)
+    model = MODELS[name]()
+    data = np.random.default_rng(0).normal(size=(32, *model.inputs[0].shape[1:])).astype(np.float32)
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.momentum = 0.0
+    if any(isinstance(layer, keras.layers.BatchNormalization) for layer in model.layers):
+        model(data, training=True)
+    return model, data
+
+
+class Agreement:
+    """How near a model's outputs are to those of the fp32 model, which is the first that it sees."""
+
+    def __init__(self, data: NDArray[np.float32]) -> None:
+        self._data = data
+        self._expected: NDArray[Any] | None = None
+
+    def __call__(self, model: Any) -> float:
+        outputs = model(self._data)
+        if self._expected is None:
+            self._expected = outputs
+        noise = float(np.sum(np.square(outputs - self._expected)))
+        return 1.0 - noise / float(np.sum(np.square(self._expected - self._expected.mean(axis=0))))
+
+
+def overhead(name: str) -> dict[str, Any]:
+    """Median milliseconds of a trial besides eval_func, and of the alternatives."""
+    model, data = make(name)
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        quaver.fit(
+            model, calib_dataloader=data[:8], eval_func=_falling(), strategy=Scatter, observer=clock, threads=1,
+            workspace=Path(folder) / "run", max_trials=TRIALS,
+        )  # fmt: skip
+    ours = statistics.median(clock.overheads[1:])
+    quantize, create = bare(model, data)
+    debugger = quantization_debugger(model, data)
+    return {
+        "model": name,
+        "trial overhead ms": 1e3 * ours,
+        "first trial ms": 1e3 * clock.overheads[0],
+        "bare quantize ms": 1e3 * quantize,
+        "bare interpreter ms": 1e3 * create,
+        "overhead / bare": ours / (quantize + create),
+        "QuantizationDebugger ms": 1e3 * debugger,
+        "debugger / overhead": debugger / ours,
+    }
+
+
+def _falling() -> Callable[[Any], float]:
+    """The baseline is perfect, no trial is."""
+    scores = iter(range(1000))
+    return lambda model: 1.0 - 0.5 * next(scores)
+
+
+def bare(model: Any, data: NDArray[np.float32]) -> tuple[float, float]:
+    """Seconds of ai-edge-quantizer's own `quantize` with everything in int8 that can be, and of an interpreter."""
+    from ai_edge_litert.interpreter import Interpreter
+    from ai_edge_quantizer import quantizer
+
+    from quaver.adapters.litert.adapter import LiteRTAdapter
+    from quaver.adapters.litert.quantizing import _scope
+    from quaver.adapters.litert.units import KEYS
+
+    adapter = LiteRTAdapter.open(model, AdapterOptions(threads=1))
+    adapter.calibrate(data[:8])
+    config = quaver.TuningSpace(adapter.inspect()).all_int8()
+    builder = adapter._builder
+    int8 = [unit for unit in builder.units if config[unit.op.name].precision is INT8]
+    moved = builder._moved({unit.operator.index for unit in int8})
+    operators = [*(unit.operator for unit in int8), *(builder.graph.operators[index] for index in moved)]
+    front = quantizer.Quantizer(builder.graph.content)
+    times: list[tuple[float, float]] = []
+    for _ in range(4):
+        start = time.perf_counter()
+        front.load_quantization_recipe([])
+        for op in operators:
+            front.add_static_config(f"^{re.escape(_scope(builder.graph, op.index))}$", KEYS[op.kind], 8, 8)
+        statistics_ = builder._statistics(config, int8, moved)
+        result = front.quantize(statistics_, enable_progress_bar=False, enable_progress_report=False)
+        built = time.perf_counter()
+        Interpreter(model_content=bytes(result.quantized_model), num_threads=1).allocate_tensors()
+        times.append((built - start, time.perf_counter() - built))
+    return statistics.median(pair[0] for pair in times), statistics.median(pair[1] for pair in times)
+
+
+def quantization_debugger(model: Any, data: NDArray[np.float32]) -> float:
+    """Seconds in which TensorFlow's debugger quantizes a calibrated model again with some ops left out."""
+    import tensorflow as tf
+
+    def dataset() -> Iterator[list[NDArray[np.float32]]]:
+        for row in data[:8]:
+            yield [row[None]]
+
+    converter = tf.lite.TFLiteConverter.from_keras_model(model)
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    converter.representative_dataset = dataset
+    debugger = tf.lite.experimental.QuantizationDebugger(converter=converter, debug_dataset=dataset)
+    times = []
+    for kinds in (["ADD"], ["MEAN"], ["ADD", "MEAN"]):
+        debugger.options = tf.lite.experimental.QuantizationDebugOptions(denylisted_ops=kinds)
+        start = time.perf_counter()
+        debugger.get_nondebug_quantized_model()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def latency(name: str) -> dict[str, Any]:
+    """The tuned model beside all-int8 and fp32, timed in turns."""
+    from quaver.adapters.litert.adapter import LiteRTAdapter
+
+    model, data = make(name)
+    with tempfile.TemporaryDirectory() as folder:
+        result = quaver.fit(
+            model, calib_dataloader=data, eval_func=Agreement(data), strategy="auto", threads=1, absolute=0.1,
+            workspace=Path(folder) / "run", max_trials=30,
+        )  # fmt: skip
+        assert result.best is not None
+        adapter = LiteRTAdapter.open(
+            quaver.recover(model, result.history_path, 0).SerializeToString(), AdapterOptions(threads=1)
+        )
+        adapter.calibrate(data)
+        space = quaver.TuningSpace(adapter.inspect())
+        every = space.configure(lambda op: op.choices[0] if op.choices[0] != FLOAT else op.choices[1])
+        fp32, feed = adapter.build(None), {name: array[:1] for name, array in adapter.kept[0].items()}
+        built = {
+            "every op int8": adapter.build(every),
+            "default int8": adapter.build(space.all_int8()),
+            "tuned": quaver.recover(
+                adapter.rebuild(None).SerializeToString(), result.history_path, result.best.number, threads=1
+            ),
+        }
+        row: dict[str, Any] = {"model": name, "ops": len(space), "fp32 ms": 1e3 * _seconds(fp32, feed)}
+        row |= {f"{what} / fp32": relative_latency(other, fp32, feed) for what, other in built.items()}
+        row |= {"tuned int8 ops": len(result.best.config.int8_ops), "evaluations": result.evaluations}
+    return row
+
+
+def _seconds(model: Any, feed: dict[str, Any]) -> float:
+    times = []
+    for _ in range(30):
+        start = time.perf_counter()
+        model.run(feed)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def run() -> list[dict[str, Any]]:
+    """All models; one row that says so where TensorFlow is not installed."""
+    if find_spec("tensorflow") is None or find_spec("ai_edge_quantizer") is None:
+        return [{"model": "none", "why": "TensorFlow is not installed: pip install quaver[tensorflow]"}]
+    return [*(overhead(name) for name in MODELS), *(latency(name) for name in MODELS)]

@@ -1,0 +1,184 @@
+"""Causes that lie in activations: what sets their range, what it cuts off, and who has to share it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from quaver.diagnosis.activations import Activation
+from quaver.diagnosis.cause import Cause, Rules, calibrate_by, to_fp32
+from quaver.diagnosis.suspects import Suspect
+from quaver.diagnosis.wording import listed, number, percent, times
+from quaver.inside import Tensor8
+
+# A channel stands out if it reaches so many times as far as the median one, and leaves that less than so many steps.
+_STANDS_OUT, _FEW_STEPS = 8.0, 16.0
+# Few samples set a range if they are this part of all at most, and reach so many times as far as the median one.
+_FEW, _FURTHER = 0.02, 4.0
+# Samples needed to say so.
+_ENOUGH_SAMPLES = 16
+# Clipping is to blame if it makes this part of the error.
+_CLIPS = 0.5
+# A tensor that uses so few of its 255 steps suffers from having to share them.
+_SHARED_STEPS = 8.0
+_STEPS = 255
+
+
+def outlier_channels(suspect: Suspect) -> Iterator[Cause]:
+    """A channel that sets the scale for all others."""
+    if not suspect.bad:
+        return
+    for which, tensor, seen in suspect.tensors():
+        found = _outlier(seen, tensor.scale)
+        if found is None:
+            continue
+        channel, reach, median, steps = found
+        ops = suspect.around(tensor)
+        sentence = (
+            f"channel {channel} of its {which} reaches {number(reach)}, {times(reach / median)} as far as the median "
+            f"channel ({number(median)}). Activations have one scale for all channels, so the median channel is left "
+            f"{number(steps)} of {_STEPS} steps.{_milder(tensor, median)}"
+        )
+        advice = f"Keep {'it' if ops == [suspect.name] else 'all that write or read this tensor'} in fp32"
+        yield Cause(suspect.name, "outlier_channel", sentence, advice, to_fp32(ops), suspect.record.error)
+        return
+
+
+def _outlier(seen: Activation, scale: float) -> tuple[int, float, float, float] | None:
+    """A channel that stands out: its number, its reach, the median channel's, and the steps that this is left."""
+    reach = seen.channel_reach
+    alive = reach > 0
+    if alive.sum() < 2 or not np.isfinite(reach).all():
+        return None
+    channel, median = int(np.argmax(reach)), float(np.median(reach[alive]))
+    steps = float(np.median((seen.channel_high - seen.channel_low)[alive])) / scale
+    if reach[channel] < _STANDS_OUT * median or steps > _FEW_STEPS:
+        return None
+    return channel, float(reach[channel]), median, steps
+
+
+def _milder(tensor: Tensor8, median: float) -> str:
+    """Whether another calibration method would cut the outlier off."""
+    spans = {method: high - low for method, (low, high) in tensor.ranges.items() if high - low < tensor.span / 2}
+    method = min(spans, key=lambda name: spans[name], default=None)
+    if method is None or spans[method] < median:
+        return ""
+    low, high = tensor.ranges[method]
+    return f" Calibration by {method} would cut the range to {number(low)} .. {number(high)}, and the outlier with it."
+
+
+def few_samples(suspect: Suspect) -> Iterator[Cause]:
+    """A handful of samples that set the range for all others."""
+    if not suspect.bad or suspect.samples < _ENOUGH_SAMPLES:
+        return
+    for which, tensor, seen in suspect.tensors():
+        usual, most = seen.usual_reach, max(1, int(_FEW * suspect.samples))
+        count = seen.beyond(seen.reach / 2)
+        cuts = max(abs(tensor.low), abs(tensor.high)) < seen.reach / 2
+        if not usual > 0 or seen.reach < _FURTHER * usual or not 0 < count <= most or cuts:
+            continue
+        numbers = [str(sample) for _, sample in seen.furthest[:count]]
+        sentence = (
+            f"{count} of {suspect.samples} samples (number {listed(numbers)}) set the range of its {which}: they reach "
+            f"{number(seen.reach)}, and half of the samples stay below {number(usual)}."
+        )
+        yield _other_method(suspect, tensor, sentence, usual)
+        return
+
+
+def _other_method(suspect: Suspect, tensor: Tensor8, sentence: str, usual: float) -> Cause:
+    """Choose the range in a way that passes over such samples, if one of the methods does."""
+    current = suspect.pick.calibration if suspect.pick is not None else ""
+    reaches = {method: max(-low, high) for method, (low, high) in tensor.ranges.items() if method != current}
+    fits = {name: reach for name, reach in reaches.items() if usual <= reach < max(-tensor.low, tensor.high) / 2}
+    # Who writes a tensor decides how it is quantized; if that is no op, those who read it.
+    names = [tensor.origin] if tensor.origin else [suspect.name]
+    if fits:
+        method = min(fits, key=lambda name: fits[name])
+        advice = f"Look at these samples, or calibrate by {method}, which ends at {number(fits[method])}"
+        rules = calibrate_by(names, method)
+    else:
+        advice = "Look at these samples: are they typical? If so, keep the op in fp32"
+        rules = to_fp32(suspect.around(tensor))
+    return Cause(suspect.name, "few_samples", sentence, advice, rules, suspect.record.error)
+
+
+def clipped(suspect: Suspect) -> Iterator[Cause]:
+    """A range that cuts off what matters."""
+    if not suspect.bad:
+        return
+    for which, tensor, seen in suspect.tensors():
+        if not seen.clipped or not seen.squares > 0:
+            continue
+        error = seen.clipped_noise / seen.squares
+        part = min(error / suspect.record.error, 1.0)
+        if part < _CLIPS:
+            continue
+        method = suspect.pick.calibration if suspect.pick is not None else ""
+        by = f"calibration by {method}" if method else "its calibration"
+        sentence = (
+            f"{by} ends the range of its {which} at {number(tensor.low)} .. {number(tensor.high)}, but values go from "
+            f"{number(seen.low)} to {number(seen.high)}: {percent(seen.clipped / seen.count)} of them are cut off, "
+            f"which takes {percent(error)} of the signal."
+        )
+        names = [tensor.origin] if tensor.origin else [suspect.name]
+        rules: Rules = {}
+        if method in ("", "minmax"):
+            advice = "Calibrate with more samples: these values were not among them"
+        elif _outlier(seen, (seen.high - seen.low) / _STEPS) is not None:
+            advice = "The whole range would leave the other channels too few steps: keep both ends in fp32"
+            rules = to_fp32(suspect.around(tensor))
+        else:
+            advice, rules = "Calibrate by minmax", calibrate_by(names, "minmax")
+        yield Cause(suspect.name, "clipped", sentence, advice, rules, suspect.record.error)
+        return
+
+
+def shared_scale(suspect: Suspect) -> Iterator[Cause]:
+    """A tensor that has to live with the scale of another one."""
+    if suspect.precision != "int8":
+        return
+    for which, tensor, seen in suspect.tensors():
+        steps = _steps(seen, tensor.scale)
+        if tensor.moved and steps < _SHARED_STEPS and suspect.bad:
+            through = " and ".join(dict.fromkeys(tensor.moved))
+            sentence = (
+                f"its {which} comes through {through}, which leaves it the scale of what went in "
+                f"({number(tensor.low)} .. {number(tensor.high)}); it goes from {number(seen.low)} to "
+                f"{number(seen.high)}, and uses {number(steps)} of {_STEPS} steps."
+            )
+            rules = to_fp32(suspect.around(tensor))
+            yield Cause(suspect.name, "shared_scale", sentence, "Keep both ends in fp32", rules, suspect.record.error)
+            return
+    yield from _joined(suspect)
+
+
+def _joined(suspect: Suspect) -> Iterator[Cause]:
+    """Two inputs whose sizes differ so much that the scale of the result suits only one."""
+    result = suspect.inside.writes
+    parts = [(which, tensor, seen) for which, tensor, seen in suspect.tensors() if which.startswith("input ")]
+    if result is None or len(parts) < 2 or not (suspect.bad or "concat" in suspect.op.kind.lower()):
+        return
+    largest = max(parts, key=lambda part: part[2].reach)
+    for which, tensor, seen in parts:
+        steps = _steps(seen, result.scale)
+        if seen.reach > 0 and steps < _SHARED_STEPS and seen is not largest[2]:
+            sentence = (
+                f"its {which}{_from(tensor)} reaches {number(seen.reach)}, and its {largest[0]}{_from(largest[1])} "
+                f"{number(largest[2].reach)}; the result has one scale, in which the former is left {number(steps)} of "
+                f"{_STEPS} steps."
+            )
+            names = [suspect.name, *suspect.readers.get(suspect.name, ())]
+            advice = f"Keep it{' and what reads it' if len(names) > 1 else ''} in fp32"
+            weight = max(suspect.record.error, 1 / max(steps, 1.0))
+            yield Cause(suspect.name, "shared_scale", sentence, advice, to_fp32(names), weight)
+            return
+
+
+def _steps(seen: Activation, scale: float) -> float:
+    return (seen.high - seen.low) / scale if seen.count else float("inf")
+
+
+def _from(tensor: Tensor8) -> str:
+    return f" (from {tensor.origin})" if tensor.origin else ""

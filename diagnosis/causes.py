@@ -1,0 +1,33 @@
+"""Why ops are bad: every cause is asked for, the worst come first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from quaver.diagnosis import activation_causes, other_causes
+from quaver.diagnosis.cause import Cause
+from quaver.diagnosis.suspects import Suspect
+from quaver.diagnosis.weight_causes import weight_causes
+
+_FINDERS = (
+    weight_causes,
+    activation_causes.outlier_channels,
+    activation_causes.few_samples,
+    activation_causes.clipped,
+    activation_causes.shared_scale,
+)
+
+
+def find_causes(
+    suspects: Sequence[Suspect],
+    fp32: Sequence[Mapping[str, float]] = (),
+    int8: Sequence[Mapping[str, float]] = (),
+) -> tuple[Cause, ...]:
+    """All causes, the worst first. `fp32` and `int8` are measured seconds of each op, once or several times."""
+    found: list[Cause] = [*other_causes.not_finite(suspects), *other_causes.no_samples(suspects)]
+    for suspect in suspects:
+        causes = [cause for finder in _FINDERS for cause in finder(suspect)]
+        found += causes or ([other_causes.unexplained(suspect)] if suspect.bad else [])
+    found.sort(key=lambda cause: -cause.weight)
+    slow = sorted(other_causes.slower(suspects, fp32, int8), key=lambda cause: -cause.weight)
+    return (*found, *slow)

@@ -1,0 +1,140 @@
+"""What diagnosis found: tables, causes, histograms, and the files that hold them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaver.diagnosis import export, tables
+from quaver.diagnosis.cause import Cause, Rules, joined
+from quaver.diagnosis.tables import ActivationRow, LayerRow
+from quaver.diagnosis.weights import WeightRow
+from quaver.diagnosis.wording import percent
+from quaver.errors import SettingsError
+from quaver.ops import Op
+
+ACTIVATIONS_FILE = "activations_table.csv"
+WEIGHTS_FILE = "weights_table.csv"
+LAYERS_FILE = "layer_statistics.csv"
+CAUSES_FILE = "causes.txt"
+HISTOGRAMS_FILE = "histograms.npz"
+REPORT_FILE = "diagnosis.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Which op, how bad, and why.
+
+    Attributes:
+        ops: the ops of the model.
+        precisions: how each runs: "fp32" or "int8".
+        samples: how many samples were used.
+        activations: the activations summary, the largest MSE first.
+        weights: the weights summary, the largest MSE first.
+        layers: the layer statistics, the largest error first.
+        causes: why ops are bad, the worst first; empty for a healthy model.
+        model_statistics: the user's own figures of the model, by name.
+        output_error: squared error over squared signal at the outputs of the model.
+        histograms: arrays for pictures (see `docs/diagnosis.md`).
+    """
+
+    ops: tuple[Op, ...]
+    precisions: Mapping[str, str]
+    samples: int
+    activations: tuple[ActivationRow, ...]
+    weights: tuple[WeightRow, ...]
+    layers: tuple[LayerRow, ...]
+    causes: tuple[Cause, ...]
+    model_statistics: Mapping[str, float] = field(default_factory=dict)
+    output_error: float = float("nan")
+    histograms: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)
+
+    @property
+    def layer_statistics(self) -> dict[str, dict[str, float]]:
+        """For each op its figures: its own where it runs in int8, those of the running model besides."""
+        return {
+            row.op: {**row.local, **{f"cumulative_{name}": value for name, value in row.cumulative.items()}}
+            for row in self.layers
+        }
+
+    @property
+    def rules(self) -> Rules:
+        """The rules of all causes together, to be given to `fit` as `op_name_dict`."""
+        return joined(self.causes)
+
+    @property
+    def fallback(self) -> tuple[str, ...]:
+        """The ops that run in fp32, and those that should by what was found; in graph order."""
+        rules = self.rules
+        return tuple(
+            op.name for op in self.ops if self.precisions.get(op.name) == "fp32" or rules.get(op.name) == "fp32"
+        )
+
+    def layer_statistics_dump(self, file: TextIO) -> None:
+        """Write the layer statistics to an open file, as CSV."""
+        file.write(tables.to_csv(tables.layers(self.layers)))
+
+    def save(self, folder: str | os.PathLike[str]) -> dict[str, Path]:
+        """Write everything into a folder; returns the files by name."""
+        place = Path(folder)
+        try:
+            return self._save(place)
+        except OSError as error:
+            raise SettingsError(f"cannot write the tables into {str(place)!r}: {error.strerror}") from error
+
+    def _save(self, place: Path) -> dict[str, Path]:
+        place.mkdir(parents=True, exist_ok=True)
+        written = {}
+        for name, text in self._texts():
+            (place / name).write_text(text, encoding="utf-8")
+            written[name] = place / name
+        np.savez_compressed(place / HISTOGRAMS_FILE, **dict(self.histograms))  # type: ignore[arg-type]
+        return written | {HISTOGRAMS_FILE: place / HISTOGRAMS_FILE}
+
+    def _texts(self) -> Iterator[tuple[str, str]]:
+        outputs = {row.op: row.tensor for row in self.layers}
+        errors = {row.op: row.error for row in self.layers if row.precision == "int8"}
+        yield ACTIVATIONS_FILE, tables.to_csv(tables.activations(self.activations))
+        yield WEIGHTS_FILE, tables.to_csv(tables.weights(self.weights))
+        yield LAYERS_FILE, tables.to_csv(tables.layers(self.layers))
+        yield CAUSES_FILE, "".join(f"{cause}\n" for cause in self.causes)
+        yield REPORT_FILE, export.as_json(self.plain())
+        yield "rules.yaml", export.rules_yaml({**self._kept(), **self.rules})
+        yield "nodes_to_exclude.json", export.as_json(export.nodes_to_exclude(self.ops, self.fallback))
+        yield "recipe.json", export.as_json(export.recipe(outputs, self.fallback))
+        yield "error.node_data.json", export.as_json(export.error_data(self.ops, outputs, errors))
+        yield "precision.node_data.json", export.as_json(export.precision_data(self.ops, outputs, self.precisions))
+
+    def _kept(self) -> Rules:
+        """Rules for the ops that run in fp32 already."""
+        return {op.name: "fp32" for op in self.ops if self.precisions.get(op.name) == "fp32" and op.quantizable}
+
+    def plain(self) -> dict[str, Any]:
+        """Everything but the histograms as builtins."""
+        return {
+            "samples": self.samples,
+            "output_error": self.output_error,
+            "model_statistics": dict(self.model_statistics),
+            "causes": [asdict(cause) for cause in self.causes],
+            "rules": self.rules,
+            "fallback": list(self.fallback),
+            "layers": [asdict(row) for row in self.layers],
+            "activations": [asdict(row) for row in self.activations],
+            "weights": [asdict(row) for row in self.weights],
+        }
+
+    def __str__(self) -> str:
+        int8 = sum(precision == "int8" for precision in self.precisions.values())
+        head = (
+            f"{int8} int8 and {len(self.precisions) - int8} fp32 ops on {self.samples} samples: "
+            f"the output is off by {percent(self.output_error)} of its power"
+        )
+        if not self.causes:
+            return f"{head}; no op is bad by itself"
+        return "\n".join([f"{head}; {len(self.causes)} cause(s) found", *(f"- {cause}" for cause in self.causes)])

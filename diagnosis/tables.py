@@ -1,0 +1,133 @@
+"""The tables as rows and as CSV, with the column names that tools for diagnosis have agreed on."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from quaver.diagnosis.weights import Summary, WeightRow
+
+ACTIVATIONS = ("OP name", "MSE", "Activation min", "Activation max")
+_PARTS = ("min", "max", "mean", "standard deviation", "variance")
+WEIGHTS = ("OP name", "MSE", *(f"{model} model {part}" for model in ("Input", "Optimized") for part in _PARTS))
+
+Table = tuple[Sequence[str], list[list[Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class ActivationRow:
+    """One row of the activations summary.
+
+    Attributes:
+        op: its name.
+        mse: mean squared error of its output in the quantized model against the float model.
+        low: the smallest value of its output in the float model.
+        high: the largest.
+    """
+
+    op: str
+    mse: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRow:
+    """One row of the layer statistics.
+
+    Attributes:
+        op: its name.
+        tensor: the name of its output.
+        kind: its op type.
+        precision: "fp32" or "int8".
+        local: statistics of its int8 output against its float output, both from the same float inputs.
+        cumulative: statistics of its output in the running quantized model against the float model.
+        error: its own error as a part of what it computes: over all values, in the median channel or in the median
+            sample, whichever is worst.
+        strange: how many values are NaN or infinite in the quantized model and not in the float model.
+        scales, zero_points: of its output, where that is in 8 bits.
+        input_scales, input_zero_points: of what it reads.
+    """
+
+    op: str
+    tensor: str
+    kind: str
+    precision: str
+    local: Mapping[str, float]
+    cumulative: Mapping[str, float]
+    error: float
+    strange: int
+    scales: tuple[float, ...] = ()
+    zero_points: tuple[int, ...] = ()
+    input_scales: tuple[float, ...] = ()
+    input_zero_points: tuple[int, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+def worst_first(value: float) -> tuple[bool, float]:
+    """A key to sort by: what is not a number comes before all, then the largest."""
+    return (not math.isnan(value), -value)
+
+
+def activations(rows: Iterable[ActivationRow]) -> Table:
+    """The activations summary."""
+    return ACTIVATIONS, [[row.op, row.mse, row.low, row.high] for row in rows]
+
+
+def weights(rows: Iterable[WeightRow]) -> Table:
+    """The weights summary."""
+    return WEIGHTS, [[row.op, row.mse, *_cells(row.before), *_cells(row.after)] for row in rows]
+
+
+def _cells(summary: Summary) -> list[float]:
+    return [summary.low, summary.high, summary.mean, summary.deviation, summary.variance]
+
+
+def layers(rows: Sequence[LayerRow]) -> Table:
+    """The layer statistics. Lists of scales are written so that YAML reads them back as numbers."""
+    names = list(rows[0].local) if rows else []
+    heads = [
+        "op_name", "tensor_name", "kind", "precision", *names, *(f"cumulative_{name}" for name in names), "error",
+        "not_finite", "scales", "zero_points", "input_scales", "input_zero_points",
+    ]  # fmt: skip
+    table = [
+        [
+            row.op, row.tensor, row.kind, row.precision, *row.local.values(), *row.cumulative.values(), row.error,
+            row.strange, _list(row.scales), _list(row.zero_points), _list(row.input_scales),
+            _list(row.input_zero_points),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return heads, table
+
+
+def _list(values: Iterable[float]) -> str:
+    return f"[{', '.join(_plain(value) for value in values)}]"
+
+
+def _plain(value: float) -> str:
+    """A number as YAML 1.1 knows it: with a point before the exponent."""
+    text = repr(value)
+    return text.replace("e", ".0e") if "e" in text and "." not in text else text
+
+
+def to_csv(table: Table) -> str:
+    """A table as CSV. What is not a number stays an empty cell, which readers take for one."""
+    heads, rows = table
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows(list(_written(row)) for row in rows)
+    return text.getvalue()
+
+
+def _written(row: Iterable[Any]) -> Iterator[Any]:
+    for cell in row:
+        if isinstance(cell, float):
+            yield "" if math.isnan(cell) else repr(cell)
+        else:
+            yield cell

@@ -1,0 +1,93 @@
+"""`quaver diagnose`: which ops of a quantized model are bad, and why."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from quaver.command import flags, loading, wording
+from quaver.errors import SettingsError
+
+DESCRIPTION = """\
+Says which ops of a quantized model are bad, how bad, and why, with the rule to paste. No labels are needed.
+
+  quaver diagnose model.onnx --calib calib.npz                         all ops in int8
+  quaver diagnose model.onnx --calib calib.npz --op-type Conv=fp32     all but these
+  quaver diagnose model.onnx --calib calib.npz --history RUN --trial 3
+  quaver diagnose model.onnx model-int8.onnx --calib calib.npz         a quantized file, whoever made it
+  quaver diagnose model.onnx --calib calib.npz -o tables               writes all tables into a folder
+"""
+
+
+def add(subparsers: Any) -> argparse.ArgumentParser:
+    """Describe the command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "diagnose",
+        help="say which ops are bad in int8, and why",
+        description=DESCRIPTION,
+        usage="quaver diagnose MODEL [QUANTIZED] --calib DATA [--history RUN [--trial N]] [-o FOLDER] [options]",
+    )
+    parser.add_argument("model", metavar="MODEL", help="the float model")
+    parser.add_argument("quantized", metavar="QUANTIZED", nargs="?", help="an already quantized model")
+    parser.add_argument("--calib", metavar="DATA", help="typical inputs without labels, as for `quaver tune`")
+    parser.add_argument("--history", metavar="RUN", help="the run to take a trial from: its workspace or snapshot")
+    parser.add_argument("--trial", metavar="N", type=int, help="the number of the trial; the best one if not given")
+    parser.add_argument("--samples", metavar="N", type=int, help="how many samples to look at (default: 128)")
+    parser.add_argument("--rows", metavar="N", type=int, default=10, help="rows of each table; 0 is all (default: 10)")
+    parser.add_argument("--no-timing", action="store_true", help="do not time the ops")
+    parser.add_argument("--threads", metavar="N", type=int, default=0, help="threads of one inference")
+    parser.add_argument("--json", action="store_true", help="write everything as JSON")
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="a folder for tables, causes, rules and histograms")
+    flags.add_rules(parser)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Diagnose, and print what was found."""
+    if args.calib is None:
+        raise SettingsError("--calib is needed: a few typical inputs without labels, such as --calib data.npz")
+    if args.trial is not None and args.history is None:
+        raise SettingsError(f"trial {args.trial} of which run? Give --history RUN")
+    if args.quantized is not None and args.history is not None:
+        raise SettingsError("give a quantized model or --history, not both")
+    if args.output is not None and Path(args.output).is_file():
+        raise SettingsError(f"-o takes a folder for the tables, and {args.output!r} is a file")
+
+    import quaver
+    from quaver.command import findings
+    from quaver.diagnosing import SAMPLES
+    from quaver.diagnosis.export import as_json
+
+    found = quaver.diagnose(
+        args.model,
+        args.quantized if args.history is None else _trial(args),
+        loading.calibration(args.calib),
+        history=args.history,
+        samples=SAMPLES if args.samples is None else args.samples,
+        timing=not args.no_timing,
+        workspace=args.output,
+        op_name_dict=dict(args.op_name_dict or ()),
+        op_type_dict=dict(args.op_type_dict or ()),
+        threads=args.threads,
+    )
+    if args.json:
+        print(as_json(found.plain()), end="")
+        return 0
+    findings.write(found, args.rows)
+    if args.output is not None:
+        print(f"\nThe tables are in {wording.path(Path(args.output))}.")
+    return 0
+
+
+def _trial(args: argparse.Namespace) -> Any:
+    """The trial that is meant."""
+    from quaver.command import judging
+    from quaver.history import read_snapshot
+
+    if args.trial is not None:
+        return args.trial
+    best = judging.judge(read_snapshot(args.history)).best
+    if best is None:
+        raise SettingsError(f"{args.history} has no trial with a score yet")
+    return best

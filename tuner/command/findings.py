@@ -1,0 +1,45 @@
+"""What diagnosis found, as the command line writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from quaver.command import tables, wording
+from quaver.diagnosis import Diagnosis
+from quaver.diagnosis import tables as rows_of
+
+
+def write(found: Diagnosis, rows: int) -> None:
+    """Print the top rows of both summaries, and every cause."""
+    print("Activations summary (the output of each op, quantized against float; the largest MSE first)")
+    _table(rows_of.activations(found.activations), rows)
+    print("\nWeights summary (the largest MSE first)")
+    _table(rows_of.weights(found.weights), rows)
+    for name, value in found.model_statistics.items():
+        print(f"{wording.name(name)}: {value:.6g}")
+    print()
+    causes(found)
+
+
+def causes(found: Diagnosis) -> None:
+    """Print the verdict, and each cause with its rule."""
+    print(wording.name(str(found).splitlines()[0]) + ".")
+    for number, cause in enumerate(found.causes, 1):
+        print(f"\n{number}. {wording.name(cause.op)}")
+        print(f"   {wording.name(cause.sentence)}")
+        print(f"   {wording.name(cause.advice)}{':' if cause.rules else '.'}")
+        if cause.rules:
+            print(f"     {wording.name(cause.paste)}")
+
+
+def _table(table: rows_of.Table, most: int) -> None:
+    heads, rows = table
+    shown: Sequence[Sequence[Any]] = rows[:most] if most else rows
+    tables.write(heads, [[_cell(cell) for cell in row] for row in shown], right=heads[1:])
+    if len(shown) < len(rows):
+        print(f"... and {len(rows) - len(shown)} more")
+
+
+def _cell(cell: Any) -> str:
+    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)

@@ -1,0 +1,107 @@
+"""`quaver profile`: where the time of a model goes."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from quaver.command import loading, wording
+from quaver.errors import SettingsError
+
+DESCRIPTION = """\
+Times a model, op by op and end to end, and another one beside it.
+
+  quaver profile model.onnx
+  quaver profile model.onnx --against model-int8.onnx --calib calib.npz --batch 8 --threads 1
+  quaver profile model.onnx --history RUN --trial 3 -o profile.csv
+"""
+
+
+def add(subparsers: Any) -> argparse.ArgumentParser:
+    """Describe the command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "profile",
+        help="show where the time of a model goes",
+        description=DESCRIPTION,
+        usage="quaver profile MODEL [--against INT8 | --history RUN --trial N] [options]",
+    )
+    parser.add_argument("model", metavar="MODEL", help="any model, float or quantized")
+    parser.add_argument("--against", metavar="INT8", help="a quantized model to set beside it")
+    parser.add_argument("--history", metavar="RUN", help="the run to take a trial from: its workspace or snapshot")
+    parser.add_argument("--trial", metavar="N", type=int, help="the number of the trial to set beside it")
+    parser.add_argument("--calib", metavar="DATA", help="typical inputs; without them inputs are made up")
+    parser.add_argument("--batch", metavar="N", type=int, default=1, help="samples of one inference (default: 1)")
+    parser.add_argument("--threads", metavar="N", type=int, default=0, help="0 lets the runtime decide (default)")
+    parser.add_argument("--warmup", metavar="N", type=int, default=5, help="inferences that do not count (default: 5)")
+    parser.add_argument("--runs", metavar="N", type=int, default=50, help="inferences that do (default: 50)")
+    parser.add_argument("--rows", metavar="N", type=int, default=20, help="ops to show; 0 is all (default: 20)")
+    parser.add_argument("--json", action="store_true", help="write everything as JSON")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write all ops to a .csv, or everything to a .json")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, and print the table."""
+    if (args.history is None) != (args.trial is None):
+        raise SettingsError("--history and --trial go together: the run, and the number of the trial")
+    if args.against is not None and args.history is not None:
+        raise SettingsError("give --against or --history, not both")
+    if args.output is not None and Path(args.output).suffix.lower() not in (".csv", ".json"):
+        raise SettingsError(f"-o takes a file that ends in .csv or .json, not {args.output!r}")
+
+    import quaver
+    from quaver.command import tables
+
+    found = quaver.profile(
+        args.model,
+        args.against if args.trial is None else args.trial,
+        None if args.calib is None else loading.calibration(args.calib),
+        history=args.history,
+        batch=args.batch,
+        threads=args.threads,
+        warmup=args.warmup,
+        runs=args.runs,
+    )
+    if args.output is not None:
+        found.save(args.output)
+    if args.json:
+        print(found.to_json(), end="")
+        return 0
+    heads, rows = found.table
+    shown = rows[: args.rows] if args.rows else rows
+    tables.write(_headings(heads), [_cells(row) for row in shown], right=_headings(heads)[2:])
+    if len(shown) < len(rows):
+        print(f"... and {len(rows) - len(shown)} more")
+    print()
+    for label, latency in (("first", found.latency), ("against", found.against)):
+        if latency is not None:
+            print(_sentence(label if found.against is not None else "latency", latency))
+    if found.against is not None:
+        print(f"against / first: {found.against.p50 / found.latency.p50:.2f}")
+    if args.output is not None:
+        print(f"all of it is in {wording.path(Path(args.output))}")
+    return 0
+
+
+def _headings(heads: Any) -> list[str]:
+    return [head.replace("seconds", "ms") for head in heads]
+
+
+def _cells(row: list[Any]) -> list[str]:
+    name, kernel, count, seconds, share, *beside = row
+    cells = [name, kernel, str(count), f"{seconds * 1e3:.3f}", f"{share:.1%}"]
+    if beside:
+        kernel, count, seconds, ratio = beside
+        known = bool(kernel)
+        cells += [kernel or "-", str(count) if known else "-", f"{seconds * 1e3:.3f}" if known else "-"]
+        cells += [f"{ratio:.2f}" if ratio == ratio else "-"]
+    return cells
+
+
+def _sentence(label: str, latency: Any) -> str:
+    return (
+        f"{label}: p50 {latency.p50 * 1e3:.3f} ms, p90 {latency.p90 * 1e3:.3f} ms, p99 {latency.p99 * 1e3:.3f} ms, "
+        f"{latency.throughput:.1f} samples/s; ops take {latency.ops * 1e3:.3f} ms ({latency.runs} inferences of "
+        f"{latency.samples} sample(s), {'runtime default' if latency.threads == 0 else latency.threads} thread(s))"
+    )
