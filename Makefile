@@ -35,7 +35,7 @@ $(VENV)/core: setup.cfg
 	@touch $@
 
 $(VENV)/test: $(VENV)/core
-	PYTHONWARNINGS=ignore $(BIN)/pip install -q -e ".[test]"
+	PYTHONWARNINGS=ignore $(BIN)/pip install -q -e ".[test,tensorflow]"
 	@touch $@
 
 $(VENV)/lint: $(VENV)/core

@@ -9,6 +9,8 @@ today. Weights are random, so scores are agreement with the fp32 model; times do
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import statistics
 import tempfile
@@ -190,7 +192,8 @@ def quantization_debugger(model: Any, data: NDArray[np.float32]) -> float:
     converter = tf.lite.TFLiteConverter.from_keras_model(model)
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
     converter.representative_dataset = dataset
-    debugger = tf.lite.experimental.QuantizationDebugger(converter=converter, debug_dataset=dataset)
+    with contextlib.redirect_stdout(io.StringIO()):  # it lists every variable
+        debugger = tf.lite.experimental.QuantizationDebugger(converter=converter, debug_dataset=dataset)
     times = []
     for kinds in (["ADD"], ["MEAN"], ["ADD", "MEAN"]):
         debugger.options = tf.lite.experimental.QuantizationDebugOptions(denylisted_ops=kinds)

@@ -38,7 +38,7 @@ NOISE = 0.004  # half of what may be lost
 RANKED = ("auto", "mse", "mse_v2", "conservative", "bayesian")
 BLIND = ("bisection", "basic", "random", "exhaustive")
 # What has no end of its own, or none in sight, is ended after so many trials.
-MOST_TRIALS = {"random": 200, "bayesian": 40, "exhaustive": 200}
+MOST_TRIALS = {"random": 200, "bayesian": 60, "exhaustive": 200}
 
 
 class Bisection(Strategy):
@@ -171,7 +171,7 @@ def _plan(ops: int, culprits: int, pairs: int, noise: float) -> Iterator[tuple[s
         yield "auto", case, many
         for name in RANKED[1:] if plain else ():
             if name == "bayesian" and ops != 50:
-                continue  # a tenth of a second for each proposal
+                continue  # each proposal takes a while
             if name == "mse_v2" and ops == SIZES[-1] and culprits != 3:
                 continue  # 32 sums over all ops for each proposal
             yield name, case, 1 if name == "bayesian" else few

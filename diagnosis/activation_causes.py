@@ -8,6 +8,7 @@ import numpy as np
 
 from quaver.diagnosis.activations import Activation
 from quaver.diagnosis.cause import Cause, Rules, calibrate_by, to_fp32
+from quaver.diagnosis.cells import Doubles
 from quaver.diagnosis.suspects import Suspect
 from quaver.diagnosis.wording import listed, number, percent, times
 from quaver.inside import Tensor8
@@ -51,11 +52,16 @@ def _outlier(seen: Activation, scale: float) -> tuple[int, float, float, float] 
     alive = reach > 0
     if alive.sum() < 2 or not np.isfinite(reach).all():
         return None
-    channel, median = int(np.argmax(reach)), float(np.median(reach[alive]))
-    steps = float(np.median((seen.channel_high - seen.channel_low)[alive])) / scale
+    channel, median = int(np.argmax(reach)), _median(reach[alive])
+    steps = _median((seen.channel_high - seen.channel_low)[alive]) / scale
     if reach[channel] < _STANDS_OUT * median or steps > _FEW_STEPS:
         return None
     return channel, float(reach[channel]), median, steps
+
+
+def _median(values: Doubles) -> float:
+    """What half of the values do not exceed; between two halves that are far apart it takes the lower one."""
+    return float(np.quantile(values, 0.5, method="lower"))
 
 
 def _milder(tensor: Tensor8, median: float) -> str:
@@ -70,21 +76,27 @@ def _milder(tensor: Tensor8, median: float) -> str:
 
 def few_samples(suspect: Suspect) -> Iterator[Cause]:
     """A handful of samples that set the range for all others."""
-    if not suspect.bad or suspect.samples < _ENOUGH_SAMPLES:
+    if not suspect.bad:
         return
     for which, tensor, seen in suspect.tensors():
-        usual, most = seen.usual_reach, max(1, int(_FEW * suspect.samples))
-        count = seen.beyond(seen.reach / 2)
-        cuts = max(abs(tensor.low), abs(tensor.high)) < seen.reach / 2
-        if not usual > 0 or seen.reach < _FURTHER * usual or not 0 < count <= most or cuts:
+        numbers = _lonely(seen, suspect.samples)
+        if numbers is None or max(abs(tensor.low), abs(tensor.high)) < seen.reach / 2:
             continue
-        numbers = [str(sample) for _, sample in seen.furthest[:count]]
         sentence = (
-            f"{count} of {suspect.samples} samples (number {listed(numbers)}) set the range of its {which}: they reach "
-            f"{number(seen.reach)}, and half of the samples stay below {number(usual)}."
+            f"{len(numbers)} of {suspect.samples} samples (number {listed(numbers)}) set the range of its {which}: they "
+            f"reach {number(seen.reach)}, and half of the samples stay below {number(seen.usual_reach)}."
         )
-        yield _other_method(suspect, tensor, sentence, usual)
+        yield _other_method(suspect, tensor, sentence, seen.usual_reach)
         return
+
+
+def _lonely(seen: Activation, samples: int) -> list[str] | None:
+    """The numbers of the samples that reach much further than the usual one, if they are few."""
+    usual, count = seen.usual_reach, seen.beyond(seen.reach / 2)
+    few = 0 < count <= min(max(1, int(_FEW * samples)), len(seen.furthest))
+    if samples < _ENOUGH_SAMPLES or not few or not usual > 0 or seen.reach < _FURTHER * usual:
+        return None
+    return [str(sample) for _, sample in seen.furthest[:count]]
 
 
 def _other_method(suspect: Suspect, tensor: Tensor8, sentence: str, usual: float) -> Cause:
@@ -129,6 +141,10 @@ def clipped(suspect: Suspect) -> Iterator[Cause]:
         elif _outlier(seen, (seen.high - seen.low) / _STEPS) is not None:
             advice = "The whole range would leave the other channels too few steps: keep both ends in fp32"
             rules = to_fp32(suspect.around(tensor))
+        elif (numbers := _lonely(seen, suspect.samples)) is not None:
+            advice = (
+                f"Only sample number {listed(numbers)} reaches beyond half of that: if it is not typical, all is well"
+            )
         else:
             advice, rules = "Calibrate by minmax", calibrate_by(names, "minmax")
         yield Cause(suspect.name, "clipped", sentence, advice, rules, suspect.record.error)

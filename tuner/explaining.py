@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,6 +21,8 @@ from quaver.settings import Config, make_config
 from quaver.space import TuningSpace
 from quaver.trial import Trial
 from quaver.watch import Observer
+
+log = logging.getLogger(__name__)
 
 
 def diagnose(
@@ -70,10 +73,11 @@ def diagnose(
         config = _config_of(quantized, adapter, chosen)
         try:
             _calibrate(adapter, config is not None, snapshot, calib_dataloader, chosen, watch)
-        except CalibrationError:
+        except CalibrationError as error:
             found = None if again is None else examine_float(adapter, again, wishes, watch)
             if found is None or not found.causes:
                 raise
+            log.warning("the float model alone was looked at, because calibration failed: %s", error)
         else:
             view = adapter.look(quantized if config is None else config)
             found = examine(adapter, view, config, again, wishes, watch)

@@ -114,7 +114,7 @@ class Graph:
         data = self.model.buffers[entry.buffer].data
         if data is None or len(data) == 0 or entry.type not in DTYPES:
             return None
-        array: NDArray[Any] = np.frombuffer(np.asarray(data, np.uint8).tobytes(), DTYPES[entry.type])
+        array: NDArray[Any] = np.frombuffer(np.ascontiguousarray(data, np.uint8), DTYPES[entry.type])
         return array.reshape([] if entry.shape is None else entry.shape)
 
     def is_constant(self, tensor: int) -> bool:

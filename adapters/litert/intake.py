@@ -51,7 +51,7 @@ def take_in(model: Any) -> Taken:
         if path.suffix.lower() in sources.LITE and path.is_file():
             return Taken(Graph(_tidy(path.read_bytes(), wanted)))
         model = path
-    if wanted is not None and not isinstance(model, Path):
+    if wanted is not None and not (isinstance(model, Path) and sources.is_saved_model(model)):
         raise ModelError("a Signature is of a SavedModel folder or of a .tflite")
     if isinstance(model, FrozenGraph):
         sources.existing(model.path)

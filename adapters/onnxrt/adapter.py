@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import onnx
 import onnxruntime as ort
 
 from quaver.adapters.base import Adapter, AdapterOptions, Progress, TimingOptions, silent
-from quaver.adapters.batches import Feed, InputSpec, feeds, head, open_batch, samples
+from quaver.adapters.batches import Feed, InputSpec, feeds
+from quaver.adapters.keeping import KEPT_SAMPLES, first, keeping
 from quaver.adapters.onnxrt.assembler import Assembler
 from quaver.adapters.onnxrt.calibration import Calibrator
 from quaver.adapters.onnxrt.file_view import FileView
@@ -33,9 +34,6 @@ from quaver.inside import Timing
 from quaver.ops import Op, QuantConfig
 
 FORMATS = ("qdq", "qoperator")
-# How many samples are kept for probes, and how large they may be together.
-KEPT_SAMPLES = 16
-KEPT_BYTES = 64 * 2**20
 
 
 class OnnxAdapter(Adapter):
@@ -96,7 +94,7 @@ class OnnxAdapter(Adapter):
     def calibrate(self, data: Any, limit: int | None = None, progress: Progress = silent) -> dict[str, Any]:
         tensors = self._assembler.needed()
         calibrator = Calibrator(self._graph, self._assembler, self._inputs, tensors, self._options.threads)
-        ranges = calibrator.run(self._keeping(feeds(data, self._inputs, limit)), limit, progress)
+        ranges = calibrator.run(keeping(feeds(data, self._inputs, limit), self._inputs, self._kept), limit, progress)
         self.restore({"ranges": ranges})
         return {"ranges": ranges}
 
@@ -104,25 +102,8 @@ class OnnxAdapter(Adapter):
         self._assembler.calibrate(calibration["ranges"])
 
     def keep(self, data: Any) -> None:
-        for _ in self._keeping(feeds(data, self._inputs, KEPT_SAMPLES)):
+        for _ in keeping(feeds(data, self._inputs, KEPT_SAMPLES), self._inputs, self._kept):
             pass
-
-    def _head(self, feed: Feed, count: int) -> Feed:
-        """The first samples of a feed, or all of it where the model fixes its batch."""
-        return head(feed, count) if open_batch(self._inputs) else feed
-
-    def _keeping(self, stream: Iterator[Feed]) -> Iterator[Feed]:
-        """Pass feeds on, and keep copies of the first few samples."""
-        self._kept = []
-        room, count = KEPT_BYTES, 0
-        for feed in stream:
-            if count < KEPT_SAMPLES:
-                part = self._head(feed, KEPT_SAMPLES - count)
-                size = sum(array.nbytes for array in part.values())
-                if not self._kept or size <= room:
-                    self._kept.append({name: array.copy() for name, array in part.items()})
-                    room, count = room - size, count + samples(part)
-            yield feed
 
     def build(self, config: QuantConfig | None) -> OnnxModel:
         model = self.rebuild(config)
@@ -143,7 +124,8 @@ class OnnxAdapter(Adapter):
         return local_errors(self._assembler, config, self._kept, self._options.threads)
 
     def op_seconds(self, config: QuantConfig | None) -> dict[str, float]:
-        return op_seconds(self._assembler, config, self._head(self._kept[0], 1), self._options.threads)
+        sample = first(self._kept[0], self._inputs, 1)
+        return op_seconds(self._assembler, config, sample, self._options.threads)
 
     def look(self, quantized: Any) -> View:
         if isinstance(quantized, QuantConfig):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from onnx import NodeProto
 
 from quaver.adapters.base import Adapter, TimingOptions
 from quaver.adapters.batches import Feed
@@ -17,10 +19,13 @@ from quaver.adapters.onnxrt.foreign import QuantizedFile, Scaled
 from quaver.adapters.onnxrt.observation import watch_branches
 from quaver.adapters.onnxrt.replay import replayed
 from quaver.adapters.onnxrt.timing import time_model
+from quaver.adapters.onnxrt.units import Unit
 from quaver.adapters.view import View
 from quaver.errors import ModelError
 from quaver.inside import LocalRun, OpInside, OpWeight, Tensor8, WholeRun
 from quaver.ops import FLOAT, FP32, INT8, QuantConfig
+
+log = logging.getLogger(__name__)
 
 
 class FileView(View):
@@ -43,17 +48,38 @@ class FileView(View):
     @functools.cached_property
     def precisions(self) -> Mapping[str, str]:
         return {
-            unit.op.name: str(INT8 if self._file.is_int8(unit, self._file.node(unit)) else FP32)
+            unit.op.name: str(INT8 if self._file.is_int8(unit, self._file.namesake(unit)) else FP32)
             for unit in self._assembler.units
         }
 
     @functools.cached_property
+    def _nodes(self) -> dict[str, NodeProto]:
+        """Of each op that is built in the file as in the float model, the node that does its arithmetic."""
+        found = {}
+        for unit in self._assembler.units:
+            node = self._file.node(unit, self._outputs(unit))
+            if node is not None:
+                found[unit.op.name] = node
+        missing = len(self._assembler.units) - len(found)
+        if missing:
+            log.warning(
+                "%d of %d ops are not found in the quantized model, or are built otherwise there (a BatchNormalization "
+                "that was not folded?); of these only outputs are compared",
+                missing,
+                len(self._assembler.units),
+            )
+        return found
+
+    def _outputs(self, unit: Unit) -> list[str]:
+        """What the nodes of an op write, the last one's first."""
+        return [self._assembler.graph.nodes[index].output[0] for index in reversed(unit.nodes)]
+
+    @functools.cached_property
     def _visible(self) -> dict[str, str]:
         """Of each op that can be found in the file, the float tensor in which its readers see its output."""
-        graph, found = self._assembler.graph, {}
+        found = {}
         for unit in self._assembler.units:
-            tensors = [graph.nodes[index].output[0] for index in reversed(unit.nodes)]
-            name = self._file.visible(unit, tensors)
+            name = self._file.visible(unit, self._outputs(unit))
             if name is not None:
                 found[unit.op.name] = name
         if not found:
@@ -61,7 +87,7 @@ class FileView(View):
         return found
 
     def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
-        trunk, results = replayed(self._assembler, self._file, self._visible)
+        trunk, results = replayed(self._assembler, self._file, self._nodes, self._visible)
         return watch_branches(self._assembler, trunk, results, ops, tensors, self._threads)
 
     def whole(self, ops: Sequence[str]) -> Callable[[Feed], WholeRun]:
@@ -82,11 +108,16 @@ class FileView(View):
             if unit.weight is None:
                 continue
             values = np.asarray(a.store.array(unit.weight), np.float32)
-            (outer, inner), found = weight_axes(a.graph, unit), self._file.weight(self._file.node(unit))
+            (outer, inner), node = weight_axes(a.graph, unit), self._nodes.get(unit.op.name)
+            if node is None:
+                continue
+            found = self._file.weight(node)
             if found is None or found.values.shape != values.shape:
                 yield OpWeight(unit.op.name, values, values, outer, inner)
-            else:
-                yield OpWeight(unit.op.name, values, found.values, outer, inner, found.scales, found.zero_points)
+                continue
+            scales = tuple(map(float, found.scale.reshape(-1)))
+            zeros = tuple(map(int, found.zero_point.reshape(-1)))
+            yield OpWeight(unit.op.name, values, found.real(), outer, inner, scales, zeros)
 
     def inside(self) -> Mapping[str, OpInside]:
         a, found = self._assembler, {}
@@ -102,7 +133,7 @@ class FileView(View):
             name, axis = unit.op.name, channel_axis(a.graph, unit, unit.output)
             written = self._file.scaled(self._visible.get(name, ""))
             writes = None if written is None else tensor(unit.output, written, axis)
-            node = self._file.node(unit)
+            node = self._nodes.get(name)
             reads = []
             if node is not None and self.precisions[name] == INT8:
                 inputs = list(a.graph.nodes[unit.anchor].input)

@@ -47,12 +47,21 @@ class Scaled(NamedTuple):
         return (int(limits.min) - offset) * step, (int(limits.max) - offset) * step
 
 
-class Weight(NamedTuple):
-    """A quantized weight of a file, as real numbers."""
+class Packed(NamedTuple):
+    """A constant of a file in integers; with an axis it has a scale for each channel along it."""
 
     values: Array
-    scales: tuple[float, ...]
-    zero_points: tuple[int, ...]
+    scale: Array
+    zero_point: Array
+    axis: int | None
+
+    def real(self) -> Array:
+        """As real numbers."""
+        shape = [1] * self.values.ndim
+        if self.axis is not None:
+            shape[self.axis] = -1
+        zero = self.zero_point.reshape(shape).astype(np.float32)
+        return np.asarray((self.values.astype(np.float32) - zero) * self.scale.reshape(shape), np.float32)
 
 
 class QuantizedFile:
@@ -83,7 +92,7 @@ class QuantizedFile:
             for known in (name, name + "_QuantizeLinear_Input"):
                 if known in self._producers:
                     return self._after_scaling(known)
-        node = self.node(unit)
+        node = self.node(unit, tensors)
         if node is None or node.op_type not in _RESULT_SCALE:
             return None
         return self._dequantized(node)
@@ -131,10 +140,20 @@ class QuantizedFile:
             return None
         return Scaled(scale.astype(np.float32).reshape(()), zero.reshape(()))
 
-    def node(self, unit: Unit) -> NodeProto | None:
-        """The node that does an op's arithmetic."""
-        found: NodeProto | None = self._by_name.get(unit.op.name)
-        return found or self._by_name.get(f"{unit.op.name}_quant")
+    def node(self, unit: Unit, tensors: list[str]) -> NodeProto | None:
+        """The node that does an op's arithmetic; None if it is not there, or does only a part of it.
+
+        Where a BatchNormalization was left behind a convolution, the convolution computes something else than ours.
+        """
+        found = self.namesake(unit)
+        if found is None or not found.output:
+            return None
+        return found if any(found.output[0].startswith(name) for name in tensors) else None
+
+    def namesake(self, unit: Unit) -> NodeProto | None:
+        """The node of an op's name, whatever it computes."""
+        found: NodeProto | None = self._by_name.get(unit.op.name) or self._by_name.get(f"{unit.op.name}_quant")
+        return found
 
     def is_int8(self, unit: Unit, node: NodeProto | None) -> bool:
         """Whether an op computes in 8 bits: an integer operator, or one that reads dequantized tensors alone."""
@@ -145,29 +164,41 @@ class QuantizedFile:
         makers = [self._producers.get(name) for name in node.input[: 2 if unit.weight is not None else None] if name]
         return bool(makers) and all(maker is not None and maker.op_type == "DequantizeLinear" for maker in makers)
 
-    def weight(self, node: NodeProto | None) -> Weight | None:
-        """The weight of an op in 8 bits; None if it is float."""
-        if node is None:
-            return None
+    def weight(self, node: NodeProto) -> Packed | None:
+        """The weight of an op in integers; None if it is float."""
         if node.op_type in _WEIGHT:
             names = [node.input[at] if at < len(node.input) else "" for at in _WEIGHT[node.op_type]]
-            return self._unpacked(names, 0 if node.op_type == "QLinearConv" else 1)
-        maker = self._producers.get(node.input[1]) if len(node.input) > 1 else None
+            first = node.op_type == "QLinearConv" or (node.op_type == "QGemm" and integer(node, "transB", 0) == 1)
+            return self._packed(names, 0 if first else -1)
+        return self._dequantized_constant(node, 1)
+
+    def bias(self, node: NodeProto) -> Packed | None:
+        """The bias of an op in integers; None if it is float, or there is none."""
+        if node.op_type != "QLinearConv":
+            return None if node.op_type in _WEIGHT else self._dequantized_constant(node, 2)
+        weight, read = self.weight(node), self.read(node, 0)
+        values = self._value(node.input[8]) if len(node.input) > 8 else None
+        if weight is None or read is None or values is None:
+            return None
+        scale = np.asarray(read.scale * weight.scale, np.float32)
+        return Packed(values, scale, np.zeros(scale.shape, values.dtype), 0 if scale.size > 1 else None)
+
+    def _dequantized_constant(self, node: NodeProto, slot: int) -> Packed | None:
+        maker = self._producers.get(node.input[slot]) if slot < len(node.input) else None
         if maker is None or maker.op_type != "DequantizeLinear":
             return None
-        return self._unpacked(list(maker.input), integer(maker, "axis", 1))
+        return self._packed(list(maker.input), integer(maker, "axis", 1))
 
-    def _unpacked(self, names: list[str], axis: int) -> Weight | None:
+    def _packed(self, names: list[str], axis: int) -> Packed | None:
         values, scale = self._value(names[0]), self._value(names[1])
         if values is None or scale is None:
             return None
         given = self._value(names[2]) if len(names) > 2 and names[2] else None
-        zero = np.zeros(scale.shape, np.int8) if given is None else given
-        shape = [1] * values.ndim
-        if scale.size > 1:
-            shape[axis] = -1
-        real = (values.astype(np.float32) - zero.reshape(shape).astype(np.float32)) * scale.reshape(shape)
-        return Weight(real.astype(np.float32), tuple(map(float, scale.reshape(-1))), tuple(map(int, zero.reshape(-1))))
+        zero = np.zeros(scale.shape, values.dtype) if given is None else given
+        if scale.size == 1:
+            return Packed(values, scale.reshape(()), zero.reshape(()), None)
+        known = -values.ndim <= axis < values.ndim and values.shape[axis] == scale.size
+        return Packed(values, scale, zero, axis % values.ndim if known else values.shape.index(scale.size))
 
     def _value(self, name: str) -> Array | None:
         tensor = self._constants.get(name)

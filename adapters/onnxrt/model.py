@@ -2,104 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import tempfile
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import onnx
 
-from quaver.adapters.batches import Feed, InputSpec, match
+from quaver.adapters.batches import Feed, InputSpec
 from quaver.adapters.onnxrt import session as sessions
 from quaver.adapters.onnxrt.assembly import Assembly
+from quaver.adapters.runnable import Runnable, write_safely
 from quaver.errors import BuildError
 
 # A protobuf message cannot be larger; beyond it the constants go to a second file.
 PROTOBUF_LIMIT = 2**31 - 2**20
 
 
-class _Runnable(ABC):
-    """What every model object can do, whatever its bytes come from."""
+class _Runnable(Runnable):
+    """A model that ONNX Runtime runs; `session` is its `onnxruntime.InferenceSession`."""
 
-    def __init__(self, inputs: Sequence[InputSpec], threads: int) -> None:
-        self._inputs = tuple(inputs)
-        self._threads = threads
-        self._session: Any = None
-        self._sha256: Future[str] | None = None
-
-    @abstractmethod
-    def _open(self) -> Any:
-        """Make the session."""
-
-    @abstractmethod
-    def chunks(self) -> Iterator[bytes | memoryview]:
-        """The bytes of the complete model, piece by piece."""
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """Size of the complete model file in bytes."""
-
-    def __call__(self, *args: Any, **inputs: Any) -> Any:
-        """Run the model: `model(x)`, `model(x, y)`, `model({"x": x})` or `model(x=x)`."""
-        batch = inputs or (args[0] if len(args) == 1 else args)
-        return self.run(match(batch, self._inputs, where="the model call"))
-
-    def run(self, feed: Feed) -> Any:
-        """Run the model on a dict of arrays. One output comes as an array, several as a list."""
-        outputs = self.session.run(None, feed)
-        return outputs[0] if len(outputs) == 1 else outputs
-
-    @property
-    def session(self) -> Any:
-        """The `onnxruntime.InferenceSession`, made once."""
-        if self._session is None:
-            self._session = self._open()
-        return self._session
+    def _outputs(self, feed: Feed) -> list[Any]:
+        return list(self.session.run(None, feed))
 
     @property
     def model(self) -> onnx.ModelProto:
         """The complete model as a `ModelProto`, a new one each time."""
         return onnx.load_model_from_string(self.SerializeToString())
-
-    def SerializeToString(self) -> bytes:  # noqa: N802 - as ModelProto has it
-        """The complete model file."""
-        return b"".join(self.chunks())
-
-    def start_hashing(self) -> None:
-        """Begin to compute `sha256` aside: hashing needs no interpreter lock, and goes on while eval_func runs."""
-        if self._sha256 is None:
-            self._sha256 = Future()
-            Thread(target=self._hash, args=(self._sha256,), daemon=True).start()
-
-    def _hash(self, future: Future[str]) -> None:
-        try:
-            digest = hashlib.sha256()
-            for chunk in self.chunks():
-                digest.update(chunk)
-            future.set_result(digest.hexdigest())
-        except BaseException as error:
-            future.set_exception(error)
-
-    @property
-    def sha256(self) -> str:
-        """Hash of the complete model file."""
-        self.start_hashing()
-        assert self._sha256 is not None
-        return self._sha256.result()
-
-    @abstractmethod
-    def save(self, path: str | Path) -> Path:
-        """Write the complete model to a file. Never leaves half a file."""
-
-    def close(self) -> None:
-        """Let go of the session."""
-        self._session = None
 
 
 class OnnxModel(_Runnable):
@@ -183,20 +111,6 @@ class SavedModel(_Runnable):
         return path
 
 
-def write_safely(path: Path, chunks: Sequence[bytes | memoryview] | Iterator[bytes | memoryview]) -> None:
-    """Write to a temporary name, then rename: a reader sees the old file or the whole new one."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            for chunk in chunks:
-                file.write(chunk)
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
 def _pieces(path: Path) -> Iterator[bytes]:
     with open(path, "rb") as file:
         while piece := file.read(16 * 2**20):
@@ -211,9 +125,3 @@ def _pointing_at(path: Path, location: str) -> bytes:
             if entry.key == "location":
                 entry.value = location
     return bytes(model.SerializeToString(deterministic=True))
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
+
+from onnx import NodeProto
 
 from quaver.adapters.onnxrt import wire
 from quaver.adapters.onnxrt.assembler import Assembler
-from quaver.adapters.onnxrt.foreign import QuantizedFile, Scaled
+from quaver.adapters.onnxrt.foreign import Packed, QuantizedFile, Scaled
 from quaver.adapters.onnxrt.observation import copy_unit
 from quaver.adapters.onnxrt.units import Unit
 from quaver.adapters.onnxrt.walk import Walk
 
 
 def replayed(
-    assembler: Assembler, file: QuantizedFile, visible: dict[str, str]
+    assembler: Assembler, file: QuantizedFile, nodes: Mapping[str, NodeProto], visible: Mapping[str, str]
 ) -> tuple[Walk, dict[str, tuple[Unit, str]]]:
-    """The float model as a trunk, with a branch for each int8 op of the file; `visible` as `FileView` has it."""
+    """The float model as a trunk, with a branch for each int8 op of the file.
+
+    `nodes` and `visible` hold, by op, the node of the file and the tensor in which its output is seen.
+    """
     trunk = Walk(assembler, None)
     trunk.run(())
     results = {}
     for number, unit in enumerate(assembler.units):
-        if file.is_int8(unit, file.node(unit)):
+        node = nodes.get(unit.op.name)
+        if node is not None and file.is_int8(unit, node):
             mark = f"{assembler.mark}{number}{assembler.mark}"
-            result = _branch(assembler, trunk, unit, file, file.scaled(visible.get(unit.op.name, "")), mark)
-            results[unit.op.name] = unit, result
+            written = file.scaled(visible.get(unit.op.name, ""))
+            results[unit.op.name] = unit, _branch(assembler, trunk, unit, file, node, written, mark)
     return trunk, results
 
 
 def _branch(
-    assembler: Assembler, trunk: Walk, unit: Unit, file: QuantizedFile, written: Scaled | None, mark: str
+    assembler: Assembler,
+    trunk: Walk,
+    unit: Unit,
+    file: QuantizedFile,
+    node: NodeProto,
+    written: Scaled | None,
+    mark: str,
 ) -> str:
-    node = file.node(unit)
-    assert node is not None
     inputs = list(assembler.graph.nodes[unit.anchor].input)
     renamed = {}
     for name in unit.activations:
@@ -39,16 +49,24 @@ def _branch(
         renamed[name] = name if scaled is None else _through(trunk, name, scaled, mark)
 
     def constant(slot: int) -> str:
-        weight = file.weight(node) if slot == 1 else None
+        packed = file.weight(node) if slot == 1 else file.bias(node)
         name = str(inputs[slot])
-        if weight is None or weight.values.shape != assembler.graph.constants[name].shape:
+        if packed is None or packed.values.shape != assembler.graph.constants[name].shape:
             return name  # the trunk has it
-        made = f"{name}{mark}real"
-        trunk.entries.append(assembler.store.add(made, np.ascontiguousarray(weight.values)))
-        return made
+        return _unpacked(assembler, trunk, name, packed, mark)
 
     result = copy_unit(assembler, trunk, unit, renamed, constant, mark)
     return result if written is None else _through(trunk, result, written, mark)
+
+
+def _unpacked(assembler: Assembler, trunk: Walk, name: str, packed: Packed, mark: str) -> str:
+    """A constant in integers, as it is in the file, and the node that dequantizes it."""
+    quantized, result, scale, zero = (f"{name}{mark}{part}" for part in ("q", "dq", "scale", "zero"))
+    axis = {} if packed.axis is None else {"axis": packed.axis}
+    trunk.parts.append(wire.node("DequantizeLinear", [quantized, scale, zero], [result], result, **axis))
+    trunk.entries.append(assembler.store.add(quantized, packed.values))
+    trunk.entries.append(wire.tensor(scale, packed.scale) + wire.tensor(zero, packed.zero_point))
+    return result
 
 
 def _through(trunk: Walk, name: str, scaled: Scaled, mark: str) -> str:

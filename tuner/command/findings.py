@@ -14,8 +14,10 @@ def write(found: Diagnosis, rows: int) -> None:
     """Print the top rows of both summaries, and every cause."""
     print("Activations summary (the output of each op, quantized against float; the largest MSE first)")
     _table(rows_of.activations(found.activations), rows)
-    print("\nWeights summary (the largest MSE first)")
-    _table(rows_of.weights(found.weights), rows)
+    print("\nWeights summary (of the float model; the largest MSE first)")
+    heads, table = rows_of.weights(found.weights)
+    short = [head.removeprefix("Input model ") for head in heads[:7]]
+    _table((short, [row[:7] for row in table]), rows)
     for name, value in found.model_statistics.items():
         print(f"{wording.name(name)}: {value:.6g}")
     print()

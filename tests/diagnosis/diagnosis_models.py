@@ -1,0 +1,177 @@
+"""Small models that have one fault each, and the same ones without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+Array = NDArray[Any]
+
+CHANNELS, SIZE = 16, 6
+
+
+def noise(*shape: int, seed: int = 0) -> Array:
+    """Random float32, of a size that keeps activations near one."""
+    fan_in = max(1, int(np.prod(shape[1:])))
+    return (np.random.default_rng([seed, *shape]).standard_normal(shape) / np.sqrt(fan_in)).astype(np.float32)
+
+
+def images(count: int = 64, channels: int = CHANNELS, seed: int = 1) -> Array:
+    """Samples for the models here."""
+    return np.random.default_rng(seed).standard_normal((count, channels, SIZE, SIZE)).astype(np.float32)
+
+
+class Net:
+    """A graph in the making; a node is called as it is told, and so is what it writes."""
+
+    def __init__(self, channels: int = CHANNELS) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[TensorProto] = []
+        self.input = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", channels, SIZE, SIZE])
+
+    def add(self, kind: str, name: str, *inputs: str | Array, outputs: int = 1, **attributes: Any) -> Any:
+        names = [
+            given if isinstance(given, str) else self.constant(f"{name}.{at}", given) for at, given in enumerate(inputs)
+        ]
+        made = [name] if outputs == 1 else [f"{name}:{at}" for at in range(outputs)]
+        self.nodes.append(helper.make_node(kind, names, made, name, **attributes))
+        return made[0] if outputs == 1 else made
+
+    def constant(self, name: str, values: Array) -> str:
+        self.constants.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def conv(self, name: str, x: str, weight: Array, **attributes: Any) -> str:
+        pads = [weight.shape[2] // 2] * 4
+        result: str = self.add("Conv", name, x, weight, noise(len(weight), seed=7), pads=pads, **attributes)
+        return result
+
+    def clip(self, name: str, x: str) -> str:
+        result: str = self.add("Clip", name, x, np.float32(0), np.float32(6))
+        return result
+
+    def model(self, *outputs: str) -> onnx.ModelProto:
+        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+        graph = helper.make_graph(self.nodes, "net", [self.input], ends, self.constants)
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        made = onnx.shape_inference.infer_shapes(made)
+        made.graph.ClearField("value_info")
+        return made
+
+
+def chain(first: Array | None = None, second: Array | None = None) -> onnx.ModelProto:
+    """Two convolutions with a Relu between them, "first" and "second", and a third one."""
+    net = Net()
+    weights = [noise(CHANNELS, CHANNELS, 3, 3, seed=seed) for seed in (1, 2, 3)]
+    weights[0] = weights[0] if first is None else first
+    weights[1] = weights[1] if second is None else second
+    a = net.add("Relu", "relu", net.conv("first", "x", weights[0]))
+    return net.model(net.conv("third", net.conv("second", a, weights[1]), weights[2]))
+
+
+def outlying_output_channel(factor: float = 300.0) -> onnx.ModelProto:
+    """`second` has one output channel, number 5, of much larger weights; a Clip cuts what comes of it."""
+    net = Net()
+    weight = noise(CHANNELS, CHANNELS, 3, 3, seed=2)
+    weight[5] *= factor
+    a = net.add("Relu", "relu", net.conv("first", "x", noise(CHANNELS, CHANNELS, 3, 3, seed=1)))
+    return net.model(net.clip("clip", net.conv("second", a, weight)))
+
+
+def outlying_input_channel(factor: float = 300.0) -> onnx.ModelProto:
+    """`first` makes one channel small, and `second` makes up for it with large weights in every output channel."""
+    first, second = noise(CHANNELS, CHANNELS, 3, 3, seed=1), noise(CHANNELS, CHANNELS, 3, 3, seed=2)
+    first[3] /= factor
+    second[:, 3] *= factor
+    net = Net()
+    bias = noise(CHANNELS, seed=7)
+    bias[3] /= factor
+    a = net.add("Relu", "relu", net.add("Conv", "first", "x", first, bias, pads=[1] * 4))
+    return net.model(net.conv("second", a, second))
+
+
+def outlying_activation(factor: float = 300.0) -> onnx.ModelProto:
+    """`first` makes one channel large, and `second` makes up for it with small weights."""
+    return outlying_input_channel(1 / factor)
+
+
+def spiked(count: int = 64, factor: float = 25.0) -> Array:
+    """Samples in which one of a hundred values is much larger than the others."""
+    samples = images(count)
+    samples[np.random.default_rng(3).random(samples.shape) < 0.01] *= factor
+    return samples
+
+
+def dominated(count: int = 64, factor: float = 100.0) -> Array:
+    """Samples of which one, number 9, is much larger than the others."""
+    samples = images(count)
+    samples[9] *= factor
+    return samples
+
+
+def joined(small: float) -> onnx.ModelProto:
+    """A Concat of what two convolutions write, one of them `small` times as large as the other."""
+    net = Net()
+    left = net.conv("left", "x", noise(CHANNELS, CHANNELS, 3, 3, seed=1))
+    right = net.add("Conv", "right", "x", noise(CHANNELS, CHANNELS, 3, 3, seed=2) * np.float32(small), pads=[1] * 4)
+    both = net.add("Concat", "both", left, right, axis=1)
+    return net.model(net.conv("after", both, noise(CHANNELS, 2 * CHANNELS, 1, 1, seed=3)))
+
+
+def cut_apart(small: float) -> onnx.ModelProto:
+    """A Split of a tensor whose second half is `small` times as large as its first; a convolution reads each half."""
+    net = Net()
+    weight = noise(CHANNELS, CHANNELS, 3, 3, seed=1)
+    weight[CHANNELS // 2 :] *= small
+    whole = net.add("Conv", "whole", "x", weight, pads=[1] * 4)
+    halves = net.add("Split", "cut", whole, np.array([CHANNELS // 2] * 2), outputs=2, axis=1)
+    ends = [
+        net.add("Conv", name, half, noise(CHANNELS, CHANNELS // 2, 3, 3, seed=seed), pads=[1] * 4)
+        for name, half, seed in zip(("of_first", "of_second"), halves, (4, 5), strict=True)
+    ]
+    return net.model(*ends)
+
+
+def logarithm(loud: float) -> onnx.ModelProto:
+    """The Log of a Sigmoid. When what goes in is `loud`, the Sigmoid gets so small that int8 rounds it to zero."""
+    net = Net()
+    scores = net.add("Conv", "scores", "x", noise(CHANNELS, CHANNELS, 3, 3, seed=1) * np.float32(loud), pads=[1] * 4)
+    log = net.add("Log", "log", net.add("Sigmoid", "gate", scores))
+    return net.model(net.conv("after", log, noise(CHANNELS, CHANNELS, 1, 1, seed=3)))
+
+
+def broken() -> onnx.ModelProto:
+    """The Log of what may be negative: NaN in the float model already."""
+    net = Net()
+    scores = net.conv("scores", "x", noise(CHANNELS, CHANNELS, 3, 3, seed=1))
+    return net.model(net.conv("after", net.add("Log", "log", scores), noise(CHANNELS, CHANNELS, 1, 1, seed=3)))
+
+
+def never_reached() -> onnx.ModelProto:
+    """A product, `rare`, of the samples whose first value is above 1000: there are none."""
+    net = Net()
+    main = net.add("GlobalAveragePool", "pool", net.conv("main", "x", noise(CHANNELS, CHANNELS, 3, 3, seed=1)))
+    flat = net.add("Flatten", "flat", main)
+    corner = net.add("ReduceMax", "top", flat, axes=[1], keepdims=0)
+    large = net.add("Greater", "large", corner, net.constant("limit", np.float32(1000)))
+    chosen = net.add("Compress", "chosen", flat, large, axis=0)
+    rare = net.add("MatMul", "rare", chosen, noise(CHANNELS, CHANNELS, seed=2))
+    return net.model(flat, rare)
+
+
+def flat_weight() -> onnx.ModelProto:
+    """Two convolutions, the second one with one and the same value everywhere."""
+    return chain(second=np.full((CHANNELS, CHANNELS, 3, 3), 0.25, np.float32))
+
+
+def transposed(factor: float) -> onnx.ModelProto:
+    """A ConvTranspose with one output channel of larger weights; a Clip cuts what comes of it."""
+    net = Net()
+    weight = noise(CHANNELS, CHANNELS, 3, 3, seed=2)
+    weight[:, 5] *= factor
+    a = net.conv("first", "x", noise(CHANNELS, CHANNELS, 3, 3, seed=1))
+    return net.model(net.clip("clip", net.add("ConvTranspose", "up", a, weight, strides=[2, 2])))
