@@ -9,9 +9,9 @@ from quaver.ops import FLOAT, INT8, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
-from quaver.strategies.islands import without_islands
+from quaver.strategies.islands import STEPS, smooth
 from quaver.strategies.registry import register_strategy
-from quaver.strategies.search import SEARCHES, prune, shortest_prefix
+from quaver.strategies.search import SEARCHES, Search, prune, shortest_prefix
 from quaver.strategies.starting import best_calibration, fastest
 from quaver.trial import Trial
 
@@ -28,7 +28,7 @@ class Auto(Strategy):
        must fall back all the same.
     4. With time left (`timeout` above 0): ops of that prefix go back to int8 by halves, about d log2(n/d) evaluations
        for d ops that are really needed; then those d in another int8 choice that disturbs the output less; then, when
-       the objective is latency, fp32 for islands of int8 that cost more in conversions than they save.
+       the objective is latency, moves that save conversions between int8 and fp32, up to four evaluations.
 
     An all-fp32 model is never proposed.
     """
@@ -60,15 +60,15 @@ class Auto(Strategy):
         # The last op of the shortest prefix is needed, or a shorter one would have done.
         found = yield from prune(found, config, fallen[-2::-1])
         if found is not None:
-            yield from _repairs(found, config, space, probe)
-            if self.objective == "latency":
-                yield without_islands(found.config, space, probe)
+            found = yield from _repairs(found, config, space, probe)
+        if found is not None and self.objective == "latency":
+            yield from smooth(found, config, space, probe)
 
     def worst_case(self, space: TuningSpace) -> int:
-        """2, and 6 log2(n) + 5 to the first success; then at most 2 n for pruning, n for repairs, 1 for speed."""
+        """2, and 6 log2(n) + 5 to the first success; then at most 2 n for pruning, n for repairs, 4 for speed."""
         ops = max(len(space.tunable), 1)
         depth = math.ceil(math.log2(ops))
-        return 2 + depth + SEARCHES * (depth + 1) + 3 * ops + 1
+        return 2 + depth + SEARCHES * (depth + 1) + 3 * ops + STEPS
 
     def _ranking(self, harm: Mapping[str, float], config: QuantConfig, probe: Probe) -> list[str]:
         """The ops whose fallback gains most accuracy for the least speed first."""
@@ -89,7 +89,7 @@ def _with_fallbacks_of(config: QuantConfig, other: QuantConfig) -> QuantConfig:
     return other.fallback(*config.fp32_ops)
 
 
-def _repairs(found: Trial, config: QuantConfig, space: TuningSpace, probe: Probe) -> Proposals:
+def _repairs(found: Trial, config: QuantConfig, space: TuningSpace, probe: Probe) -> Search:
     """Instead of fp32, another int8 choice that disturbs the output far less; where one exists."""
     best = found
     for name in [name for name in config.int8_ops if found.config[name] == FLOAT]:
@@ -103,3 +103,4 @@ def _repairs(found: Trial, config: QuantConfig, space: TuningSpace, probe: Probe
         if errors[choice] < 0.25 * errors.get(config[name], math.inf):
             trial: Trial = yield best.config.replace({name: choice})
             best = trial if trial.met else best
+    return best

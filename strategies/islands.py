@@ -1,38 +1,63 @@
-"""Small islands of int8 between fp32 ops, which cost more in conversions than they save."""
+"""Fewer borders between int8 and fp32: each one costs a conversion, which the time of single ops does not show."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Mapping
 
 from quaver.ops import INT8, QuantConfig
-from quaver.probe import Probe
+from quaver.probe import OpTime, Probe
 from quaver.space import TuningSpace
+from quaver.strategies.search import Search
 from quaver.strategies.starting import CLEARLY_FASTER
+from quaver.trial import Trial
 
-# Each island costs a measurement; those that save least are looked at first.
-MOST = 16
+# Each move costs a measurement of the whole model; the most promising of either kind are looked at.
+MOVES = 16
+# Each step costs an evaluation.
+STEPS = 4
 
 
-def without_islands(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
-    """The configuration with islands of int8 ops in fp32 as well, where that makes the whole model faster.
+def smooth(found: Trial, reference: QuantConfig, space: TuningSpace, probe: Probe) -> Search:
+    """Make a model that meets the criterion faster, step by step, as long as it stays met.
 
-    More fp32 hardly costs accuracy, so one evaluation tells whether the result holds. Islands are runs of int8 ops in
-    graph order; what lies before the first fp32 op and behind the last one counts too.
+    A move sends a run of int8 ops between fp32 ones to fp32, or takes a run of fallen ops, or one end of it, back to
+    what it is in `reference`. The move that makes the whole model fastest is evaluated first.
     """
-    if not config.fp32_ops:
-        return config
-    times = probe.latency()
-    islands = sorted(_islands(config, space), key=lambda names: sum(times[name].saved for name in names))
-    best, speed = config, probe.speed(config)
-    for names in islands[:MOST]:
-        candidate = best.fallback(*names)
-        if candidate.int8_ops:
-            measured = probe.speed(candidate)
-            if measured < CLEARLY_FASTER * speed:
-                best, speed = candidate, measured
+    best = found
+    tried = {found.config}
+    for _ in range(STEPS):
+        moves = {move for move in _moves(best.config, reference, space, probe.latency()) if move not in tried}
+        fast = min(sorted(moves, key=lambda move: move.fingerprint), key=probe.speed, default=None)
+        if fast is None or probe.speed(fast) > CLEARLY_FASTER * probe.speed(best.config):
+            break
+        tried.add(fast)
+        trial: Trial = yield fast
+        best = trial if trial.met else best
     return best
 
 
-def _islands(config: QuantConfig, space: TuningSpace) -> list[list[str]]:
-    runs = itertools.groupby(space.ops, key=lambda op: config[op.name].precision is INT8 and op.tunable)
-    return [[op.name for op in run] for int8, run in runs if int8]
+def _moves(
+    config: QuantConfig, reference: QuantConfig, space: TuningSpace, times: Mapping[str, OpTime]
+) -> Iterator[QuantConfig]:
+    def saved(names: list[str]) -> float:
+        return sum(times[name].saved for name in names)
+
+    # In graph order, which is near enough to who reads from whom.
+    grouped = itertools.groupby(space.tunable, key=lambda name: config[name].precision is INT8)
+    runs = [(int8, list(names)) for int8, names in grouped]
+    islands = sorted((names for int8, names in runs if int8), key=saved)
+    for names in islands[:MOVES] if len(islands) > 1 else ():
+        yield config.fallback(*names)
+    fallen = [[name for name in names if reference[name].precision is INT8] for int8, names in runs if not int8]
+    parts = sorted((part for names in fallen for part in _ends(names)), key=saved, reverse=True)
+    for part in parts[:MOVES]:
+        yield config.replace({name: reference[name] for name in part})
+
+
+def _ends(names: list[str]) -> Iterator[list[str]]:
+    """The whole run, and what can be cut off at either end of it."""
+    for length in range(1, len(names) + 1):
+        yield names[:length]
+        if length < len(names):
+            yield names[-length:]

@@ -10,7 +10,7 @@ from quaver.space import TuningSpace, closest
 
 # A change has to be this much better to be worth making: smaller differences are noise of a few samples.
 CLEARLY_LESS_ERROR = 0.9
-CLEARLY_FASTER = 0.97
+CLEARLY_FASTER = 0.95
 # A runner-up is worth an evaluation if its error is within this factor of the best.
 COMPARABLE = 4.0
 

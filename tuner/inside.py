@@ -54,6 +54,8 @@ class OpInside:
         reads: the 8-bit tensors it reads; empty for an fp32 op.
         writes: its output in 8 bits; None if it writes float.
         one_scale: why its weight can have only one scale; empty if it can have one for each channel, or has no weight.
+        before: the ops whose outputs reach it, directly or through nodes that are no ops.
+        between: the kinds of these nodes.
     """
 
     op: str
@@ -62,6 +64,8 @@ class OpInside:
     reads: tuple[Tensor8, ...] = ()
     writes: Tensor8 | None = None
     one_scale: str = ""
+    before: tuple[str, ...] = ()
+    between: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

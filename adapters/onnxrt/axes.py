@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from quaver.adapters.onnxrt.graph import Graph, integer
 from quaver.adapters.onnxrt.units import Unit
 
@@ -17,6 +19,26 @@ def movers(graph: Graph, name: str, root: str) -> list[str]:
         kinds.insert(0, node.op_type)
         name = node.input[0]
     return kinds
+
+
+def upstream(graph: Graph, unit: Unit, unit_of: Mapping[int, Unit]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The ops whose outputs reach a unit, directly or through nodes that are no ops, and the kinds of these nodes."""
+    ops: dict[str, None] = {}
+    kinds: dict[str, None] = {}
+    seen: set[int] = set(unit.nodes)
+    waiting = [name for index in unit.nodes for name in graph.nodes[index].input]
+    while waiting:
+        index = graph.producers.get(waiting.pop())
+        if index is None or index in seen:
+            continue
+        seen.add(index)
+        owner = unit_of.get(index)
+        if owner is not None:
+            ops[owner.op.name] = None
+        else:
+            kinds[graph.nodes[index].op_type] = None
+            waiting.extend(graph.nodes[index].input)
+    return tuple(ops), tuple(kinds)
 
 
 def channel_axis(graph: Graph, unit: Unit, name: str) -> int | None:

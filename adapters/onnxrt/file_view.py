@@ -14,7 +14,7 @@ from quaver.adapters.base import Adapter, TimingOptions
 from quaver.adapters.batches import Feed
 from quaver.adapters.onnxrt import session as sessions
 from quaver.adapters.onnxrt.assembler import Assembler
-from quaver.adapters.onnxrt.axes import channel_axis, movers, weight_axes, why_one_scale
+from quaver.adapters.onnxrt.axes import channel_axis, movers, upstream, weight_axes, why_one_scale
 from quaver.adapters.onnxrt.foreign import QuantizedFile, Scaled
 from quaver.adapters.onnxrt.observation import watch_branches
 from quaver.adapters.onnxrt.replay import replayed
@@ -141,7 +141,8 @@ class FileView(View):
                     scaled = self._file.read(node, inputs.index(read))
                     if scaled is not None:
                         reads.append(tensor(read, scaled, channel_axis(a.graph, unit, read)))
-            found[name] = OpInside(name, unit.output, axis, tuple(reads), writes, why_one_scale(a.graph, unit))
+            around = upstream(a.graph, unit, a.unit_of)
+            found[name] = OpInside(name, unit.output, axis, tuple(reads), writes, why_one_scale(a.graph, unit), *around)
         return found
 
     def seconds(self) -> Mapping[str, float]:

@@ -10,7 +10,7 @@ from quaver.adapters.base import Adapter
 from quaver.adapters.batches import Feed
 from quaver.adapters.onnxrt.affine import Float, quantize_weight
 from quaver.adapters.onnxrt.assembler import Assembler
-from quaver.adapters.onnxrt.axes import channel_axis, movers, weight_axes, why_one_scale
+from quaver.adapters.onnxrt.axes import channel_axis, movers, upstream, weight_axes, why_one_scale
 from quaver.adapters.onnxrt.observation import watch_local, watch_whole
 from quaver.adapters.onnxrt.units import Unit
 from quaver.adapters.onnxrt.walk import Walk
@@ -74,10 +74,11 @@ class ConfigView(View):
         found = {}
         for unit in a.units:
             name, axis = unit.op.name, channel_axis(a.graph, unit, unit.output)
+            around = upstream(a.graph, unit, a.unit_of)
             if self._config[name].precision is INT8:
                 reads = tuple(tensor(read, channel_axis(a.graph, unit, read)) for read in unit.activations)
                 writes = tensor(unit.output, axis) if unit.quantized_output else None
-                found[name] = OpInside(name, unit.output, axis, reads, writes, why_one_scale(a.graph, unit))
+                found[name] = OpInside(name, unit.output, axis, reads, writes, why_one_scale(a.graph, unit), *around)
             else:
-                found[name] = OpInside(name, unit.output, axis)
+                found[name] = OpInside(name, unit.output, axis, (), None, "", *around)
         return found

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import os
+import random
+import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -74,6 +76,27 @@ def test_with_a_useless_ranking_auto_takes_at_most_twice_as_long_as_plain_bisect
 @pytest.mark.parametrize("case", EASY, ids=str)
 def test_in_the_end_no_more_than_the_culprits_are_in_fp32(case: Case, ranking: str) -> None:
     assert measured("auto", with_ranking(case, ranking)).whole_fp32 == case.culprits
+
+
+class Graded(SimulatedModel):
+    """Every op does some damage, and the worst eight must fall back."""
+
+    @functools.cached_property
+    def harm(self) -> dict[str, float]:  # type: ignore[override]
+        chance = random.Random(self.seed)
+        return {op.name: chance.lognormvariate(0.0, 2.0) for op in self.space.ops}
+
+    def score(self, config: QuantConfig) -> float:
+        allowed = sum(sorted(self.harm.values())[:-8])
+        return self.baseline * (1 - 0.0099 * sum(self.harm[name] for name in config.int8_ops) / allowed)
+
+
+@pytest.mark.parametrize("ops", [70, 200])
+def test_where_every_op_does_some_damage_few_more_fall_back_than_must(ops: int) -> None:
+    last = [drive("auto", Graded(ops=ops, seed=seed), objective="size")[-1] for seed in range(20)]
+    assert all(trial.met for trial in last)
+    assert statistics.fmean(trial.number + 1 for trial in last) <= 8
+    assert statistics.fmean(len(trial.config.fp32_ops) for trial in last) <= 16
 
 
 class Hopeless(SimulatedModel):
