@@ -25,6 +25,7 @@ lint: $(VENV)/test $(VENV)/lint install
 
 bench: $(VENV)/test install
 	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.planted
 
 # The environment, once; Debian's python3 comes without venv, which is added when that is allowed.
 $(VENV)/core: setup.cfg

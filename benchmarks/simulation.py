@@ -207,9 +207,10 @@ def main() -> None:
     parser.add_argument("--draw", action="store_true", help="take the figures of the last sweep")
     if not parser.parse_args().draw:
         save(sweep())
-    from benchmarks import simulation_figures
+    # By its own name this module has other classes than as a script.
+    from benchmarks import simulation, simulation_figures
 
-    simulation_figures.write(load())
+    simulation_figures.write(simulation.load())
 
 
 if __name__ == "__main__":

@@ -140,4 +140,4 @@ def _lines(axis: Any, found: dict[tuple[str, Case], Row], field: str) -> None:
     if field == "whole":
         bounds = [Case(ops, 3).bound for ops in SIZES]
         axis.plot(SIZES, bounds, color="black", linewidth=1, linestyle="--")
-        axis.annotate("log2 C(n, 3)", (SIZES[-1], bounds[-1]), (-4, -12), textcoords="offset points", ha="right")
+        axis.annotate("log2 C(n, 3)", (SIZES[-1], bounds[-1]), (0, -20), textcoords="offset points", ha="right")

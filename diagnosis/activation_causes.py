@@ -17,6 +17,8 @@ from quaver.inside import Tensor8
 _STANDS_OUT, _FEW_STEPS = 8.0, 16.0
 # Few samples set a range if they are this part of all at most, and reach so many times as far as the median one.
 _FEW, _FURTHER = 0.02, 4.0
+# Another method helps if it ends the range at less than so many times the reach of the median sample.
+_CURES = 8.0
 # Samples needed to say so.
 _ENOUGH_SAMPLES = 16
 # Clipping is to blame if it makes this part of the error.
@@ -78,13 +80,15 @@ def few_samples(suspect: Suspect) -> Iterator[Cause]:
     """A handful of samples that set the range for all others."""
     if not suspect.bad:
         return
-    for which, tensor, seen in suspect.tensors():
+    for which, tensor, seen in sorted(suspect.tensors(), key=lambda found: -found[2].reach / found[2].usual_reach):
         numbers = _lonely(seen, suspect.samples)
         if numbers is None or max(abs(tensor.low), abs(tensor.high)) < seen.reach / 2:
             continue
+        who = f"{len(numbers)} of {suspect.samples} samples (numbers {listed(numbers)}) set"
+        who = who if len(numbers) > 1 else f"1 of {suspect.samples} samples, number {numbers[0]}, sets"
         sentence = (
-            f"{len(numbers)} of {suspect.samples} samples (number {listed(numbers)}) set the range of its {which}: they "
-            f"reach {number(seen.reach)}, and half of the samples stay below {number(seen.usual_reach)}."
+            f"{who} the range of its {which}, which reaches {number(seen.reach)}; half of the samples stay below "
+            f"{number(seen.usual_reach)}."
         )
         yield _other_method(suspect, tensor, sentence, seen.usual_reach)
         return
@@ -103,15 +107,15 @@ def _other_method(suspect: Suspect, tensor: Tensor8, sentence: str, usual: float
     """Choose the range in a way that passes over such samples, if one of the methods does."""
     current = suspect.pick.calibration if suspect.pick is not None else ""
     reaches = {method: max(-low, high) for method, (low, high) in tensor.ranges.items() if method != current}
-    fits = {name: reach for name, reach in reaches.items() if usual <= reach < max(-tensor.low, tensor.high) / 2}
+    fits = {name: reach for name, reach in reaches.items() if usual <= reach < _CURES * usual}
     # Who writes a tensor decides how it is quantized; if that is no op, those who read it.
     names = [tensor.origin] if tensor.origin else [suspect.name]
     if fits:
         method = min(fits, key=lambda name: fits[name])
-        advice = f"Look at these samples, or calibrate by {method}, which ends at {number(fits[method])}"
+        advice = f"Look at what is there, or calibrate by {method}, which ends the range at {number(fits[method])}"
         rules = calibrate_by(names, method)
     else:
-        advice = "Look at these samples: are they typical? If so, keep the op in fp32"
+        advice = "Leave it out of calibration, or, if it is typical, keep all that write or read this tensor in fp32"
         rules = to_fp32(suspect.around(tensor))
     return Cause(suspect.name, "few_samples", sentence, advice, rules, suspect.record.error)
 
@@ -142,9 +146,7 @@ def clipped(suspect: Suspect) -> Iterator[Cause]:
             advice = "The whole range would leave the other channels too few steps: keep both ends in fp32"
             rules = to_fp32(suspect.around(tensor))
         elif (numbers := _lonely(seen, suspect.samples)) is not None:
-            advice = (
-                f"Only sample number {listed(numbers)} reaches beyond half of that: if it is not typical, all is well"
-            )
+            advice = f"Only sample number {listed(numbers)} goes beyond half of that: if it is not typical, all is well"
         else:
             advice, rules = "Calibrate by minmax", calibrate_by(names, "minmax")
         yield Cause(suspect.name, "clipped", sentence, advice, rules, suspect.record.error)
@@ -174,7 +176,8 @@ def _joined(suspect: Suspect) -> Iterator[Cause]:
     """Two inputs whose sizes differ so much that the scale of the result suits only one."""
     result = suspect.inside.writes
     parts = [(which, tensor, seen) for which, tensor, seen in suspect.tensors() if which.startswith("input ")]
-    if result is None or len(parts) < 2 or not (suspect.bad or "concat" in suspect.op.kind.lower()):
+    kind = suspect.op.kind.lower()
+    if result is None or len(parts) < 2 or not ("concat" in kind or ("add" in kind and suspect.bad)):
         return
     largest = max(parts, key=lambda part: part[2].reach)
     for which, tensor, seen in parts:

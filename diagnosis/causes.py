@@ -24,9 +24,15 @@ def find_causes(
     int8: Sequence[Mapping[str, float]] = (),
 ) -> tuple[Cause, ...]:
     """All causes, the worst first. `fp32` and `int8` are measured seconds of each op, once or several times."""
-    found: list[Cause] = [*other_causes.not_finite(suspects), *other_causes.no_samples(suspects)]
+    found: list[Cause] = [
+        *other_causes.not_finite(suspects),
+        *other_causes.no_samples(suspects),
+        *other_causes.amplified(suspects),
+    ]
     for suspect in suspects:
         causes = [cause for finder in _FINDERS for cause in finder(suspect)]
+        if any(cause.kind == "shared_scale" for cause in causes):  # it tells more than that a channel stands out
+            causes = [cause for cause in causes if cause.kind != "outlier_channel"]
         found += causes or ([other_causes.unexplained(suspect)] if suspect.bad else [])
     found.sort(key=lambda cause: -cause.weight)
     slow = sorted(other_causes.slower(suspects, fp32, int8), key=lambda cause: -cause.weight)

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from quaver.diagnosis.cause import Cause, to_fp32
 from quaver.diagnosis.suspects import Suspect
-from quaver.diagnosis.wording import number, percent, seconds
+from quaver.diagnosis.wording import listed, number, percent, seconds
 
 # Slower by this factor at least, by so many seconds, and by this part of the whole float model: else it is noise.
 _SLOWER, _SECONDS, _PART = 1.2, 20e-6, 0.005
+# An error is amplified if it is this part of the output, and so many times what comes in and what the op adds.
+_AMPLIFIED, _ENLARGED = 0.1, 20.0
 
 
 def not_finite(suspects: Sequence[Suspect]) -> Iterator[Cause]:
@@ -31,10 +33,38 @@ def not_finite(suspects: Sequence[Suspect]) -> Iterator[Cause]:
                 f"its output is NaN or infinite in the quantized model, in {strange:,} of "
                 f"{suspect.record.whole.count or suspect.record.local.count:,} values, and finite in the float model."
             )
-            before = [tensor.origin for tensor in suspect.inside.reads if tensor.origin]
-            advice = "Rounding pushes an input out of what some function takes. Keep it and what comes before in fp32"
-            yield Cause(suspect.name, "not_finite", sentence, advice, to_fp32([suspect.name, *before]), math.inf)
+            between = f" ({', '.join(suspect.inside.between)})" if suspect.inside.between else ""
+            advice = (
+                f"Rounding pushes values out of what a function before it{between} takes. Keep what is there in fp32"
+            )
+            yield Cause(suspect.name, "not_finite", sentence, advice, to_fp32(_behind(suspect, suspects)), math.inf)
             break
+
+
+def _behind(suspect: Suspect, suspects: Sequence[Suspect]) -> list[str]:
+    """The op and those before it that run in int8."""
+    int8 = {other.name for other in suspects if other.precision == "int8"}
+    return [name for name in (suspect.name, *suspect.inside.before) if name in int8]
+
+
+def amplified(suspects: Sequence[Suspect]) -> Iterator[Cause]:
+    """Ops that get far more error than the ops before them make: a float function in between enlarges it."""
+    errors = {suspect.name: suspect.record.whole.relative for suspect in suspects}
+    for suspect in suspects:
+        inside, now = suspect.inside, errors[suspect.name]
+        before = [errors[name] for name in inside.before if name in errors]
+        own = suspect.record.error if suspect.record.error > 0 else 0.0
+        if not before or not inside.between or not now > _AMPLIFIED or not math.isfinite(now):
+            continue
+        most = max(before)
+        if now > _ENLARGED * (most + own):
+            sentence = (
+                f"its output is off by {percent(now)} of its power in the running model, though the ops before it are "
+                f"off by {percent(most)} at most, and it adds {percent(own)}: the float functions in between "
+                f"({listed(list(inside.between), 6)}) enlarge the error."
+            )
+            names = [name for name in _behind(suspect, suspects) if name != suspect.name]
+            yield Cause(suspect.name, "amplified", sentence, "Keep the ops before it in fp32", to_fp32(names), now)
 
 
 def no_samples(suspects: Sequence[Suspect]) -> Iterator[Cause]:

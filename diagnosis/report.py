@@ -25,6 +25,8 @@ LAYERS_FILE = "layer_statistics.csv"
 CAUSES_FILE = "causes.txt"
 HISTOGRAMS_FILE = "histograms.npz"
 REPORT_FILE = "diagnosis.json"
+# So many causes are told at once; the file holds all.
+TOLD = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,4 +139,6 @@ class Diagnosis:
         )
         if not self.causes:
             return f"{head}; no op is bad by itself"
-        return "\n".join([f"{head}; {len(self.causes)} cause(s) found", *(f"- {cause}" for cause in self.causes)])
+        lines = [f"{head}; {len(self.causes)} cause(s) found", *(f"- {cause}" for cause in self.causes[:TOLD])]
+        more = len(self.causes) - TOLD
+        return "\n".join([*lines, f"- ... and {more} more" if more > 0 else ""]).rstrip()

@@ -22,18 +22,25 @@ def smooth(found: Trial, reference: QuantConfig, space: TuningSpace, probe: Prob
     """Make a model that meets the criterion faster, step by step, as long as it stays met.
 
     A move sends a run of int8 ops between fp32 ones to fp32, or takes a run of fallen ops, or one end of it, back to
-    what it is in `reference`. The move that makes the whole model fastest is evaluated first.
+    what it is in `reference`. The move that makes the whole model fastest is evaluated first. In `found` every fallen
+    op is taken to be needed as long as no other one falls, as `prune` leaves it.
     """
-    best = found
-    tried = {found.config}
+    best, fp32 = found, frozenset(found.config.fp32_ops)
+    not_enough = [fp32 - {name} for name in fp32 if reference[name].precision is INT8]
     for _ in range(STEPS):
-        moves = {move for move in _moves(best.config, reference, space, probe.latency()) if move not in tried}
+        moves = {
+            move
+            for move in _moves(best.config, reference, space, probe.latency())
+            if not any(known.issuperset(move.fp32_ops) for known in not_enough)
+        }
         fast = min(sorted(moves, key=lambda move: move.fingerprint), key=probe.speed, default=None)
         if fast is None or probe.speed(fast) > CLEARLY_FASTER * probe.speed(best.config):
             break
-        tried.add(fast)
         trial: Trial = yield fast
-        best = trial if trial.met else best
+        if trial.met:
+            best = trial
+        else:
+            not_enough.append(frozenset(fast.fp32_ops))
     return best
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from quaver.ops import CALIBRATIONS, INT8, QuantConfig
-from quaver.probe import Probe
+from quaver.probe import OpTime, Probe
 from quaver.space import TuningSpace, closest
 
 # A change has to be this much better to be worth making: smaller differences are noise of a few samples.
@@ -65,7 +65,9 @@ def fastest(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfi
     return best
 
 
-def _leaner(config, free, slower, times, space) -> Iterator[QuantConfig]:  # type: ignore[no-untyped-def]
+def _leaner(
+    config: QuantConfig, free: list[str], slower: list[str], times: Mapping[str, OpTime], space: TuningSpace
+) -> Iterator[QuantConfig]:
     """Configurations with fewer int8 ops, to be tried for speed."""
     seen = {config}
     by_kind = {kind: [name for name in free if space[name].kind == kind] for kind in space.kinds}

@@ -231,3 +231,28 @@ def test_a_few_samples_are_kept_and_are_copies() -> None:
         assert adapter.kept[0]["x"].any()
         adapter.keep(images(3, seed=9))
         assert [feed["x"].shape[0] for feed in adapter.kept] == [3]
+
+
+def test_shapes_that_depend_on_the_data_are_followed() -> None:
+    """Batches of one shape, of which different numbers of rows are left over."""
+    net = Net()
+    x = net.input(4, 8)
+    wanted = net.Greater(net.Squeeze(net.Slice(x, np.array([0]), np.array([1]), np.array([1]))), f32(0))
+    rows = net.Compress(net.Neg(x), wanted, axis=0, outputs=["rows"])
+    model = net.model(tensor(net.Gemm(rows, weight(8, 3)), None, 3))
+    batches = [np.random.default_rng(seed).normal(size=(4, 8)).astype(f32) * f32(seed + 1) for seed in range(6)]
+    batches[3][:, 0] = -1  # none
+    left = [-batch[batch[:, 0] > 0] for batch in batches]
+    assert len({len(part) for part in left}) > 2
+    with opened(model, calibrate=False) as adapter:
+        found = adapter.calibrate(batches)["ranges"]["rows"]["minmax"]
+    assert found == (np.concatenate(left).min(), np.concatenate(left).max())
+
+
+def test_every_batch_counts_though_buffers_are_reused() -> None:
+    batches = [images(4, seed=seed) * f32(seed + 1) for seed in range(3)]
+    with opened(small_net(), calibrate=False) as adapter:
+        found = adapter.calibrate([*batches, images(2)])["ranges"]
+        apart = [adapter.calibrate([batch])["ranges"] for batch in batches]
+    assert found["x"]["minmax"] == (np.concatenate(batches).min(), np.concatenate(batches).max())
+    assert found["hidden"]["minmax"][1] == pytest.approx(max(ranges["hidden"]["minmax"][1] for ranges in apart))

@@ -140,7 +140,7 @@ def test_external_data_that_is_too_short_is_named(tmp_path: Path) -> None:
         OnnxAdapter.open(path, AdapterOptions())
 
 
-@pytest.mark.parametrize("location", ["../weights.bin", "/etc/hostname", "", "a/../../weights.bin"])
+@pytest.mark.parametrize("location", ["../weights.bin", "/elsewhere/weights.bin", "", "a/../../weights.bin"])
 def test_external_data_outside_the_models_folder_is_refused(location: str, tmp_path: Path) -> None:
     inside = tmp_path / "inside"
     inside.mkdir()

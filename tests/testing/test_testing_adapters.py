@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import tempfile
 from collections.abc import Callable, Sequence
@@ -107,7 +108,7 @@ class Model:
         return getattr(self.__dict__["_model"], name)
 
     def __call__(self, *args: Any, **inputs: Any) -> Any:
-        answer = self.__dict__.get("answer", lambda right: right)
+        answer = self.__dict__.get("by_name" if inputs else "answer", lambda right: right)
         return answer(self._model(*args, **inputs))
 
 
@@ -162,6 +163,7 @@ FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
         "the fingerprint of the same model differs",
     ),
     "no versions": ("versions", lambda right: {}, "versions is empty"),
+    "versions that are no text": ("versions", lambda right: {"onnx": 1.23}, "versions must map str to str"),
     "no inputs": ("inputs", lambda right: (), "inputs is empty"),
     "no ops": ("inspect", lambda ops: (), "inspect must return a tuple of ops, and at least one"),
     "names that are not unique": ("inspect", lambda ops: ops + ops[:1], "two ops are called 'layer.0/Gemm'"),
@@ -199,6 +201,11 @@ FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
         on_built(lambda config: config is None, answer=lambda model: lambda right: right * 2),
         "called with arrays by position gives something else than `run`",
     ),
+    "a call by name that is not a run": (
+        "build",
+        on_built(lambda config: config is None, by_name=lambda model: lambda right: right * 2),
+        "called with arrays by input name gives something else than `run`",
+    ),
     "a wrong hash": (
         "build",
         on_built(quantized, sha256=lambda model: "0" * 64),
@@ -223,6 +230,11 @@ FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
         "save of the all-int8 model must return the path",
     ),
     "another model when loaded": ("load", other_outputs, "gives other outputs after it was saved and loaded"),
+    "another hash when loaded": (
+        "load",
+        lambda model, path: Model(model, sha256="0" * 64),
+        "has another sha256 after it was saved and loaded",
+    ),
     "an op that cannot be watched": ("watch", watched(without_first), "gives no output of op 'layer.0/Gemm'"),
     "outputs that are no floats": (
         "watch",
@@ -249,6 +261,11 @@ FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
         "op_seconds",
         lambda seconds, config: {name: taken for name, taken in seconds.items() if name},
         "does not tell the rest of the time",
+    ),
+    "time that runs backwards": (
+        "op_seconds",
+        lambda seconds, config: dict.fromkeys(seconds, -1.0),
+        "op_seconds of '' is -1.0",
     ),
     "no time at all": ("op_seconds", lambda seconds, config: dict.fromkeys(seconds, 0.0), "op_seconds are all 0"),
 }
@@ -372,3 +389,24 @@ def test_an_adapter_whose_op_changes_its_shape_in_int8() -> None:
             return lambda feed: {name: value.ravel() if flat else value for name, value in watcher(feed).items()}
 
     check(Flat, "gives op 'layer.0/Gemm' in another shape when it is int8")
+
+
+def test_an_adapter_that_builds_other_bytes_than_it_rebuilds() -> None:
+    class Twofold(OnnxAdapter):
+        def build(self, config: Any) -> Any:
+            model = super().build(config)
+            data = model.SerializeToString() + b"\0"
+            return Model(model, SerializeToString=lambda: data, sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+
+    check(Twofold, "`rebuild` of the float model gives other bytes")
+
+
+def test_an_adapter_that_finds_other_ops_when_opened_again() -> None:
+    opened = itertools.count()
+
+    class Moody(OnnxAdapter):
+        def inspect(self) -> tuple[Op, ...]:
+            self.number = getattr(self, "number", None) or next(opened) + 1
+            return super().inspect()[: 4 - self.number]
+
+    check(Moody, "inspect gives other ops when the same model is opened again")

@@ -16,7 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks import simulation
+from benchmarks import simulation, simulation_figures
 from benchmarks.simulation import NOISE, Bisection, Case
 from quaver import QuantConfig
 from quaver.strategies import strategies
@@ -175,3 +175,22 @@ def test_plain_bisection_is_a_fair_yardstick() -> None:
         row = measured("bisection", case)
         assert row.found == row.seeds
         assert row.whole_fp32 == case.culprits
+
+
+def test_the_page_holds_the_tables_of_the_last_sweep() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "strategies.md").read_text(encoding="utf-8")
+    figures, worst_cases = simulation_figures.tables(simulation.load()).split("### The most evaluations")
+    assert figures in page, "run `python -m benchmarks.simulation --draw`"
+    assert "`auto`" in worst_cases
+
+
+def test_the_sweep_can_be_saved_loaded_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    rows = simulation.load()
+    monkeypatch.setattr(simulation, "RESULTS", tmp_path / "results" / "simulation.json")
+    simulation.save(rows)
+    assert simulation.load() == rows
+    simulation_figures.draw(rows, tmp_path / "plot.svg")
+    text = (tmp_path / "plot.svg").read_text(encoding="utf-8")
+    assert "auto, ranking useless" in text
+    assert len(text) < 60_000

@@ -8,6 +8,7 @@ from typing import Any
 from quaver.command import tables, wording
 from quaver.diagnosis import Diagnosis
 from quaver.diagnosis import tables as rows_of
+from quaver.diagnosis.report import TOLD
 
 
 def write(found: Diagnosis, rows: int) -> None:
@@ -27,12 +28,14 @@ def write(found: Diagnosis, rows: int) -> None:
 def causes(found: Diagnosis) -> None:
     """Print the verdict, and each cause with its rule."""
     print(wording.name(str(found).splitlines()[0]) + ".")
-    for number, cause in enumerate(found.causes, 1):
+    for number, cause in enumerate(found.causes[:TOLD], 1):
         print(f"\n{number}. {wording.name(cause.op)}")
         print(f"   {wording.name(cause.sentence)}")
         print(f"   {wording.name(cause.advice)}{':' if cause.rules else '.'}")
         if cause.rules:
             print(f"     {wording.name(cause.paste)}")
+    if len(found.causes) > TOLD:
+        print(f"\n... and {len(found.causes) - TOLD} more")
 
 
 def _table(table: rows_of.Table, most: int) -> None:

@@ -5,22 +5,20 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-import os
 import random
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quaver.adapters.base import Adapter, AdapterOptions, RunnableModel
-from quaver.adapters.batches import Feed
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.space import TuningSpace
+from quaver.testing.comparing import Outputs, as_list, content, difference, equal_feeds, not_builtin
 
 # How far an op-by-op fp32 model may be from the float model, as a share of the largest output.
 FLOAT_TOLERANCE = 1e-4
@@ -28,9 +26,6 @@ FLOAT_TOLERANCE = 1e-4
 SAME = 1e-6
 # How many random configurations are built.
 RANDOM = 3
-
-BUILTINS = (dict, list, tuple, str, bytes, int, float, bool, type(None))
-Outputs = list[NDArray[Any]]
 
 
 def check_adapter(
@@ -46,7 +41,7 @@ def check_adapter(
     Raises:
         AssertionError: with a sentence that says which promise of `quaver.adapters.base.Adapter` is not kept.
     """
-    before = _content(model)
+    before = content(model)
     for given in (False, True):
         with _scratch() as scratch:
             folder = scratch / "given" if given else None
@@ -54,7 +49,7 @@ def check_adapter(
             for check in CHECKS if not given else ():
                 check(case)
             _check_close(case)
-    assert _content(model) == before, "the user's model was changed"
+    assert content(model) == before, "the user's model was changed"
 
 
 @dataclass
@@ -105,7 +100,7 @@ class _Case:
 
     def outputs(self, model: RunnableModel) -> list[Outputs]:
         """What a model gives for each kept sample batch."""
-        return [_as_list(model.run(feed)) for feed in self.adapter.kept]
+        return [as_list(model.run(feed)) for feed in self.adapter.kept]
 
 
 def _check_ops(adapter: Adapter) -> tuple[Op, ...]:
@@ -146,7 +141,7 @@ def _check_identity(case: _Case) -> None:
 
 
 def _check_calibration(case: _Case) -> None:
-    strange = _not_builtin(case.calibration)
+    strange = not_builtin(case.calibration)
     assert strange is None, f"calibrate must return builtins only, but there is {strange}"
     names = [spec.name for spec in case.adapter.inputs]
     assert names, "inputs is empty"
@@ -156,7 +151,7 @@ def _check_calibration(case: _Case) -> None:
     other = case.another()
     try:
         other.keep(case.data)
-        assert _equal_feeds(other.kept, case.adapter.kept), "keep takes other samples than calibrate does"
+        assert equal_feeds(other.kept, case.adapter.kept), "keep takes other samples than calibrate does"
     finally:
         other.close()
 
@@ -184,7 +179,7 @@ def _check_builds(case: _Case) -> None:
         assert given == wanted, f"{words} gives outputs of the shapes {given}, the float model {wanted}"
         model.close()
     model = case.adapter.build(case.space.all_fp32())
-    far = _difference(expected, case.outputs(model))
+    far = difference(expected, case.outputs(model))
     assert far <= FLOAT_TOLERANCE, (
         f"a configuration with every op in fp32 differs from the float model by {far:.1e} of the largest output"
     )
@@ -199,7 +194,7 @@ def _check_calls(case: _Case, model: RunnableModel, expected: list[Outputs]) -> 
         "by input name": lambda: model(**feed),
     }
     for way, call in ways.items():
-        far = _difference(expected[:1], [_as_list(call())])
+        far = difference(expected[:1], [as_list(call())])
         assert far <= SAME, f"a model called with arrays {way} gives something else than `run` with the same feed"
 
 
@@ -214,7 +209,7 @@ def _check_bytes(case: _Case) -> None:
         assert Path(model.save(path)) == path, f"save of {words} must return the path it was given"
         assert path.read_bytes() == data, f"the saved file of {words} holds other bytes than sha256 is taken of"
         loaded = case.adapter.load(path)
-        far = _difference(case.outputs(model), case.outputs(loaded))
+        far = difference(case.outputs(model), case.outputs(loaded))
         assert far <= SAME, f"{words} gives other outputs after it was saved and loaded"
         assert loaded.sha256 == model.sha256, f"{words} has another sha256 after it was saved and loaded"
         for opened in (model, loaded):
@@ -278,12 +273,12 @@ def _check_close(case: _Case) -> None:
     """Temporary files go, and a saved model stays usable."""
     path = case.scratch / f"saved{case.adapter.suffix}"
     model = case.adapter.rebuild(case.all_int8)
-    expected, feed = _as_list(model.run(case.adapter.kept[0])), case.adapter.kept[0]
+    expected, feed = as_list(model.run(case.adapter.kept[0])), case.adapter.kept[0]
     loaded = case.adapter.load(model.save(path))
     model.close()
     case.adapter.close()
     del model
-    far = _difference([expected], [_as_list(loaded.run(feed))])
+    far = difference([expected], [as_list(loaded.run(feed))])
     assert far <= SAME, "a saved and loaded model gives other outputs once the adapter is closed"
     loaded.close()
     path.unlink()
@@ -305,52 +300,3 @@ def _scratch() -> Iterator[Path]:
 
 def _int8_choices(op: Op) -> list[OpConfig]:
     return [choice for choice in op.choices if choice.precision is INT8]
-
-
-def _as_list(result: Any) -> Outputs:
-    return [np.asarray(part) for part in (result if isinstance(result, list) else [result])]
-
-
-def _difference(expected: list[Outputs], given: list[Outputs]) -> float:
-    """The largest difference as a share of the largest output; infinite where shapes differ."""
-    largest = 0.0
-    for before, after in zip(expected, given, strict=True):
-        for one, other in zip(before, after, strict=True):
-            if one.shape != other.shape:
-                return math.inf
-            scale = float(np.max(np.abs(one), initial=0.0)) or 1.0
-            off = np.abs(np.subtract(one, other, dtype=np.float64))
-            largest = max(largest, float(np.max(off, initial=0.0)) / scale)
-    return largest
-
-
-def _equal_feeds(one: Sequence[Feed], other: Sequence[Feed]) -> bool:
-    return len(one) == len(other) and all(
-        a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
-        for a, b in zip(one, other, strict=True)
-    )
-
-
-def _not_builtin(value: Any, where: str = "the result") -> str | None:
-    """The first thing inside that is not a plain builtin, in words."""
-    if type(value) not in BUILTINS:
-        return f"a {type(value).__module__}.{type(value).__name__} in {where}"
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            found = _not_builtin(key, f"a key of {where}") or _not_builtin(inner, f"{where}[{key!r}]")
-            if found:
-                return found
-    elif isinstance(value, list | tuple):
-        for index, inner in enumerate(value):
-            if found := _not_builtin(inner, f"{where}[{index}]"):
-                return found
-    return None
-
-
-def _content(model: Any) -> object:
-    """What must stay as it is, as far as one can look inside."""
-    if isinstance(model, str | os.PathLike) and Path(model).is_file():
-        return Path(model).read_bytes()
-    if callable(getattr(model, "SerializeToString", None)):
-        return model.SerializeToString()
-    return None
