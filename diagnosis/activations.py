@@ -53,7 +53,7 @@ class Activation:
         self.low, self.high = float(np.minimum(self.low, bottom)), float(np.maximum(self.high, top))  # NaN goes through
         self.count += values.size
         self._add_channels(low.min(axis=0), high.max(axis=0))
-        self.squares += float(sum(np.dot(row, row) for row in values.reshape(len(values), -1)))
+        self.squares += _squares(values)
         self._add_reaches(np.maximum(np.abs(low), np.abs(high)).max(axis=1), values, first)
         if self.histogram is not None:
             self.histogram.add(values, bottom, top)
@@ -109,3 +109,11 @@ class Activation:
     def beyond(self, limit: float) -> int:
         """How many samples reach further."""
         return self._reaches.beyond(limit)
+
+
+def _squares(values: Array) -> float:
+    """The sum of squares; doubles are only needed for values that float32 cannot square."""
+    flat = values.reshape(len(values), -1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(sum(np.dot(row, row) for row in flat))
+    return total if math.isfinite(total) else float(np.square(flat, dtype=np.float64).sum())

@@ -50,11 +50,18 @@ class Session:
         shapes = tuple(array.shape for array in arrays)
         if shapes != self._shapes:
             self._resize(shapes)
+        try:
+            self._feed(arrays)
+        except ValueError:  # the user resized the interpreter meanwhile
+            self._resize(shapes)
+            self._feed(arrays)
+        self.interpreter.invoke()
+
+    def _feed(self, arrays: Sequence[NDArray[Any]]) -> None:
         # The state of recurrent layers would go on from the sample before.
         self.interpreter.reset_all_variables()
         for index, array in zip(self._slots, arrays, strict=True):
             self.interpreter.set_tensor(index, array)
-        self.interpreter.invoke()
 
     def _resize(self, shapes: tuple[tuple[int, ...], ...]) -> None:
         self._shapes = None

@@ -1,0 +1,184 @@
+"""Each cause is named for a model that has it, with the right op and channel, and not for the same model without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import diagnosis_models as models
+import numpy as np
+import onnx
+import pytest
+
+import quaver
+
+ONE_SCALE = {"Conv": {"weight": {"granularity": ["per_tensor"]}}}
+ENTROPY = {"Conv": {"activation": {"algorithm": ["entropy"]}}}
+UP = {"ConvTranspose": "int8"}
+
+
+def diagnosed(model: onnx.ModelProto, data: Any = None, **settings: Any) -> quaver.Diagnosis:
+    return quaver.diagnose(model, None, models.images() if data is None else data, timing=False, threads=1, **settings)
+
+
+def only(found: quaver.Diagnosis, kind: str) -> quaver.Cause:
+    assert {cause.kind for cause in found.causes} == {kind}, str(found)
+    return found.causes[0]
+
+
+def output_error(model: onnx.ModelProto, rules: Any, data: Any = None, **settings: Any) -> float:
+    """How far the outputs are off when these rules are pasted on top of the others."""
+    return diagnosed(model, data, op_name_dict=rules, **settings).output_error
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        (models.chain(), {}),
+        (models.chain(), {"op_type_dict": ONE_SCALE}),
+        (models.outlying_output_channel(), {}),
+        (models.outlying_output_channel(1.0), {"op_type_dict": ONE_SCALE}),
+        (models.outlying_input_channel(1.0), {}),
+        (models.joined(1.0), {}),
+        (models.cut_apart(1.0), {}),
+        (models.logarithm(0.5), {"op_name_dict": {"after": "fp32"}}),
+        (models.transposed(1.0), {"op_type_dict": UP}),
+        (models.flat_weight(), {}),
+    ],
+)
+def test_a_healthy_model_has_no_causes(model: onnx.ModelProto, settings: dict[str, Any]) -> None:
+    found = diagnosed(model, **settings)
+    assert not found.causes, str(found)
+    assert "no op is bad by itself" in str(found) and not found.rules
+
+
+def test_an_output_channel_of_large_weights_is_named_and_per_channel_scales_help() -> None:
+    model = models.outlying_output_channel()
+    found = diagnosed(model, op_type_dict=ONE_SCALE)
+    cause = only(found, "one_weight_scale")
+    assert cause.op == "second" and "output channel 5 " in cause.sentence and "times as far" in cause.sentence
+    assert cause.rules == {"second": {"weight": {"granularity": ["per_channel"]}}}
+    assert cause.paste == 'op_name_dict={"second": {"weight": {"granularity": ["per_channel"]}}}'
+    assert output_error(model, cause.rules, op_type_dict=ONE_SCALE) < found.output_error / 10
+
+
+def test_large_weights_for_an_input_channel_are_named_and_per_channel_scales_do_not_help() -> None:
+    model = models.outlying_input_channel()
+    found = diagnosed(model)
+    cause = only(found, "weight_outlier")
+    assert cause.op == "second" and "input channel 3 " in cause.sentence and "does not help" in cause.sentence
+    assert cause.rules == {"second": "fp32"}
+    assert output_error(model, cause.rules) < found.output_error / 100
+
+
+def test_a_channel_of_large_activations_is_named_for_who_writes_and_who_reads_it() -> None:
+    model = models.outlying_activation()
+    found = diagnosed(model)
+    assert {(cause.op, cause.kind) for cause in found.causes} == {
+        ("first", "outlier_channel"),
+        ("second", "outlier_channel"),
+    }
+    assert all("channel 3 of its" in cause.sentence for cause in found.causes)
+    assert found.rules == {"first": "fp32", "second": "fp32"}
+    assert output_error(model, found.rules) < found.output_error / 100
+
+
+def test_a_sample_that_sets_the_range_is_named_by_its_number() -> None:
+    data = models.dominated()
+    found = diagnosed(models.chain(), data)
+    cause = only(found, "few_samples")
+    assert [each.op for each in found.causes] == ["first", "second", "third"]
+    assert "1 of 64 samples, number 9," in cause.sentence and "calibration" in cause.advice
+    assert not diagnosed(models.chain(), data[np.arange(64) != 9]).causes
+
+
+def test_a_lone_value_is_cut_off_by_another_calibration_method() -> None:
+    data = models.images()
+    data[20, 0, 0, 0] = 2000.0
+    found = diagnosed(models.chain(), data, op_name_dict={"second": "fp32", "third": "fp32"})
+    cause = next(cause for cause in found.causes if cause.kind == "few_samples")
+    assert cause.op == "first" and "number 20," in cause.sentence
+    assert cause.rules == {"first": {"activation": {"algorithm": ["percentile"]}}}
+
+
+def test_what_a_calibration_method_cuts_off_is_told() -> None:
+    data = models.spiked()
+    found = diagnosed(models.chain(), data, op_type_dict=ENTROPY)
+    cause = only(found, "clipped")
+    assert cause.op == "first" and cause.sentence.startswith("calibration by entropy ends the range of its input at ")
+    assert cause.rules == {"first": {"activation": {"algorithm": ["minmax"]}}}
+    assert output_error(models.chain(), cause.rules, data, op_type_dict=ENTROPY) < found.output_error / 4
+    assert not diagnosed(models.chain(), data).causes
+
+
+def test_a_small_partner_in_a_concat_suffers_from_the_scale_of_the_large_one() -> None:
+    found = diagnosed(models.joined(1e-3))
+    cause = only(found, "shared_scale")
+    assert cause.op == "both" and "its input 2 (from right) reaches" in cause.sentence
+    assert cause.rules == {"both": "fp32", "after": "fp32"}
+
+
+def test_a_part_that_is_cut_out_keeps_the_scale_of_the_whole() -> None:
+    found = diagnosed(models.cut_apart(1e-3))
+    cause = found.causes[0]
+    assert (cause.op, cause.kind) == ("of_second", "shared_scale") and "through Split" in cause.sentence
+    assert set(cause.rules) == {"whole", "of_first", "of_second"}
+
+
+def test_why_a_weight_has_one_scale_only_is_told() -> None:
+    found = diagnosed(models.transposed(300.0), op_type_dict=UP)
+    cause = only(found, "per_channel_dropped")
+    assert cause.op == "up" and "output channel 5 " in cause.sentence and "ConvTranspose" in cause.sentence
+    assert cause.rules == {"up": "fp32"}
+
+
+def test_an_op_that_becomes_infinite_in_int8_is_shown_as_such() -> None:
+    found = diagnosed(models.logarithm(2.5), op_name_dict={"after": "fp32"})
+    cause = only(found, "not_finite")
+    assert cause.op == "after" and "(Log)" in cause.advice and cause.rules == {"gate": "fp32"}
+    row = next(row for row in found.layers if row.op == "after")
+    assert row.strange > 0 and np.isnan(found.activations[0].mse) and found.activations[0].op == "after"
+    cured = diagnosed(models.logarithm(2.5), op_name_dict={"after": "fp32", **cause.rules})
+    assert not cured.causes and cured.output_error < 1e-3
+
+
+def test_an_op_that_is_nan_in_the_float_model_is_shown_as_such() -> None:
+    found = diagnosed(models.broken())
+    cause = only(found, "not_finite")
+    assert cause.op == "after" and "in the float model already" in cause.sentence and "sample 0" in cause.sentence
+    row = next(row for row in found.activations if row.op == "after")
+    assert np.isnan(row.mse) and np.isnan(row.low) and np.isnan(row.high)
+
+
+def test_an_op_that_no_sample_reaches_is_shown_as_such() -> None:
+    found = diagnosed(models.never_reached())
+    cause = only(found, "no_samples")
+    assert cause.op == "rare" and not cause.rules
+    row = next(row for row in found.layers if row.op == "rare")
+    assert row.local["num_elements"] == 0 and np.isnan(row.cumulative["mean_squared_error"])
+
+
+def test_a_weight_of_one_value_has_no_variance_and_no_outlier() -> None:
+    found = diagnosed(models.flat_weight())
+    row = next(row for row in found.weights if row.op == "second")
+    assert row.before.deviation == row.before.variance == 0.0 and row.before.low == row.before.high == 0.25
+
+
+@pytest.mark.parametrize(("offset", "enlarged"), [(20.0, True), (0.0, False)])
+def test_a_float_function_that_enlarges_an_error_is_named(offset: float, enlarged: bool) -> None:
+    """The variance as mean of squares minus square of mean: two large numbers, of which little is left."""
+    net = models.Net()
+    bias = np.full(16, offset, np.float32)
+    a = net.add("Conv", "first", "x", models.noise(16, 16, 3, 3, seed=1), bias, pads=[1] * 4)
+    mean, mean_of_squares = (
+        net.add("ReduceMean", f"mean of {name}", name, axes=[1], keepdims=1)
+        for name in (a, net.add("Mul", "squares", a, a))
+    )
+    variance = net.add("Sub", "variance", mean_of_squares, net.add("Pow", "of mean", mean, np.float32(2)))
+    model = net.model(net.add("Conv", "after", variance, models.noise(16, 1, 1, 1, seed=2)))
+    found = diagnosed(model)
+    if not enlarged:
+        assert not found.causes, str(found)
+        return
+    cause = only(found, "amplified")
+    assert cause.op == "after" and "Sub" in cause.sentence and set(cause.rules) == {"first", "squares"}
+    assert output_error(model, cause.rules) < found.output_error / 100
