@@ -36,7 +36,7 @@ $(VENV)/core: setup.cfg
 	@touch $@
 
 $(VENV)/test: $(VENV)/core
-	PYTHONWARNINGS=ignore $(BIN)/pip install -q -e ".[test,tensorflow]"
+	PYTHONWARNINGS=ignore $(BIN)/pip install -q -e ".[test]"
 	@touch $@
 
 $(VENV)/lint: $(VENV)/core

@@ -29,7 +29,7 @@ REPORT_FILE = "diagnosis.json"
 TOLD = 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Diagnosis:
     """Which op, how bad, and why.
 
@@ -55,7 +55,7 @@ class Diagnosis:
     causes: tuple[Cause, ...]
     model_statistics: Mapping[str, float] = field(default_factory=dict)
     output_error: float = float("nan")
-    histograms: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)
+    histograms: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
     def layer_statistics(self) -> dict[str, dict[str, float]]:
@@ -130,6 +130,9 @@ class Diagnosis:
             "activations": [asdict(row) for row in self.activations],
             "weights": [asdict(row) for row in self.weights],
         }
+
+    def __repr__(self) -> str:
+        return f"Diagnosis({len(self.ops)} ops, {self.samples} samples, {len(self.causes)} causes)"
 
     def __str__(self) -> str:
         int8 = sum(precision == "int8" for precision in self.precisions.values())

@@ -46,7 +46,7 @@ class Session:
 
     def invoke(self, feed: Feed) -> None:
         """Run without reading anything."""
-        arrays = [np.ascontiguousarray(feed[name]) for name in self._inputs]
+        arrays = [np.asarray(feed[name], order="C") for name in self._inputs]
         shapes = tuple(array.shape for array in arrays)
         if shapes != self._shapes:
             self._resize(shapes)

@@ -203,6 +203,9 @@ def test_the_model_object(float_tflite: Path, tmp_path: Path) -> None:
     for given in (model(image=images), model({"image": images}), model.run({"image": images}), model(images.tolist())):
         np.testing.assert_array_equal(given, expected)
     np.testing.assert_array_equal(model(images[0]), expected[:1])
+    model.interpreter.resize_tensor_input(0, (2, 8, 8, 1))  # as evaluation code written for LiteRT does
+    model.interpreter.allocate_tensors()
+    np.testing.assert_array_equal(model(images[0]), expected[:1])
     model.close()
     np.testing.assert_array_equal(model(images), expected)
     path = model.save(tmp_path / "new" / "model.tflite")

@@ -1,0 +1,137 @@
+"""The files of a diagnosis, as other tools read them: pandas, YAML, ONNX Runtime, Model Explorer, quaver itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import diagnosis_models as models
+import numpy as np
+import onnx
+import pytest
+import yaml
+
+import quaver
+from quaver.rules import apply_rules
+
+ONE_SCALE = {"Conv": {"weight": {"granularity": ["per_tensor"]}}}
+
+
+@pytest.fixture(scope="module")
+def found() -> quaver.Diagnosis:
+    return quaver.diagnose(
+        models.outlying_activation(), None, models.images(), threads=1, timing=False, op_type_dict=ONE_SCALE
+    )
+
+
+@pytest.fixture(scope="module")
+def files(found: quaver.Diagnosis, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return found.save(tmp_path_factory.mktemp("tables"))
+
+
+def test_the_columns_are_called_as_walk_throughs_read_them(files: dict[str, Path]) -> None:
+    heads = {name: files[name].read_text().splitlines()[0] for name in ("activations_table.csv", "weights_table.csv")}
+    assert heads["activations_table.csv"] == "OP name,MSE,Activation min,Activation max"
+    parts = ("min", "max", "mean", "standard deviation", "variance")
+    columns = [f"{which} model {part}" for which in ("Input", "Optimized") for part in parts]
+    assert heads["weights_table.csv"].split(",") == ["OP name", "MSE", *columns]
+
+
+def test_pandas_reads_the_layer_statistics_and_yaml_their_lists(
+    found: quaver.Diagnosis, files: dict[str, Path]
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    lists = ("scales", "zero_points", "input_scales", "input_zero_points")
+    table = pandas.read_csv(files["layer_statistics.csv"], converters=dict.fromkeys(lists, yaml.safe_load))
+    assert list(table["op_name"]) == [row.op for row in found.layers]
+    for index, row in enumerate(found.layers):
+        assert table["mean_squared_error"][index] == pytest.approx(row.local["mean_squared_error"])
+        assert table["scales"][index] == list(row.scales) and table["zero_points"][index] == list(row.zero_points)
+        assert all(isinstance(scale, float) for scale in table["input_scales"][index])
+
+
+def test_tiny_scales_stay_numbers_in_yaml() -> None:
+    from quaver.diagnosis.tables import _list
+
+    assert yaml.safe_load(_list((1e-05, 2.5e-30, 0.5, 3e20))) == [1e-05, 2.5e-30, 0.5, 3e20]
+
+
+def test_the_statistics_can_be_dumped_into_an_open_file(
+    found: quaver.Diagnosis, files: dict[str, Path], tmp_path: Path
+) -> None:
+    with open(tmp_path / "stats.csv", "w") as file:
+        found.layer_statistics_dump(file)
+    assert (tmp_path / "stats.csv").read_text() == files["layer_statistics.csv"].read_text()
+    assert found.layer_statistics["first"]["mean_squared_error"] > 0
+
+
+def test_the_rules_are_a_configuration_of_ours(found: quaver.Diagnosis, files: dict[str, Path]) -> None:
+    settings = quaver.Config(
+        op_name_dict=yaml.safe_load(files["rules.yaml"].read_text())["quantization"]["op_name_dict"]
+    )
+    chosen = apply_rules(found.ops, settings.op_name_dict)
+    assert {op.name for op in chosen if not op.quantizable} == {"first", "second"} == set(found.fallback)
+
+
+def test_onnx_runtime_leaves_out_the_nodes_to_exclude(files: dict[str, Path], tmp_path: Path) -> None:
+    quantization = pytest.importorskip("onnxruntime.quantization")
+
+    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            self._feeds = iter([{"x": models.images()}])
+
+        def get_next(self) -> Any:
+            return next(self._feeds, None)
+
+    nodes = json.loads(files["nodes_to_exclude.json"].read_text())
+    assert nodes == ["first", "relu", "second"]
+    onnx.save(models.outlying_activation(), tmp_path / "float.onnx")
+    quantization.quantize_static(tmp_path / "float.onnx", tmp_path / "int8.onnx", Reader(), nodes_to_exclude=nodes)
+    kinds = {node.op_type for node in onnx.load(tmp_path / "int8.onnx").graph.node}
+    assert "QuantizeLinear" not in kinds
+
+
+def test_the_recipe_spares_the_ops_by_the_tensor_they_write(found: quaver.Diagnosis, files: dict[str, Path]) -> None:
+    first, *spared = json.loads(files["recipe.json"].read_text())
+    assert first["regex"] == ".*" and first["op_config"]["compute_precision"] == "INTEGER"
+    assert {entry["algorithm_key"] for entry in spared} == {"no_quantize"}
+    for row, entry in zip([row for row in found.layers if row.op in found.fallback], spared, strict=True):
+        assert any(re.search(each["regex"], f"{row.tensor};") for each in spared), entry
+
+
+def test_the_graph_viewer_gets_a_value_for_every_node(found: quaver.Diagnosis, files: dict[str, Path]) -> None:
+    errors = json.loads(files["error.node_data.json"].read_text())
+    assert {"first", "relu", "second"} <= set(errors["results"])
+    assert errors["results"]["first"]["value"] > errors["results"]["first"]["value"] - 1
+    assert [stop["stop"] for stop in errors["gradient"]] == [0, 0.6, 1]
+    precisions = json.loads(files["precision.node_data.json"].read_text())["results"]
+    assert precisions["first"]["value"] == "int8" and precisions["first"]["bgColor"].startswith("#")
+
+
+def test_histograms_are_kept_for_pictures(found: quaver.Diagnosis, files: dict[str, Path]) -> None:
+    with np.load(files["histograms.npz"], allow_pickle=False) as arrays:
+        ops = list(arrays["ops"])
+        assert ops == ["first", "second"] and arrays["activation_counts"].shape == (2, 256)
+        assert arrays["activation_counts"].sum(axis=1).min() > 1000
+        for op, edges in zip(ops, arrays["activation_edges"], strict=True):
+            row = next(row for row in found.activations if row.op == op)
+            assert edges[0] <= row.low and edges[-1] >= row.high
+        number = list(arrays["weight_ops"]).index("second")
+        counts, edges = arrays[f"weight_counts_{number}"], arrays[f"weight_edges_{number}"]
+        assert counts.shape == (16, 128) and counts.sum() == 16 * 16 * 9 and len(edges) == 129
+        assert arrays["activation_channels_0"].shape == (2, 16)
+
+
+def test_the_report_holds_everything_as_json(found: quaver.Diagnosis, files: dict[str, Path]) -> None:
+    report = json.loads(files["diagnosis.json"].read_text())
+    assert report["samples"] == 64 and len(report["layers"]) == 2 and report["rules"] == found.rules
+    assert [cause["kind"] for cause in report["causes"]] == [cause.kind for cause in found.causes]
+    assert files["causes.txt"].read_text().splitlines() == [str(cause) for cause in found.causes]
+
+
+def test_tables_that_cannot_be_written_are_an_error_that_says_where(found: quaver.Diagnosis, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(quaver.SettingsError, match=r"cannot write the tables into .*taken"):
+        found.save(tmp_path / "taken")
