@@ -38,7 +38,7 @@ class OpRecord:
         self.output.add(pieces, how, first)
         if local is not None:
             self._add_cells(self.local.add(pieces, cut(local, how), how))
-        if whole is not None:
+        if whole is not None and whole.shape == before.shape:  # how much there is may depend on the values
             flat = Layout(1, 1, 1)
             self.whole.add(cut(before, flat), cut(whole, flat), flat)
 

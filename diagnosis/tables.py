@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from quaver.diagnosis.weights import Summary, WeightRow
@@ -65,7 +65,6 @@ class LayerRow:
     zero_points: tuple[int, ...] = ()
     input_scales: tuple[float, ...] = ()
     input_zero_points: tuple[int, ...] = ()
-    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 def worst_first(value: float) -> tuple[bool, float]:

@@ -49,8 +49,8 @@ class Wishes:
 
 
 def reiterable(data: Any) -> bool:
-    """Whether data can be gone through again."""
-    return data is not None and (isinstance(data, np.ndarray) or iter(data) is not data)
+    """Whether data can be gone through again: a generator cannot, a list, an array or a dataloader can."""
+    return data is not None and not isinstance(data, Iterator)
 
 
 def examine(

@@ -20,18 +20,18 @@ def noise(*shape: int, seed: int = 0) -> Array:
     return (np.random.default_rng([seed, *shape]).standard_normal(shape) / np.sqrt(fan_in)).astype(np.float32)
 
 
-def images(count: int = 64, channels: int = CHANNELS, seed: int = 1) -> Array:
+def images(count: int = 64, channels: int = CHANNELS, seed: int = 1, size: int = SIZE) -> Array:
     """Samples for the models here."""
-    return np.random.default_rng(seed).standard_normal((count, channels, SIZE, SIZE)).astype(np.float32)
+    return np.random.default_rng(seed).standard_normal((count, channels, size, size)).astype(np.float32)
 
 
 class Net:
     """A graph in the making; a node is called as it is told, and so is what it writes."""
 
-    def __init__(self, channels: int = CHANNELS) -> None:
+    def __init__(self, channels: int = CHANNELS, size: int = SIZE) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[TensorProto] = []
-        self.input = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", channels, SIZE, SIZE])
+        self.input = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", channels, size, size])
 
     def add(self, kind: str, name: str, *inputs: str | Array, outputs: int = 1, **attributes: Any) -> Any:
         names = [

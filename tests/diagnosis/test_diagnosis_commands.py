@@ -1,0 +1,106 @@
+"""`quaver diagnose`, `quaver profile` and `quaver tune --diagnosis`, as they are typed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import diagnosis_models as models
+import numpy as np
+import onnx
+import pytest
+
+EVAL = "def always(model):\n    return 1.0\n"
+ONE_SCALE = "Conv={weight: {granularity: [per_tensor]}}"
+
+
+def quaver(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "quaver.command.main", *map(str, words)],
+        cwd=folder, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model, its data, an evaluation, and a run of one trial."""
+    place = tmp_path_factory.mktemp("command")
+    onnx.save(models.outlying_output_channel(), place / "model.onnx")
+    np.savez(place / "calib.npz", x=models.images())
+    (place / "my_eval.py").write_text(EVAL)
+    done = quaver(
+        place, "tune", "--model", "model.onnx", "--calib", "calib.npz", "--eval", "my_eval.py:always", "--diagnosis",
+        "--op-type", ONE_SCALE, "--max-trials", 1, "--strategy", "basic", "--workspace", "run", "--threads", 1,
+        "-o", "int8.onnx",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (place / "told").write_text(done.stdout)
+    return place
+
+
+def test_tune_with_diagnosis_shows_tables_and_causes(folder: Path) -> None:
+    told = (folder / "told").read_text()
+    assert "Activations summary" in told and "Weights summary" in told and "The tables are in run." in told
+    assert "output channel 5" in told and 'op_name_dict={"second": {"weight"' in told
+    assert (folder / "run" / "activations_table.csv").exists()
+
+
+def test_diagnose_prints_the_top_rows_and_the_rule_to_paste(folder: Path) -> None:
+    done = quaver(
+        folder, "diagnose", "model.onnx", "--calib", "calib.npz", "--op-type", ONE_SCALE, "--rows", 1, "--no-timing",
+        "-o", "tables",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "... and 1 more" in done.stdout and "Activation min" in done.stdout and "standard deviation" in done.stdout
+    assert 'op_name_dict={"second": {"weight": {"granularity": ["per_channel"]}}}' in done.stdout
+    assert "The tables are in tables." in done.stdout
+    with open(folder / "tables" / "activations_table.csv", newline="") as file:
+        assert [row["OP name"] for row in csv.DictReader(file)] == ["second", "first"]
+
+
+@pytest.mark.parametrize("words", [("int8.onnx",), ("--history", "run"), ("--history", "run", "--trial", 1)])
+def test_diagnose_takes_files_runs_and_trials(folder: Path, words: tuple[object, ...]) -> None:
+    done = quaver(folder, "diagnose", "model.onnx", *words, "--calib", "calib.npz", "--no-timing", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [cause["op"] for cause in json.loads(done.stdout)["causes"]] == ["second"]
+
+
+def test_a_clean_model_is_said_to_be_clean(folder: Path) -> None:
+    done = quaver(folder, "diagnose", "model.onnx", "--calib", "calib.npz", "--no-timing", "--samples", 8)
+    assert done.returncode == 0 and "8 samples" in done.stdout and "no op is bad by itself." in done.stdout
+
+
+def test_profile_shows_ops_and_latency(folder: Path) -> None:
+    words = ("--runs", 3, "--warmup", 1, "--threads", 1)
+    done = quaver(folder, "profile", "model.onnx", "--against", "int8.onnx", "--batch", 4, "-o", "profile.csv", *words)
+    assert done.returncode == 0, done.stderr
+    assert "QLinearConv" in done.stdout and "p99" in done.stdout and "samples/s" in done.stdout
+    assert "against / first" in done.stdout and "all of it is in profile.csv" in done.stdout
+    with open(folder / "profile.csv", newline="") as file:
+        assert {"first", "second"} <= {row["op"] for row in csv.DictReader(file)}
+    done = quaver(folder, "profile", "model.onnx", "--history", "run", "--trial", 1, "--json", *words)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["against"]["runs"] == 3
+    assert quaver(folder, "profile", "int8.onnx", *words).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("diagnose", "model.onnx"), "--calib is needed"),
+        (("diagnose", "model.onnx", "--calib", "calib.npz", "--trial", 1), "trial 1 of which run?"),
+        (("diagnose", "model.onnx", "int8.onnx", "--calib", "calib.npz", "--history", "run"), "not both"),
+        (("diagnose", "model.onnx", "--calib", "calib.npz", "-o", "model.onnx"), "takes a folder"),
+        (("diagnose", "nowhere.onnx", "--calib", "calib.npz"), "nowhere.onnx"),
+        (("diagnose", "model.onnx", "--calib", "calib.npz", "--op-type", "Convv=fp32"), "did you mean 'Conv'"),
+        (("profile", "model.onnx", "--trial", 1), "go together"),
+        (("profile", "model.onnx", "-o", "profile.txt"), "ends in .csv or .json"),
+        (("profile", "model.onnx", "--runs", 0), "at least 1"),
+    ],
+)
+def test_mistakes_are_named_in_one_paragraph(folder: Path, words: tuple[object, ...], said: str) -> None:
+    done = quaver(folder, *words)
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr

@@ -1,0 +1,117 @@
+"""Already quantized models, whoever made them, are seen as the configurations that they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import diagnosis_models as models
+import onnx
+import pytest
+
+import quaver
+from quaver.adapters import AdapterOptions, open_model
+from quaver.space import TuningSpace
+
+quantization = pytest.importorskip("onnxruntime.quantization")
+
+
+class Reader(quantization.CalibrationDataReader):  # type: ignore[misc, name-defined]
+    def __init__(self) -> None:
+        self._feeds = iter([{"x": models.images()}])
+
+    def get_next(self) -> Any:
+        return next(self._feeds, None)
+
+
+def made_by_onnx_runtime(model: onnx.ModelProto, folder: Path, form: str, per_channel: bool) -> Path:
+    onnx.save(model, folder / "float.onnx")
+    quantization.quantize_static(
+        folder / "float.onnx",
+        folder / "int8.onnx",
+        Reader(),
+        quant_format=quantization.QuantFormat[form],
+        per_channel=per_channel,
+        activation_type=quantization.QuantType.QUInt8,
+        weight_type=quantization.QuantType.QInt8,
+    )
+    return folder / "int8.onnx"
+
+
+def diagnosed(model: onnx.ModelProto, quantized: Any = None, **settings: Any) -> quaver.Diagnosis:
+    return quaver.diagnose(model, quantized, models.images(), threads=1, timing=False, **settings)
+
+
+def own_file(model: onnx.ModelProto, path: Path, quant_format: str) -> Path:
+    adapter = open_model(model, AdapterOptions(threads=1, quant_format=quant_format))
+    adapter.calibrate(models.images())
+    adapter.rebuild(TuningSpace(adapter.inspect()).all_int8()).save(path)
+    adapter.close()
+    return path
+
+
+@pytest.mark.parametrize("quant_format", ["qdq", "qoperator"])
+@pytest.mark.parametrize("model", [models.joined(1e-3), models.outlying_activation(), models.cut_apart(1.0)])
+def test_our_own_file_gives_the_figures_of_its_configuration(
+    model: onnx.ModelProto, quant_format: str, tmp_path: Path
+) -> None:
+    by_config = diagnosed(model)
+    by_file = diagnosed(model, own_file(model, tmp_path / "int8.onnx", quant_format))
+    assert by_file.precisions == by_config.precisions
+    assert by_file.output_error == pytest.approx(by_config.output_error, rel=1e-3, abs=1e-9)
+    if quant_format == "qoperator":  # names of fused ops are gone there
+        return
+    assert {(cause.op, cause.kind) for cause in by_file.causes} == {
+        (cause.op, cause.kind) for cause in by_config.causes
+    }
+    for row, other in zip(by_file.weights, by_config.weights, strict=True):
+        assert row == other
+    ours = {row.op: row for row in by_config.layers}
+    for row in by_file.layers:
+        assert row.error == pytest.approx(ours[row.op].error, rel=1e-3)
+        assert row.cumulative["mean_squared_error"] == pytest.approx(
+            ours[row.op].cumulative["mean_squared_error"], rel=1e-3
+        )
+        assert row.scales == pytest.approx(ours[row.op].scales) and row.zero_points == ours[row.op].zero_points
+
+
+@pytest.mark.parametrize("form", ["QDQ", "QOperator"])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_file_of_onnx_runtimes_own_tool_is_diagnosed_like_ours(form: str, per_channel: bool, tmp_path: Path) -> None:
+    model = models.outlying_output_channel()
+    found = diagnosed(model, made_by_onnx_runtime(model, tmp_path, form, per_channel))
+    granularity = {"Conv": {"weight": {"granularity": ["per_channel" if per_channel else "per_tensor"]}}}
+    ours = diagnosed(model, op_type_dict=granularity)
+    assert found.precisions == ours.precisions == {"first": "int8", "second": "int8"}
+    assert [(cause.op, cause.kind) for cause in found.causes] == [(cause.op, cause.kind) for cause in ours.causes]
+    assert bool(found.causes) is not per_channel
+    for row, other in zip(found.layers, ours.layers, strict=True):
+        assert row.op == other.op and row.error == pytest.approx(other.error, rel=0.05)
+    for row, other in zip(found.weights, ours.weights, strict=True):
+        assert row.mse == pytest.approx(other.mse, rel=0.05)
+
+
+def test_a_file_with_some_ops_left_in_float_says_which(tmp_path: Path) -> None:
+    onnx.save(models.chain(), tmp_path / "float.onnx")
+    quantization.quantize_static(tmp_path / "float.onnx", tmp_path / "int8.onnx", Reader(), nodes_to_exclude=["second"])
+    found = diagnosed(models.chain(), tmp_path / "int8.onnx")
+    assert found.precisions == {"first": "int8", "second": "fp32", "third": "int8"}
+    assert {row.op: row.mse == 0 for row in found.weights} == {"first": False, "second": True, "third": False}
+
+
+def test_a_file_of_another_model_is_refused(tmp_path: Path) -> None:
+    net = models.Net()
+    net.input.name = "y"
+    other = net.model(net.conv("elsewhere", "y", models.noise(16, 16, 3, 3)))
+    path = tmp_path / "int8.onnx"
+    adapter = open_model(other, AdapterOptions(threads=1))
+    adapter.calibrate(models.images())
+    adapter.rebuild(TuningSpace(adapter.inspect()).all_int8()).save(path)
+    adapter.close()
+    with pytest.raises(quaver.ModelError, match="made from another model"):
+        diagnosed(models.chain(), path)
+    with pytest.raises(quaver.ModelError, match="no model file at"):
+        diagnosed(models.chain(), tmp_path / "nowhere.onnx")
+    (tmp_path / "text.onnx").write_text("no model")
+    with pytest.raises(quaver.ModelError, match="cannot be read"):
+        diagnosed(models.chain(), tmp_path / "text.onnx")
