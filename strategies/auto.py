@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from quaver.ops import FLOAT, INT8, QuantConfig
 from quaver.probe import Probe
@@ -23,9 +22,9 @@ class Auto(Strategy):
     1. Without labels: the calibration method for each op type with the least error at the model's outputs and, when
        the objective is latency, fp32 for ops that are not faster in int8. One evaluation.
     2. If that fails, the runner-up calibration. One evaluation at most.
-    3. Ops ranked by the harm each does alone against the time it saves; the shortest prefix of the ranking that must
-       fall back. At most 2 log2(n) + 1 evaluations; log2(n) + 1 more for each of up to four ops that rank last and
-       must fall back all the same.
+    3. Ops ranked by the harm each does alone; the shortest prefix of the ranking that must fall back. At most
+       2 log2(n) + 1 evaluations; log2(n) + 1 more for each of up to four ops that rank last and must fall back all
+       the same. (To weigh harm against the time an op saves sends more ops back: culprits are often the large ones.)
     4. With time left (`timeout` above 0): ops of that prefix go back to int8 by halves, about d log2(n/d) evaluations
        for d ops that are really needed; then those d in another int8 choice that disturbs the output less; then, when
        the objective is latency, moves that save conversions between int8 and fp32, up to four evaluations.
@@ -52,7 +51,7 @@ class Auto(Strategy):
                 best = trial
         config = best.config
         harm = probe.sensitivity(config)
-        ranking = self._ranking(harm, config, probe)
+        ranking = sorted(harm, key=lambda name: -harm[name])
         found = yield from shortest_prefix(best, ranking)
         if found is None:
             return
@@ -69,20 +68,6 @@ class Auto(Strategy):
         ops = max(len(space.tunable), 1)
         depth = math.ceil(math.log2(ops))
         return 2 + depth + SEARCHES * (depth + 1) + 3 * ops + STEPS
-
-    def _ranking(self, harm: Mapping[str, float], config: QuantConfig, probe: Probe) -> list[str]:
-        """The ops whose fallback gains most accuracy for the least speed first."""
-        price = _price(config, probe) if self.objective == "latency" else {}
-        return sorted(harm, key=lambda name: -harm[name] / price.get(name, 1.0))
-
-
-def _price(config: QuantConfig, probe: Probe) -> Mapping[str, float]:
-    """What falling back costs: the share of the saved time, on top of an even share so that no op is for free."""
-    int8 = frozenset(config.int8_ops)
-    saved = {name: max(time.saved, 0.0) for name, time in probe.latency().items() if name in int8}
-    total = sum(saved.values())
-    even = 1 / max(len(saved), 1)
-    return {name: even + (seconds / total if total else 0.0) for name, seconds in saved.items()}
 
 
 def _with_fallbacks_of(config: QuantConfig, other: QuantConfig) -> QuantConfig:

@@ -25,7 +25,8 @@ from quaver.adapters.onnxrt.profiling import KERNEL, owners
 from quaver.errors import ModelError
 from quaver.inside import KernelTime, Timing
 
-# Inferences with and without the profiler go in turns of so many, so that a busy machine is busy for both.
+# Inferences with and without the profiler go in turns, so that a busy machine is busy for both. With several threads a
+# turn takes more of them: those of the other session are awake for a while.
 TURN = 5
 
 
@@ -40,34 +41,39 @@ def time_model(model: Any, data: Any, options: TimingOptions, beside: Assembler 
         chosen.optimized_model_filepath = str(path)
         profiled, plain = sessions.create(source, chosen), sessions.create(source, sessions.options(options.threads))
         feed = one_batch(data, tuple(map(_spec, plain.get_inputs())), options.batch)
-        latencies = _take_turns(plain, profiled, feed, options)
+        latencies, slowed = _take_turns(plain, profiled, feed, options)
         events = json.loads(Path(profiled.end_profiling()).read_text(encoding="utf-8"))
         optimised = onnx.load_model(path, load_external_data=False)
     belongs = owners(beside, optimised) if beside is not None else {}
-    kernels = _kernels(events, belongs, options.warmup)
+    # The profiler's own cost is taken off, so that kernels and latencies are of the same inferences.
+    kernels = _kernels(events, belongs, options.warmup, statistics.median(latencies) / statistics.median(slowed))
     return Timing(kernels, tuple(latencies), samples(feed), options.threads, _precisions(kernels))
 
 
-def _take_turns(plain: Any, profiled: Any, feed: Feed, options: TimingOptions) -> list[float]:
-    """Seconds of each inference without the profiler. The one with it runs as often, in between."""
+def _take_turns(plain: Any, profiled: Any, feed: Feed, options: TimingOptions) -> tuple[list[float], list[float]]:
+    """Seconds of each inference, without the profiler and with it."""
     for session in (plain, profiled):
         for _ in range(max(options.warmup, 1)):
             session.run(None, feed)
     latencies: list[float] = []
+    slowed: list[float] = []
+    alone = options.threads == 1
     while len(latencies) < options.runs:
-        turn = min(TURN, options.runs - len(latencies))
-        plain.run(None, feed)  # the threads of the other one may still be awake
-        for _ in range(turn):
-            start = time.perf_counter()
+        turn = 1 if alone else min(TURN, options.runs - len(latencies))
+        if not alone:
             plain.run(None, feed)
-            latencies.append(time.perf_counter() - start)
-        for _ in range(turn):
-            profiled.run(None, feed)
-    return latencies
+        for session, taken in ((plain, latencies), (profiled, slowed)):
+            for _ in range(turn):
+                start = time.perf_counter()
+                session.run(None, feed)
+                taken.append(time.perf_counter() - start)
+    return latencies, slowed
 
 
-def _kernels(events: list[dict[str, Any]], belongs: Mapping[str, str], warmup: int) -> tuple[KernelTime, ...]:
-    """Seconds of each kernel in the usual inference: the mean over the middle half of them, warming up left out.
+def _kernels(
+    events: list[dict[str, Any]], belongs: Mapping[str, str], warmup: int, factor: float
+) -> tuple[KernelTime, ...]:
+    """Seconds of each kernel in the usual inference, times `factor`: the mean over the middle half of inferences.
 
     Medians of single kernels would add up to less than any inference takes on a busy machine.
     """
@@ -86,7 +92,12 @@ def _kernels(events: list[dict[str, Any]], belongs: Mapping[str, str], warmup: i
     counted = sorted(runs[max(warmup, 1) :] or runs, key=lambda run: sum(run.values()))
     usual = counted[len(counted) // 4 : max(3 * len(counted) // 4, len(counted) // 4 + 1)]
     return tuple(
-        KernelTime(plain_name(node), belongs.get(node, ""), kind, statistics.fmean(run.get(node, 0.0) for run in usual))
+        KernelTime(
+            plain_name(node),
+            belongs.get(node, ""),
+            kind,
+            factor * statistics.fmean(run.get(node, 0.0) for run in usual),
+        )
         for node, kind in kinds.items()
     )
 
