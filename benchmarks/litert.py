@@ -24,37 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import quaver
+from benchmarks.overhead import TRIALS, Clock, Scatter
 from quaver.adapters.base import AdapterOptions
 from quaver.ops import FLOAT, INT8
 
-TRIALS = 12
 RUNS = 200
 SIZE = 128
-
-
-class Scatter(quaver.Strategy):
-    """Sends another tenth of the ops to fp32 each time."""
-
-    name = "scatter"
-
-    def propose(self, space: quaver.TuningSpace, probe: quaver.Probe) -> Iterator[quaver.QuantConfig]:
-        config = space.all_int8()
-        for shift in range(TRIALS):
-            yield config.fallback(*space.tunable[shift::10])
-
-
-class Clock(quaver.Observer):
-    """Times each trial from proposal to record."""
-
-    def __init__(self) -> None:
-        self.overheads: list[float] = []
-        self._start = 0.0
-
-    def evaluating(self, number: int, best: quaver.Trial | None) -> None:
-        self._start = time.perf_counter()
-
-    def tried(self, trial: quaver.Trial, best: quaver.Trial | None) -> None:
-        self.overheads.append(time.perf_counter() - self._start - trial.seconds)
 
 
 def mobilenet_v2() -> Any:

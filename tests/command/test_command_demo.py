@@ -3,13 +3,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import pytest
 from command_samples import quaver
 
 import quaver as library
-from quaver.demo.run import MODEL
-
-pytestmark = pytest.mark.skipif(not MODEL.exists(), reason=f"{MODEL.name} is not there")
 
 
 def test_the_demo_finds_the_op_that_int8_does_not_suit(tmp_path: Path) -> None:
