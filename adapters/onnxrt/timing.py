@@ -45,8 +45,7 @@ def time_model(model: Any, data: Any, options: TimingOptions, beside: Assembler 
         events = json.loads(Path(profiled.end_profiling()).read_text(encoding="utf-8"))
         optimised = onnx.load_model(path, load_external_data=False)
     belongs = owners(beside, optimised) if beside is not None else {}
-    # The profiler's own cost is taken off, so that kernels and latencies are of the same inferences.
-    kernels = _kernels(events, belongs, options.warmup, statistics.median(latencies) / statistics.median(slowed))
+    kernels = _kernels(events, belongs, slowed, statistics.median(latencies))
     return Timing(kernels, tuple(latencies), samples(feed), options.threads, _precisions(kernels))
 
 
@@ -71,11 +70,11 @@ def _take_turns(plain: Any, profiled: Any, feed: Feed, options: TimingOptions) -
 
 
 def _kernels(
-    events: list[dict[str, Any]], belongs: Mapping[str, str], warmup: int, factor: float
+    events: list[dict[str, Any]], belongs: Mapping[str, str], slowed: list[float], latency: float
 ) -> tuple[KernelTime, ...]:
-    """Seconds of each kernel in the usual inference, times `factor`: the mean over the middle half of inferences.
+    """Seconds of each kernel: its mean part in the profiled inferences, of the latency without the profiler.
 
-    Medians of single kernels would add up to less than any inference takes on a busy machine.
+    So the profiler's own cost is taken off, and kernels add up to an inference also on a busy machine.
     """
     runs: list[dict[str, float]] = []
     kinds: dict[str, str] = {}
@@ -89,14 +88,13 @@ def _kernels(
         elif name == "model_run":
             runs.append(current)
             current = defaultdict(float)
-    counted = sorted(runs[max(warmup, 1) :] or runs, key=lambda run: sum(run.values()))
-    usual = counted[len(counted) // 4 : max(3 * len(counted) // 4, len(counted) // 4 + 1)]
+    counted = list(zip(runs[-len(slowed) :], slowed, strict=True))  # those before warmed up
     return tuple(
         KernelTime(
             plain_name(node),
             belongs.get(node, ""),
             kind,
-            factor * statistics.fmean(run.get(node, 0.0) for run in usual),
+            latency * statistics.fmean(run.get(node, 0.0) / taken for run, taken in counted),
         )
         for node, kind in kinds.items()
     )
