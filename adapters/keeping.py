@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from quaver.adapters.batches import Feed, InputSpec, head, open_batch, samples
 
 # How many samples are kept, and how large they may be together.
-KEPT_SAMPLES = 16
+KEPT_SAMPLES = 32
 KEPT_BYTES = 64 * 2**20
 
 

@@ -1,9 +1,13 @@
-"""One streaming pass over the calibration data: the range of every tensor, by every method, in bounded memory."""
+"""One streaming pass over the calibration data: the range of every tensor, by every method, in bounded memory.
+
+Statistics of one batch are taken by a second thread while the model runs the next one.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +17,9 @@ from quaver.adapters.batches import Feed, InputSpec, head, open_batch, samples, 
 from quaver.adapters.ranges import Range, TensorStatistics
 from quaver.errors import CalibrationError
 
-# All tensors of one run are held at once; batches are cut so that they take about this much.
+# All tensors of two runs are held at once; batches are cut so that those of one take about this much.
 HELD_BYTES = 128 * 2**20
+Values = list[tuple[str, NDArray[np.float32]]]
 
 
 class StreamingCalibrator(ABC):
@@ -27,8 +32,11 @@ class StreamingCalibrator(ABC):
         self._cuttable = open_batch(inputs)
 
     @abstractmethod
-    def values(self, feed: Feed) -> Iterator[tuple[str, NDArray[np.float32]]]:
-        """Run the float model; the values of each tensor, the model's inputs among them."""
+    def values(self, feed: Feed) -> Values:
+        """Run the float model; the values of each tensor, the model's inputs among them.
+
+        They are read while the next feed runs: memory may be used again by the call after the next, not before.
+        """
 
     @abstractmethod
     def whose(self, tensor: str) -> str:
@@ -37,11 +45,18 @@ class StreamingCalibrator(ABC):
     def run(self, stream: Iterator[Feed], limit: int | None, progress: Progress) -> dict[str, dict[str, Range]]:
         """Take in all feeds; returns the range of every tensor by every method."""
         taken = 0
-        for feed in stream:
-            for part in self._parts(feed):
-                self._add(part)
-                taken += samples(part)
-                progress("calibrating", taken, limit)
+        with ThreadPoolExecutor(1) as worker:
+            waiting: Future[None] = worker.submit(self._take, [])
+            for feed in stream:
+                for part in self._parts(feed):
+                    values = self._observed(part)
+                    waiting.result()
+                    self._check_finite()
+                    waiting = worker.submit(self._take, values)
+                    taken += samples(part)
+                    progress("calibrating", taken, limit)
+            waiting.result()
+        self._check_finite()
         if not taken:
             raise CalibrationError(
                 "calib_dataloader gave no samples. A generator that was used before is empty: pass a list or a new one"
@@ -64,23 +79,23 @@ class StreamingCalibrator(ABC):
         if not open_batch(self._inputs):
             return False
         try:
-            for _ in self.values(feed):
-                pass
+            self.values(feed)
         except Exception:
             return False
         return True
 
-    def _add(self, feed: Feed) -> None:
-        size = 0
+    def _observed(self, feed: Feed) -> Values:
         try:
-            for name, values in self.values(feed):
-                self._statistics[name].add(values)
-                size += values.nbytes
+            values = self.values(feed)
         except Exception as error:
             raise CalibrationError(f"the float model fails on a calibration batch: {error}") from error
-        self._check_finite()
         if self._sample_bytes == 0:
-            self._sample_bytes = max(size / samples(feed), 1.0)
+            self._sample_bytes = max(sum(array.nbytes for _, array in values) / samples(feed), 1.0)
+        return values
+
+    def _take(self, values: Values) -> None:
+        for name, array in values:
+            self._statistics[name].add(array)
 
     def _check_finite(self) -> None:
         for name, statistics in self._statistics.items():

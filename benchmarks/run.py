@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import calibrating, litert, memory, overhead, scaling
+from benchmarks.machine import machine
 
 RESULTS = Path(__file__).parent / "results"
 PARTS: dict[str, tuple[str, Callable[[], list[dict[str, Any]]]]] = {
@@ -39,20 +37,6 @@ def main() -> None:
         _show(console, title, rows)
         record = {"title": title, "machine": machine(), "rows": rows}
         (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-
-
-def machine() -> dict[str, str]:
-    """What the figures were taken on."""
-    processor = next(
-        (line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")), platform.machine()
-    )
-    packages = {name: version(name) for name in ("quaver", "onnxruntime", "onnx", "numpy")}
-    return {"processor": processor, "cores": str(os.cpu_count()), "python": platform.python_version(), **packages}
-
-
-def _cpuinfo() -> list[str]:
-    path = Path("/proc/cpuinfo")
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
 def _show(console: Console, title: str, rows: list[dict[str, Any]]) -> None:

@@ -19,8 +19,8 @@ from quaver.trial import Trial
 class Auto(Strategy):
     """Label-free choice of calibration and of ops that pay, then bisection along a ranking, then pruning.
 
-    1. Without labels: the calibration method for each op type with the least error at the model's outputs and, when
-       the objective is latency, fp32 for ops that are not faster in int8. One evaluation.
+    1. Without labels: when the objective is latency, fp32 for ops that are not faster in int8; then for the others
+       the calibration method for each op type with the least error at the model's outputs. One evaluation.
     2. If that fails, the runner-up calibration. One evaluation at most.
     3. Ops ranked by the harm each does alone; the shortest prefix of the ranking that must fall back. At most
        2 log2(n) + 1 evaluations; log2(n) + 1 more for each of up to four ops that rank last and must fall back all
@@ -36,15 +36,15 @@ class Auto(Strategy):
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
-        calibrated = best_calibration(space, probe)
-        config = fastest(calibrated[0], space, probe) if self.objective == "latency" else calibrated[0]
-        first: Trial = yield config
+        all_int8 = space.all_int8()
+        wanted = fastest(all_int8, space, probe) if self.objective == "latency" else all_int8
+        calibrated = best_calibration(wanted, space, probe)
+        first: Trial = yield calibrated[0]
         if first.met:
             return
         best = first
         for other in calibrated[1:2]:
-            alternative = _with_fallbacks_of(config, other)
-            trial: Trial = yield alternative
+            trial: Trial = yield other
             if trial.met:
                 return
             if trial.loss is not None and (best.loss is None or trial.loss < best.loss):
@@ -68,10 +68,6 @@ class Auto(Strategy):
         ops = max(len(space.tunable), 1)
         depth = math.ceil(math.log2(ops))
         return 2 + depth + SEARCHES * (depth + 1) + 3 * ops + STEPS
-
-
-def _with_fallbacks_of(config: QuantConfig, other: QuantConfig) -> QuantConfig:
-    return other.fallback(*config.fp32_ops)
 
 
 def _repairs(found: Trial, config: QuantConfig, space: TuningSpace, probe: Probe) -> Search:

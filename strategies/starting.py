@@ -15,12 +15,13 @@ CLEARLY_FASTER = 0.95
 COMPARABLE = 4.0
 
 
-def best_calibration(space: TuningSpace, probe: Probe) -> list[QuantConfig]:
-    """All ops in int8, with the calibration that disturbs the outputs least first, then comparable ones.
+def best_calibration(config: QuantConfig, space: TuningSpace, probe: Probe) -> list[QuantConfig]:
+    """The same ops in int8, with the calibration that disturbs the outputs least first, then comparable ones.
 
     Tries each method for all ops, then for one op type at a time on top of the best.
     """
-    whole = list(dict.fromkeys(space.all_int8(calibration=method) for method in CALIBRATIONS))
+    fp32 = config.fp32_ops
+    whole = list(dict.fromkeys(space.all_int8(calibration=method).fallback(*fp32) for method in CALIBRATIONS))
     if len(whole) == 1:
         return whole
     errors = {config: probe.output_error(config) for config in whole}

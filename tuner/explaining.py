@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions, open_model
@@ -64,6 +66,10 @@ def diagnose(
     chosen = make_config(None, **settings)
     if calib_dataloader is None:
         raise SettingsError("calib_dataloader is needed: typical inputs to run through both models, without labels")
+    if samples is not None and (not isinstance(samples, int) or isinstance(samples, bool) or samples < 1):
+        raise SettingsError(f"`samples` must be a whole number of at least 1, or None for all, not {samples!r}")
+    if workspace is not None:
+        _check_writable(Path(workspace))
     quantized, snapshot = _meant(quantized, history)
     watch = observer or Observer()
     watch.started("reading the model")
@@ -74,7 +80,7 @@ def diagnose(
         try:
             _calibrate(adapter, config is not None, snapshot, calib_dataloader, chosen, watch)
         except CalibrationError as error:
-            found = None if again is None else examine_float(adapter, again, wishes, watch)
+            found = _float_alone(adapter, again, wishes, watch)
             if found is None or not found.causes:
                 raise
             log.warning("the float model alone was looked at, because calibration failed: %s", error)
@@ -84,6 +90,23 @@ def diagnose(
     if workspace is not None:
         found.save(workspace)
     return found
+
+
+def _check_writable(folder: Path) -> None:
+    """Better now than after all the work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise SettingsError(f"cannot write the tables into {str(folder)!r}: {error.strerror}") from error
+
+
+def _float_alone(adapter: Adapter, data: Any, wishes: Wishes, watch: Observer) -> Diagnosis | None:
+    """What the float model shows by itself; None if it cannot be run through either."""
+    try:
+        return None if data is None else examine_float(adapter, data, wishes, watch)
+    except CalibrationError:
+        return None
 
 
 def _meant(quantized: Any, history: str | os.PathLike[str] | None) -> tuple[Any, Snapshot | None]:

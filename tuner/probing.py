@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters.base import Adapter, RunnableModel
+from quaver.adapters.batches import samples
 from quaver.errors import CalibrationError
 from quaver.history import History
 from quaver.objective import relative_latency
@@ -23,6 +24,8 @@ Outputs = list[NDArray[np.float64]]
 
 # Measurements of many ops are noted this often, so that a crash loses little.
 NOTE_SECONDS = 10.0
+# Ops taken one by one are told apart on the first few of the kept samples; whole configurations differ less, on all.
+FEW_SAMPLES = 16
 
 
 class AdapterProbe(Probe):
@@ -42,7 +45,7 @@ class AdapterProbe(Probe):
         known = self._each(
             "sensitivity",
             "measuring the sensitivity of ops",
-            [(keys[name], functools.partial(self._error, alone[name])) for name in names],
+            [(keys[name], functools.partial(self._error, alone[name], self._few())) for name in names],
         )
         return {name: known[keys[name]] for name in names}
 
@@ -67,7 +70,7 @@ class AdapterProbe(Probe):
 
     def output_error(self, config: QuantConfig) -> float:
         key = config.fingerprint
-        return self._each("output_error", "", [(key, lambda: self._error(config))])[key]
+        return self._each("output_error", "", [(key, lambda: self._error(config, len(self._samples())))])[key]
 
     def speed(self, config: QuantConfig) -> float:
         def measure() -> float:
@@ -99,15 +102,25 @@ class AdapterProbe(Probe):
                 count[name] += before[name].size
         return {name: total[name] / max(count[name], 1) for name in names}
 
-    def _error(self, config: QuantConfig) -> float:
+    def _error(self, config: QuantConfig, count: int) -> float:
+        """The error at the outputs on so many of the kept feeds."""
         if self._reference is None:
-            self._reference = self._run(self._adapter.rebuild(None))
-        return relative_error(self._reference, self._run(self._adapter.rebuild(config)))
+            self._reference = self._run(self._adapter.rebuild(None), len(self._samples()))
+        return relative_error(self._reference[:count], self._run(self._adapter.rebuild(config), count))
 
-    def _run(self, model: RunnableModel) -> list[Outputs]:
-        results = [as_outputs(model.run(feed)) for feed in self._samples()]
+    def _run(self, model: RunnableModel, count: int) -> list[Outputs]:
+        results = [as_outputs(model.run(feed)) for feed in self._samples()[:count]]
         model.close()
         return results
+
+    def _few(self) -> int:
+        """How many of the kept feeds hold the first few samples."""
+        taken = 0
+        for count, feed in enumerate(self._samples(), 1):
+            taken += samples(feed)
+            if taken >= FEW_SAMPLES:
+                return count
+        return len(self._samples())
 
     def _samples(self) -> Sequence[Any]:
         if not self._adapter.kept:

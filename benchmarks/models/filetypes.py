@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from benchmarks.models.bench import Array, Bench, assemble, write
+from benchmarks.models.bench import Array, write
 from benchmarks.models.fetch import Package
 from benchmarks.models.lines import FONTS
 
@@ -39,24 +39,15 @@ CALIBRATION = 100
 ENDS, BLOCK, PADDING = 1024, 4096, 256
 
 
-def magika_filetype() -> Bench:
+def magika_filetype(folder: Path) -> None:
     """Magika's standard model on files labelled by their endings."""
-
-    def prepare(folder: Path) -> None:
-        home = MAGIKA.fetch() / "magika" / "models" / "standard_v3_3"
-        labels = json.loads((home / "config.min.json").read_text(encoding="utf-8"))["target_labels_space"]
-        files = choose_files()
-        inputs = np.stack([features(path.read_bytes()) for path in files])
-        targets = np.array([labels.index(LABELS[path.suffix]) for path in files])
-        write(
-            folder,
-            onnx.load(home / "model.onnx"),
-            {"bytes": inputs[:CALIBRATION]},
-            {"bytes": inputs[CALIBRATION:]},
-            targets[CALIBRATION:],
-        )
-
-    return assemble("magika_filetype", prepare)
+    home = MAGIKA.fetch() / "magika" / "models" / "standard_v3_3"
+    onnx.save(onnx.load(home / "model.onnx"), folder / "model.onnx")
+    labels = json.loads((home / "config.min.json").read_text(encoding="utf-8"))["target_labels_space"]
+    files = choose_files()
+    inputs = np.stack([features(path.read_bytes()) for path in files])
+    targets = np.array([labels.index(LABELS[path.suffix]) for path in files])
+    write(folder, {"bytes": inputs[:CALIBRATION]}, {"bytes": inputs[CALIBRATION:]}, targets[CALIBRATION:])
 
 
 def choose_files() -> list[Path]:

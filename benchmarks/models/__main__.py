@@ -1,0 +1,69 @@
+"""Prepares the models and shows what they are.
+
+    python -m benchmarks.models                     # all of them; half an hour from nothing, most of it training
+    python -m benchmarks.models magika_filetype
+
+The cache is `benchmarks/cache/`, or what the environment variable QUAVER_BENCH_CACHE says. All files are compared with
+the hashes that were written when they were prepared; the exit code is 1 if one differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.models import NAMES, Bench, find, load
+from benchmarks.models.bench import Array, Arrays
+from benchmarks.models.manifest import DamagedError
+
+
+def float_model(path: Path) -> Callable[[Arrays], Array]:
+    """The model as it is, to be called with arrays by name."""
+    if path.suffix == ".keras":
+        import keras
+
+        network = keras.models.load_model(path)
+        return lambda feed: np.asarray(network(*feed.values(), training=False))
+    import onnxruntime as ort
+
+    session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return lambda feed: np.asarray(session.run(None, dict(feed))[0])
+
+
+def scores(bench: Bench) -> str:
+    """What the float model scores on either half."""
+    try:
+        model = float_model(bench.model_path)
+    except ModuleNotFoundError as error:
+        return f"needs {error.name}"
+    return f"{bench.eval_func(model):.4f} {bench.held_out_eval_func(model):.4f}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prepare, check and print; the number of models that are damaged."""
+    parser = argparse.ArgumentParser(prog="benchmarks.models", description="Prepare the models and check their files.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(NAMES)}; all if there is none")
+    names = parser.parse_args(arguments).names or NAMES
+    try:
+        tasks = {name: find(name).task for name in names}
+    except ValueError as error:
+        parser.error(str(error))
+    rows, damaged = [], 0
+    for name, task in tasks.items():
+        try:
+            bench = load(name, verify=True)
+        except DamagedError as error:
+            rows.append(f"{name:21}{task:29}NO: {error}")
+            damaged += 1
+        else:
+            rows.append(f"{name:21}{task:29}{bench.samples:>7}  {scores(bench):>15}  ok")
+    print(f"{'model':21}{'task':29}{'samples':>7}  {'fp32, held out':>15}  sha256", *rows, sep="\n")
+    return damaged
+
+
+if __name__ == "__main__":
+    sys.exit(min(1, main()))
