@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import calibrating, litert, memory, overhead, scaling
+from benchmarks import calibrating, diagnosing, litert, memory, overhead, scaling
 from benchmarks.machine import machine
 
 RESULTS = Path(__file__).parent / "results"
@@ -20,6 +20,7 @@ PARTS: dict[str, tuple[str, Callable[[], list[dict[str, Any]]]]] = {
     "calibration": ("Calibration by all methods", calibrating.run),
     "scaling": ("Growth with the number of ops", scaling.run),
     "memory": ("Memory over many trials", memory.run),
+    "diagnosis": ("Diagnosis, in passes of the float model", diagnosing.run),
     "litert": ("TensorFlow and LiteRT", litert.run),
 }
 

@@ -5,8 +5,11 @@ if __name__ == "diagnosis":
 
 from quaver.diagnosis.cause import Cause
 from quaver.diagnosis.conclude import conclude
+from quaver.diagnosis.pictures import Bars, Histograms, read_histograms
 from quaver.diagnosis.profile import Profile, make_profile
 from quaver.diagnosis.recorder import Recorder
 from quaver.diagnosis.report import Diagnosis
 
-__all__ = ["Cause", "Diagnosis", "Profile", "Recorder", "conclude", "make_profile"]
+__all__ = [
+    "Bars", "Cause", "Diagnosis", "Histograms", "Profile", "Recorder", "conclude", "make_profile", "read_histograms",
+]  # fmt: skip

@@ -169,6 +169,17 @@ def shared_scale(suspect: Suspect) -> Iterator[Cause]:
             rules = to_fp32(suspect.around(tensor))
             yield Cause(suspect.name, "shared_scale", sentence, "Keep both ends in fp32", rules, suspect.record.error)
             return
+        if tensor.forced not in ("", suspect.name) and steps < _SHARED_STEPS and suspect.bad:
+            sentence = (
+                f"its {which} has to take the scale of {tensor.forced}, which joins it with others "
+                f"({number(tensor.low)} .. {number(tensor.high)}); it goes from {number(seen.low)} to "
+                f"{number(seen.high)}, and uses {number(steps)} of {_STEPS} steps."
+            )
+            rules = to_fp32([tensor.forced])
+            yield Cause(
+                suspect.name, "shared_scale", sentence, f"Keep {tensor.forced} in fp32", rules, suspect.record.error
+            )
+            return
     yield from _joined(suspect)
 
 

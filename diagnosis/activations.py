@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from quaver.diagnosis.cells import Array, Doubles, Layout, extremes
+from quaver.diagnosis.cells import Array, Doubles, Surveyed
 from quaver.diagnosis.histograms import Histogram, LogHistogram
 
 # So many of the samples that reach furthest are remembered.
@@ -44,21 +44,19 @@ class Activation:
         self.histogram = Histogram() if histogram else None
         self._reaches = LogHistogram()
 
-    def add(self, values: Array, how: Layout, first: int) -> None:
-        """Take in a batch, cut in that way; `first` is the number of its first sample."""
-        if not values.size:
-            return
-        low, high = extremes(values, how)
-        bottom, top = float(low.min()), float(high.max())
+    def add(self, values: Array, found: Surveyed, first: int) -> None:
+        """Take in a batch and what was seen of it; `first` is the number of its first sample."""
+        bottom, top = float(found.sample_low.min()), float(found.sample_high.max())
         self.low, self.high = float(np.minimum(self.low, bottom)), float(np.maximum(self.high, top))  # NaN goes through
         self.count += values.size
-        self._add_channels(low.min(axis=0), high.max(axis=0))
-        self.squares += _squares(values)
-        self._add_reaches(np.maximum(np.abs(low), np.abs(high)).max(axis=1), values, first)
+        self._add_channels(found.channel_low, found.channel_high)
+        self.squares += float(found.signal.sum())
+        self._add_reaches(np.maximum(np.abs(found.sample_low), np.abs(found.sample_high)), values, first)
         if self.histogram is not None:
             self.histogram.add(values, bottom, top)
         if self.limits is not None and (bottom < self.limits[0] or top > self.limits[1]):
-            self._add_clipped(values, *self.limits)
+            outside = (found.sample_low < self.limits[0]) | (found.sample_high > self.limits[1])
+            self._add_clipped(values if outside.all() else values[outside], *self.limits)
 
     def _add_channels(self, low: Doubles, high: Doubles) -> None:
         if not self.channel_low.size:
@@ -76,7 +74,8 @@ class Activation:
             if self.first_strange is None:
                 self.first_strange = first + int(np.argmin(np.isfinite(reach)))
             return
-        known = [*self.furthest, *((float(value), first + index) for index, value in enumerate(reach))]
+        order = np.argsort(-reach, kind="stable")[:FURTHEST]
+        known = [*self.furthest, *((float(reach[at]), first + int(at)) for at in order)]
         self.furthest = sorted(known, key=lambda entry: (-entry[0], entry[1]))[:FURTHEST]
         self._reaches.add(reach)
 
@@ -109,11 +108,3 @@ class Activation:
     def beyond(self, limit: float) -> int:
         """How many samples reach further."""
         return self._reaches.beyond(limit)
-
-
-def _squares(values: Array) -> float:
-    """The sum of squares; doubles are only needed for values that float32 cannot square."""
-    flat = values.reshape(len(values), -1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = float(sum(np.dot(row, row) for row in flat))
-    return total if math.isfinite(total) else float(np.square(flat, dtype=np.float64).sum())

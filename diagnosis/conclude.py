@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from quaver.diagnosis.causes import find_causes
-from quaver.diagnosis.recorder import OpRecord, Recorder
+from quaver.diagnosis.pictures import as_arrays
+from quaver.diagnosis.recorder import Recorder
 from quaver.diagnosis.report import Diagnosis
 from quaver.diagnosis.suspects import BAD, Suspect, carried, readers
 from quaver.diagnosis.tables import ActivationRow, LayerRow, worst_first
@@ -72,7 +69,7 @@ def conclude(
         causes=find_causes(suspects, *seconds),
         model_statistics=recorder.model_figures(),
         output_error=recorder.outputs.relative,
-        histograms=_pictures(recorder.ops, pictures),
+        histograms=as_arrays(recorder.ops, pictures),
     )
 
 
@@ -106,21 +103,3 @@ def _layer(suspect: Suspect) -> LayerRow:
 def _badness(row: LayerRow) -> tuple[bool, bool, float]:
     """Values that are no numbers first, then the largest error; ops without one of their own come last."""
     return (not row.strange, math.isnan(row.error), 0.0 if math.isnan(row.error) else -row.error)
-
-
-def _pictures(records: Mapping[str, OpRecord], weights: Sequence[WeightHistogram]) -> dict[str, NDArray[Any]]:
-    """All histograms as arrays of plain types. The n-th weight's are under weight_counts_<n> and weight_edges_<n>."""
-    seen = {name: record.output for name, record in records.items() if record.output.histogram is not None}
-    arrays: dict[str, NDArray[Any]] = {
-        "ops": np.array(list(seen), dtype=np.str_),
-        "activation_counts": np.array([one.histogram.counts for one in seen.values() if one.histogram is not None]),
-        "activation_edges": np.array([one.histogram.edges for one in seen.values() if one.histogram is not None]),
-        "weight_ops": np.array([picture.op for picture in weights], dtype=np.str_),
-    }
-    for number, output in enumerate(seen.values()):
-        if output.channel_low.size > 1:
-            arrays[f"activation_channels_{number}"] = np.stack([output.channel_low, output.channel_high])
-    for number, picture in enumerate(weights):
-        arrays[f"weight_counts_{number}"] = picture.counts.astype(np.uint32)
-        arrays[f"weight_edges_{number}"] = picture.edges
-    return arrays

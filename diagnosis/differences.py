@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from quaver.diagnosis.cells import Array, Compared, Layout, compare
+from quaver.diagnosis.cells import Array, Compared
+from quaver.inside import Steps
 
 Metric = Callable[[Any], Any]
 
@@ -35,25 +36,21 @@ class Differences:
         self._metrics = dict(metrics or {})
         self._measured = dict.fromkeys(self._metrics, 0.0)
 
-    def add(self, before: Array, after: Array, how: Layout) -> Compared | None:
-        """Take in a float tensor and its other form, cut alike; returns what they differ by, None if they are empty."""
-        if before.shape != after.shape:
-            raise ValueError(f"an output of shape {list(after.shape)} cannot be compared with {list(before.shape)}")
-        if not before.size:
-            return None
-        found = compare(before, after, how)
+    def add(self, before: Array, after: Array | Steps, found: Compared, signal: float) -> None:
+        """Take in a float tensor and its other form: what they differ by, and the sum of squares of the former."""
         noise = float(found.noise.sum())
         self.count += before.size
         self._noise += noise
-        self._signal += float(found.signal.sum())
+        self._signal += signal
         self._cross += found.cross
         self._sum += found.total
         self._worst = float(np.maximum(self._worst, found.worst))  # lets NaN through
-        if not math.isfinite(noise):
-            self.strange += int(np.count_nonzero(np.isfinite(before) & ~np.isfinite(after)))
-        for name, metric in self._metrics.items():
-            self._measured[name] += float(metric(after - before)) * before.size
-        return found
+        if not math.isfinite(noise) or self._metrics:
+            real = after.real() if isinstance(after, Steps) else after
+            if not math.isfinite(noise):
+                self.strange += int(np.count_nonzero(np.isfinite(before) & ~np.isfinite(real)))
+            for name, metric in self._metrics.items():
+                self._measured[name] += float(metric(real - before)) * before.size
 
     @property
     def mean_squared_error(self) -> float:

@@ -14,7 +14,8 @@ from quaver.ops import Op
 
 # From good to bad.
 _COLOURS = ("#e8f5e9", "#fff59d", "#ef5350")
-_PRECISIONS = {"int8": "#bbdefb", "fp32": "#ffe0b2"}
+# The schema of node data takes numbers alone: bits, and a colour for each.
+_PRECISIONS = {"int8": {"value": 8, "bgColor": "#bbdefb"}, "fp32": {"value": 32, "bgColor": "#ffe0b2"}}
 
 _TENSOR = {"num_bits": 8, "dtype": "INT"}
 _STATIC_INT8 = {
@@ -43,24 +44,23 @@ def rules_yaml(rules: Mapping[str, Any]) -> str:
 
 
 def recipe(outputs: Mapping[str, str], fallback: Iterable[str]) -> list[dict[str, Any]]:
-    """A recipe for ai-edge-quantizer: all in static int8 but for these ops; `outputs` names the tensor each writes."""
-    everything = {
-        "regex": ".*",
-        "operation": "*",
-        "algorithm_key": "min_max_uniform_quantize",
-        "op_config": _STATIC_INT8,
-    }
-    spared = [
-        {
-            "regex": f"^{re.escape(outputs[name])};$",
-            "operation": "*",
-            "algorithm_key": "no_quantize",
-            "op_config": _FLOAT,
-        }
-        for name in fallback
-        if name in outputs
+    """A recipe for ai-edge-quantizer: static int8 for all ops but these; `outputs` names the tensor each writes.
+
+    What is not named stays float, as in our models. An output of the model goes by the name of the op that writes it,
+    so that inputs and outputs have to be named at the end, where rules that come later win.
+    """
+    spared = frozenset(fallback)
+    chosen = [
+        _rule(f"^{re.escape(tensor)};$", "*", "min_max_uniform_quantize", _STATIC_INT8)
+        for name, tensor in outputs.items()
+        if name not in spared
     ]
-    return [everything, *spared]
+    ends = [_rule(".*", end, "no_quantize", _FLOAT) for end in ("INPUT", "OUTPUT")]
+    return [*chosen, *ends] if chosen else []
+
+
+def _rule(regex: str, operation: str, algorithm: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    return {"regex": regex, "operation": operation, "algorithm_key": algorithm, "op_config": dict(config)}
 
 
 def error_data(ops: Sequence[Op], outputs: Mapping[str, str], errors: Mapping[str, float]) -> dict[str, Any]:
@@ -76,9 +76,9 @@ def error_data(ops: Sequence[Op], outputs: Mapping[str, str], errors: Mapping[st
 
 
 def precision_data(ops: Sequence[Op], outputs: Mapping[str, str], precisions: Mapping[str, str]) -> dict[str, Any]:
-    """Node data for Model Explorer: how each op runs."""
+    """Node data for Model Explorer: in how many bits each op runs."""
     values = {
-        key: {"value": precisions[op.name], "bgColor": _PRECISIONS[precisions[op.name]]}
+        key: _PRECISIONS[precisions[op.name]]
         for op in ops
         if precisions.get(op.name) in _PRECISIONS
         for key in _keys(op, outputs)

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from quaver.diagnosis.activations import Activation
-from quaver.diagnosis.cells import Array, Compared, Doubles, Layout, cut, layout
+from quaver.diagnosis.cells import Array, Doubles, cut, cut_form, layout, survey
 from quaver.diagnosis.differences import Differences, Metric
 from quaver.diagnosis.histograms import LogHistogram
-from quaver.inside import LocalRun, OpInside, Tensor8, WholeRun
+from quaver.inside import LocalRun, OpInside, Steps, Tensor8, WholeRun
 
 
 class OpRecord:
@@ -30,27 +30,38 @@ class OpRecord:
         self.noise: Doubles = np.zeros(0)
         self.signal: Doubles = np.zeros(0)
         self._samples = LogHistogram()
+        self._error: float | None = None  # known until more is added
 
-    def add(self, before: Array, local: Array | None, whole: Array | None, samples: int, first: int) -> None:
+    def add(
+        self, before: Array, local: Array | Steps | None, whole: Array | Steps | None, samples: int, first: int
+    ) -> None:
         """Take in what the op makes of a batch: in float, in int8 from the same inputs, in the quantized model."""
+        if local is not None and local.shape != before.shape:
+            raise ValueError(f"an output of shape {list(local.shape)} cannot be compared with {list(before.shape)}")
+        if not before.size:
+            return
+        if whole is not None and whole.shape != before.shape:  # how much there is may depend on the values
+            whole = None
+        self._error = None
         how = layout(before.shape, samples, self.output.axis)
         pieces = cut(before, how)
-        self.output.add(pieces, how, first)
-        if local is not None:
-            self._add_cells(self.local.add(pieces, cut(local, how), how))
-        if whole is not None and whole.shape == before.shape:  # how much there is may depend on the values
-            flat = Layout(1, 1, 1)
-            self.whole.add(cut(before, flat), cut(whole, flat), flat)
+        pairs = [(into, cut_form(form, how)) for into, form in ((self.local, local), (self.whole, whole))
+                 if form is not None]  # fmt: skip
+        found = survey(pieces, [form for _, form in pairs], how)
+        self.output.add(pieces, found, first)
+        signal = float(found.signal.sum())
+        for (into, form), compared in zip(pairs, found.others, strict=True):
+            into.add(pieces, form, compared, signal)
+        if local is not None and np.isfinite(found.others[0].noise).all():
+            self._add_cells(found.others[0].noise, found.signal)
 
-    def _add_cells(self, found: Compared | None) -> None:
-        if found is None or not np.isfinite(found.noise).all():
-            return
-        if self.noise.shape != found.noise.shape[1:]:
-            self.noise, self.signal = np.zeros(found.noise.shape[1]), np.zeros(found.noise.shape[1])
-        self.noise += found.noise.sum(axis=0)
-        self.signal += found.signal.sum(axis=0)
-        noise, signal = found.noise.sum(axis=1), found.signal.sum(axis=1)
-        self._samples.add(noise[signal > 0] / signal[signal > 0])
+    def _add_cells(self, noise: Doubles, signal: Doubles) -> None:
+        if self.noise.shape != noise.shape[1:]:
+            self.noise, self.signal = np.zeros(noise.shape[1]), np.zeros(noise.shape[1])
+        self.noise += noise.sum(axis=0)
+        self.signal += signal.sum(axis=0)
+        of_samples, power = noise.sum(axis=1), signal.sum(axis=1)
+        self._samples.add(of_samples[power > 0] / power[power > 0])
 
     @property
     def channel_error(self) -> float:
@@ -69,8 +80,10 @@ class OpRecord:
 
         One channel or sample that outshines the others hides what becomes of them.
         """
-        found = [self.local.relative, self.channel_error, self.sample_error]
-        return max((value for value in found if not math.isnan(value)), default=math.nan)
+        if self._error is None:
+            found = [self.local.relative, self.channel_error, self.sample_error]
+            self._error = max((value for value in found if not math.isnan(value)), default=math.nan)
+        return self._error
 
 
 class Recorder:
@@ -120,18 +133,21 @@ class Recorder:
         for name, (before, after) in local.ops.items():
             self.ops[name].add(before, after, None if whole is None else whole.ops.get(name), samples, self.samples)
         for name, values in local.tensors.items():
-            seen = self.read[name]
-            how = layout(values.shape, samples, seen.axis)
-            seen.add(cut(values, how), how, self.samples)
+            if values.size:
+                how = layout(values.shape, samples, self.read[name].axis)
+                pieces = cut(values, how)
+                self.read[name].add(pieces, survey(pieces, (), how), self.samples)
         if whole is not None:
             self._add_outputs(local.outputs, whole.outputs, samples)
         self.samples += samples
 
     def _add_outputs(self, before: Sequence[Array], after: Sequence[Array], samples: int) -> None:
         for one, other in zip(before, after, strict=True):
-            if one.dtype.kind == "f" and one.shape == other.shape:
-                flat = Layout(1, 1, 1)
-                self.outputs.add(cut(one, flat), cut(other, flat), flat)
+            if one.dtype.kind == "f" and one.shape == other.shape and one.size:
+                flat = layout(one.shape, 1, None)
+                pieces, form = cut(one, flat), cut(other, flat)
+                found = survey(pieces, [form], flat)
+                self.outputs.add(pieces, form, found.others[0], float(found.signal.sum()))
         for index in range(samples if self._model_metrics else 0):
             pair = _sample(before, index, samples), _sample(after, index, samples)
             for name, metric in self._model_metrics.items():

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from quaver.diagnosis import export, tables
 from quaver.diagnosis.cause import Cause, Rules, joined
+from quaver.diagnosis.pictures import HISTOGRAMS_FILE
+from quaver.diagnosis.suspects import BAD
 from quaver.diagnosis.tables import ActivationRow, LayerRow
 from quaver.diagnosis.weights import WeightRow
 from quaver.diagnosis.wording import percent
@@ -23,7 +25,6 @@ ACTIVATIONS_FILE = "activations_table.csv"
 WEIGHTS_FILE = "weights_table.csv"
 LAYERS_FILE = "layer_statistics.csv"
 CAUSES_FILE = "causes.txt"
-HISTOGRAMS_FILE = "histograms.npz"
 REPORT_FILE = "diagnosis.json"
 # So many causes are told at once; the file holds all.
 TOLD = 20
@@ -43,7 +44,7 @@ class Diagnosis:
         causes: why ops are bad, the worst first; empty for a healthy model.
         model_statistics: the user's own figures of the model, by name.
         output_error: squared error over squared signal at the outputs of the model.
-        histograms: arrays for pictures (see `docs/diagnosis.md`).
+        histograms: arrays for pictures; `quaver.diagnosis.read_histograms` reads them again from the folder.
     """
 
     ops: tuple[Op, ...]
@@ -140,8 +141,15 @@ class Diagnosis:
             f"{int8} int8 and {len(self.precisions) - int8} fp32 ops on {self.samples} samples: "
             f"the output is off by {percent(self.output_error)} of its power"
         )
-        if not self.causes:
-            return f"{head}; no op is bad by itself"
-        lines = [f"{head}; {len(self.causes)} cause(s) found", *(f"- {cause}" for cause in self.causes[:TOLD])]
+        lines = [f"{head}; {self._verdict()}", *(f"- {cause}" for cause in self.causes[:TOLD])]
         more = len(self.causes) - TOLD
-        return "\n".join([*lines, f"- ... and {more} more" if more > 0 else ""]).rstrip()
+        return "\n".join([*lines, *([f"- ... and {more} more"] if more > 0 else [])])
+
+    def _verdict(self) -> str:
+        slower = sum(cause.kind == "slower" for cause in self.causes)
+        found = len(self.causes) - slower
+        if found:
+            words = f"{found} cause(s) found"
+        else:
+            words = "no op is bad by itself" + (", the errors of all add up" if self.output_error > BAD else "")
+        return f"{words}; {slower} op(s) slower in int8" if slower else words

@@ -17,6 +17,8 @@ from quaver.inside import OpWeight
 # 8-bit weights are symmetric in every framework we know: 127 steps to each side.
 STEPS = 127
 BINS = 128
+# Neighbouring output channels share a row of the histogram where there are more than this.
+ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ def _median_error(rows: Doubles, reach: Doubles, importance: Doubles) -> float:
 
 @dataclass(frozen=True, slots=True)
 class WeightHistogram:
-    """How the values of a weight lie: for each output channel, or in one row if it has none."""
+    """How the values of a weight lie: for each output channel or run of them, or in one row if it has none."""
 
     op: str
     counts: Counts
@@ -139,4 +141,6 @@ def histogram(weight: OpWeight) -> WeightHistogram | None:
     if not weight.fp32.size or not np.isfinite(weight.fp32).all():
         return None
     values = weight.fp32 if weight.axis is not None else weight.fp32.reshape(1, -1)
-    return WeightHistogram(weight.op, *channel_counts(values, weight.axis or 0, BINS))
+    counts, edges = channel_counts(values, weight.axis or 0, BINS)
+    run = -(-len(counts) // ROWS)
+    return WeightHistogram(weight.op, np.add.reduceat(counts, range(0, len(counts), run)), edges)

@@ -15,7 +15,7 @@ from quaver.adapters import Adapter, View
 from quaver.adapters.batches import Feed, InputSpec, feeds, head, open_batch, samples, split, tail
 from quaver.diagnosis import Diagnosis, Recorder, conclude
 from quaver.errors import CalibrationError
-from quaver.inside import Array, LocalRun, OpInside, WholeRun
+from quaver.inside import Array, LocalRun, OpInside, Steps, WholeRun
 from quaver.ops import FLOAT, QuantConfig
 from quaver.space import TuningSpace
 from quaver.trial import Trial
@@ -24,7 +24,7 @@ from quaver.watch import Observer
 log = logging.getLogger(__name__)
 
 # All tensors of one batch are held at once; batches are cut and joined so that they take about this much.
-HELD_BYTES = 192 * 2**20
+HELD_BYTES = 96 * 2**20
 # So many samples tell enough, unless the user asks for more.
 SAMPLES = 128
 # How often ops are timed in each precision; a verdict must hold every time.
@@ -131,13 +131,14 @@ def _record(
             raise CalibrationError(f"the model fails on a batch of {count} sample(s): {error}") from error
         batches.sample_bytes = batches.sample_bytes or max(_held(*runs) / count, 1.0)
         recorder.add(*runs, count)
+        del runs  # or there would be two batches of them
         observer.progress("diagnosing", recorder.samples, limit)
     if not recorder.samples:
         raise CalibrationError("the data to diagnose on gave no samples; pass a list, an array or a new generator")
 
 
 def _held(local: LocalRun, whole: WholeRun) -> int:
-    arrays: list[Array | None] = [array for pair in local.ops.values() for array in pair]
+    arrays: list[Array | Steps | None] = [array for pair in local.ops.values() for array in pair]
     arrays += [*local.tensors.values(), *whole.ops.values(), *local.outputs, *whole.outputs]
     return sum(array.nbytes for array in arrays if array is not None)
 
@@ -177,6 +178,7 @@ class Batches:
     def cut(self, stream: Iterable[Feed]) -> Iterator[Feed]:
         """The same samples in other batches."""
         waiting: list[Feed] = []
+        held = 0
         for feed in stream:
             if self._open and not self.sample_bytes and samples(feed) > 1:
                 self._alone = True
@@ -190,25 +192,27 @@ class Batches:
                 yield feed
                 continue
             if waiting and not _fit(waiting[0], feed):
-                yield from self._even(waiting)
-                waiting = []
+                yield from split(_joined(waiting), self._room)
+                waiting, held = [], 0
             waiting.append(feed)
-            if sum(map(samples, waiting)) >= self._room:
-                yield from self._even(waiting)
-                waiting = []
-        yield from self._even(waiting)
+            held += samples(feed)
+            if held >= self._room:
+                *full, rest = split(_joined(waiting), self._room)
+                yield from full
+                waiting, held = [rest], samples(rest)
+        if waiting:
+            yield from split(_joined(waiting), self._room)
 
     @property
     def _room(self) -> int:
         return max(1, int(HELD_BYTES / self.sample_bytes))
 
-    def _even(self, waiting: Sequence[Feed]) -> Iterator[Feed]:
-        """Feeds that belong together, in batches that are as large as they may be."""
-        if waiting:
-            joined = waiting[0]
-            if len(waiting) > 1:
-                joined = {name: np.concatenate([feed[name] for feed in waiting]) for name in joined}
-            yield from split(joined, self._room)
+
+def _joined(feeds: Sequence[Feed]) -> Feed:
+    """Feeds that belong together as one."""
+    if len(feeds) == 1:
+        return feeds[0]
+    return {name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]}
 
 
 def _fit(one: Feed, other: Feed) -> bool:

@@ -6,9 +6,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+
+
+class Steps(NamedTuple):
+    """A tensor as it is in 8 bits, one scale for all of it: real = scale * (values - zero_point)."""
+
+    values: Array
+    scale: float
+    zero_point: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The tensor's shape."""
+        return self.values.shape
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes."""
+        return self.values.nbytes
+
+    def scaled(self, room: Array) -> Array:
+        """Turn steps that were copied into an array of floats into real numbers, in place."""
+        if self.zero_point:
+            room -= self.zero_point
+        room *= self.scale
+        return room
+
+    def real(self) -> Array:
+        """The tensor as float32."""
+        return self.scaled(self.values.astype(np.float32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +55,7 @@ class Tensor8:
         origin: the op that writes it, also when it was moved about since; empty if no op does.
         moved: kinds of the nodes that moved it about since then, in order; they leave it the scale it had.
         axis: which axis holds channels; None if that is not known.
+        forced: the op that reads it and makes it take the scale of its result; empty if none does.
     """
 
     name: str
@@ -36,6 +67,7 @@ class Tensor8:
     origin: str = ""
     moved: tuple[str, ...] = ()
     axis: int | None = None
+    forced: str = ""
 
     @property
     def span(self) -> float:
@@ -95,12 +127,13 @@ class LocalRun(NamedTuple):
     """One feed through the float model, with each op computed in int8 beside it.
 
     Attributes:
-        ops: of each op its float output, and its int8 output from the same float inputs; None for an fp32 op.
+        ops: of each op its float output, and its int8 output from the same float inputs, as real numbers or as it is
+            in 8 bits; None for an fp32 op.
         tensors: other float tensors that were asked for.
         outputs: of the float model.
     """
 
-    ops: Mapping[str, tuple[Array, Array | None]]
+    ops: Mapping[str, tuple[Array, Array | Steps | None]]
     tensors: Mapping[str, Array]
     outputs: list[Array]
 
@@ -109,11 +142,11 @@ class WholeRun(NamedTuple):
     """One feed through the quantized model.
 
     Attributes:
-        ops: the output of each op, as real numbers.
+        ops: the output of each op, as real numbers or as it is in 8 bits.
         outputs: of the model.
     """
 
-    ops: Mapping[str, Array]
+    ops: Mapping[str, Array | Steps]
     outputs: list[Array]
 
 

@@ -7,11 +7,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quaver.adapters.base import Adapter, AdapterOptions, Progress, silent
+from quaver.adapters.base import Adapter, AdapterOptions, Progress, TimingOptions, silent
 from quaver.adapters.batches import Feed, InputSpec, feeds
 from quaver.adapters.keeping import KEPT_SAMPLES, first, keeping
 from quaver.adapters.litert import sources
+from quaver.adapters.view import View
 from quaver.errors import ModelError
+from quaver.inside import Timing
 from quaver.ops import Op, QuantConfig
 
 if TYPE_CHECKING:
@@ -130,10 +132,24 @@ class LiteRTAdapter(Adapter):
         return local_errors(self._builder, self._names, config, self._kept, self._options.threads)
 
     def op_seconds(self, config: QuantConfig | None) -> dict[str, float]:
+        from quaver.adapters.litert.graph import Graph
         from quaver.adapters.litert.profiling import op_seconds
 
         sample = first(self._kept[0], self._inputs, 1)
-        return op_seconds(self._builder, self._names, config, sample, self._options.threads)
+        return op_seconds(self._builder, Graph(self._builder.build(config)), sample, self._options.threads)
+
+    def look(self, quantized: Any) -> View:
+        from quaver.adapters.litert.views import ConfigView, FileView
+
+        kind = ConfigView if isinstance(quantized, QuantConfig) else FileView
+        return kind(self, quantized, self._builder, self._options.threads)
+
+    @classmethod
+    def time(cls, model: Any, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
+        sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
+        from quaver.adapters.litert.timing import time_model
+
+        return time_model(model, data, options, beside._builder if isinstance(beside, LiteRTAdapter) else None)
 
     def close(self) -> None:
         self._source = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from quaver.adapters.litert.graph import Graph
 from quaver.adapters.litert.intake import Source
 from quaver.adapters.litert.model import LiteRTModel
 from quaver.adapters.litert.session import Session
-from quaver.adapters.streaming import StreamingCalibrator
+from quaver.adapters.streaming import StreamingCalibrator, Values
 from quaver.errors import ModelError
 
 # How far the float .tflite may be from the model it was converted from, as a part of the largest output.
@@ -29,10 +29,9 @@ class Calibrator(StreamingCalibrator):
         self._tensors = {graph.tensor_name(tensor): tensor for tensor in tensors}
         self._session = Session(graph.content, [spec.name for spec in inputs], threads, keep_all=True)
 
-    def values(self, feed: Feed) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    def values(self, feed: Feed) -> Values:
         self._session.invoke(feed)
-        for name, tensor in self._tensors.items():
-            yield name, self._session.interpreter.get_tensor(tensor)
+        return [(name, self._session.interpreter.get_tensor(tensor)) for name, tensor in self._tensors.items()]
 
     def whose(self, tensor: str) -> str:
         writer = self._graph.writers.get(self._tensors[tensor])

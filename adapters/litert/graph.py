@@ -102,6 +102,10 @@ class Graph:
         """The tensor of this name."""
         return self._places[name]
 
+    def knows(self, name: str) -> bool:
+        """Whether there is a tensor of this name."""
+        return name in self._places
+
     @cached_property
     def _places(self) -> dict[str, int]:
         return {self.tensor_name(at): at for at in range(len(self.main.tensors))}
@@ -114,7 +118,8 @@ class Graph:
         data = self.model.buffers[entry.buffer].data
         if data is None or len(data) == 0 or entry.type not in DTYPES:
             return None
-        array: NDArray[Any] = np.frombuffer(np.ascontiguousarray(data, np.uint8), DTYPES[entry.type])
+        content = data if isinstance(data, bytes | bytearray) else np.ascontiguousarray(data, np.uint8)
+        array: NDArray[Any] = np.frombuffer(content, DTYPES[entry.type])
         return array.reshape([] if entry.shape is None else entry.shape)
 
     def is_constant(self, tensor: int) -> bool:
@@ -127,6 +132,11 @@ class Graph:
     def is_float(self, tensor: int) -> bool:
         """Whether a tensor is float32."""
         return tensor >= 0 and self.main.tensors[tensor].type == schema.TensorType.FLOAT32
+
+    def limits(self, tensor: int) -> tuple[int, int]:
+        """The smallest and the largest integer that a tensor can hold."""
+        found = np.iinfo(DTYPES[self.main.tensors[tensor].type])
+        return int(found.min), int(found.max)
 
     def rank(self, tensor: int) -> int:
         """How many axes a tensor has."""

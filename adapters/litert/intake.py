@@ -61,6 +61,16 @@ def take_in(model: Any) -> Taken:
     return _converted(conversion.convert(model, wanted))
 
 
+def any_lite(model: Any) -> bytes:
+    """A model in any form as a .tflite, also if it is quantized already."""
+    path = Path(os.fspath(model)) if isinstance(model, str | os.PathLike) else None
+    if path is not None and (path.suffix.lower() in sources.LITE or not path.exists()):
+        return _tidy(sources.existing(path).read_bytes(), None, quantized=True)
+    if isinstance(model, bytes | bytearray | memoryview):
+        return _tidy(bytes(model), None, quantized=True)
+    return take_in(model).graph.content
+
+
 def _converted(converted: Any) -> Taken:
     from quaver.adapters.litert.canonical import canonical
 
@@ -69,12 +79,13 @@ def _converted(converted: Any) -> Taken:
     return Taken(Graph(content), converted.source, converted.versions)
 
 
-def _tidy(content: bytes, wanted: str | None) -> bytes:
+def _tidy(content: bytes, wanted: str | None, quantized: bool = False) -> bytes:
     """Check a .tflite, and mend what the quantizer stumbles over. A file without faults stays as it is."""
     if not sources.is_lite(content):
         raise ModelError("the file is no .tflite: it lacks the mark TFL3")
     model = graphs.read(content)
-    _refuse_quantized(model)
+    if not quantized:
+        _refuse_quantized(model)
     mended = [_choose(model, wanted), _mend_codes(model), _mend_names(model), _mend_signature(model)]
     return graphs.write(model) if any(mended) else content
 

@@ -51,6 +51,10 @@ class Builder:
         """The name of the tensor that an op writes, in the model of every configuration."""
         return self.graph.tensor_name(self.by_name[name].operator.outputs[0])
 
+    def ranges(self, tensor: int) -> dict[str, Range]:
+        """What each calibration method makes of a tensor; empty if that is not known."""
+        return dict((self._ranges or {}).get(tensor, {}))
+
     def needed(self) -> list[int]:
         """The tensors whose range some configuration may need."""
         return self._needed

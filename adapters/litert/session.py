@@ -8,21 +8,25 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-from ai_edge_litert.interpreter import Interpreter
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from numpy.typing import NDArray
 
 from quaver.adapters.batches import Feed
 from quaver.errors import BuildError
+
+PLAIN = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
 
 
 class Session:
     """An interpreter that is fed by name, with arrays of any batch size the model takes.
 
     `keep_all` makes every tensor readable after a run; each operator then is a delegate of its own, with the same
-    kernels.
+    kernels. `plain` leaves XNNPACK out.
     """
 
-    def __init__(self, content: bytes, inputs: Sequence[str], threads: int = 0, keep_all: bool = False) -> None:
+    def __init__(
+        self, content: bytes, inputs: Sequence[str], threads: int = 0, keep_all: bool = False, plain: bool = False
+    ) -> None:
         self._inputs = tuple(inputs)
         self._lock = Lock()
         self._shapes: tuple[tuple[int, ...], ...] | None = None
@@ -30,19 +34,22 @@ class Session:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # that keeping all tensors takes memory
                 self.interpreter: Any = Interpreter(
-                    model_content=content, num_threads=threads or None, experimental_preserve_all_tensors=keep_all
+                    model_content=content,
+                    num_threads=threads or None,
+                    experimental_preserve_all_tensors=keep_all,
+                    experimental_op_resolver_type=PLAIN if plain else OpResolverType.AUTO,
                 )
             self.interpreter.allocate_tensors()
         except (RuntimeError, ValueError) as error:
             raise BuildError(f"LiteRT cannot load the model: {error}") from error
-        self._slots = [entry["index"] for entry in self.interpreter.get_input_details()]
-        self._outputs = [entry["index"] for entry in self.interpreter.get_output_details()]
+        self.slots = [entry["index"] for entry in self.interpreter.get_input_details()]
+        self.outputs = [entry["index"] for entry in self.interpreter.get_output_details()]
 
     def run(self, feed: Feed) -> list[NDArray[Any]]:
         """All outputs, as arrays of their own."""
         with self._lock:
             self.invoke(feed)
-            return [self.interpreter.get_tensor(index) for index in self._outputs]
+            return [self.interpreter.get_tensor(index) for index in self.outputs]
 
     def invoke(self, feed: Feed) -> None:
         """Run without reading anything."""
@@ -60,12 +67,12 @@ class Session:
     def _feed(self, arrays: Sequence[NDArray[Any]]) -> None:
         # The state of recurrent layers would go on from the sample before.
         self.interpreter.reset_all_variables()
-        for index, array in zip(self._slots, arrays, strict=True):
+        for index, array in zip(self.slots, arrays, strict=True):
             self.interpreter.set_tensor(index, array)
 
     def _resize(self, shapes: tuple[tuple[int, ...], ...]) -> None:
         self._shapes = None
-        for index, shape in zip(self._slots, shapes, strict=True):
+        for index, shape in zip(self.slots, shapes, strict=True):
             self.interpreter.resize_tensor_input(index, shape)
         self.interpreter.allocate_tensors()
         self._shapes = shapes

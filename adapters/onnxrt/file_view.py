@@ -47,10 +47,13 @@ class FileView(View):
 
     @functools.cached_property
     def precisions(self) -> Mapping[str, str]:
-        return {
+        found = {
             unit.op.name: str(INT8 if self._file.is_int8(unit, self._file.namesake(unit)) else FP32)
             for unit in self._assembler.units
         }
+        if str(INT8) not in found.values():
+            log.warning("no op of the quantized model runs in int8 with fixed scales: is it the right file?")
+        return found
 
     @functools.cached_property
     def _nodes(self) -> dict[str, NodeProto]:
@@ -91,14 +94,14 @@ class FileView(View):
         return watch_branches(self._assembler, trunk, results, ops, tensors, self._threads)
 
     def whole(self, ops: Sequence[str]) -> Callable[[Feed], WholeRun]:
-        names = {name: self._visible[name] for name in ops if name in self._visible}
+        taps = {name: self._file.tap(self._visible[name]) for name in ops if name in self._visible}
         given = self._file.outputs()
-        wanted = list(dict.fromkeys([*given, *names.values()]))
-        session = sessions.create(self._file.giving(wanted), sessions.options(self._threads))
+        wanted = list(dict.fromkeys([*given, *(tap.tensor for tap in taps.values())]))
+        session = sessions.create(self._file.giving(taps.values()), sessions.options(self._threads))
 
         def run(feed: Feed) -> WholeRun:
             values = dict(zip(wanted, session.run(wanted, feed), strict=True))
-            return WholeRun({name: values[tensor] for name, tensor in names.items()}, [values[name] for name in given])
+            return WholeRun({name: tap.of(values) for name, tap in taps.items()}, [values[name] for name in given])
 
         return run
 
@@ -113,7 +116,9 @@ class FileView(View):
                 continue
             found = self._file.weight(node)
             if found is None or found.values.shape != values.shape:
-                yield OpWeight(unit.op.name, values, values, outer, inner)
+                real = self._file.float_weight(node)
+                known = real is not None and real.shape == values.shape
+                yield OpWeight(unit.op.name, values, real if real is not None and known else values, outer, inner)
                 continue
             scales = tuple(map(float, found.scale.reshape(-1)))
             zeros = tuple(map(int, found.zero_point.reshape(-1)))

@@ -7,15 +7,16 @@ and DequantizeLinear between them (QDQ), or integer operators in their place (QO
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from quaver.adapters.onnxrt.graph import Array, integer
+from quaver.adapters.onnxrt.observation import Tap
 from quaver.adapters.onnxrt.units import Unit
 from quaver.errors import ModelError
 
@@ -125,6 +126,13 @@ class QuantizedFile:
         node = self._producers.get(tensor)
         return None if node is None or node.op_type != "DequantizeLinear" else self._scaled(list(node.input[1:]))
 
+    def tap(self, tensor: str) -> Tap:
+        """Where to look at a float tensor that `visible` gave: before it is dequantized, if it is."""
+        scaled = None if tensor in self._given else self.scaled(tensor)
+        if scaled is None or scaled.zero_point.dtype not in (np.uint8, np.int8):
+            return Tap(tensor)
+        return Tap(str(self._producers[tensor].input[0]), *scaled)
+
     def read(self, node: NodeProto, slot: int) -> Scaled | None:
         """How the activation that an op reads at this place of the float node is scaled; None if it is float."""
         if node.op_type in _READS:
@@ -172,6 +180,10 @@ class QuantizedFile:
             return self._packed(names, 0 if first else -1)
         return self._dequantized_constant(node, 1)
 
+    def float_weight(self, node: NodeProto) -> Array | None:
+        """The weight of an op that runs in float."""
+        return self._value(node.input[1]) if len(node.input) > 1 else None
+
     def bias(self, node: NodeProto) -> Packed | None:
         """The bias of an op in integers; None if it is float, or there is none."""
         if node.op_type != "QLinearConv":
@@ -204,15 +216,14 @@ class QuantizedFile:
         tensor = self._constants.get(name)
         return None if tensor is None else numpy_helper.to_array(tensor)
 
-    def giving(self, tensors: list[str]) -> bytes:
-        """The model with these float tensors as outputs besides its own."""
+    def giving(self, taps: Iterable[Tap]) -> bytes:
+        """The model with these tensors as outputs besides its own."""
         model = ModelProto()
         model.CopyFrom(self.model)
-        model.graph.node.extend(self._added)
-        known = {value.name for value in model.graph.output}
-        for name in dict.fromkeys(tensors):
-            if name not in known:
-                model.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
+        wanted = {tap.tensor: tap for tap in taps if tap.tensor not in self._given}
+        model.graph.node.extend(node for node in self._added if node.output[0] in wanted)
+        graph = GraphProto.FromString(b"".join(tap.output() for tap in wanted.values()))
+        model.graph.output.extend(graph.output)
         return bytes(model.SerializeToString())
 
     def outputs(self) -> list[str]:

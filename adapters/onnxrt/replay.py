@@ -9,14 +9,14 @@ from onnx import NodeProto
 from quaver.adapters.onnxrt import wire
 from quaver.adapters.onnxrt.assembler import Assembler
 from quaver.adapters.onnxrt.foreign import Packed, QuantizedFile, Scaled
-from quaver.adapters.onnxrt.observation import copy_unit
+from quaver.adapters.onnxrt.observation import Tap, copy_unit, quantized
 from quaver.adapters.onnxrt.units import Unit
 from quaver.adapters.onnxrt.walk import Walk
 
 
 def replayed(
     assembler: Assembler, file: QuantizedFile, nodes: Mapping[str, NodeProto], visible: Mapping[str, str]
-) -> tuple[Walk, dict[str, tuple[Unit, str]]]:
+) -> tuple[Walk, dict[str, tuple[Unit, Tap]]]:
     """The float model as a trunk, with a branch for each int8 op of the file.
 
     `nodes` and `visible` hold, by op, the node of the file and the tensor in which its output is seen.
@@ -41,7 +41,7 @@ def _branch(
     node: NodeProto,
     written: Scaled | None,
     mark: str,
-) -> str:
+) -> Tap:
     inputs = list(assembler.graph.nodes[unit.anchor].input)
     renamed = {}
     for name in unit.activations:
@@ -56,7 +56,7 @@ def _branch(
         return _unpacked(assembler, trunk, name, packed, mark)
 
     result = copy_unit(assembler, trunk, unit, renamed, constant, mark)
-    return result if written is None else _through(trunk, result, written, mark)
+    return Tap(result) if written is None else quantized(trunk, result, written.scale, written.zero_point)
 
 
 def _unpacked(assembler: Assembler, trunk: Walk, name: str, packed: Packed, mark: str) -> str:

@@ -28,6 +28,10 @@ from quaver.inside import KernelTime, Timing
 # Inferences with and without the profiler go in turns, so that a busy machine is busy for both. With several threads a
 # turn takes more of them: those of the other session are awake for a while.
 TURN = 5
+# The event that holds all kernels of an inference.
+EXECUTE = "SequentialExecutor::Execute"
+# What noting one kernel takes the profiler, at most, in seconds.
+MOST_NOTING = 5e-6
 
 
 def time_model(model: Any, data: Any, options: TimingOptions, beside: Assembler | None = None) -> Timing:
@@ -72,32 +76,50 @@ def _take_turns(plain: Any, profiled: Any, feed: Feed, options: TimingOptions) -
 def _kernels(
     events: list[dict[str, Any]], belongs: Mapping[str, str], slowed: list[float], latency: float
 ) -> tuple[KernelTime, ...]:
-    """Seconds of each kernel: its mean part in the profiled inferences, of the latency without the profiler.
+    """Seconds of each kernel: its mean part of all kernels in the profiled inferences, of what they take without it.
 
-    So the profiler's own cost is taken off, and kernels add up to an inference also on a busy machine.
+    So kernels add up to an inference less its call, also on a busy machine. Noting a kernel takes the profiler the same
+    time for each, which counts for small ones: at most what the shortest kernel takes.
     """
+    runs, calls, kinds = _profiled(events, slowed)
+    noting = min([MOST_NOTING, *(statistics.median(run.get(node, 0.0) for run in runs) for node in kinds)], default=0.0)
+    parts: dict[str, list[float]] = {node: [] for node in kinds}
+    for run in runs:
+        taken = {node: max(run.get(node, 0.0) - noting, 0.0) for node in kinds}
+        whole = sum(taken.values()) or 1.0
+        for node, seconds in taken.items():
+            parts[node].append(seconds / whole)
+    together = latency - min(statistics.median(calls), latency / 2)
+    return tuple(
+        KernelTime(plain_name(node), belongs.get(node, ""), kind, together * statistics.fmean(parts[node]))
+        for node, kind in kinds.items()
+    )
+
+
+def _profiled(
+    events: list[dict[str, Any]], slowed: list[float]
+) -> tuple[list[dict[str, float]], list[float], dict[str, str]]:
+    """Of each counted inference: seconds of each kernel, and of all that is not executing; and what the kernels are."""
     runs: list[dict[str, float]] = []
+    executing: list[float] = []
     kinds: dict[str, str] = {}
     current: dict[str, float] = defaultdict(float)
+    inner = 0.0
     for event in events:
         name = event.get("name", "")
         if event.get("cat") == "Node" and name.endswith(KERNEL):
             node = name.removesuffix(KERNEL)
             kinds.setdefault(node, event.get("args", {}).get("op_name", ""))
             current[node] += event["dur"] * 1e-6
+        elif name == EXECUTE:
+            inner = event["dur"] * 1e-6
         elif name == "model_run":
             runs.append(current)
-            current = defaultdict(float)
-    counted = list(zip(runs[-len(slowed) :], slowed, strict=True))  # those before warmed up
-    return tuple(
-        KernelTime(
-            plain_name(node),
-            belongs.get(node, ""),
-            kind,
-            latency * statistics.fmean(run.get(node, 0.0) / taken for run, taken in counted),
-        )
-        for node, kind in kinds.items()
-    )
+            executing.append(inner or event["dur"] * 1e-6)
+            current, inner = defaultdict(float), 0.0
+    count = len(slowed)  # those before warmed up
+    calls = [max(taken - inside, 0.0) for taken, inside in zip(slowed, executing[-count:], strict=True)]
+    return runs[-count:], calls, kinds
 
 
 def _precisions(kernels: tuple[KernelTime, ...]) -> dict[str, str]:

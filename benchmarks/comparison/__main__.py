@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few models, quaver and ONNX Runtime")
     parser.add_argument("--setups", nargs="+", choices=SETUPS, help="which models; all by default")
     parser.add_argument("--tools", nargs="+", choices=TOOLS, help="which tools; all by default")
-    parser.add_argument("--limit", type=float, default=900, help="seconds for each run (900)")
+    parser.add_argument("--limit", type=float, default=600, help="seconds for each run (600)")
     parser.add_argument("--again", action="store_true", help="do not take answers of an earlier start")
     parser.add_argument("--runs-only", action="store_true", help="collect answers, measure nothing")
     given = parser.parse_args()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from command_samples import quaver
@@ -9,9 +8,7 @@ import quaver as library
 
 
 def test_the_demo_finds_the_op_that_int8_does_not_suit(tmp_path: Path) -> None:
-    begin = time.monotonic()
     done = quaver(tmp_path, "demo", "--keep", "digits")
-    assert time.monotonic() - begin < 60
     assert done.returncode == 0, done.stdout + done.stderr
     snapshot = library.read_snapshot(tmp_path / "digits")
     assert snapshot.trials[0].met is False, "int8 alone must not be good enough, or there is no story"

@@ -122,6 +122,16 @@ def joined(small: float) -> onnx.ModelProto:
     return net.model(net.conv("after", both, noise(CHANNELS, 2 * CHANNELS, 1, 1, seed=3)))
 
 
+def added(large: float) -> onnx.ModelProto:
+    """An Add of what two convolutions write; channel 3 of the first is `large` times as large as all the rest."""
+    net = Net()
+    weight = noise(CHANNELS, CHANNELS, 3, 3, seed=1)
+    weight[3] *= large
+    left = net.add("Conv", "left", "x", weight * (np.arange(CHANNELS) == 3).reshape(-1, 1, 1, 1), pads=[1] * 4)
+    right = net.add("Conv", "right", "x", noise(CHANNELS, CHANNELS, 3, 3, seed=2), pads=[1] * 4)
+    return net.model(net.add("Add", "sum", left, right))
+
+
 def cut_apart(small: float) -> onnx.ModelProto:
     """A Split of a tensor whose second half is `small` times as large as its first; a convolution reads each half."""
     net = Net()
@@ -144,20 +154,21 @@ def logarithm(loud: float) -> onnx.ModelProto:
     return net.model(net.conv("after", log, noise(CHANNELS, CHANNELS, 1, 1, seed=3)))
 
 
-def broken() -> onnx.ModelProto:
-    """The Log of what may be negative: NaN in the float model already."""
+def broken(lift: float = 0.0) -> onnx.ModelProto:
+    """The Log of what may be negative, unless it is lifted: NaN in the float model already."""
     net = Net()
-    scores = net.conv("scores", "x", noise(CHANNELS, CHANNELS, 3, 3, seed=1))
+    bias = np.full(CHANNELS, lift, np.float32)
+    scores = net.add("Conv", "scores", "x", noise(CHANNELS, CHANNELS, 3, 3, seed=1), bias, pads=[1] * 4)
     return net.model(net.conv("after", net.add("Log", "log", scores), noise(CHANNELS, CHANNELS, 1, 1, seed=3)))
 
 
-def never_reached() -> onnx.ModelProto:
-    """A product, `rare`, of the samples whose first value is above 1000: there are none."""
+def never_reached(limit: float = 1000.0) -> onnx.ModelProto:
+    """A product, `rare`, of the samples that go beyond a limit: there are none above 1000, and all are above 0."""
     net = Net()
     main = net.add("GlobalAveragePool", "pool", net.conv("main", "x", noise(CHANNELS, CHANNELS, 3, 3, seed=1)))
     flat = net.add("Flatten", "flat", main)
     corner = net.add("ReduceMax", "top", flat, axes=[1], keepdims=0)
-    large = net.add("Greater", "large", corner, net.constant("limit", np.float32(1000)))
+    large = net.add("Greater", "large", corner, net.constant("limit", np.float32(limit)))
     chosen = net.add("Compress", "chosen", flat, large, axis=0)
     rare = net.add("MatMul", "rare", chosen, noise(CHANNELS, CHANNELS, seed=2))
     return net.model(flat, rare)
@@ -175,3 +186,16 @@ def transposed(factor: float) -> onnx.ModelProto:
     weight[:, 5] *= factor
     a = net.conv("first", "x", noise(CHANNELS, CHANNELS, 3, 3, seed=1))
     return net.model(net.clip("clip", net.add("ConvTranspose", "up", a, weight, strides=[2, 2])))
+
+
+def cancelling() -> onnx.ModelProto:
+    """A convolution, `contrast`, in which what all inputs have in common cancels out."""
+    net = Net()
+    weight = noise(CHANNELS, CHANNELS, 1, 1, seed=1)
+    weight -= weight.mean(axis=1, keepdims=True)
+    return net.model(net.add("Conv", "contrast", "x", weight))
+
+
+def raised(offset: float, count: int = 64) -> Array:
+    """Samples that differ little from `offset`."""
+    return images(count) * np.float32(0.03) + np.float32(offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import diagnosis_models as models
@@ -39,8 +40,11 @@ def output_error(model: onnx.ModelProto, rules: Any, data: Any = None, **setting
         (models.outlying_output_channel(1.0), {"op_type_dict": ONE_SCALE}),
         (models.outlying_input_channel(1.0), {}),
         (models.joined(1.0), {}),
+        (models.added(1.0), {}),
         (models.cut_apart(1.0), {}),
         (models.logarithm(0.5), {"op_name_dict": {"after": "fp32"}}),
+        (models.broken(lift=9.0), {}),
+        (models.never_reached(limit=0.0), {}),
         (models.transposed(1.0), {"op_type_dict": UP}),
         (models.flat_weight(), {}),
     ],
@@ -117,6 +121,16 @@ def test_a_small_partner_in_a_concat_suffers_from_the_scale_of_the_large_one() -
     assert cause.rules == {"both": "fp32", "after": "fp32"}
 
 
+def test_a_small_partner_in_an_add_suffers_from_the_scale_of_the_large_one() -> None:
+    model = models.added(300.0)
+    found = diagnosed(model)
+    cause = only(found, "shared_scale")
+    assert (
+        cause.op == "sum" and "its input 2 (from right) reaches" in cause.sentence and "(from left)" in cause.sentence
+    )
+    assert cause.rules == {"sum": "fp32"} and not diagnosed(model, op_name_dict=cause.rules).causes
+
+
 def test_a_part_that_is_cut_out_keeps_the_scale_of_the_whole() -> None:
     found = diagnosed(models.cut_apart(1e-3))
     cause = found.causes[0]
@@ -182,3 +196,26 @@ def test_a_float_function_that_enlarges_an_error_is_named(offset: float, enlarge
     cause = only(found, "amplified")
     assert cause.op == "after" and "Sub" in cause.sentence and set(cause.rules) == {"first", "squares"}
     assert output_error(model, cause.rules) < found.output_error / 100
+
+
+def test_a_bad_op_without_a_known_cause_is_said_to_be_one() -> None:
+    """The steps of its input suit what cancels out, not what is left: no weight, channel or sample is to blame."""
+    model = models.cancelling()
+    found = diagnosed(model, models.raised(10.0))
+    cause = only(found, "unexplained")
+    assert cause.op == "contrast" and "neither its weights nor its ranges show why" in cause.sentence
+    assert cause.rules == {"contrast": "fp32"} and output_error(model, cause.rules, models.raised(10.0)) < 1e-9
+    assert not diagnosed(model, models.raised(0.0)).causes
+
+
+def test_errors_that_add_up_and_ops_that_are_slower_are_not_taken_for_a_cause() -> None:
+    healthy = diagnosed(models.chain())
+    slow = quaver.Cause("first", "slower", "it takes longer.", "Keep it in fp32")
+    assert str(healthy).endswith("% of its power; no op is bad by itself")
+    assert str(replace(healthy, output_error=0.2)).endswith(
+        "off by 20 % of its power; no op is bad by itself, the errors of all add up"
+    )
+    assert "; no op is bad by itself; 1 op(s) slower in int8\n" in str(replace(healthy, causes=(slow,)))
+    bad = replace(slow, kind="unexplained")
+    assert "; 1 cause(s) found; 1 op(s) slower in int8\n" in str(replace(healthy, causes=(bad, slow)))
+    assert str(replace(healthy, causes=(bad,) * 25)).endswith("\n- ... and 5 more")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("command")
     onnx.save(models.outlying_output_channel(), place / "model.onnx")
     np.savez(place / "calib.npz", x=models.images())
+    np.savez(place / "empty.npz", x=models.images(0))
     (place / "my_eval.py").write_text(EVAL)
     done = quaver(
         place, "tune", "--model", "model.onnx", "--calib", "calib.npz", "--eval", "my_eval.py:always", "--diagnosis",
@@ -54,7 +58,7 @@ def test_diagnose_prints_the_top_rows_and_the_rule_to_paste(folder: Path) -> Non
         "-o", "tables",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "... and 1 more" in done.stdout and "Activation min" in done.stdout and "standard deviation" in done.stdout
+    assert "... and 1 more" in done.stdout and "Activation min" in done.stdout and "deviation" in done.stdout
     assert 'op_name_dict={"second": {"weight": {"granularity": ["per_channel"]}}}' in done.stdout
     assert "The tables are in tables." in done.stdout
     with open(folder / "tables" / "activations_table.csv", newline="") as file:
@@ -96,11 +100,53 @@ def test_profile_shows_ops_and_latency(folder: Path) -> None:
         (("diagnose", "model.onnx", "--calib", "calib.npz", "-o", "model.onnx"), "takes a folder"),
         (("diagnose", "nowhere.onnx", "--calib", "calib.npz"), "nowhere.onnx"),
         (("diagnose", "model.onnx", "--calib", "calib.npz", "--op-type", "Convv=fp32"), "did you mean 'Conv'"),
+        (("diagnose", "model.onnx", "--calib", "calib.npz", "--samples", 0), "`samples` must be a whole number"),
+        (("diagnose", "model.onnx", "--calib", "calib.npz", "--rows", -1), "--rows takes"),
+        (("diagnose", "model.onnx", "--calib", "calib.npz", "-o", "calib.npz/x"), "cannot write the tables into"),
+        (("diagnose", "model.onnx", "--calib", "empty.npz"), "no samples"),
         (("profile", "model.onnx", "--trial", 1), "go together"),
+        (("profile", "model.onnx", "--rows", -1), "--rows takes"),
         (("profile", "model.onnx", "-o", "profile.txt"), "ends in .csv or .json"),
+        (("profile", "model.onnx", "-o", "nowhere/profile.csv"), "there is no folder 'nowhere'"),
         (("profile", "model.onnx", "--runs", 0), "at least 1"),
     ],
 )
 def test_mistakes_are_named_in_one_paragraph(folder: Path, words: tuple[object, ...], said: str) -> None:
     done = quaver(folder, *words)
     assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_warnings_of_the_library_are_shown(folder: Path) -> None:
+    done = quaver(folder, "diagnose", "model.onnx", "model.onnx", "--calib", "calib.npz", "--no-timing")
+    assert done.returncode == 0 and "no op of the quantized model runs in int8" in done.stderr
+    np.savez(folder / "nan.npz", x=np.where(np.arange(64).reshape(-1, 1, 1, 1) == 3, np.nan, models.images()))
+    done = quaver(folder, "diagnose", "model.onnx", "--calib", "nan.npz", "--no-timing")
+    assert done.returncode == 0 and "the float model alone was looked at" in done.stderr
+    assert "first in sample 3" in done.stdout
+    done = quaver(folder, "diagnose", "model.onnx", "--calib", "calib.npz", "--no-timing")
+    assert done.returncode == 0 and not done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal")
+def test_in_a_terminal_of_80_columns_tables_and_sentences_are_no_wider(folder: Path) -> None:
+    import pty
+
+    for words in (("diagnose", "--calib", "calib.npz", "--no-timing", "--op-type", ONE_SCALE),
+                  ("profile", "--against", "int8.onnx", "--runs", "2")):  # fmt: skip
+        master, slave = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "quaver.command.main", words[0], "model.onnx", *words[1:]],
+            cwd=folder, stdout=slave, stdin=subprocess.DEVNULL, env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1"},
+        )  # fmt: skip
+        os.close(slave)
+        told = ""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while piece := os.read(master, 65536):
+                told += piece.decode()
+        os.close(master)
+        assert process.wait(60) == 0
+        lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in told.splitlines()]
+        pasted = ("     op_name_dict=", "first: p50", "against: p50")
+        assert not [line for line in lines if len(line) > 80 and not line.startswith(pasted)], told
+        if words[0] == "profile":
+            assert any(re.match(r"second +Conv.* QLinearConv", line) for line in lines), told

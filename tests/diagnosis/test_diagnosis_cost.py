@@ -4,50 +4,84 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import diagnosis_models as models
-import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
 
+import quaver
 from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters.onnxrt import session as sessions
 from quaver.diagnosing import Wishes, examine
+from quaver.diagnosis import Recorder
 from quaver.space import TuningSpace
 from quaver.watch import Observer
 
-SAMPLES = 32
+
+class Sessions:
+    """Stands in for the making of sessions, and counts what goes through each."""
+
+    def __init__(self) -> None:
+        self.models: list[onnx.ModelProto] = []
+        self.samples: list[int] = []
+        self._create = sessions.create
+
+    def create(self, model: bytes, *rest: Any) -> Any:
+        at, session = len(self.models), self._create(model, *rest)
+        self.models.append(onnx.load_model_from_string(model))
+        self.samples.append(0)
+
+        class Counted:
+            def run(_, names: Any, feed: dict[str, Any]) -> Any:  # noqa: N805
+                self.samples[at] += len(feed["x"])
+                return session.run(names, feed)
+
+        return Counted()
 
 
-def deep(ops: int = 100, channels: int = 32, size: int = 28) -> onnx.ModelProto:
-    """As many convolutions, about as much work for each value as in a common network."""
-    net = models.Net(channels, size)
-    last = "x"
-    for at in range(ops):
-        weight = models.noise(channels, channels, 3, 3, seed=at) * np.float32(np.sqrt(2))
-        last = net.add("Relu", f"relu{at}", net.add("Conv", f"conv{at}", last, weight, pads=[1] * 4))
-    return net.model(last)
-
-
-def test_a_model_of_a_hundred_ops_costs_at_most_six_passes_of_the_float_model() -> None:
-    """In processor time, which others on the machine do not add to; sessions, weights and causes included."""
-    data = models.images(SAMPLES, 32, size=28)
-    adapter = open_model(deep(), AdapterOptions(threads=1))
+def test_each_sample_goes_once_through_two_sessions_that_do_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What that takes, as a multiple of the float model's time, is measured by benchmarks/diagnosing.py."""
+    net, last = models.Net(), "x"
+    for at in range(100):
+        last = net.add("Relu", f"relu{at}", net.conv(f"conv{at}", last, models.noise(16, 16, 1, 1, seed=at)))
+    data = [models.images(7, seed=at) for at in range(5)]
+    adapter = open_model(net.model(last), AdapterOptions(threads=1))
     adapter.calibrate(data)
     config = TuningSpace(adapter.inspect()).all_int8()
-    model = adapter.build(None)
-    model.run({"x": data[:8]})
-    begin = time.process_time()
-    for start in range(0, SAMPLES, 8):
-        model.run({"x": data[start : start + 8]})
-    once = time.process_time() - begin
-    begin = time.process_time()
+    counted = Sessions()
+    monkeypatch.setattr(sessions, "create", counted.create)
     found = examine(adapter, adapter.look(config), config, data, Wishes(timing=False), Observer())
-    passes = (time.process_time() - begin) / once
     adapter.close()
-    assert found.samples == SAMPLES and len(found.layers) == 100
-    assert passes <= 6, f"{passes:.1f} passes"
+    assert found.samples == 35 and len(found.layers) == 100
+    assert counted.samples == [35, 35]
+    beside, whole = (Counter(node.op_type for node in model.graph.node) for model in counted.models)
+    assert beside["Conv"] == 200 and whole["Conv"] == 100  # each in float and in int8 beside it; each in int8
+    assert beside["QuantizeLinear"] == 200 and whole["QuantizeLinear"] == 101  # what an op reads, and what it writes
+    given = Counter(value.type.tensor_type.elem_type for model in counted.models for value in model.graph.output)
+    assert given[TensorProto.UINT8] == 200  # a quarter of the bytes
+
+
+def test_batches_are_joined_and_cut_to_what_may_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small batches are few large ones: what each costs besides is spent seldom."""
+    counts: list[int] = []
+    add = Recorder.add
+
+    def noted(self: Recorder, local: Any, whole: Any, samples: int) -> None:
+        counts.append(samples)
+        add(self, local, whole, samples)
+
+    monkeypatch.setattr(Recorder, "add", noted)
+    quaver.diagnose(models.chain(), None, [models.images(2, seed=at) for at in range(40)], timing=False, threads=1)
+    assert counts == [1, 79]
+    counts.clear()
+    tensor = 16 * 36  # values; three ops have a float and two bytes for each, and there are the input and two outputs
+    monkeypatch.setattr("quaver.diagnosing.HELD_BYTES", 10 * tensor * (3 * 6 + 3 * 4))
+    quaver.diagnose(models.chain(), None, models.images(65), timing=False, threads=1)
+    assert counts == [1, *[10] * 6, 4]
 
 
 MEMORY = """

@@ -14,6 +14,9 @@ import pytest
 import yaml
 
 import quaver
+from quaver.diagnosis import export, read_histograms
+from quaver.diagnosis.weights import histogram
+from quaver.inside import OpWeight
 from quaver.rules import apply_rules
 from quaver.settings import make_config
 
@@ -91,12 +94,18 @@ def test_onnx_runtime_leaves_out_the_nodes_to_exclude(files: dict[str, Path], tm
     assert "QuantizeLinear" not in kinds
 
 
-def test_the_recipe_spares_the_ops_by_the_tensor_they_write(found: quaver.Diagnosis, files: dict[str, Path]) -> None:
-    first, *spared = json.loads(files["recipe.json"].read_text())
-    assert first["regex"] == ".*" and first["op_config"]["compute_precision"] == "INTEGER"
-    assert {entry["algorithm_key"] for entry in spared} == {"no_quantize"}
-    for row, entry in zip([row for row in found.layers if row.op in found.fallback], spared, strict=True):
-        assert any(re.search(each["regex"], f"{row.tensor};") for each in spared), entry
+def test_the_recipe_names_the_int8_ops_by_the_tensor_they_write(
+    found: quaver.Diagnosis, files: dict[str, Path]
+) -> None:
+    assert set(found.fallback) == {row.op for row in found.layers}
+    assert json.loads(files["recipe.json"].read_text()) == []
+    first, *ends = export.recipe({"a": "x.1", "b": "x|1"}, ["b"])
+    assert re.search(first["regex"], "x.1;") and not re.search(first["regex"], "x|1;")
+    assert first["op_config"]["compute_precision"] == "INTEGER"
+    assert [(rule["operation"], rule["algorithm_key"]) for rule in ends] == [
+        ("INPUT", "no_quantize"),
+        ("OUTPUT", "no_quantize"),
+    ]
 
 
 def test_the_graph_viewer_gets_a_value_for_every_node(found: quaver.Diagnosis, files: dict[str, Path]) -> None:
@@ -105,7 +114,29 @@ def test_the_graph_viewer_gets_a_value_for_every_node(found: quaver.Diagnosis, f
     assert -10 < errors["results"]["first"]["value"] < 10
     assert [stop["stop"] for stop in errors["gradient"]] == [0, 0.6, 1]
     precisions = json.loads(files["precision.node_data.json"].read_text())["results"]
-    assert precisions["first"]["value"] == "int8" and precisions["first"]["bgColor"].startswith("#")
+    assert precisions["first"]["value"] == 8 and precisions["first"]["bgColor"].startswith("#")
+
+
+@pytest.mark.parametrize("name", ["error.node_data.json", "precision.node_data.json"])
+def test_node_data_follow_the_schema_of_the_graph_viewer(files: dict[str, Path], name: str) -> None:
+    """`GraphNodeData` of ai-edge-model-explorer 0.1.34 (node_data_builder.py); its colours are hex or names."""
+    data = json.loads(files[name].read_text())
+    assert {"results"} <= set(data) <= {"results", "name", "thresholds", "gradient"}
+    for key, entry in data["results"].items():
+        assert key and {"value"} <= set(entry) <= {"value", "bgColor", "textColor"}
+        assert type(entry["value"]) in (int, float)
+        assert re.fullmatch("#[0-9a-f]{6}", entry.get("bgColor", "#000000"))
+    stops = data.get("gradient", [])
+    assert [stop["stop"] for stop in stops] == sorted({stop["stop"] for stop in stops})
+    for stop in stops:
+        assert set(stop) == {"stop", "bgColor"} and 0 <= stop["stop"] <= 1
+        assert re.fullmatch("#[0-9a-f]{6}", stop["bgColor"])
+
+
+def test_the_graph_viewer_gets_no_value_where_the_error_is_no_number() -> None:
+    ops = quaver.diagnose(models.chain(), None, models.images(16), threads=1, timing=False).ops
+    data = export.error_data(ops, {}, {"first": float("inf"), "second": 0.0, "third": float("nan")})
+    assert data["results"] == {"second": {"value": -120.0}}
 
 
 def test_histograms_are_kept_for_pictures(found: quaver.Diagnosis, files: dict[str, Path]) -> None:
@@ -120,6 +151,35 @@ def test_histograms_are_kept_for_pictures(found: quaver.Diagnosis, files: dict[s
         counts, edges = arrays[f"weight_counts_{number}"], arrays[f"weight_edges_{number}"]
         assert counts.shape == (16, 128) and counts.sum() == 16 * 16 * 9 and len(edges) == 129
         assert arrays["activation_channels_0"].shape == (2, 16)
+
+
+def test_histograms_are_read_again_by_op(found: quaver.Diagnosis, files: dict[str, Path]) -> None:
+    for place in (files["histograms.npz"], files["histograms.npz"].parent):
+        pictures = read_histograms(place)
+        assert list(pictures.activations) == ["first", "second"] and set(pictures.weights) == {"first", "second"}
+        bars, weight = pictures.activations["first"], pictures.weights["second"]
+        row = next(row for row in found.activations if row.op == "first")
+        assert bars.counts.shape == (256,) and bars.edges[0] <= row.low and bars.edges[-1] >= row.high
+        assert (bars.channel_low.min(), bars.channel_high.max()) == (row.low, row.high)
+        assert int(np.argmax(bars.channel_high)) == 3  # the outlier
+        assert weight.counts.shape == (16, 128) and len(weight.edges) == 129
+
+
+def test_histograms_that_are_not_there_or_no_histograms_are_named(files: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(quaver.SettingsError, match=r"no histograms at .*histograms.npz"):
+        read_histograms(tmp_path)
+    np.savez(tmp_path / "other.npz", x=np.zeros(3))
+    for name in (tmp_path / "other.npz", files["causes.txt"]):
+        with pytest.raises(quaver.SettingsError, match="does not hold the histograms"):
+            read_histograms(name)
+
+
+def test_histograms_of_very_many_channels_stay_small() -> None:
+    values = np.random.default_rng(0).standard_normal((5000, 3)).astype(np.float32)
+    bars = histogram(OpWeight("op", values, values, 0, 1))
+    assert bars is not None and len(bars.counts) <= 1024 and bars.counts.sum() == values.size
+    exact, _ = np.histogram(values[:5], bars.edges)
+    assert np.abs(bars.counts[0] - exact).sum() <= 2
 
 
 def test_the_report_holds_everything_as_json(found: quaver.Diagnosis, files: dict[str, Path]) -> None:

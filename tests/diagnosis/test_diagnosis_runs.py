@@ -11,6 +11,7 @@ import pytest
 from fake import FakeAdapter, FakeFloat
 
 import quaver
+from quaver.adapters.keeping import KEPT_SAMPLES
 from quaver.diagnosing import Wishes, examine
 from quaver.space import TuningSpace
 from quaver.watch import Observer
@@ -81,7 +82,7 @@ def test_a_run_without_diagnosis_leaves_no_tables(tmp_path: Path) -> None:
 
 def test_a_generator_that_is_used_up_is_no_hindrance(tmp_path: Path) -> None:
     result = tuned(tmp_path / "run", (batch for batch in np.split(models.images(), 8)), diagnosis=True, max_trials=1)
-    assert result.diagnosis is not None and result.diagnosis.samples == 16
+    assert result.diagnosis is not None and result.diagnosis.samples == KEPT_SAMPLES
 
 
 def test_a_failure_of_diagnosis_does_not_cost_the_run(tmp_path: Path, monkeypatch: Any) -> None:
@@ -121,7 +122,7 @@ def test_trials_results_numbers_and_configurations_can_be_diagnosed(tmp_path: Pa
         quaver.diagnose(model, result.best, iter([data]), history=result.history_path, **rest),
     ]
     assert all(found.precisions == best.precisions for found in same)
-    assert all(found.activations == best.activations for found in same[:3]) and same[3].samples == 16
+    assert all(found.activations == best.activations for found in same[:3]) and same[3].samples == KEPT_SAMPLES
     first = quaver.diagnose(model, 1, data, history=result.workspace, **rest)
     assert [cause.op for cause in first.causes] == ["second"]
     assert best.rules == {} and best.fallback == ("second",)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from quaver.diagnosis.activations import Activation
-from quaver.diagnosis.cells import compare, cut, extremes, layout
+from quaver.diagnosis.cells import cut, cut_form, layout, survey
 from quaver.diagnosis.differences import STATISTICS, Differences
 from quaver.diagnosis.histograms import Histogram, LogHistogram, channel_counts
+from quaver.inside import Steps
 
 RANDOM = np.random.default_rng(0)
 
@@ -25,28 +26,49 @@ def pair(shape: tuple[int, ...], scale: float = 1.0) -> tuple[np.ndarray, np.nda
     return before, (before + 0.01 * scale * (RANDOM.standard_normal(shape) + 0.1)).astype(np.float32)
 
 
+def by_cell(values: np.ndarray, axis: int | None) -> np.ndarray:
+    """Samples x values x channels."""
+    moved = values if axis is None else np.moveaxis(values, axis, -1)
+    return moved.reshape(len(values), -1, 1 if axis is None else values.shape[axis])
+
+
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)
 @pytest.mark.parametrize("scale", [1.0, 1e25, 1e-25])
-def test_noise_signal_and_extremes_of_each_cell_are_those_of_numpy(
-    shape: tuple[int, ...], axis: int | None, scale: float
-) -> None:
+def test_sums_and_ends_of_each_cell_are_those_of_numpy(shape: tuple[int, ...], axis: int | None, scale: float) -> None:
     before, after = pair(shape, scale)
     how = layout(shape, shape[0], axis)
-    found = compare(cut(before, how), cut(after, how), how)
-    low, high = extremes(cut(before, how), how)
+    seen = survey(cut(before, how), [cut(after, how), cut(before, how)], how)
+    found, same = seen.others
     exact = before.astype(np.float64), after.astype(np.float64) - before
-    for array, sums in ((exact[1], found.noise), (exact[0], found.signal)):
-        moved = array if axis is None else np.moveaxis(array, axis, -1)
-        cells = moved.reshape(shape[0], -1, 1 if axis is None else shape[axis])
-        np.testing.assert_allclose(sums, np.square(cells).sum(axis=1), rtol=2e-5)
-    moved = before if axis is None else np.moveaxis(before, axis, -1)
-    cells = moved.reshape(shape[0], -1, 1 if axis is None else shape[axis])
-    np.testing.assert_array_equal(low, cells.min(axis=1))
-    np.testing.assert_array_equal(high, cells.max(axis=1))
+    for array, sums in ((exact[1], found.noise), (exact[0], seen.signal)):
+        np.testing.assert_allclose(sums, np.square(by_cell(array, axis)).sum(axis=1), rtol=2e-5)
+    cells = by_cell(before, axis)
+    np.testing.assert_array_equal(seen.channel_low, cells.min(axis=(0, 1)))
+    np.testing.assert_array_equal(seen.channel_high, cells.max(axis=(0, 1)))
+    np.testing.assert_array_equal(seen.sample_low, cells.min(axis=(1, 2)))
+    np.testing.assert_array_equal(seen.sample_high, cells.max(axis=(1, 2)))
     assert found.worst == pytest.approx(np.abs(exact[1]).max(), rel=1e-5)
     assert found.cross == pytest.approx(
         (exact[0] * exact[1]).sum(), rel=1e-3, abs=1e-5 * float(np.square(exact[1]).sum())
     )
+    assert (same.noise == 0).all() and same.worst == same.total == same.cross == 0.0
+
+
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+@pytest.mark.parametrize(("kind", "zero"), [(np.uint8, 0), (np.uint8, 113), (np.int8, -7)])
+def test_what_is_in_8_bits_counts_as_the_real_numbers_it_stands_for(
+    shape: tuple[int, ...], axis: int | None, kind: type, zero: int
+) -> None:
+    before, _ = pair(shape)
+    limits = np.iinfo(kind)
+    steps = Steps(RANDOM.integers(limits.min, limits.max, shape, kind, endpoint=True), float(np.float32(0.031)), zero)
+    real = (steps.values.astype(np.float32) - np.float32(zero)) * np.float32(0.031)
+    np.testing.assert_array_equal(steps.real(), real)
+    how = layout(shape, shape[0], axis)
+    (found,) = survey(cut(before, how), [cut_form(steps, how)], how).others
+    (wanted,) = survey(cut(before, how), [cut(real, how)], how).others
+    np.testing.assert_array_equal(found.noise, wanted.noise)
+    assert found[1:] == wanted[1:] and found.worst > 0
 
 
 def independent(before: np.ndarray, after: np.ndarray) -> dict[str, float]:
@@ -65,12 +87,18 @@ def independent(before: np.ndarray, after: np.ndarray) -> dict[str, float]:
     }
 
 
+def add(seen: Differences, before: np.ndarray, after: np.ndarray, axis: int | None) -> None:
+    how = layout(before.shape, len(before), axis)
+    one, other = cut(before, how), cut(after, how)
+    found = survey(one, [other], how)
+    seen.add(one, other, found.others[0], float(found.signal.sum()))
+
+
 def test_layer_statistics_over_many_batches_are_those_over_all_values_at_once() -> None:
     seen = Differences({"mean_abs_error": lambda diffs: np.mean(np.abs(diffs))})
     before, after = pair((23, 6, 9, 9))
     for start, stop in ((0, 1), (1, 8), (8, 23)):
-        how = layout(before[start:stop].shape, stop - start, 1)
-        seen.add(cut(before[start:stop], how), cut(after[start:stop], how), how)
+        add(seen, before[start:stop], after[start:stop], 1)
     figures = seen.figures()
     assert list(figures) == [*STATISTICS, "mean_abs_error"]
     for name, value in independent(before, after).items():
@@ -79,22 +107,25 @@ def test_layer_statistics_over_many_batches_are_those_over_all_values_at_once() 
 
 def test_without_values_or_without_error_there_is_nothing_to_divide_by() -> None:
     empty, same = Differences(), Differences()
-    how = layout((0, 3), 0, -1)
-    assert empty.add(np.zeros((1, 0, 3), np.float32), np.zeros((1, 0, 3), np.float32), how) is None
     assert empty.figures()["num_elements"] == 0 and math.isnan(empty.figures()["mean_squared_error"])
-    values = np.ones((1, 1, 4), np.float32)
-    same.add(values, values, layout((4,), 1, None))
+    values = np.ones((1, 4), np.float32)
+    add(same, values, values, None)
     assert same.figures()["sqnr"] == math.inf and same.figures()["cosine"] == 1.0 and same.relative == 0.0
 
 
 def test_values_that_are_no_numbers_are_counted_and_show_as_such() -> None:
     seen = Differences()
-    before, after = np.ones((1, 1, 6), np.float32), np.ones((1, 1, 6), np.float32)
-    after[0, 0, 2:4] = np.nan, np.inf
-    seen.add(before, after, layout((6,), 1, None))
+    before, after = np.ones((1, 6), np.float32), np.ones((1, 6), np.float32)
+    after[0, 2:4] = np.nan, np.inf
+    add(seen, before, after, None)
     figures = seen.figures()
     assert seen.strange == 2
     assert all(math.isnan(figures[name]) for name in ("mean_squared_error", "max_abs_error", "stddev", "sqnr"))
+
+
+def look(seen: Activation, values: np.ndarray, first: int) -> None:
+    how = layout(values.shape, len(values), seen.axis)
+    seen.add(cut(values, how), survey(cut(values, how), (), how), first)
 
 
 def test_an_activation_knows_its_channels_its_samples_and_what_is_clipped() -> None:
@@ -102,8 +133,7 @@ def test_an_activation_knows_its_channels_its_samples_and_what_is_clipped() -> N
     values[17] *= 50
     seen = Activation(axis=1, limits=(-4.0, 3.0))
     for start in range(0, 40, 8):
-        how = layout((8, 5, 6, 6), 8, 1)
-        seen.add(cut(values[start : start + 8], how), how, start)
+        look(seen, values[start : start + 8], start)
     channels = np.moveaxis(values, 1, 0).reshape(5, -1)
     np.testing.assert_array_equal(seen.channel_low, channels.min(axis=1))
     np.testing.assert_array_equal(seen.channel_high, channels.max(axis=1))
@@ -121,8 +151,7 @@ def test_an_axis_whose_length_changes_holds_no_channels() -> None:
     seen = Activation(axis=-1)
     for length in (3, 5, 4):
         values = np.arange(2 * length, dtype=np.float32).reshape(2, length)
-        how = layout(values.shape, 2, -1)
-        seen.add(cut(values, how), how, 0)
+        look(seen, values, 0)
     assert seen.channel_high.shape == (1,) and seen.high == 9
 
 

@@ -11,6 +11,7 @@ import litert_models as models
 import numpy as np
 import pytest
 
+from quaver.adapters.keeping import KEPT_SAMPLES
 from quaver.ops import FLOAT
 
 
@@ -36,7 +37,7 @@ def test_watching_gives_what_the_layers_give(digits_model: Any) -> None:
 def test_the_last_op_is_watched_before_and_after(planted: Any) -> None:
     adapter, space = planted
     pair = [adapter.watch(config, ["classes"])(adapter.kept[0])["classes"] for config in (None, space.all_int8())]
-    assert pair[0].shape == pair[1].shape == (16, 10) and pair[1].dtype == np.float32
+    assert pair[0].shape == pair[1].shape == (KEPT_SAMPLES, 10) and pair[1].dtype == np.float32
 
 
 def test_an_ops_own_error_points_at_the_culprit(planted: Any) -> None:
@@ -81,6 +82,6 @@ def test_an_op_that_is_slower_in_int8_is_seen_to_be(float_tflite: Path) -> None:
 def test_samples_are_kept_and_may_be_given_later(float_tflite: Path) -> None:
     adapter, _ = models.opened(float_tflite, models.digits()[0][:40])
     other, _ = models.opened(float_tflite, models.digits()[2][:8])
-    assert sum(len(feed["image"]) for feed in adapter.kept) == 16
+    assert sum(len(feed["image"]) for feed in adapter.kept) == KEPT_SAMPLES
     other.keep(models.digits()[0][:40])
     np.testing.assert_array_equal(other.kept[0]["image"], adapter.kept[0]["image"])

@@ -58,21 +58,23 @@ def run(args: argparse.Namespace) -> int:
 
     import quaver
     from quaver.command import findings
+    from quaver.command.warned import warnings_shown
     from quaver.diagnosing import SAMPLES
     from quaver.diagnosis.export import as_json
 
-    found = quaver.diagnose(
-        args.model,
-        args.quantized if args.history is None else _trial(args),
-        loading.calibration(args.calib),
-        history=args.history,
-        samples=SAMPLES if args.samples is None else args.samples,
-        timing=not args.no_timing,
-        workspace=args.output,
-        op_name_dict=dict(args.op_name_dict or ()),
-        op_type_dict=dict(args.op_type_dict or ()),
-        threads=args.threads,
-    )
+    with warnings_shown():
+        found = quaver.diagnose(
+            args.model,
+            args.quantized if args.history is None else _trial(args),
+            loading.calibration(args.calib),
+            history=args.history,
+            samples=SAMPLES if args.samples is None else args.samples,
+            timing=not args.no_timing,
+            workspace=args.output,
+            op_name_dict=dict(args.op_name_dict or ()),
+            op_type_dict=dict(args.op_type_dict or ()),
+            threads=args.threads,
+        )
     if args.json:
         print(as_json(found.plain()), end="")
         return 0

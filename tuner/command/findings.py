@@ -16,7 +16,7 @@ from quaver.diagnosis.report import TOLD
 
 def write(found: Diagnosis, rows: int) -> None:
     """Print the top rows of both summaries, and every cause."""
-    print("Activations summary (the output of each op, quantized against float; the largest MSE first)")
+    print("Activations summary (each op's output against float, the largest MSE first)")
     _table(rows_of.activations(found.activations), rows)
     print("\nWeights summary (of the float model; the largest MSE first)")
     heads, table = rows_of.weights(found.weights)
@@ -30,7 +30,7 @@ def write(found: Diagnosis, rows: int) -> None:
 
 def causes(found: Diagnosis) -> None:
     """Print the verdict, and each cause with its rule."""
-    print(wording.name(str(found).splitlines()[0]) + ".")
+    print(_folded(wording.name(str(found).splitlines()[0]) + ".", ""))
     for number, cause in enumerate(found.causes[:TOLD], 1):
         print(f"\n{number}. {wording.name(cause.op)}")
         print(_folded(wording.name(cause.sentence)))
@@ -41,12 +41,15 @@ def causes(found: Diagnosis) -> None:
         print(f"\n... and {len(found.causes) - TOLD} more")
 
 
-def _folded(sentence: str) -> str:
+def _folded(sentence: str, indent: str = "   ") -> str:
     """A sentence as a paragraph of its own: folded in a terminal, on one line in a pipe."""
     if not sys.stdout.isatty():
-        return f"   {sentence}"
+        return indent + sentence
     width = max(40, shutil.get_terminal_size().columns)
-    return textwrap.fill(sentence, width, initial_indent="   ", subsequent_indent="   ", break_on_hyphens=False)
+    return textwrap.fill(
+        sentence, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False,
+        break_long_words=False,
+    )  # fmt: skip
 
 
 def _table(table: rows_of.Table, most: int) -> None:

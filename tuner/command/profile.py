@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
         raise SettingsError("give --against or --history, not both")
     if args.output is not None and Path(args.output).suffix.lower() not in (".csv", ".json"):
         raise SettingsError(f"-o takes a file that ends in .csv or .json, not {args.output!r}")
+    if args.output is not None and not Path(args.output).parent.is_dir():
+        raise SettingsError(f"there is no folder {str(Path(args.output).parent)!r} to write the profile into")
 
     import quaver
     from quaver.command import tables
@@ -72,7 +75,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     heads, rows = found.table
     shown = rows[: args.rows] if args.rows else rows
-    tables.write(_headings(heads), [_cells(row) for row in shown], right=_headings(heads)[2:])
+    headings, cells = _headings(heads), [_cells(row) for row in shown]
+    if sys.stdout.isatty():
+        headings, cells = _narrow(headings, cells)
+    tables.write(headings, cells, right=headings[2:])
     if len(shown) < len(rows):
         print(f"... and {len(rows) - len(shown)} more")
     print()
@@ -99,6 +105,17 @@ def _cells(row: list[Any]) -> list[str]:
         cells += [kernel or "-", str(count) if known else "-", f"{seconds * 1e3:.3f}" if known else "-"]
         cells += [f"{ratio:.2f}" if ratio == ratio else "-"]
     return cells
+
+
+def _narrow(headings: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """The same for a terminal: of several kernels the one that takes most, and how many more."""
+    kept = [at for at, heading in enumerate(headings) if not heading.endswith("count")]
+    kernels = [at for at in kept if headings[at].endswith("kernel")]
+    for row in rows:
+        for at in kernels:
+            first, *more = row[at].split(", ")
+            row[at] = f"{first} +{len(more)}" if more else first
+    return [headings[at].replace("against / first", "ratio") for at in kept], [[row[at] for at in kept] for row in rows]
 
 
 def _sentence(label: str, latency: Any) -> str:

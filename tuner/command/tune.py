@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from quaver.command import flags, loading, wording
+from quaver.command.warned import warnings_shown
 from quaver.errors import SettingsError
 from quaver.settings import Config
 
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     from quaver.command import summary
 
     begin = time.monotonic()
-    with _logged(), _watching(args, config, data) as observer:
+    with warnings_shown(), _watching(args, config, data) as observer:
         result = quaver.fit(args.model, config, calib_dataloader=data, eval_func=eval_func, observer=observer)
         output = result.save(args.output) if args.output and result.best is not None else None
     again = partial(again_with, args.argv, "--resume", result.workspace)
@@ -117,21 +117,3 @@ def _spent(config: Config) -> float:
         return sum(trial.seconds + trial.build_seconds for trial in read_snapshot(config.resume).trials)
     except HistoryError:  # `fit` says it better, or can go on
         return 0.0
-
-
-class _ToStderr(logging.Handler):
-    """Shows the library's warnings, on whatever stderr is at the time."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        print(f"quaver: {record.getMessage()}", file=sys.stderr, flush=True)
-
-
-@contextlib.contextmanager
-def _logged() -> Iterator[None]:
-    handler = _ToStderr(logging.WARNING)
-    logger = logging.getLogger("quaver")
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)

@@ -31,7 +31,11 @@ RELATIVE = 0.01
 # One weight scale for each layer, as some hardware wants it.
 PER_TENSOR = {"weight": {"granularity": ["per_tensor"]}}
 RULES = {"Conv": PER_TENSOR, "Gemm": PER_TENSOR}
-LATENCY_IMAGES, LATENCY_TIMES = 16, 3
+LATENCY_IMAGES, LATENCY_TIMES = 32, 3
+# `auto` ends by itself long before; to go on after the first success makes the model faster.
+GOES_ON = 300.0
+# An op that disturbs the output so many times more than the median op is a culprit.
+CULPRIT = 10.0
 
 EVAL = '''\
 """Scores a model on the digits that it was not trained on."""
@@ -70,6 +74,7 @@ def run(folder: Path, strategy: str = "auto") -> quaver.TuneResult:
         op_type_dict=RULES,
         workspace=folder,
         threads=1,
+        timeout=GOES_ON if strategy == "auto" else 0,
     )
     model = _lay_out(folder, calibration)
     if result.best is None:
@@ -130,12 +135,16 @@ def _tell_fallbacks(best: Trial, errors: Mapping[str, float], seconds: Mapping[s
     median = statistics.median(errors.values())
     everything = "" if best.config.int8_ops else " That is all of them: nothing was quantized."
     print(f"\n{len(sent)} of {len(best.config)} ops went back to fp32.{everything}")
-    for name in sent[:10]:
+    ordered = sorted(sent, key=lambda name: -errors.get(name, math.inf))
+    culprits = [name for name in ordered if errors.get(name, math.inf) >= CULPRIT * median] or ordered
+    for name in culprits[:10]:
         fp32, int8 = seconds.get(name, (1.0, 0.0))
         slow = "; int8 does not make it faster" if int8 >= fp32 else ""
         print(f"  {wording.name(name)}\n    {_why(errors.get(name), median)}{slow}")
-    if len(sent) > 10:
-        print(f"  ... and {len(sent) - 10} more")
+    if len(culprits) > 10:
+        print(f"  ... and {len(culprits) - 10} more")
+    if others := len(sent) - len(culprits):
+        print(f"  {others} more do no such harm: beside fp32 ops they would cost more conversions than int8 saves.")
 
 
 def _why(error: float | None, median: float) -> str:
@@ -172,7 +181,7 @@ def _tell_figures(result: quaver.TuneResult, images: Images) -> None:
     for label, *cells in rows:
         print(f"  {label:11}" + "".join(f"{cell:>10}" for cell in cells))
     print(
-        f"  Latency is that of {LATENCY_IMAGES} images on 1 thread as a part of fp32's, both run in turns: the median, "
+        f"  Latency is that of {LATENCY_IMAGES} images on one thread as a part of fp32's, both run in turns: the median, "
         f"lowest and highest of {LATENCY_TIMES} measurements."
     )
     best = statistics.median(ratios[-1])
