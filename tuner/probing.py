@@ -45,7 +45,7 @@ class AdapterProbe(Probe):
         known = self._each(
             "sensitivity",
             "measuring the sensitivity of ops",
-            [(keys[name], functools.partial(self._error, alone[name], self._few())) for name in names],
+            [(keys[name], functools.partial(self._error, alone[name], self._few)) for name in names],
         )
         return {name: known[keys[name]] for name in names}
 
@@ -70,7 +70,7 @@ class AdapterProbe(Probe):
 
     def output_error(self, config: QuantConfig) -> float:
         key = config.fingerprint
-        return self._each("output_error", "", [(key, lambda: self._error(config, len(self._samples())))])[key]
+        return self._each("output_error", "", [(key, lambda: self._error(config, self._all))])[key]
 
     def speed(self, config: QuantConfig) -> float:
         def measure() -> float:
@@ -102,16 +102,20 @@ class AdapterProbe(Probe):
                 count[name] += before[name].size
         return {name: total[name] / max(count[name], 1) for name in names}
 
-    def _error(self, config: QuantConfig, count: int) -> float:
+    def _error(self, config: QuantConfig, feeds: Callable[[], int]) -> float:
         """The error at the outputs on so many of the kept feeds."""
+        count = feeds()
         if self._reference is None:
-            self._reference = self._run(self._adapter.rebuild(None), len(self._samples()))
+            self._reference = self._run(self._adapter.rebuild(None), self._all())
         return relative_error(self._reference[:count], self._run(self._adapter.rebuild(config), count))
 
     def _run(self, model: RunnableModel, count: int) -> list[Outputs]:
         results = [as_outputs(model.run(feed)) for feed in self._samples()[:count]]
         model.close()
         return results
+
+    def _all(self) -> int:
+        return len(self._samples())
 
     def _few(self) -> int:
         """How many of the kept feeds hold the first few samples."""
@@ -120,7 +124,7 @@ class AdapterProbe(Probe):
             taken += samples(feed)
             if taken >= FEW_SAMPLES:
                 return count
-        return len(self._samples())
+        return self._all()
 
     def _samples(self) -> Sequence[Any]:
         if not self._adapter.kept:

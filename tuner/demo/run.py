@@ -181,8 +181,8 @@ def _tell_figures(result: quaver.TuneResult, images: Images) -> None:
     for label, *cells in rows:
         print(f"  {label:11}" + "".join(f"{cell:>10}" for cell in cells))
     print(
-        f"  Latency is that of {LATENCY_IMAGES} images on one thread as a part of fp32's, both run in turns: the median, "
-        f"lowest and highest of {LATENCY_TIMES} measurements."
+        f"  Latency is that of {LATENCY_IMAGES} images on one thread as a part of fp32's, both run in turns: the "
+        f"median, lowest and highest of {LATENCY_TIMES} measurements."
     )
     best = statistics.median(ratios[-1])
     if best > 0.97:
