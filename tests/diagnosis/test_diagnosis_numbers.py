@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from truth import METRICS, figures
 
 import quaver
 from quaver.adapters import AdapterOptions, open_model
@@ -95,22 +94,6 @@ class Truth:
         }
 
 
-def figures(before: np.ndarray, after: np.ndarray) -> dict[str, float]:
-    f, q = before.astype(np.float64).ravel(), after.astype(np.float64).ravel()
-    d = q - f
-    return {
-        "num_elements": f.size,
-        "stddev": float(np.std(d)),
-        "mean_error": float(np.mean(d)),
-        "max_abs_error": float(np.max(np.abs(d))),
-        "mean_squared_error": float(np.mean(d * d)),
-        "sqnr": float(10 * np.log10(np.sum(f * f) / np.sum(d * d))),
-        "cosine": float(np.dot(f, q) / np.linalg.norm(f) / np.linalg.norm(q)),
-        "mean_abs_error": float(np.mean(np.abs(d))),
-    }
-
-
-METRICS: dict[str, Any] = {"mean_abs_error": lambda diffs: np.mean(np.abs(diffs))}
 CONFIGS = {
     "all int8": {},
     "one scale": {"op_type_dict": {"MatMul": {"weight": {"granularity": ["per_tensor"]}}}},

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from ai_edge_litert import schema_py_generated as schema
 from keras import layers
+from truth import METRICS, figures
 
 import quaver
 from quaver.adapters.base import AdapterOptions
@@ -122,22 +123,6 @@ class Truth:
         return {op: self.step(op, values, True) for op, values in zip(NAMES, before, strict=False)}
 
 
-def figures(before: np.ndarray, after: np.ndarray) -> dict[str, float]:
-    f, q = before.astype(np.float64).ravel(), after.astype(np.float64).ravel()
-    d = q - f
-    return {
-        "num_elements": f.size,
-        "stddev": float(np.std(d)),
-        "mean_error": float(np.mean(d)),
-        "max_abs_error": float(np.max(np.abs(d))),
-        "mean_squared_error": float(np.mean(d * d)),
-        "sqnr": float(10 * np.log10(np.sum(f * f) / np.sum(d * d))),
-        "cosine": float(np.dot(f, q) / np.linalg.norm(f) / np.linalg.norm(q)),
-        "mean_abs_error": float(np.mean(np.abs(d))),
-    }
-
-
-METRICS: dict[str, Any] = {"mean_abs_error": lambda diffs: np.mean(np.abs(diffs))}
 CONFIGS: dict[str, dict[str, Any]] = {
     "all int8": {},
     "one scale": {"op_type_dict": {"FULLY_CONNECTED": {"weight": {"granularity": ["per_tensor"]}}}},
