@@ -78,12 +78,14 @@ class Profile:
         rows: its ops, those that take most first.
         against: the other model end to end; None without one.
         precisions: how each op runs in the other model, or in the model itself if there is no other.
+        how: where the times of ops come from.
     """
 
     latency: Latency
     rows: tuple[ProfileRow, ...]
     against: Latency | None = None
     precisions: Mapping[str, str] = field(default_factory=dict)
+    how: str = ""
 
     @property
     def table(self) -> tables.Table:
@@ -108,6 +110,7 @@ class Profile:
                 "latency": asdict(self.latency),
                 "against": None if self.against is None else asdict(self.against),
                 "precisions": dict(self.precisions),
+                "how": self.how,
                 "ops": [asdict(row) for row in self.rows],
             }
         )
@@ -132,7 +135,8 @@ def make_profile(first: Timing, other: Timing | None = None) -> Profile:
     rows += [ProfileRow(name, "", 0, 0.0, 0.0, found) for name, found in beside.items() if name not in ops]
     rows.sort(key=lambda row: (-row.seconds, -(row.against[2] if row.against else 0.0)))
     shown = other if other is not None else first
-    return Profile(_latency(first), tuple(rows), None if other is None else _latency(other), dict(shown.precisions))
+    against = None if other is None else _latency(other)
+    return Profile(_latency(first), tuple(rows), against, dict(shown.precisions), first.how)
 
 
 def _by_op(kernels: Iterable[KernelTime]) -> dict[str, tuple[str, int, float]]:

@@ -177,6 +177,7 @@ class Timing:
         samples: how many samples one inference holds.
         threads: as asked for; 0 is the runtime's own choice.
         precisions: how each op runs ("fp32" or "int8"), if that is known.
+        how: where the times of kernels come from, in a sentence.
     """
 
     kernels: tuple[KernelTime, ...]
@@ -184,3 +185,4 @@ class Timing:
     samples: int
     threads: int
     precisions: Mapping[str, str] = field(default_factory=dict)
+    how: str = ""

@@ -38,6 +38,9 @@ Clock = Callable[[], float]
 STRETCHES = 6
 ROUNDS = (5, 40)
 SECONDS = 3.0
+HOW = (
+    "ops: estimates; stretches of the graph are timed in place, and divided by what each op takes as a model of its own"
+)
 # No operator takes less, when what calling an interpreter costs is taken off.
 LEAST = 1e-7
 
@@ -68,7 +71,7 @@ def time_model(model: Any, data: Any, options: TimingOptions, beside: Builder | 
         KernelTime(name, belongs.get(op.index, ""), kernel_name(graph, op), seconds[op.index])
         for op, name in zip(graph.operators, graph.names, strict=True)
     ]
-    return Timing(tuple(kernels), tuple(latencies), samples(feed), options.threads, precisions(graph, beside))
+    return Timing(tuple(kernels), tuple(latencies), samples(feed), options.threads, precisions(graph, beside), HOW)
 
 
 def steady(threads: int) -> Clock:

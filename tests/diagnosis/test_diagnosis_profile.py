@@ -105,7 +105,7 @@ def test_too_few_samples_are_repeated_and_generators_serve_both_models(int8: Pat
 
 def test_what_calling_and_noting_cost_is_taken_off_each_kernel() -> None:
     """Measured are 100, 10 and 0 us, each with 3 us for noting it, in calls of which 20 us are not execution."""
-    from quaver.adapters.onnxrt.timing import _kernels
+    from quaver.adapters.onnxrt.timing import _kernels, _profiled
 
     def event(name: str, dur: float, cat: str = "Node") -> dict[str, Any]:
         return {"cat": cat, "name": name, "dur": dur, "args": {"op_name": name.partition("_")[0]}}
@@ -113,7 +113,7 @@ def test_what_calling_and_noting_cost_is_taken_off_each_kernel() -> None:
     inference = [event(f"{name}_kernel_time", dur) for name, dur in (("conv", 103), ("add", 13), ("shape", 3))]
     inference += [event("SequentialExecutor::Execute", 180, "Session"), event("model_run", 190, "Session")]
     warm = [event("conv_kernel_time", 9000), event("model_run", 9000, "Session")]
-    kernels = _kernels([*warm, *inference, *inference], {"conv": "op"}, [200e-6, 200e-6], 130e-6)
+    kernels = _kernels(*_profiled([*warm, *inference, *inference], [200e-6, 200e-6]), {"conv": "op"}, 130e-6)
     assert [(kernel.op, kernel.kernel) for kernel in kernels] == [("op", "conv"), ("", "add"), ("", "shape")]
     assert [kernel.seconds for kernel in kernels] == pytest.approx([100e-6, 10e-6, 0.0])
 

@@ -87,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
             print(_sentence(label if found.against is not None else "latency", latency))
     if found.against is not None:
         print(f"against / first: {found.against.p50 / found.latency.p50:.2f}")
+    if found.how:
+        print(found.how)
     if args.output is not None:
         print(f"all of it is in {wording.path(Path(args.output))}")
     return 0
