@@ -36,5 +36,5 @@ SETUPS = {
     "minilm_retrieval": Setup("minilm_retrieval", transformer=True),
     "fashion_dscnn": Setup("fashion_dscnn"),
 }
-QUICK_SETUPS = ("resnet8_cifar10", "ppocr_cls180", "magika_filetype")
+QUICK_SETUPS = ("ppocr_cls180", "ppocrv4_en_rec", "magika_filetype")  # ready within a minute or two
 QUICK_TOOLS = ("quaver auto", "ORT default", "ORT per-channel")
