@@ -61,13 +61,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.comparison", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few models, quaver and ONNX Runtime")
     parser.add_argument("--setups", nargs="+", choices=SETUPS, help="which models; all by default")
-    parser.add_argument("--tools", nargs="+", choices=TOOLS, help="which tools; all by default")
+    parser.add_argument("--tools", nargs="+", choices=TOOLS, help="which tools; the usual ones by default")
     parser.add_argument("--limit", type=float, default=600, help="seconds for each run (600)")
     parser.add_argument("--again", action="store_true", help="do not take answers of an earlier start")
     parser.add_argument("--runs-only", action="store_true", help="collect answers, measure nothing")
     given = parser.parse_args()
     setups = given.setups or (QUICK_SETUPS if given.quick else tuple(SETUPS))
-    tools = given.tools or (QUICK_TOOLS if given.quick else tuple(TOOLS))
+    tools = given.tools or (QUICK_TOOLS if given.quick else tuple(name for name, tool in TOOLS.items() if tool.usual))
     rows: list[Row] = []
     for runs in all_runs(setups, tools, given.limit, again=given.again):
         if not given.runs_only:

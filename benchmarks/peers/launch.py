@@ -31,6 +31,7 @@ class Tool:
         variant: what that file is told.
         environment: where it runs.
         suffixes: the kinds of model files it takes.
+        usual: whether it runs when no tools are named.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Tool:
     variant: str
     environment: Environment
     suffixes: tuple[str, ...] = (".onnx",)
+    usual: bool = True
 
 
 _ANY = (".onnx", ".keras", ".tflite")
@@ -51,7 +53,7 @@ TOOLS = {
         Tool("ORT per-channel", "run_quantize_static", "per_channel", QUANTIZE_STATIC),
         Tool("NNCF", "run_nncf", "accuracy_control", NNCF),
         Tool("NC basic", "run_neural_compressor", "basic", NEURAL_COMPRESSOR),
-        Tool("NC mse_v2", "run_neural_compressor", "mse_v2", NEURAL_COMPRESSOR),
+        Tool("NC mse_v2", "run_neural_compressor", "mse_v2", NEURAL_COMPRESSOR, usual=False),
         Tool("TFLite converter", "run_tflite", "default", QUAVER, (".keras",)),
     )
 }

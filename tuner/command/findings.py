@@ -30,18 +30,18 @@ def write(found: Diagnosis, rows: int) -> None:
 
 def causes(found: Diagnosis) -> None:
     """Print the verdict, and each cause with its rule."""
-    print(_folded(wording.name(str(found).splitlines()[0]) + ".", ""))
+    print(folded(wording.name(str(found).splitlines()[0]) + ".", ""))
     for number, cause in enumerate(found.causes[:TOLD], 1):
         print(f"\n{number}. {wording.name(cause.op)}")
-        print(_folded(wording.name(cause.sentence)))
-        print(_folded(wording.name(cause.advice) + (":" if cause.rules else ".")))
+        print(folded(wording.name(cause.sentence)))
+        print(folded(wording.name(cause.advice) + (":" if cause.rules else ".")))
         if cause.rules:
             print(f"     {wording.name(cause.paste)}")
     if len(found.causes) > TOLD:
         print(f"\n... and {len(found.causes) - TOLD} more")
 
 
-def _folded(sentence: str, indent: str = "   ") -> str:
+def folded(sentence: str, indent: str = "   ") -> str:
     """A sentence as a paragraph of its own: folded in a terminal, on one line in a pipe."""
     if not sys.stdout.isatty():
         return indent + sentence

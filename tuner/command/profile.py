@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from quaver.command import loading, wording
+from quaver.command.findings import folded
 from quaver.errors import SettingsError
 
 DESCRIPTION = """\
@@ -88,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     if found.against is not None:
         print(f"against / first: {found.against.p50 / found.latency.p50:.2f}")
     if found.how:
-        print(found.how)
+        print(folded(found.how, indent=""))
     if args.output is not None:
         print(f"all of it is in {wording.path(Path(args.output))}")
     return 0
