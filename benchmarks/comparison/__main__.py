@@ -37,23 +37,32 @@ def rows_of(runs: Sequence[Run], seconds: float) -> list[Row]:
 
 
 def write(rows: Sequence[Row], name: str) -> None:
-    """JSON, Markdown and pictures; README's table, if it is the whole comparison."""
+    """JSON, Markdown and pictures; README's table, if all usual tools ran. Other models' rows are kept as they were."""
     versions = {tool.environment.name: tool.environment.versions() for tool in TOOLS.values()}
     path = RESULTS / f"{name}.json"
     if path.exists():
         old = json.loads(path.read_text(encoding="utf-8"))["rows"]
         print("\n".join(table.changes(old, rows)) or "counts as before, latencies within a tenth")
+        rows = merged([Row(**one) for one in old], rows)
     record = {"machine": machine(), "versions": versions, "rows": [asdict(one) for one in rows]}
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     (RESULTS / f"{name}.md").write_text(
         f"# Comparison\n\n{table.summary(rows)}\n\n{table.full(rows)}", encoding="utf-8"
     )
+    print(table.summary(rows))
     if name == "comparison":
         plots.draw(rows, RESULTS)
         text = README.read_text(encoding="utf-8")
         if all(mark in text for mark in MARKS):
             before, after = text.split(MARKS[0])[0], text.split(MARKS[1])[1]
             README.write_text(f"{before}{MARKS[0]}\n{table.summary(rows)}\n{MARKS[1]}{after}", encoding="utf-8")
+
+
+def merged(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
+    """The rows of all models, in their order; those of models that were measured now are the new ones."""
+    fresh = {row.setup for row in new}
+    rows = [*(row for row in old if row.setup not in fresh), *new]
+    return sorted(rows, key=lambda row: list(SETUPS).index(row.setup))
 
 
 def main() -> None:
@@ -73,9 +82,7 @@ def main() -> None:
         if not given.runs_only:
             rows += rows_of(runs, 5 if given.quick else 20)
     if rows:
-        whole = not given.quick and not given.setups and not given.tools
-        write(rows, "comparison" if whole else "comparison_part")
-        print(table.summary(rows))
+        write(rows, "comparison_part" if given.quick or given.tools else "comparison")
 
 
 if __name__ == "__main__":

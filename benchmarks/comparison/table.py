@@ -58,7 +58,8 @@ def _brief(row: Row | None) -> str:
     if row.met and row.latency_1:
         return f"{row.first_success} · {row.latency_1[1]:.2f}"
     if row.score is not None:
-        return f"not met: {row.score:.3f} of {row.fp32_score:.3f}"
+        after = f" after {row.first_success}" if row.first_success else ""  # met in the tool's own runtime
+        return f"not met{after}: {row.score:.3f} of {row.fp32_score:.3f}"
     return f"{row.ended}, {row.evaluations} evaluations" if row.ended != "crashed" else "crashed"
 
 

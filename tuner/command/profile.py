@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from quaver.command import loading, wording
-from quaver.command.findings import folded
 from quaver.errors import SettingsError
 
 DESCRIPTION = """\
@@ -58,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
     import quaver
     from quaver.command import tables
+    from quaver.command.findings import folded
 
     found = quaver.profile(
         args.model,
