@@ -33,7 +33,8 @@ def _evaluations(rows: Sequence[Row], plt: Any) -> Any:
     """A line of dots for each model; hollow where the tool ended without success."""
     setups = list(dict.fromkeys(row.setup for row in rows))[::-1]
     figure, axes = plt.subplots(figsize=(8, 0.6 * len(setups) + 1.4))
-    tuning = [tool for tool in COLOURS if not tool.startswith(("ORT", "TFLite"))]
+    there = {row.tool for row in rows}
+    tuning = [tool for tool in COLOURS if tool in there and not tool.startswith(("ORT", "TFLite"))]
     for offset, tool in enumerate(tuning):
         for row in (row for row in rows if row.tool == tool):
             height = setups.index(row.setup) + (len(tuning) / 2 - offset) * 0.12
