@@ -46,9 +46,7 @@ def write(rows: Sequence[Row], name: str) -> None:
         rows = merged([Row(**one) for one in old], rows)
     record = {"machine": machine(), "versions": versions, "rows": [asdict(one) for one in rows]}
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    (RESULTS / f"{name}.md").write_text(
-        f"# Comparison\n\n{table.summary(rows)}\n\n{table.full(rows)}", encoding="utf-8"
-    )
+    (RESULTS / f"{name}.md").write_text(table.page(rows, machine(), versions), encoding="utf-8")
     print(table.summary(rows))
     if name == "comparison":
         plots.draw(rows, RESULTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.comparison.rows import Row
@@ -13,6 +13,35 @@ _HEAD = (
     "tool", "met", "evaluations: first success / all", "score", "held out", "fp32 ops", "size", "latency, 1 thread",
     "latency, 2 threads", "seconds", "MB", "calibration", "ended",
 )  # fmt: skip
+
+
+LEGEND = """\
+One criterion for all: at most 1 % worse than fp32 on the samples that the tool tuned on. Cells of the summary:
+evaluations to the first success, the float model's counted, and the latency of the final model as a fraction of fp32
+(one thread, batch 1).
+
+- **met**, **score**, **held out**: of the final model file, all measured in the same runtime; held out are as many
+  samples that no tool saw.
+- **evaluations**: to the first score within the criterion that the tool saw, and in all. "By samples" counts calls
+  over a part as that part.
+- **fp32 ops**: convolutions and matrix products that really run in fp32, in the graph that the runtime executes.
+- **size**, **latency**: as a fraction of fp32; of latency the median and quartiles over rounds of all models in
+  turns. One thread is processor time; two threads are by the clock on the wall, and noisy on a machine of two cores.
+- **seconds**, **MB**: the tool's time and peak memory, eval_func left out.
+- **calibration**: from taking the first batch to asking for one after the last, by plain inference; how many passes,
+  if more than one.
+"""
+
+
+def page(rows: Sequence[Row], machine: Mapping[str, str], versions: Mapping[str, Mapping[str, str]]) -> str:
+    """All of it."""
+    where = ", ".join(f"{key} {value}" for key, value in machine.items())
+    tools = "\n".join(
+        f"- {name}: {', '.join(f'{package} {version}' for package, version in packages.items())}"
+        for name, packages in versions.items()
+    )
+    parts = ["# Comparison", summary(rows), LEGEND.rstrip(), f"Machine: {where}.", tools, full(rows)]
+    return "\n\n".join(parts)
 
 
 def full(rows: Sequence[Row]) -> str:
