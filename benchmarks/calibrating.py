@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from typing import Any
 import onnxruntime as ort
 
 from benchmarks import shapes
+from benchmarks.peers import memory
 from quaver.adapters import AdapterOptions, open_model
 
 
@@ -54,7 +54,7 @@ def calibrate_alone(name: str, samples: int) -> None:
     adapter = open_model(model, AdapterOptions(threads=1))
     adapter.calibrate(shapes.feeds(model, samples))
     adapter.close()
-    print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+    print(json.dumps(memory.peak()))
 
 
 def run() -> list[dict[str, Any]]:

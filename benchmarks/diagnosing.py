@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import shapes
+from benchmarks.peers import memory
 from quaver.adapters import AdapterOptions, open_model
 from quaver.demo.data import digits
 from quaver.demo.run import MODEL
@@ -113,7 +113,7 @@ def diagnose_alone(samples: int) -> None:
 
     model = shapes.mobilenet_v2()
     quaver.diagnose(model, None, Data(), samples=None, timing=False, threads=1)
-    print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+    print(json.dumps(memory.peak()))
 
 
 def run() -> list[dict[str, Any]]:
