@@ -38,12 +38,13 @@ def rows_of(runs: Sequence[Run], seconds: float) -> list[Row]:
 
 def write(rows: Sequence[Row], name: str) -> None:
     """JSON, Markdown and pictures; README's table, if all usual tools ran. Other models' rows are kept as they were."""
-    versions = {tool.environment.name: tool.environment.versions() for tool in TOOLS.values()}
     path = RESULTS / f"{name}.json"
     if path.exists():
         old = json.loads(path.read_text(encoding="utf-8"))["rows"]
         print("\n".join(table.changes(old, rows)) or "counts as before, latencies within a tenth")
         rows = merged([Row(**one) for one in old], rows)
+    environments = {TOOLS[one.tool].environment for one in rows}
+    versions = {environment.name: environment.versions() for environment in sorted(environments, key=str)}
     record = {"machine": machine(), "versions": versions, "rows": [asdict(one) for one in rows]}
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     (RESULTS / f"{name}.md").write_text(table.page(rows, machine(), versions), encoding="utf-8")
