@@ -149,4 +149,5 @@ def test_in_a_terminal_of_80_columns_tables_and_sentences_are_no_wider(folder: P
         pasted = ("     op_name_dict=", "first: p50", "against: p50")
         assert not [line for line in lines if len(line) > 80 and not line.startswith(pasted)], told
         if words[0] == "profile":
-            assert any(re.match(r"second +Conv.* QLinearConv", line) for line in lines), told
+            # Which kernel of an op takes most is chance with two inferences; that there are more is told by "+1".
+            assert any(re.match(r"(first|second) +Conv", line) and "%" in line for line in lines), told
