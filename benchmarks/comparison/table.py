@@ -18,7 +18,7 @@ _HEAD = (
 LEGEND = """\
 One criterion for all: at most 1 % worse than fp32 on the samples that the tool tuned on. Cells of the summary:
 evaluations to the first success, the float model's counted, and the latency of the final model as a fraction of fp32
-(one thread, batch 1).
+(one thread, batch 1). quaver's defaults were chosen with some of these models in view; other tools' were not.
 
 - **met**, **score**, **held out**: of the final model file, all measured in the same runtime; held out are as many
   samples that no tool saw.

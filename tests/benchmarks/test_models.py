@@ -136,7 +136,6 @@ def test_an_unknown_model_is_named():
 
 
 def test_repeated_classes_and_blanks_are_dropped_from_a_line():
-    pytest.importorskip("PIL")
     from benchmarks.models.ocr import ALPHABET, decode
 
     classes = [0, *(1 + ALPHABET.index(letter) for letter in "aab"), 0, 1 + ALPHABET.index("b"), 0]
@@ -144,7 +143,6 @@ def test_repeated_classes_and_blanks_are_dropped_from_a_line():
 
 
 def test_short_files_are_filled_up():
-    pytest.importorskip("PIL")
     from benchmarks.models.filetypes import features
 
     values = features(b"  hi \n")

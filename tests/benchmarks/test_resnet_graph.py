@@ -7,12 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-pytest.importorskip("sklearn")
 from benchmarks.models.heads import run
 from benchmarks.models.resnet_graph import EPSILON, STAGES, resnet8
 

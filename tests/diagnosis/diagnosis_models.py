@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader
 
 Array = NDArray[Any]
 
@@ -23,6 +24,16 @@ def noise(*shape: int, seed: int = 0) -> Array:
 def images(count: int = 64, channels: int = CHANNELS, seed: int = 1, size: int = SIZE) -> Array:
     """Samples for the models here."""
     return np.random.default_rng(seed).standard_normal((count, channels, size, size)).astype(np.float32)
+
+
+class Reader(CalibrationDataReader):  # type: ignore[misc]
+    """The samples, as ONNX Runtime's own tool reads them."""
+
+    def __init__(self) -> None:
+        self._feeds = iter([{"x": images()}])
+
+    def get_next(self) -> Any:
+        return next(self._feeds, None)
 
 
 class Net:

@@ -127,7 +127,6 @@ def test_warnings_of_the_library_are_shown(folder: Path) -> None:
     assert done.returncode == 0 and not done.stderr
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal")
 def test_in_a_terminal_of_80_columns_tables_and_sentences_are_no_wider(folder: Path) -> None:
     import pty
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import diagnosis_models as models
 import numpy as np
 import onnx
+import pandas
 import pytest
 import yaml
+from onnxruntime.quantization import quantize_static
 
 import quaver
 from quaver.diagnosis import export, read_histograms
@@ -46,7 +47,6 @@ def test_the_columns_are_called_as_walk_throughs_read_them(files: dict[str, Path
 def test_pandas_reads_the_layer_statistics_and_yaml_their_lists(
     found: quaver.Diagnosis, files: dict[str, Path]
 ) -> None:
-    pandas = pytest.importorskip("pandas")
     lists = ("scales", "zero_points", "input_scales", "input_zero_points")
     table = pandas.read_csv(files["layer_statistics.csv"], converters=dict.fromkeys(lists, yaml.safe_load))
     assert list(table["op_name"]) == [row.op for row in found.layers]
@@ -77,19 +77,10 @@ def test_the_rules_are_a_configuration_of_ours(found: quaver.Diagnosis, files: d
 
 
 def test_onnx_runtime_leaves_out_the_nodes_to_exclude(files: dict[str, Path], tmp_path: Path) -> None:
-    quantization = pytest.importorskip("onnxruntime.quantization")
-
-    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            self._feeds = iter([{"x": models.images()}])
-
-        def get_next(self) -> Any:
-            return next(self._feeds, None)
-
     nodes = json.loads(files["nodes_to_exclude.json"].read_text())
     assert nodes == ["first", "relu", "second"]
     onnx.save(models.outlying_activation(), tmp_path / "float.onnx")
-    quantization.quantize_static(tmp_path / "float.onnx", tmp_path / "int8.onnx", Reader(), nodes_to_exclude=nodes)
+    quantize_static(tmp_path / "float.onnx", tmp_path / "int8.onnx", models.Reader(), nodes_to_exclude=nodes)
     kinds = {node.op_type for node in onnx.load(tmp_path / "int8.onnx").graph.node}
     assert "QuantizeLinear" not in kinds
 

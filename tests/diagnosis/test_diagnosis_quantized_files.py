@@ -8,32 +8,23 @@ from typing import Any
 import diagnosis_models as models
 import onnx
 import pytest
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.space import TuningSpace
 
-quantization = pytest.importorskip("onnxruntime.quantization")
-
-
-class Reader(quantization.CalibrationDataReader):  # type: ignore[misc, name-defined]
-    def __init__(self) -> None:
-        self._feeds = iter([{"x": models.images()}])
-
-    def get_next(self) -> Any:
-        return next(self._feeds, None)
-
 
 def made_by_onnx_runtime(model: onnx.ModelProto, folder: Path, form: str, per_channel: bool) -> Path:
     onnx.save(model, folder / "float.onnx")
-    quantization.quantize_static(
+    quantize_static(
         folder / "float.onnx",
         folder / "int8.onnx",
-        Reader(),
-        quant_format=quantization.QuantFormat[form],
+        models.Reader(),
+        quant_format=QuantFormat[form],
         per_channel=per_channel,
-        activation_type=quantization.QuantType.QUInt8,
-        weight_type=quantization.QuantType.QInt8,
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
     )
     return folder / "int8.onnx"
 
@@ -93,7 +84,7 @@ def test_a_file_of_onnx_runtimes_own_tool_is_diagnosed_like_ours(form: str, per_
 
 def test_a_file_with_some_ops_left_in_float_says_which(tmp_path: Path) -> None:
     onnx.save(models.chain(), tmp_path / "float.onnx")
-    quantization.quantize_static(tmp_path / "float.onnx", tmp_path / "int8.onnx", Reader(), nodes_to_exclude=["second"])
+    quantize_static(tmp_path / "float.onnx", tmp_path / "int8.onnx", models.Reader(), nodes_to_exclude=["second"])
     found = diagnosed(models.chain(), tmp_path / "int8.onnx")
     assert found.precisions == {"first": "int8", "second": "fp32", "third": "int8"}
     assert {row.op: row.mse == 0 for row in found.weights} == {"first": False, "second": True, "third": False}

@@ -7,13 +7,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pytest
+import pandas as pd
 
 import quaver
 from quaver.demo.data import Accuracy, digits
 from quaver.demo.run import MODEL, RULES
-
-pd = pytest.importorskip("pandas")
 
 
 def test_tables_read_by_pandas_lead_to_a_rule_that_brings_accuracy_back(tmp_path: Path, monkeypatch: Any) -> None:

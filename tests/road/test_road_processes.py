@@ -220,18 +220,23 @@ def test_a_disk_that_is_full_from_the_start_is_an_error(undisturbed: Any, tmp_pa
     assert told[-1] == ["result", undisturbed[0]]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere; the next test mounts a read-only disk instead")
+LOCKED = """
+os.mkdir(sys.argv[1], mode=0o555)
+attempt(tune, os.path.join(sys.argv[1], "new"))
+attempt(tune, sys.argv[1])
+"""
+
+
+def bound_by_permissions() -> tuple[str, ...]:
+    """A command that takes from root what lets it write anywhere."""
+    return ("setpriv", "--bounding-set", "-dac_override", "--inh-caps", "-dac_override") if os.geteuid() == 0 else ()
+
+
 def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
-    (tmp_path / "locked").mkdir(mode=0o555)
-    for place, error in (("locked/new", SettingsError), ("locked", HistoryError)):
-        with pytest.raises(error, match="Permission denied"):
-            quaver.fit(
-                chain(),
-                calib_dataloader=inputs(),
-                eval_func=lambda model: 1,
-                strategy="basic",
-                workspace=tmp_path / place,
-            )
+    new, locked = run(LOCKED, tmp_path / "locked", before=bound_by_permissions())
+    assert (new[1], locked[1]) == ("SettingsError", "HistoryError")
+    for told in (new, locked):
+        assert "Permission denied" in told[2] and str(tmp_path / "locked") in told[2]
 
 
 READ_ONLY = """

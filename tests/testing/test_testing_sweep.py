@@ -185,7 +185,6 @@ def test_the_page_holds_the_tables_of_the_last_sweep() -> None:
 
 
 def test_the_sweep_can_be_saved_loaded_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib")
     rows = simulation.load()
     monkeypatch.setattr(simulation, "RESULTS", tmp_path / "results" / "simulation.json")
     simulation.save(rows)
