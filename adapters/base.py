@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from quaver.adapters.batches import Feed, InputSpec
 from quaver.adapters.view import View
 from quaver.errors import SettingsError
-from quaver.inside import Timing
+from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
 
 Progress = Callable[[str, int, int | None], None]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quaver.adapters.batches import Feed
-from quaver.inside import Array, LocalRun, OpInside, OpWeight, WholeRun
+from quaver.introspection import Array, LocalRun, OpInside, OpWeight, WholeRun
 from quaver.ops import QuantConfig
 
 if TYPE_CHECKING:

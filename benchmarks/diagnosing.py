@@ -19,9 +19,9 @@ from benchmarks.peers import memory
 from quaver.adapters import AdapterOptions, open_model
 from quaver.demo.data import digits
 from quaver.demo.run import MODEL
-from quaver.diagnosing import Wishes, examine
+from quaver.engine.diagnosing import Wishes, examine
+from quaver.engine.events import Observer
 from quaver.space import TuningSpace
-from quaver.watch import Observer
 
 Feeds = list[Mapping[str, Any]]
 

@@ -15,7 +15,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from quaver.adapters.onnxrt.kernels import INTEGER_KERNELS, optimised
+from quaver.adapters.onnxrt.time.kernels import INTEGER_KERNELS, optimised
 from quaver.errors import BuildError
 
 IMAGE, ROWS, BATCHED = (1, 4, 8, 8), (6, 8), (2, 6, 8)

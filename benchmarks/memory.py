@@ -20,9 +20,9 @@ class Flips(quaver.Strategy):
     name = "flips"
 
     def propose(self, space: quaver.TuningSpace, probe: quaver.Probe) -> Iterator[quaver.QuantConfig]:
-        chance = random.Random(self.seed)
+        rng = random.Random(self.seed)
         while True:
-            names = [name for name in space.tunable if chance.random() < 0.5]
+            names = [name for name in space.tunable if rng.random() < 0.5]
             yield space.all_int8().fallback(*names)
 
 

@@ -15,7 +15,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_
 
 import quaver
 from benchmarks import shapes
-from quaver.adapters.onnxrt import session as sessions
+from quaver.adapters.onnxrt.run import session as sessions
 
 TRIALS = 12
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {

@@ -11,7 +11,7 @@ from quaver.diagnosis.cause import Cause, Rules, calibrate_by, to_fp32
 from quaver.diagnosis.cells import Doubles
 from quaver.diagnosis.suspects import Suspect
 from quaver.diagnosis.wording import listed, number, percent, times
-from quaver.inside import Tensor8
+from quaver.introspection import Tensor8
 
 # A channel stands out if it reaches so many times as far as the median one, and leaves that less than so many steps.
 _STANDS_OUT, _FEW_STEPS = 8.0, 16.0

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.inside import Steps
+from quaver.introspection import Steps
 
 Array = NDArray[Any]
 Doubles = NDArray[np.float64]

@@ -12,7 +12,7 @@ from quaver.diagnosis.report import Diagnosis
 from quaver.diagnosis.suspects import BAD, Suspect, carried, readers
 from quaver.diagnosis.tables import ActivationRow, LayerRow, worst_first
 from quaver.diagnosis.weights import WeightHistogram, WeightRow, WeightShape, histogram, shape_of, summarize
-from quaver.inside import OpInside, OpWeight
+from quaver.introspection import OpInside, OpWeight
 from quaver.ops import Op, OpConfig, QuantConfig
 
 Seconds = Sequence[Mapping[str, float]]

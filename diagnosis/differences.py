@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from quaver.diagnosis.cells import Array, Compared
-from quaver.inside import Steps
+from quaver.introspection import Steps
 
 Metric = Callable[[Any], Any]
 

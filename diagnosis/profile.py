@@ -12,7 +12,7 @@ import numpy as np
 
 from quaver.diagnosis import tables
 from quaver.diagnosis.export import as_json
-from quaver.inside import KernelTime, Timing
+from quaver.introspection import KernelTime, Timing
 
 HEADS = ("op", "kernel", "count", "seconds", "share")
 BESIDE = ("against kernel", "against count", "against seconds", "against / first")

@@ -11,7 +11,7 @@ from quaver.diagnosis.activations import Activation
 from quaver.diagnosis.cells import Array, Doubles, cut, cut_form, layout, survey
 from quaver.diagnosis.differences import Differences, Metric
 from quaver.diagnosis.histograms import LogHistogram
-from quaver.inside import LocalRun, OpInside, Steps, Tensor8, WholeRun
+from quaver.introspection import LocalRun, OpInside, Steps, Tensor8, WholeRun
 
 
 class OpRecord:

@@ -10,7 +10,7 @@ import numpy as np
 from quaver.diagnosis.activations import Activation
 from quaver.diagnosis.recorder import OpRecord, Recorder
 from quaver.diagnosis.weights import WeightShape
-from quaver.inside import OpInside, Tensor8
+from quaver.introspection import OpInside, Tensor8
 from quaver.ops import Op, OpConfig
 
 # An op is bad when its own error is more than this part of what it computes: 13 dB. Healthy ops are below a hundredth.

@@ -12,7 +12,7 @@ import numpy as np
 
 from quaver.diagnosis.cells import Array, Doubles
 from quaver.diagnosis.histograms import Counts, channel_counts
-from quaver.inside import OpWeight
+from quaver.introspection import OpWeight
 
 # 8-bit weights are symmetric in every framework we know: 127 steps to each side.
 STEPS = 127

@@ -26,9 +26,10 @@ def _to_choice(item: Any, field: str) -> OpConfig:
     if type(item) is not tuple or len(item) != 4 or any(type(part) is not str for part in item):
         raise Malformed(f"{field} must be a tuple of four str")
     precision, *others = (utf8(part, field) for part in item)
-    if precision not in set(Precision):
-        raise Malformed(f"{field} has precision {precision!r:.80}; known are {', '.join(Precision)}")
-    return OpConfig(Precision(precision), *others)
+    try:
+        return OpConfig(Precision(precision), others[0], others[1], others[2])
+    except ValueError as error:
+        raise Malformed(f"{field}: {error!s:.120}") from None
 
 
 def utf8(text: str, field: str) -> str:

@@ -7,9 +7,11 @@ from quaver.strategies.auto import Auto
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.basic import Basic
 from quaver.strategies.bayesian import Bayesian
-from quaver.strategies.blind import Exhaustive, Random
 from quaver.strategies.conservative import Conservative
-from quaver.strategies.mse import Mse, MseV2
+from quaver.strategies.exhaustive import Exhaustive
+from quaver.strategies.mse import Mse
+from quaver.strategies.mse_v2 import MseV2
+from quaver.strategies.random import Random
 from quaver.strategies.registry import make_strategy, register_strategy, strategies
 
 __all__ = [

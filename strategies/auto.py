@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from quaver.ops import FLOAT, INT8, QuantConfig
+from quaver.ops import FLOAT, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
-from quaver.strategies.islands import STEPS, smooth
 from quaver.strategies.registry import register_strategy
-from quaver.strategies.search import SEARCHES, Search, prune, shortest_prefix
-from quaver.strategies.starting import best_calibration, fastest
+from quaver.strategies.steps.islands import STEPS, smooth
+from quaver.strategies.steps.search import SEARCHES, Search, prune, shortest_prefix
+from quaver.strategies.steps.starting import best_calibration, fastest
 from quaver.trial import Trial
 
 
@@ -73,12 +73,12 @@ class Auto(Strategy):
 def _repairs(found: Trial, config: QuantConfig, space: TuningSpace, probe: Probe) -> Search:
     """Instead of fp32, another int8 choice that disturbs the output far less; where one exists."""
     best = found
-    for name in [name for name in config.int8_ops if found.config[name] == FLOAT]:
+    for name in [name for name in config.reduced_ops if found.config[name] == FLOAT]:
         float_model = space.configure(lambda op: FLOAT)
         errors = {
             choice: probe.output_error(float_model.replace({name: choice}))
             for choice in space[name].choices
-            if choice.precision is INT8 and choice.scheme == config[name].scheme
+            if choice.reduced and choice.scheme == config[name].scheme
         }
         choice = min(errors, key=lambda choice: errors[choice])
         if errors[choice] < 0.25 * errors.get(config[name], math.inf):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from quaver.ops import INT8, OpConfig, QuantConfig
+from quaver.ops import DETAILS, OpConfig, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
@@ -34,7 +34,7 @@ class Basic(Strategy):
             for changed in _alternatives(space, best.config, kind):
                 best = _better(best, (yield changed))
         singles: list[tuple[str, Trial]] = []
-        for name in [name for name in space.tunable if best.config[name].precision is INT8]:
+        for name in space.able_to_fall_back(best.config):
             trial: Trial = yield best.config.fallback(name)
             singles.append((name, trial))
         singles.sort(key=lambda single: float("inf") if single[1].loss is None else single[1].loss)
@@ -48,7 +48,7 @@ class Basic(Strategy):
         """1 + alternatives + n + (n - 1)."""
         start = space.all_int8()
         alternatives = sum(1 for kind in space.kinds for _ in _alternatives(space, start, kind))
-        ops = sum(1 for name in space.tunable if start[name].precision is INT8)
+        ops = len(space.able_to_fall_back(start))
         return 1 + alternatives + ops + max(ops - 1, 0)
 
 
@@ -60,7 +60,7 @@ def _better(one: Trial, other: Trial) -> Trial:
 
 def _alternatives(space: TuningSpace, config: QuantConfig, kind: str) -> Iterator[QuantConfig]:
     """The configuration with another calibration, or another weight granularity, for all ops of one kind."""
-    names = [name for name in space.of_kind(kind) if config[name].precision is INT8]
+    names = [name for name in space.of_kind(kind) if config[name].reduced]
     if not names:
         return
     default = config[names[0]]
@@ -72,10 +72,6 @@ def _alternatives(space: TuningSpace, config: QuantConfig, kind: str) -> Iterato
 def _neighbours(space: TuningSpace, names: list[str], default: OpConfig) -> Iterator[OpConfig]:
     """The choices that differ from the default in calibration alone or in granularity alone."""
     for choice in dict.fromkeys(choice for name in names for choice in space[name].choices):
-        differences = [
-            field
-            for field in ("calibration", "granularity", "scheme")
-            if getattr(choice, field) != getattr(default, field)
-        ]
-        if choice.precision is INT8 and differences in (["calibration"], ["granularity"]):
+        differences = [field for field in DETAILS if getattr(choice, field) != getattr(default, field)]
+        if choice.reduced and differences in (["calibration"], ["granularity"]):
             yield choice

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from quaver.ops import CALIBRATIONS, INT8, QuantConfig
+from quaver.ops import CALIBRATIONS, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace, closest
 from quaver.strategies.base import Proposals, Strategy
@@ -59,12 +59,12 @@ class Bayesian(Strategy):
             acq_optimizer_kwargs={"n_points": POINTS},
             random_state=self.seed,
         )
-        chance = np.random.default_rng(self.seed)
+        rng = np.random.default_rng(self.seed)
         seen: set[QuantConfig] = set()
         warm = [[CALIBRATIONS[0], *([1] * length + [0] * (len(groups) - length))] for length in _lengths(len(groups))]
         while True:
             points = [warm.pop(0)] if warm else _ask(optimizer, self.batch)
-            fresh = _fresh(points, groups, space, seen, chance)
+            fresh = _fresh(points, groups, space, seen, rng)
             if not fresh:
                 return
             configs = [config for _, config in fresh]
@@ -104,21 +104,21 @@ def _config(point: Sequence[Any], groups: list[list[str]], space: TuningSpace) -
 
 
 def _fresh(
-    points: list[Any], groups: list[list[str]], space: TuningSpace, seen: set[QuantConfig], chance: np.random.Generator
+    points: list[Any], groups: list[list[str]], space: TuningSpace, seen: set[QuantConfig], rng: np.random.Generator
 ) -> list[tuple[Any, QuantConfig]]:
     """The points whose configurations are new. A known one is changed in a few places until it is."""
     fresh = []
     for point in points:
         for _ in range(ATTEMPTS):
             config = _config(point, groups, space)
-            if config not in seen and any(pick.precision is INT8 for pick in config.values()):
+            if config not in seen and any(pick.reduced for pick in config.values()):
                 seen.add(config)
                 fresh.append((point, config))
                 break
             if not groups:
                 break
             point = list(point)
-            for slot in chance.integers(1, len(point), size=max(1, len(point) // 8)):
+            for slot in rng.integers(1, len(point), size=max(1, len(point) // 8)):
                 point[slot] = 1 - point[slot]
     return fresh
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quaver.ops import FLOAT, INT8
+from quaver.ops import FLOAT
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
@@ -29,7 +29,7 @@ class Conservative(Strategy):
         gain = {kind: sum(times[name].saved for name in space.of_kind(kind)) for kind in space.kinds}
         refused: list[str] = []
         for kind in sorted(space.kinds, key=lambda kind: -gain[kind]):
-            names = [name for name in space.of_kind(kind) if default[name].precision is INT8]
+            names = [name for name in space.of_kind(kind) if default[name].reduced]
             if not names:
                 continue
             trial: Trial = yield config.replace({name: default[name] for name in names})

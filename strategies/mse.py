@@ -1,13 +1,11 @@
-"""`mse` and `mse_v2`: fallbacks in the order of measured errors."""
+"""`mse`: fallbacks in the order of the error at each op's output."""
 
 from __future__ import annotations
 
-from quaver.ops import INT8, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
-from quaver.trial import Trial
 
 
 @register_strategy
@@ -24,54 +22,11 @@ class Mse(Strategy):
         config = space.all_int8()
         yield config
         errors = probe.mse()
-        order = sorted(_int8(space, config), key=lambda name: -errors[name])
+        order = sorted(space.able_to_fall_back(config), key=lambda name: -errors[name])
         for name in order[:-1]:
             config = config.fallback(name)
             yield config
 
     def worst_case(self, space: TuningSpace) -> int:
         """n."""
-        return max(len(_int8(space, space.all_int8())), 1)
-
-
-@register_strategy
-class MseV2(Strategy):
-    """At each step the op falls back that lowers the error at the model's outputs most.
-
-    The choice costs a session for each remaining op and no evaluation. Once the criterion is met, and with time
-    left, ops return to int8, the one that raises the output error least first. Needs at most 1 + 2 (n - 1)
-    evaluations for n ops. `candidates` limits each choice to so many ops, those most sensitive by themselves.
-    """
-
-    name = "mse_v2"
-
-    def __init__(self, candidates: int = 32) -> None:
-        self.candidates = candidates
-
-    def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
-        """See the class."""
-        trial: Trial = yield space.all_int8()
-        start = config = space.all_int8()
-        ranking = [name for name in probe.ranking() if start[name].precision is INT8]
-        fallen: list[str] = []
-        while not trial.met and len(fallen) < len(ranking) - 1:
-            left = [name for name in ranking if name not in fallen][: self.candidates]
-            fallen.append(min(left, key=lambda name: probe.output_error(config.fallback(name))))
-            config = config.fallback(fallen[-1])
-            trial = yield config
-        for name in sorted(fallen, key=lambda name: probe.output_error(_restored(config, start, name))):
-            trial = yield _restored(config, start, name)
-            if trial.met:
-                config = trial.config
-
-    def worst_case(self, space: TuningSpace) -> int:
-        """1 + 2 (n - 1)."""
-        return 1 + 2 * max(len(_int8(space, space.all_int8())) - 1, 0)
-
-
-def _restored(config: QuantConfig, start: QuantConfig, name: str) -> QuantConfig:
-    return config.replace({name: start[name]})
-
-
-def _int8(space: TuningSpace, config: QuantConfig) -> list[str]:
-    return [name for name in space.tunable if config[name].precision is INT8]
+        return max(len(space.able_to_fall_back(space.all_int8())), 1)

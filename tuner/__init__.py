@@ -6,10 +6,11 @@ if __name__ == "tuner":
 import logging
 from importlib.metadata import PackageNotFoundError, version
 
-from quaver.api import fit, recover
+from quaver.api import Config, TuneResult, diagnose, fit, profile, recover
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
 from quaver.diagnosis import Cause, Diagnosis, Profile
+from quaver.engine.events import Observer
 from quaver.errors import (
     BuildError,
     CalibrationError,
@@ -20,17 +21,12 @@ from quaver.errors import (
     SettingsError,
     StrategyError,
 )
-from quaver.explaining import diagnose
 from quaver.history import read_snapshot
-from quaver.measuring import profile
 from quaver.ops import FP32, INT8, Op, OpConfig, Precision, QuantConfig
 from quaver.probe import Probe
-from quaver.result import TuneResult
-from quaver.settings import Config
 from quaver.space import TuningSpace
 from quaver.strategies import Strategy, register_strategy
 from quaver.trial import Trial, TrialState
-from quaver.watch import Observer
 
 try:
     __version__ = version("quaver")

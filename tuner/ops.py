@@ -2,26 +2,78 @@
 
 from __future__ import annotations
 
-import enum
 import hashlib
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
+from typing import Any
 
 
-class Precision(enum.StrEnum):
-    """What an op computes in. A `StrEnum`, so that "fp32" in a YAML file is the same thing."""
+class Precision(str):
+    """What an op computes in, such as "fp32" or "int8". Open: any name of this form is one. Ordered by width.
 
-    FP32 = "fp32"
-    INT8 = "int8"
+    It is a `str`, so that "fp32" in a YAML file is the same thing; there is one object for each name.
+
+    Attributes:
+        bits: of one number.
+        reduced: whether that is less than fp32 has.
+    """
+
+    bits: int
+    reduced: bool
+
+    _FORM = re.compile(r"(?:u?int|fp|bf)(\d{1,2})")
+    _known: dict[str, Precision] = {}  # noqa: RUF012 - the one object of each name
+
+    def __new__(cls, name: str) -> Precision:
+        known = cls._known.get(name)
+        if known is None:
+            form = cls._FORM.fullmatch(name) if isinstance(name, str) else None
+            if form is None:
+                raise ValueError(f"{name!r} is not a precision; names are like 'fp32' or 'int8'")
+            known = super().__new__(cls, name)
+            known.bits = int(form[1])
+            known.reduced = known.bits < 32
+            cls._known[str(name)] = known
+        return known
+
+    def __lt__(self, other: str) -> bool:
+        return self._rank() < Precision(other)._rank()
+
+    def __le__(self, other: str) -> bool:
+        return self._rank() <= Precision(other)._rank()
+
+    def __gt__(self, other: str) -> bool:
+        return self._rank() > Precision(other)._rank()
+
+    def __ge__(self, other: str) -> bool:
+        return self._rank() >= Precision(other)._rank()
+
+    def _rank(self) -> tuple[int, str]:
+        return self.bits, str(self)
+
+    def __repr__(self) -> str:
+        return f"Precision({str(self)!r})"
+
+    def __str__(self) -> str:
+        return str.__str__(self)
 
 
-FP32 = Precision.FP32
-INT8 = Precision.INT8
+FP32 = Precision("fp32")
+INT8 = Precision("int8")
 
+MODES = ("static", "dynamic", "weight_only")
 CALIBRATIONS = ("minmax", "percentile", "entropy")
 GRANULARITIES = ("per_channel", "per_tensor")
 SCHEMES = ("asym", "sym")
+# What can be chosen for an op of reduced precision: each field of `OpConfig`, and its values.
+DETAILS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"mode": MODES, "calibration": CALIBRATIONS, "granularity": GRANULARITIES, "scheme": SCHEMES}
+)
+# What says nothing about an op that is run in this mode.
+_IDLE = {"dynamic": ("calibration",), "weight_only": ("calibration", "scheme")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,30 +81,50 @@ class OpConfig:
     """How one op is run.
 
     Attributes:
-        precision: FP32 or INT8.
+        precision: FP32, INT8 or another `Precision`.
         calibration: how the range of its activations is chosen: minmax, percentile or entropy.
         granularity: one weight scale per output channel or one per tensor.
         scheme: whether the activations' zero point is free (asym) or fixed (sym). Weights are symmetric.
+        mode: how activations are treated: quantized with calibrated ranges (static), with ranges taken while the
+            model runs (dynamic), or not at all (weight_only).
+        repairs: label-free changes of the model that go with it, by name; see `quaver.adapters.Repair`.
 
-    The last three say nothing about an fp32 op; they are empty there, so that equal configs compare equal.
+    What says nothing about an op is empty, so that equal configs compare equal: all but the precision of an fp32 op,
+    the calibration of one with dynamic activations.
     """
 
     precision: Precision
     calibration: str = "minmax"
     granularity: str = "per_channel"
     scheme: str = "asym"
+    mode: str = "static"
+    repairs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "precision", Precision(self.precision))
-        if self.precision is Precision.FP32:
-            for field in ("calibration", "granularity", "scheme"):
-                object.__setattr__(self, field, "")
+        for field in DETAILS if not self.precision.reduced else _IDLE.get(self.mode, ()):
+            object.__setattr__(self, field, "")
+        object.__setattr__(self, "repairs", tuple(self.repairs) if self.precision.reduced else ())
+
+    @property
+    def reduced(self) -> bool:
+        """Whether it computes in less than fp32."""
+        return self.precision.reduced
 
     def __str__(self) -> str:
-        return " ".join(part for part in (self.precision, self.calibration, self.granularity, self.scheme) if part)
+        mode = "" if self.mode == "static" else self.mode
+        parts = (self.precision, mode, self.calibration, self.granularity, self.scheme, *self.repairs)
+        return " ".join(part for part in parts if part)
+
+    def plain(self) -> dict[str, Any]:
+        """The fields by name, as builtins."""
+        return {
+            item.name: list(value) if isinstance(value := getattr(self, item.name), tuple) else str(value)
+            for item in fields(self)
+        }
 
 
-FLOAT = OpConfig(Precision.FP32)
+FLOAT = OpConfig(FP32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +145,18 @@ class Op:
 
     @property
     def quantizable(self) -> bool:
-        """Whether any choice is int8; the user's rules may have left none."""
-        return any(choice.precision is Precision.INT8 for choice in self.choices)
+        """Whether any choice is reduced; the user's rules may have left none."""
+        return any(choice.reduced for choice in self.choices)
 
     @property
     def tunable(self) -> bool:
-        """Whether there is a decision to take: both int8 and fp32 are among the choices."""
+        """Whether there is a decision to take: both fp32 and something less are among the choices."""
         return self.quantizable and FLOAT in self.choices
+
+    @property
+    def reduced_choices(self) -> tuple[OpConfig, ...]:
+        """The choices that compute in less than fp32, the default first."""
+        return tuple(choice for choice in self.choices if choice.reduced)
 
 
 class QuantConfig(Mapping[str, OpConfig]):
@@ -109,20 +186,36 @@ class QuantConfig(Mapping[str, OpConfig]):
         return NotImplemented
 
     def __repr__(self) -> str:
-        return f"QuantConfig({len(self.int8_ops)} int8, {len(self.fp32_ops)} fp32, {self.fingerprint[:8]})"
+        counts = ", ".join(f"{count} {precision}" for precision, count in self.counts.items())
+        return f"QuantConfig({counts}, {self.fingerprint[:8]})"
 
     def __reduce__(self) -> tuple[type[QuantConfig], tuple[dict[str, OpConfig]]]:
         return QuantConfig, (dict(self._ops),)
 
+    def ops_in(self, precision: str) -> tuple[str, ...]:
+        """Names of the ops that run in a precision, in graph order."""
+        return tuple(name for name, op in self._ops.items() if op.precision == precision)
+
     @property
     def int8_ops(self) -> tuple[str, ...]:
         """Names of the ops that run in int8, in graph order."""
-        return tuple(name for name, op in self._ops.items() if op.precision is Precision.INT8)
+        return self.ops_in(INT8)
 
     @property
     def fp32_ops(self) -> tuple[str, ...]:
         """Names of the ops that run in fp32, in graph order."""
-        return tuple(name for name, op in self._ops.items() if op.precision is Precision.FP32)
+        return self.ops_in(FP32)
+
+    @property
+    def reduced_ops(self) -> tuple[str, ...]:
+        """Names of the ops that run in less than fp32, in graph order."""
+        return tuple(name for name, op in self._ops.items() if op.reduced)
+
+    @property
+    def counts(self) -> dict[Precision, int]:
+        """How many ops run in each precision, the narrowest first; int8 and fp32 are always there."""
+        found = Counter(op.precision for op in self._ops.values())
+        return {precision: found[precision] for precision in sorted({*found, INT8, FP32})}
 
     @property
     def fingerprint(self) -> str:

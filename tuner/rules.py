@@ -18,7 +18,7 @@ from typing import Any
 
 from quaver.errors import SettingsError
 from quaver.nearest import hint
-from quaver.ops import CALIBRATIONS, GRANULARITIES, INT8, SCHEMES, Op, OpConfig, Precision
+from quaver.ops import CALIBRATIONS, DETAILS, GRANULARITIES, MODES, SCHEMES, Op, OpConfig, Precision
 
 # What users of other tools write for the same thing.
 _PRECISIONS = {"fp32": "fp32", "float32": "fp32", "int8": "int8", "uint8": "int8"}
@@ -34,13 +34,18 @@ _FIELDS = {
     "algorithm": ("calibration", CALIBRATIONS),
     "granularity": ("granularity", GRANULARITIES),
     "scheme": ("scheme", SCHEMES),
+    "mode": ("mode", MODES),
 }
-# Which fields mean something for which part; weights are always symmetric and need no calibration.
 _PARTS = {
-    "activation": ("dtype", "algorithm", "scheme", "granularity"),
+    "activation": ("dtype", "algorithm", "scheme", "mode", "granularity"),
     "weight": ("dtype", "granularity", "scheme", "algorithm"),
 }
-_USED = {"activation": {"dtype", "algorithm", "scheme"}, "weight": {"dtype", "granularity"}}
+# What may be said of a part but not chosen: its one value, and why.
+_FIXED = {
+    ("activation", "granularity"): ("per_tensor", "activations have one scale for the whole tensor"),
+    ("weight", "scheme"): ("sym", "weights are always symmetric"),
+    ("weight", "algorithm"): ("minmax", "weights are always quantized over their whole range"),
+}
 
 Wish = dict[str, frozenset[str]]
 
@@ -84,8 +89,7 @@ def _matching(pattern: Any, ops: Sequence[Op]) -> list[str]:
 def parse(value: Any, label: str) -> Wish:
     """A rule's value as {OpConfig field: allowed values}."""
     if isinstance(value, OpConfig):
-        fields = ("precision", "calibration", "granularity", "scheme")
-        return {field: frozenset([getattr(value, field)]) for field in fields if getattr(value, field)}
+        return {field: frozenset([getattr(value, field)]) for field in ("precision", *DETAILS) if getattr(value, field)}
     if isinstance(value, str) or not isinstance(value, Mapping):
         return {"precision": _values(value, "dtype", label)}
     wish: Wish = {}
@@ -97,10 +101,14 @@ def parse(value: Any, label: str) -> Wish:
         for field, wanted in fields.items():
             if field not in _PARTS[part]:
                 raise SettingsError(f"{label}[{part!r}]: unknown key {field!r}; {hint(str(field), _PARTS[part])}")
-            values = _values(wanted, field, f"{label}[{part!r}][{field!r}]")
-            if field in _USED[part]:
+            where = f"{label}[{part!r}][{field!r}]"
+            values = _values(wanted, field, where)
+            only, why = _FIXED.get((part, field), ("", ""))
+            if not only:
                 name = _FIELDS[field][0]
                 wish[name] = wish[name] & values if name in wish else values
+            elif only not in values:
+                raise SettingsError(f"{where}: {wanted!r} is not possible, {why}; leave it out, or write {only!r}")
     return wish
 
 
@@ -110,7 +118,7 @@ def _values(wanted: Any, field: str, label: str) -> frozenset[str]:
     values = set()
     for item in items:
         text = _ALIASES.get(str(item).lower(), str(item).lower())
-        if not isinstance(item, str) or text not in known:
+        if not isinstance(item, str) or (text not in known and not (field == "dtype" and _is_precision(text))):
             raise SettingsError(f"{label}: {item!r} is not possible; {hint(str(item), known)}")
         values.add(_PRECISIONS.get(text, text))
     if not values:
@@ -118,18 +126,26 @@ def _values(wanted: Any, field: str, label: str) -> frozenset[str]:
     return frozenset(values)
 
 
+def _is_precision(text: str) -> bool:
+    try:
+        return bool(Precision(text))
+    except ValueError:
+        return False
+
+
 def _narrow(op: Op, label: str, wish: Wish) -> Op:
-    precisions = wish.get("precision", frozenset(Precision))
+    precisions = wish.get("precision", frozenset(choice.precision for choice in op.choices))
     details = {field: values for field, values in wish.items() if field != "precision"}
     left = []
     for choice in op.choices:
         if choice.precision not in precisions:
             continue
-        if choice.precision is INT8 and any(getattr(choice, field) not in values for field, values in details.items()):
+        if any((value := getattr(choice, field)) and value not in values for field, values in details.items()):
             continue
         left.append(choice)
-    if not left or (INT8 in precisions and not any(choice.precision is INT8 for choice in left)):
-        what = "int8 choice" if INT8 in precisions else "choice"
+    reduced = sorted(wanted for wanted in precisions if Precision(wanted).reduced)
+    if not left or (reduced and not any(choice.reduced for choice in left)):
+        what = f"{' or '.join(reduced)} choice".strip()
         offered = ", ".join(str(choice) for choice in op.choices)
         raise SettingsError(f"{label} leaves no {what} for op {op.name!r} ({op.kind}); it offers: {offered}")
     return replace(op, choices=tuple(left))

@@ -8,9 +8,7 @@ from dataclasses import replace
 
 from quaver.errors import StrategyError
 from quaver.nearest import hint
-from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, SCHEMES, Op, OpConfig, Precision, QuantConfig
-
-_FIELDS = {"calibration": CALIBRATIONS, "granularity": GRANULARITIES, "scheme": SCHEMES}
+from quaver.ops import DETAILS, FLOAT, Op, OpConfig, QuantConfig
 
 
 class TuningSpace:
@@ -36,22 +34,26 @@ class TuningSpace:
 
     @property
     def quantizable(self) -> tuple[str, ...]:
-        """Names of the ops that may run in int8, in graph order."""
+        """Names of the ops that may run in less than fp32, in graph order."""
         return tuple(op.name for op in self.ops if op.quantizable)
 
     @property
     def tunable(self) -> tuple[str, ...]:
-        """Names of the ops that may run in int8 or in fp32, in graph order: those that can fall back."""
+        """Names of the ops that may run in less than fp32 or in fp32, in graph order: those that can fall back."""
         return tuple(op.name for op in self.ops if op.tunable)
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Kinds of the ops that may run in int8, the most frequent first."""
+        """Kinds of the quantizable ops, the most frequent first."""
         return tuple(kind for kind, _ in Counter(op.kind for op in self.ops if op.quantizable).most_common())
 
     def of_kind(self, kind: str) -> tuple[str, ...]:
         """Names of the quantizable ops of one kind, in graph order."""
         return tuple(op.name for op in self.ops if op.kind == kind and op.quantizable)
+
+    def able_to_fall_back(self, config: QuantConfig) -> list[str]:
+        """Names of the ops that a configuration runs in less than fp32 and that may run in fp32, in graph order."""
+        return [name for name in self.tunable if config[name].reduced]
 
     def keep_fp32(self, *names: str) -> TuningSpace:
         """A smaller space, in which these ops stay in fp32. Its configurations lie in this one too."""
@@ -59,10 +61,10 @@ class TuningSpace:
         return TuningSpace(replace(op, choices=(FLOAT,)) if op.name in kept else op for op in self.ops)
 
     def all_int8(self, **wanted: str) -> QuantConfig:
-        """Every op in int8 by its default choice; `calibration=`, `granularity=` or `scheme=` where on offer."""
+        """Every op reduced by its default choice; `mode=`, `calibration=`, `granularity=`, `scheme=` where on offer."""
         for field, value in wanted.items():
-            if value not in _FIELDS.get(field, ()):
-                raise StrategyError(f"all_int8({field}={value!r}): {hint(value, _FIELDS.get(field, _FIELDS))}")
+            if value not in DETAILS.get(field, ()):
+                raise StrategyError(f"all_int8({field}={value!r}): {hint(value, DETAILS.get(field, DETAILS))}")
         return self.configure(lambda op: closest(op.choices, wanted))
 
     def all_fp32(self) -> QuantConfig:
@@ -70,9 +72,9 @@ class TuningSpace:
         return self.configure(lambda op: FLOAT)
 
     def only_int8(self, *names: str) -> QuantConfig:
-        """These ops by their first int8 choice, all others in fp32."""
+        """These ops by their first choice that is not fp32, all others in fp32."""
         chosen = {name: self[name] for name in names}
-        return self.configure(lambda op: _int8(op.choices)[0] if op.name in chosen and op.quantizable else FLOAT)
+        return self.configure(lambda op: op.reduced_choices[0] if op.name in chosen and op.quantizable else FLOAT)
 
     def configure(self, choose: Callable[[Op], OpConfig]) -> QuantConfig:
         """A configuration from a function that picks for each op; a pick that is not on offer becomes the default."""
@@ -102,15 +104,11 @@ class TuningSpace:
 
 
 def closest(choices: Sequence[OpConfig], wanted: dict[str, str]) -> OpConfig:
-    """The int8 choice that agrees with most of `wanted`; the earlier one (nearer the default) in a tie.
+    """The reduced choice that agrees with most of `wanted`; the earlier one (nearer the default) in a tie.
 
-    An op whose default is fp32, because int8 gains nothing there, stays in fp32.
+    An op whose default is fp32, because less gains nothing there, stays in fp32.
     """
-    int8 = _int8(choices)
-    if not int8 or choices[0].precision is Precision.FP32:
+    reduced = [choice for choice in choices if choice.reduced]
+    if not reduced or not choices[0].reduced:
         return FLOAT
-    return max(int8, key=lambda choice: sum(getattr(choice, key) == value for key, value in wanted.items()))
-
-
-def _int8(choices: Sequence[OpConfig]) -> list[OpConfig]:
-    return [choice for choice in choices if choice.precision is Precision.INT8]
+    return max(reduced, key=lambda choice: sum(getattr(choice, key) == value for key, value in wanted.items()))

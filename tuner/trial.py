@@ -53,7 +53,7 @@ class Trial:
         return self.state is TrialState.FAILED
 
     def __str__(self) -> str:
-        counts = f"{len(self.config.int8_ops)} int8 / {len(self.config.fp32_ops)} fp32 ops"
+        counts = " / ".join(f"{count} {precision}" for precision, count in self.config.counts.items()) + " ops"
         if self.failed:
             return f"trial {self.number}: failed, {counts}"
         verdict = "met" if self.met else "not met"

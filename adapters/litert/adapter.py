@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 from quaver.adapters.base import Adapter, AdapterOptions, Progress, TimingOptions, silent
 from quaver.adapters.batches import Feed, InputSpec, feeds
 from quaver.adapters.keeping import KEPT_SAMPLES, first, keeping
-from quaver.adapters.litert import sources
+from quaver.adapters.litert.read import sources
 from quaver.adapters.view import View
 from quaver.errors import ModelError
-from quaver.inside import Timing
+from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
 
 if TYPE_CHECKING:
-    from quaver.adapters.litert.intake import Taken
-    from quaver.adapters.litert.model import LiteRTModel
-    from quaver.adapters.litert.observation import Watcher
+    from quaver.adapters.litert.look.observation import Watcher
+    from quaver.adapters.litert.read.intake import Taken
+    from quaver.adapters.litert.run.model import LiteRTModel
 
 PACKAGES = ("ai-edge-quantizer", "ai-edge-litert", "flatbuffers", "numpy")
 
@@ -33,7 +33,7 @@ class LiteRTAdapter(Adapter):
     takes = sources.TAKES
 
     def __init__(self, taken: Taken, options: AdapterOptions) -> None:
-        from quaver.adapters.litert.quantizing import Builder
+        from quaver.adapters.litert.build.quantizing import Builder
 
         self._graph, self._source, self._options = taken.graph, taken.source, options
         self._converter = taken.versions
@@ -51,7 +51,7 @@ class LiteRTAdapter(Adapter):
     def open(cls, model: Any, options: AdapterOptions) -> LiteRTAdapter:
         """Read the model, convert it to .tflite where it is none, and find its ops."""
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
-        from quaver.adapters.litert.intake import take_in
+        from quaver.adapters.litert.read.intake import take_in
 
         adapter = cls(take_in(model), options)
         if not adapter._builder.units:
@@ -80,7 +80,7 @@ class LiteRTAdapter(Adapter):
         return tuple(unit.op for unit in self._builder.units)
 
     def calibrate(self, data: Any, limit: int | None = None, progress: Progress = silent) -> dict[str, Any]:
-        from quaver.adapters.litert.calibration import Calibrator
+        from quaver.adapters.litert.run.calibration import Calibrator
 
         calibrator = Calibrator(self._graph, self._inputs, self._builder.needed(), self._options.threads)
         stream = keeping(feeds(data, self._inputs, limit), self._inputs, self._kept)
@@ -99,7 +99,7 @@ class LiteRTAdapter(Adapter):
 
     def _check_conversion(self) -> None:
         """Once there are samples, see whether the .tflite computes what its source does; then let go of the source."""
-        from quaver.adapters.litert.calibration import check_conversion
+        from quaver.adapters.litert.run.calibration import check_conversion
 
         if self._source is not None:
             check_conversion(self.rebuild(None), self._source, self._kept)
@@ -112,34 +112,34 @@ class LiteRTAdapter(Adapter):
         return model
 
     def rebuild(self, config: QuantConfig | None) -> LiteRTModel:
-        from quaver.adapters.litert.model import LiteRTModel
+        from quaver.adapters.litert.run.model import LiteRTModel
 
         return LiteRTModel(self._builder.build(config), self._inputs, self._options.threads)
 
     def load(self, path: Path) -> LiteRTModel:
-        from quaver.adapters.litert.model import LiteRTModel
+        from quaver.adapters.litert.run.model import LiteRTModel
 
         return LiteRTModel(path.read_bytes(), self._inputs, self._options.threads)
 
     def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
-        from quaver.adapters.litert.observation import watch
+        from quaver.adapters.litert.look.observation import watch
 
         return watch(self._builder, self._names, config, ops, self._options.threads)
 
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
-        from quaver.adapters.litert.observation import local_errors
+        from quaver.adapters.litert.look.observation import local_errors
 
         return local_errors(self._builder, self._names, config, self._kept, self._options.threads)
 
     def op_seconds(self, config: QuantConfig | None) -> dict[str, float]:
-        from quaver.adapters.litert.graph import Graph
-        from quaver.adapters.litert.profiling import op_seconds
+        from quaver.adapters.litert.read.graph import Graph
+        from quaver.adapters.litert.time.profiling import op_seconds
 
         sample = first(self._kept[0], self._inputs, 1)
         return op_seconds(self._builder, Graph(self._builder.build(config)), sample, self._options.threads)
 
     def look(self, quantized: Any) -> View:
-        from quaver.adapters.litert.views import ConfigView, FileView
+        from quaver.adapters.litert.look.views import ConfigView, FileView
 
         kind = ConfigView if isinstance(quantized, QuantConfig) else FileView
         return kind(self, quantized, self._builder, self._options.threads)
@@ -147,7 +147,7 @@ class LiteRTAdapter(Adapter):
     @classmethod
     def time(cls, model: Any, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
-        from quaver.adapters.litert.timing import time_model
+        from quaver.adapters.litert.time.timing import time_model
 
         return time_model(model, data, options, beside._builder if isinstance(beside, LiteRTAdapter) else None)
 

@@ -15,22 +15,22 @@ import onnxruntime as ort
 from quaver.adapters.base import Adapter, AdapterOptions, Progress, TimingOptions, silent
 from quaver.adapters.batches import Feed, InputSpec, feeds
 from quaver.adapters.keeping import KEPT_SAMPLES, first, keeping
-from quaver.adapters.onnxrt.assembler import Assembler
-from quaver.adapters.onnxrt.calibration import Calibrator
-from quaver.adapters.onnxrt.file_view import FileView
-from quaver.adapters.onnxrt.graph import Graph
-from quaver.adapters.onnxrt.intake import take_in
-from quaver.adapters.onnxrt.model import OnnxModel, SavedModel
-from quaver.adapters.onnxrt.observation import Watcher, local_errors, watch
-from quaver.adapters.onnxrt.profiling import op_seconds
-from quaver.adapters.onnxrt.qoperator import QOperatorModel
-from quaver.adapters.onnxrt.timing import time_model
-from quaver.adapters.onnxrt.units import find_units
-from quaver.adapters.onnxrt.views import ConfigView
-from quaver.adapters.onnxrt.weights import WeightStore
+from quaver.adapters.onnxrt.build.assembler import Assembler
+from quaver.adapters.onnxrt.build.weights import WeightStore
+from quaver.adapters.onnxrt.look.file_view import FileView
+from quaver.adapters.onnxrt.look.observation import Watcher, local_errors, watch
+from quaver.adapters.onnxrt.look.views import ConfigView
+from quaver.adapters.onnxrt.read.graph import Graph
+from quaver.adapters.onnxrt.read.intake import take_in
+from quaver.adapters.onnxrt.read.units import find_units
+from quaver.adapters.onnxrt.run.calibration import Calibrator
+from quaver.adapters.onnxrt.run.model import OnnxModel, SavedModel
+from quaver.adapters.onnxrt.run.qoperator import QOperatorModel
+from quaver.adapters.onnxrt.time.profiling import op_seconds
+from quaver.adapters.onnxrt.time.timing import time_model
 from quaver.adapters.view import View
 from quaver.errors import ModelError, SettingsError
-from quaver.inside import Timing
+from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
 
 FORMATS = ("qdq", "qoperator")

@@ -15,11 +15,11 @@ import yaml
 from onnxruntime.quantization import quantize_static
 
 import quaver
+from quaver.api.settings import make_config
 from quaver.diagnosis import export, read_histograms
 from quaver.diagnosis.weights import histogram
-from quaver.inside import OpWeight
+from quaver.introspection import OpWeight
 from quaver.rules import apply_rules
-from quaver.settings import make_config
 
 ONE_SCALE = {"Conv": {"weight": {"granularity": ["per_tensor"]}}}
 

@@ -16,7 +16,7 @@ import pytest
 import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.diagnosis import make_profile
-from quaver.inside import KernelTime, Timing
+from quaver.introspection import KernelTime, Timing
 from quaver.space import TuningSpace
 
 
@@ -105,7 +105,7 @@ def test_too_few_samples_are_repeated_and_generators_serve_both_models(int8: Pat
 
 def test_what_calling_and_noting_cost_is_taken_off_each_kernel() -> None:
     """Measured are 100, 10 and 0 us, each with 3 us for noting it, in calls of which 20 us are not execution."""
-    from quaver.adapters.onnxrt.timing import _kernels, _profiled
+    from quaver.adapters.onnxrt.time.timing import _kernels, _profiled
 
     def event(name: str, dur: float, cat: str = "Node") -> dict[str, Any]:
         return {"cat": cat, "name": name, "dur": dur, "args": {"op_name": name.partition("_")[0]}}
@@ -144,7 +144,7 @@ def test_an_op_that_int8_makes_slower_is_a_cause_only_if_it_is_every_time(slow: 
     from quaver.diagnosis.causes import find_causes
     from quaver.diagnosis.recorder import OpRecord
     from quaver.diagnosis.suspects import Suspect
-    from quaver.inside import OpInside
+    from quaver.introspection import OpInside
     from quaver.ops import Op
 
     op, inside = Op("a", "Conv", ("a",), ()), OpInside("a", "a")

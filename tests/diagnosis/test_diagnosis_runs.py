@@ -12,9 +12,9 @@ from fake import FakeAdapter, FakeFloat
 
 import quaver
 from quaver.adapters.keeping import KEPT_SAMPLES
-from quaver.diagnosing import Wishes, examine
+from quaver.engine.diagnosing import Wishes, examine
+from quaver.engine.events import Observer
 from quaver.space import TuningSpace
-from quaver.watch import Observer
 
 ONE_SCALE = {"Conv": {"weight": {"granularity": ["per_tensor"]}}}
 FILES = {"activations_table.csv", "weights_table.csv", "layer_statistics.csv", "causes.txt", "histograms.npz"}
@@ -96,7 +96,7 @@ def test_ctrl_c_in_diagnosis_does_not_cost_the_run(tmp_path: Path, monkeypatch: 
     def interrupted(*args: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("quaver.diagnosing.examine", interrupted)
+    monkeypatch.setattr("quaver.engine.diagnosing.examine", interrupted)
     result = tuned(tmp_path / "run", diagnosis=True, max_trials=1)
     assert result.best is not None and result.diagnosis is None
 

@@ -11,7 +11,7 @@ from quaver.diagnosis.activations import Activation
 from quaver.diagnosis.cells import cut, cut_form, layout, survey
 from quaver.diagnosis.differences import STATISTICS, Differences
 from quaver.diagnosis.histograms import Histogram, LogHistogram, channel_counts
-from quaver.inside import Steps
+from quaver.introspection import Steps
 
 RANDOM = np.random.default_rng(0)
 

@@ -11,7 +11,7 @@ import pytest
 from networks import Closeness, chain, inputs
 
 import quaver
-from quaver.adapters.onnxrt.kernels import integer_kernels
+from quaver.adapters.onnxrt.time.kernels import integer_kernels
 from quaver.strategies import registry, strategies
 
 MODEL = chain(12)

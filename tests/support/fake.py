@@ -19,16 +19,16 @@ from quaver.adapters.base import Adapter, AdapterOptions, Progress, silent
 from quaver.adapters.batches import Feed, InputSpec, feeds
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
+from quaver.engine.events import Observer
+from quaver.engine.loop import Loop
+from quaver.engine.objective import Objective, Size
 from quaver.errors import ModelError
 from quaver.history import Header, History
-from quaver.loop import Loop
-from quaver.objective import Objective, Size
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.probe import Observed, OpTime, Probe
 from quaver.space import TuningSpace
 from quaver.strategies import Strategy
 from quaver.trial import Trial
-from quaver.watch import Observer
 
 MINMAX = OpConfig(INT8)
 ENTROPY = OpConfig(INT8, "entropy")

@@ -39,8 +39,34 @@ def test_precisions_are_the_words_users_write() -> None:
     assert OpConfig("int8") == OpConfig(INT8)  # type: ignore[arg-type]
     assert OpConfig("fp32") == FLOAT  # type: ignore[arg-type]
     assert OpConfig("int8").precision is INT8  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="int4"):
-        OpConfig("int4")  # type: ignore[arg-type]
+    for wrong in ("octal", "int", "INT8", "int8 ", ""):
+        with pytest.raises(ValueError, match="is not a precision"):
+            OpConfig(Precision(wrong))
+
+
+def test_precisions_are_open_and_ordered_by_width() -> None:
+    names = ["fp32", "int4", "bf16", "int8", "fp16"]
+    assert sorted(map(Precision, names)) == ["int4", "int8", "bf16", "fp16", "fp32"]
+    assert Precision("int4") < INT8 <= "int8" < FP32 and FP32 > "bf16" >= Precision("bf16")
+    assert [Precision(name).reduced for name in names] == [False, True, True, True, True]
+    assert pickle.loads(pickle.dumps(INT8)) is INT8
+
+
+def test_what_a_mode_does_not_need_is_empty() -> None:
+    dynamic = OpConfig(INT8, "entropy", mode="dynamic")
+    assert dynamic == OpConfig(INT8, "minmax", mode="dynamic") and dynamic.calibration == ""
+    assert str(dynamic) == "int8 dynamic per_channel asym"
+    weights = OpConfig(Precision("int4"), "entropy", scheme="sym", mode="weight_only", repairs=("rounding",))
+    assert str(weights) == "int4 weight_only per_channel rounding"
+    assert str(OpConfig(INT8)) == "int8 minmax per_channel asym"
+
+
+def test_a_configuration_tells_which_ops_run_in_what() -> None:
+    config = QuantConfig({"a": OpConfig(INT8), "b": OpConfig(Precision("int4"), mode="weight_only"), "c": FLOAT})
+    assert config.ops_in("int4") == ("b",) and config.ops_in(INT8) == config.int8_ops == ("a",)
+    assert config.reduced_ops == ("a", "b") and config.fp32_ops == ("c",)
+    assert config.counts == {"int4": 1, "int8": 1, "fp32": 1}
+    assert repr(config).startswith("QuantConfig(1 int4, 1 int8, 1 fp32, ")
 
 
 def test_an_fp32_op_has_no_details_so_that_equal_things_compare_equal() -> None:
@@ -121,5 +147,5 @@ def test_the_fingerprint_is_the_same_in_every_process() -> None:
 
 
 def test_the_fingerprint_is_what_it_was_when_the_first_snapshots_were_written() -> None:
-    config = QuantConfig({"a": OpConfig(Precision.INT8), "b": FLOAT})
+    config = QuantConfig({"a": OpConfig(INT8), "b": FLOAT})
     assert config.fingerprint == "ee8dffeed532a10b8b0abc86129f18671c2dad26671c955d4b3e361aa8d46180"

@@ -141,8 +141,11 @@ def test_a_bad_regular_expression_is_named(pattern: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "complaint"),
     [
-        ("int4", r"'int4' is not possible; did you mean 'int8'"),
-        ("fp16", r"'fp16' is not possible; did you mean 'fp32'"),
+        ("int4", r"leaves no int4 choice for op 'head' \(Gemm\); it offers: int8 minmax"),
+        ("in8", r"'in8' is not possible; did you mean 'int8'"),
+        ({"weight": {"scheme": ["asym"]}}, "weights are always symmetric; leave it out, or write 'sym'"),
+        ({"weight": {"algorithm": "kl"}}, "weights are always quantized over their whole range"),
+        ({"activation": {"granularity": ["per_channel"]}}, "activations have one scale for the whole tensor"),
         (None, "None is not possible"),
         (32, "32 is not possible"),
         ([], "the list is empty"),

@@ -59,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
     import quaver
     from quaver.command import findings
     from quaver.command.warned import warnings_shown
-    from quaver.diagnosing import SAMPLES
     from quaver.diagnosis.export import as_json
+    from quaver.engine.diagnosing import SAMPLES
 
     with warnings_shown():
         found = quaver.diagnose(

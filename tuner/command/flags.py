@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
+from quaver.api.settings import Config, make_config
 from quaver.command import loading
 from quaver.errors import SettingsError
-from quaver.settings import Config, make_config
 
 _FIELDS = tuple(item.name for item in fields(Config))
 

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     tables.write(headings, rows, right=("trial", "score", "loss", "int8", "fp32", "seconds"))
     print(f"{len(judged.trials)} trial(s); criterion: {judged.criterion}")
     if judged.best is not None:
-        only = "" if judged.best.config.int8_ops else ", but it runs every op in fp32: nothing was quantized"
+        only = "" if judged.best.config.reduced_ops else ", but it runs every op in fp32: nothing was quantized"
         print(f"* trial {judged.best.number} is the best{'' if judged.best.met else ', but not within it'}{only}")
     if snapshot.damage:
         print(f"DAMAGED: {wording.name(snapshot.damage)}; what is listed is what could be read")

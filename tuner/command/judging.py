@@ -9,15 +9,15 @@ from typing import Any
 
 import yaml
 
+from quaver.api.workspace import SETTINGS
 from quaver.command import wording
 from quaver.criterion import Criterion
+from quaver.engine.objective import OBJECTIVES, Objective, UserObjective, pick_best
 from quaver.errors import SettingsError
 from quaver.history import Snapshot
-from quaver.objective import OBJECTIVES, Objective, UserObjective, pick_best
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 from quaver.trial import Trial
-from quaver.workspace import SETTINGS
 
 
 @dataclass(frozen=True, slots=True)

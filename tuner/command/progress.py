@@ -13,10 +13,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from quaver.api.settings import Config
 from quaver.command import wording
-from quaver.settings import Config
+from quaver.engine.events import Observer, plan
 from quaver.trial import Trial
-from quaver.watch import Observer, plan
 
 
 class Warnings(Observer):

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from quaver.command import wording
+from quaver.ops import DETAILS
 
 DESCRIPTION = """\
 Shows the configuration of a trial, op by op; of a failed trial the traceback, too. Trial 0 is the fp32 baseline.
@@ -36,11 +37,11 @@ def run(args: argparse.Namespace) -> int:
     recorded = snapshot.trial(args.number)
     trial = next((trial for trial in judged.trials if trial.number == args.number), recorded)
     rows = [
-        (op.name, op.kind, str(pick.precision), pick.calibration, pick.granularity, pick.scheme)
+        (op.name, op.kind, str(pick.precision), *(getattr(pick, field) for field in DETAILS), " ".join(pick.repairs))
         for op in snapshot.header.ops
         for pick in [trial.config[op.name]]
     ]
-    headings = ("op", "kind", "precision", "calibration", "granularity", "scheme")
+    headings = ("op", "kind", "precision", *DETAILS, "repairs")
     if args.json:
         ops = [dict(zip(headings, row, strict=True)) for row in rows]
         judging.print_json({**judging.plain(trial, judged.best), "ops": ops})

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from quaver.api.result import TuneResult
+from quaver.api.settings import Config
+from quaver.api.workspace import LOG
 from quaver.budget import StopReason
 from quaver.command import findings, wording
 from quaver.history import Snapshot, read_snapshot
-from quaver.result import TuneResult
 from quaver.rules import apply_rules
-from quaver.settings import Config
 from quaver.space import TuningSpace
 from quaver.trial import Trial
-from quaver.workspace import LOG
 
 # So many ops are named; who wants all of them asks `quaver show`.
 LISTED = 10
@@ -47,7 +47,7 @@ def verdict(result: TuneResult) -> str:
         tried = f"all {failed} trials failed" if failed else "nothing was tried"
         return f"NO RESULT: {tried} ({result.reason})."
     loss = wording.loss(best.loss, result.criterion)
-    if not best.config.int8_ops:
+    if not best.config.reduced_ops:
         met = "meets the criterion" if result.met else "does not meet the criterion either"
         return (
             f"NOTHING WAS QUANTIZED: the best trial runs every op in fp32 ({result.reason}). It {met}, and it saves "
@@ -66,7 +66,7 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
     if best is not None:
         yield "best score", f"{wording.score(best.score)} (trial {best.number} of {len(result.trials)})"
         yield "loss", f"{wording.loss(best.loss, criterion)} (allowed: {wording.allowed(criterion)})"
-        yield "ops", f"{len(best.config.int8_ops)} int8, {len(best.config.fp32_ops)} fp32"
+        yield "ops", ", ".join(f"{count} {precision}" for precision, count in best.config.counts.items())
         yield from fallbacks(best, snapshot, config)
         if "latency" in best.measured:
             yield "latency", wording.latency(best.measured["latency"])

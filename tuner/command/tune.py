@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from quaver.api.settings import Config
 from quaver.command import flags, loading, wording
 from quaver.command.warned import warnings_shown
 from quaver.errors import SettingsError
-from quaver.settings import Config
 
 DESCRIPTION = """\
 Finds which ops of a model can run in int8, and saves the best model that meets the accuracy criterion.

@@ -46,7 +46,7 @@ def verdict(trial: Trial) -> str:
 
 def counts(trial: Trial) -> str:
     """How many ops run in what."""
-    return f"{len(trial.config.int8_ops)} int8 / {len(trial.config.fp32_ops)} fp32"
+    return " / ".join(f"{count} {precision}" for precision, count in trial.config.counts.items())
 
 
 def seconds(value: float) -> str:

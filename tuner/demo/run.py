@@ -16,13 +16,13 @@ import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.command import wording
 from quaver.demo.data import Accuracy, Images, digits
+from quaver.engine.events import Observer, plan
+from quaver.engine.objective import relative_latency
+from quaver.engine.probing import AdapterProbe
 from quaver.history import History
-from quaver.objective import relative_latency
-from quaver.probing import AdapterProbe
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 from quaver.trial import Trial
-from quaver.watch import Observer, plan
 
 NAME = "digits_dscnn.onnx"
 MODEL = Path(__file__).with_name(NAME)
@@ -133,7 +133,7 @@ def _tell_fallbacks(best: Trial, errors: Mapping[str, float], seconds: Mapping[s
         print("\nNo op had to go back to fp32.")
         return
     median = statistics.median(errors.values())
-    everything = "" if best.config.int8_ops else " That is all of them: nothing was quantized."
+    everything = "" if best.config.reduced_ops else " That is all of them: nothing was quantized."
     print(f"\n{len(sent)} of {len(best.config)} ops went back to fp32.{everything}")
     ordered = sorted(sent, key=lambda name: -errors.get(name, math.inf))
     culprits = [name for name in ordered if errors.get(name, math.inf) >= CULPRIT * median] or ordered
@@ -170,7 +170,7 @@ def _tell_figures(result: quaver.TuneResult, images: Images) -> None:
     ratios = [sorted(relative_latency(model, fp32, feed) for _ in range(LATENCY_TIMES)) for model in models]
     rows = [
         ("", "fp32", *shown),
-        ("int8 ops", "0", *(str(len(trial.config.int8_ops)) for trial in shown.values())),
+        ("int8 ops", "0", *(str(len(trial.config.reduced_ops)) for trial in shown.values())),
         ("accuracy", f"{result.baseline:.2%}", *(_percent(trial.score) for trial in shown.values())),
         ("file size", wording.size(fp32.size), *(wording.size(model.size) for model in models)),
         ("latency", "1.00", *(f"{statistics.median(taken):.2f}" for taken in ratios)),

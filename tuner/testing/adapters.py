@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from quaver.adapters.base import Adapter, AdapterOptions, RunnableModel
-from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
+from quaver.ops import FLOAT, Op, QuantConfig
 from quaver.space import TuningSpace
 from quaver.testing.comparing import Outputs, as_list, content, difference, equal_feeds, not_builtin
 
@@ -88,15 +88,15 @@ class _Case:
     @property
     def all_int8(self) -> QuantConfig:
         """Every op in int8, those too whose default is fp32."""
-        return self.space.configure(lambda op: _int8_choices(op)[0])
+        return self.space.configure(lambda op: op.reduced_choices[0])
 
     def configs(self) -> Iterator[tuple[str, QuantConfig | None]]:
         """The float model and a few configurations, each with words for it."""
         yield "the float model", None
         yield "the all-int8 model", self.all_int8
-        chance = random.Random(0)
+        rng = random.Random(0)
         for _ in range(RANDOM):
-            yield "a model in a random configuration", self.space.configure(lambda op: chance.choice(op.choices))
+            yield "a model in a random configuration", self.space.configure(lambda op: rng.choice(op.choices))
 
     def outputs(self, model: RunnableModel) -> list[Outputs]:
         """What a model gives for each kept sample batch."""
@@ -113,7 +113,7 @@ def _check_ops(adapter: Adapter) -> tuple[Op, ...]:
     for op in ops:
         assert op.nodes, f"op {op.name!r} covers no node of the graph"
         assert FLOAT in op.choices, f"fp32 is not among the choices of op {op.name!r}"
-        assert _int8_choices(op), f"int8 is not among the choices of op {op.name!r}, so there is nothing to tune"
+        assert op.reduced_choices, f"int8 is not among the choices of op {op.name!r}, so there is nothing to tune"
         assert len(set(op.choices)) == len(op.choices), f"a choice of op {op.name!r} is listed twice"
     return ops
 
@@ -238,7 +238,7 @@ def _check_local_errors(case: _Case) -> None:
     half = case.all_int8.fallback(*(op.name for op in case.space.ops[::2]))
     for config in (case.all_int8, half):
         errors = case.adapter.local_errors(config)
-        assert sorted(errors) == sorted(config.int8_ops), (
+        assert sorted(errors) == sorted(config.reduced_ops), (
             "local_errors must cover the int8 ops, all of them and no other"
         )
         for name, pair in errors.items():
@@ -296,7 +296,3 @@ def _scratch() -> Iterator[Path]:
             yield Path(folder)
         finally:
             tempfile.tempdir = before
-
-
-def _int8_choices(op: Op) -> list[OpConfig]:
-    return [choice for choice in op.choices if choice.precision is INT8]

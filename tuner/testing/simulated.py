@@ -94,7 +94,7 @@ class SimulatedModel:
         names = [f"op{index:03}" for index in range(self.ops)]
         if not isinstance(self.culprits, int):
             return tuple((name,) for name in self.culprits)
-        drawn = self._chance("culprits").sample(names, min(self.culprits + self.pairs, self.ops))
+        drawn = self._rng("culprits").sample(names, min(self.culprits + self.pairs, self.ops))
         first, second = drawn[: self.culprits], drawn[self.culprits :]
         return tuple((name, *second[index : index + 1]) for index, name in enumerate(first))
 
@@ -105,26 +105,26 @@ class SimulatedModel:
 
     def score(self, config: QuantConfig) -> float:
         """What eval_func would return for a configuration."""
-        lost = TOGETHER * len(config.int8_ops) / max(len(config), 1)
+        lost = TOGETHER * len(config.reduced_ops) / max(len(config), 1)
         for names in self.units:
             lost += self.damage * max(self.share(config[name]) for name in names)
         score = max(self.baseline - lost, CHANCE_LEVEL)
         if self.noise:
-            score += self._chance(config.fingerprint).gauss(0.0, self.noise)
+            score += self._rng(config.fingerprint).gauss(0.0, self.noise)
         return score
 
     @cached_property
     def harm(self) -> Mapping[str, float]:
         """What the probe takes for the relative output error of each op alone in int8: the truth if it is right."""
         names = [op.name for op in self.space.ops]
-        chance = self._chance("harm")
-        truth = {name: BACKGROUND * chance.lognormvariate(0.0, SPREAD) for name in names}
-        truth |= {name: self.damage * chance.uniform(0.5, 1.5) for name in self.guilty}
+        rng = self._rng("harm")
+        truth = {name: BACKGROUND * rng.lognormvariate(0.0, SPREAD) for name in names}
+        truth |= {name: self.damage * rng.uniform(0.5, 1.5) for name in self.guilty}
         order = sorted(names, key=lambda name: -truth[name])
         far = {"right": 0.0, "weak": WEAKNESS, "useless": 0.0}[self.ranking] * len(names)
-        moved = sorted(range(len(names)), key=lambda rank: rank + far * chance.gauss(0.0, 1.0))
+        moved = sorted(range(len(names)), key=lambda rank: rank + far * rng.gauss(0.0, 1.0))
         if self.ranking == "useless":
-            chance.shuffle(moved)
+            rng.shuffle(moved)
         figures = [truth[name] for name in order]
         return {order[rank]: figure for rank, figure in zip(moved, figures, strict=True)}
 
@@ -132,27 +132,27 @@ class SimulatedModel:
     def seconds(self) -> Mapping[str, OpTime]:
         """What each op takes."""
         names = [op.name for op in self.space.ops]
-        chance = self._chance("seconds")
-        slow = frozenset(chance.sample(names, self.slow))
+        rng = self._rng("seconds")
+        slow = frozenset(rng.sample(names, self.slow))
         times = {}
         for name in names:
-            fp32 = 1e-3 * chance.lognormvariate(0.0, 0.5)
-            times[name] = OpTime(fp32, fp32 * (1.5 if name in slow else 1 / chance.uniform(2.0, 4.0)))
+            fp32 = 1e-3 * rng.lognormvariate(0.0, 0.5)
+            times[name] = OpTime(fp32, fp32 * (1.5 if name in slow else 1 / rng.uniform(2.0, 4.0)))
         return times
 
     def share(self, pick: OpConfig) -> float:
         """How much of its damage an op does when it is run in a certain way."""
-        if pick.precision is not INT8:
+        if not pick.reduced:
             return 0.0
         return self.relief.get(pick.calibration, 1.0) * self.relief.get(pick.granularity, 1.0)
 
     def _ops(self) -> list[Op]:
-        chance = self._chance("kinds")
-        kinds = [chance.choice(KINDS) for _ in range(self.ops)] + [RELUCTANT] * self.reluctant
+        rng = self._rng("kinds")
+        kinds = [rng.choice(KINDS) for _ in range(self.ops)] + [RELUCTANT] * self.reluctant
         names = (f"op{index:03}" for index in range(len(kinds)))
         return [Op(name, kind, (name,), choices(kind)) for name, kind in zip(names, kinds, strict=True)]
 
-    def _chance(self, what: str) -> random.Random:
+    def _rng(self, what: str) -> random.Random:
         return random.Random(f"{self.seed} {what}")  # a string is hashed alike in every process
 
 
@@ -172,14 +172,14 @@ class SimulatedProbe(Probe):
 
     def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
         config = config or self._model.space.all_int8()
-        names = [name for name in self._model.space.tunable if config[name].precision is INT8]
+        names = [name for name in self._model.space.tunable if config[name].reduced]
         return {name: self._model.harm[name] * self._model.share(config[name]) for name in names}
 
     def mse(self) -> Mapping[str, float]:
         return {name: self._model.harm[name] for name in self._model.space.quantizable}
 
     def local_error(self) -> Mapping[str, float]:
-        return {name: self._model.harm[name] for name in self._model.space.all_int8().int8_ops}
+        return {name: self._model.harm[name] for name in self._model.space.all_int8().reduced_ops}
 
     def latency(self) -> Mapping[str, OpTime]:
         return {name: self._model.seconds[name] for name in self._model.space.quantizable}
@@ -189,7 +189,7 @@ class SimulatedProbe(Probe):
 
     def speed(self, config: QuantConfig) -> float:
         times = self._model.seconds
-        taken = sum(times[name].int8 if pick.precision is INT8 else times[name].fp32 for name, pick in config.items())
+        taken = sum(times[name].int8 if pick.reduced else times[name].fp32 for name, pick in config.items())
         return taken / sum(time.fp32 for time in times.values())
 
     def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:

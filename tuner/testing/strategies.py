@@ -40,7 +40,7 @@ def check_strategy(strategy: str | type[Strategy] | Strategy) -> None:
         return make_strategy(strategy)
 
     name = make().name or type(make()).__name__
-    with _global_chance_put_back():
+    with _global_rng_restored():
         # What a strategy imports on first use may draw random numbers; that is not its fault.
         _run(name, make, "when it is closed after its first trial", SimulatedModel(ops=4), 1, imports=True)
         for number, (where, model) in enumerate(_models().items()):
@@ -103,7 +103,7 @@ def _run(
     )
     limit = max_trials or (SOME if worst is None or worst > MANY else worst + 1)
     random.random(), np.random.random()  # so that setting the state of an earlier run again does not go unseen
-    untouched, chance = _picture(model.space), _global_chance()
+    untouched, rng = _picture(model.space), _global_rng()
     try:
         trials = drive(_Watched(strategy), model, max_trials=limit, stop_at_first=False)
     except StrategyError as error:
@@ -111,7 +111,7 @@ def _run(
     except _Broken as broken:
         raise AssertionError(f"strategy {name}, {where}: {broken}") from broken.__cause__
     assert _picture(model.space) == untouched, f"strategy {name}, {where}, changes the space it was given"
-    assert imports or _global_chance() == chance, (
+    assert imports or _global_rng() == rng, (
         f"strategy {name}, {where}, uses the global random numbers of `random` or numpy, which belong to the user; "
         "make a generator of its own from `seed`"
     )
@@ -137,13 +137,13 @@ def _picture(space: TuningSpace) -> object:
     return {key: dict(value) if isinstance(value, dict) else value for key, value in vars(space).items()}
 
 
-def _global_chance() -> object:
+def _global_rng() -> object:
     kind, keys, *rest = np.random.get_state(legacy=True)
     return random.getstate(), kind, np.asarray(keys).tobytes(), *rest
 
 
 @contextmanager
-def _global_chance_put_back() -> Iterator[None]:
+def _global_rng_restored() -> Iterator[None]:
     before = random.getstate(), np.random.get_state()
     try:
         yield

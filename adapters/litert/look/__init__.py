@@ -1,0 +1,1 @@
+"""TensorFlow and LiteRT: see inside a quantized model."""

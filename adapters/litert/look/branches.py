@@ -1,0 +1,92 @@
+"""Each int8 op by itself, beside the float model: its kernel as in the quantized model, fed with float values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaver.adapters.batches import Feed
+from quaver.adapters.litert.build.quantizing import Builder
+from quaver.adapters.litert.build.submodel import Piece, Shapes
+from quaver.adapters.litert.look.matching import in_8_bits, scale_of
+from quaver.adapters.litert.read.graph import Graph, Operator
+from quaver.adapters.litert.read.units import Unit
+from quaver.adapters.litert.run.all_tensors import Whole
+from quaver.adapters.litert.run.session import Session
+from quaver.introspection import Array, Steps
+
+
+class Branch:
+    """One op of a quantized model: what it reads in 8 bits is quantized from float first, by the runtime itself."""
+
+    def __init__(self, ours: Graph, unit: Unit, other: Graph, op: Operator, shapes: Shapes, threads: int) -> None:
+        piece = Piece(other, _renamed(ours, unit, other, op, shapes))
+        self._names: list[str] = []
+        places: list[int] = []
+        for slot, tensor in enumerate(op.inputs):
+            if tensor < 0 or other.is_constant(tensor) or tensor in op.inputs[:slot]:
+                continue
+            scaled = scale_of(other, tensor) is not None
+            places.append(piece.quantized_from_float(tensor) if scaled else piece.place(tensor))
+            self._names.append(ours.tensor_name(unit.operator.inputs[slot]))
+        piece.add(op.index)
+        self._session = Session(piece.content(places, op.outputs), self._names, threads)
+        self._scale = scale_of(other, op.outputs[0])
+
+    def run(self, trunk: Whole) -> Array | Steps:
+        """What the op makes of what it reads in the float model."""
+        fed: Feed = {name: trunk.raw(name) for name in self._names}
+        values: NDArray[Any] = self._session.run(fed)[0]
+        return values if self._scale is None else Steps(values, *self._scale)
+
+
+def _renamed(ours: Graph, unit: Unit, other: Graph, op: Operator, shapes: Shapes) -> Shapes:
+    """The shapes of what the float model's op reads and writes, by the names of the other model."""
+    pairs = [*zip(op.inputs, unit.operator.inputs, strict=False), *zip(op.outputs, unit.operator.outputs, strict=True)]
+    return {
+        other.tensor_name(theirs): shapes[ours.tensor_name(mine)]
+        for theirs, mine in pairs
+        if theirs >= 0 and not other.is_constant(theirs) and mine >= 0 and ours.tensor_name(mine) in shapes
+    }
+
+
+class Branches:
+    """The float model, and the int8 ops of a quantized model beside it.
+
+    Attributes:
+        trunk: the float model.
+    """
+
+    def __init__(
+        self, builder: Builder, other: Graph, found: Mapping[str, Operator], inputs: list[str], threads: int
+    ) -> None:
+        self.trunk = Whole(builder.graph, inputs, threads)
+        self._builder, self._other, self._threads = builder, other, threads
+        self._int8 = {name: op for name, op in found.items() if in_8_bits(other, op)}
+        self._made: dict[str, Branch] = {}
+
+    def run(self, feed: Feed) -> None:
+        """Run a feed through the float model."""
+        self.trunk.invoke(feed)
+
+    def output(self, name: str) -> tuple[Array, Array | Steps | None]:
+        """What an op writes in the float model, and in int8 from the same inputs; None if it does not run in int8."""
+        before = self.trunk.value(self._builder.output(name))
+        if name not in self._int8:
+            return before, None
+        if not before.size:
+            return before, np.zeros_like(before)
+        if name not in self._made:
+            builder, unit = self._builder, self._builder.by_name[name]
+            self._made[name] = Branch(
+                builder.graph, unit, self._other, self._int8[name], self.trunk.shapes(), self._threads
+            )
+        return before, self._made[name].run(self.trunk)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The ops that run in int8."""
+        return list(self._int8)

@@ -1,0 +1,190 @@
+"""A quantized model seen from inside: scales, weights, and every op beside its float self."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from quaver.adapters.base import Adapter
+from quaver.adapters.batches import Feed
+from quaver.adapters.keeping import first
+from quaver.adapters.litert.build.quantizing import Builder
+from quaver.adapters.litert.look.axes import channel_axis, upstream, way, weight_axes, why_one_scale
+from quaver.adapters.litert.look.branches import Branches
+from quaver.adapters.litert.look.matching import find_ops, in_8_bits, packed, scale_of, weight_of
+from quaver.adapters.litert.read.graph import Graph, Operator
+from quaver.adapters.litert.read.intake import any_lite
+from quaver.adapters.litert.read.units import Unit
+from quaver.adapters.litert.run.all_tensors import Whole
+from quaver.adapters.litert.run.feeding import as_taken
+from quaver.adapters.litert.time.profiling import op_seconds
+from quaver.adapters.ranges import Range
+from quaver.adapters.view import View
+from quaver.errors import ModelError
+from quaver.introspection import LocalRun, OpInside, OpWeight, Tensor8, WholeRun
+from quaver.ops import FLOAT, FP32, INT8, QuantConfig
+
+log = logging.getLogger(__name__)
+
+# Their kernels take one scale for all that they read and write.
+JOINS = ("CONCATENATION", "PACK", "MAXIMUM")
+
+
+class ConfigView(View):
+    """A model in one configuration. It is looked at as a file is, and nothing of it has to be looked for."""
+
+    def __init__(self, adapter: Adapter, config: QuantConfig, builder: Builder, threads: int) -> None:
+        super().__init__(adapter, config)
+        self._builder, self._threads = builder, threads
+        self._inputs = [spec.name for spec in adapter.inputs]
+
+    @functools.cached_property
+    def _file(self) -> Graph:
+        return Graph(self._builder.build(self._config))
+
+    @functools.cached_property
+    def _found(self) -> Mapping[str, Operator]:
+        """Of each op its operator in the quantized model."""
+        return find_ops(self._builder, self._file)
+
+    def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
+        branches = Branches(self._builder, self._file, self._found, self._inputs, self._threads)
+        others = [name for name in tensors if self._builder.graph.knows(name)]
+
+        def run(feed: Feed) -> LocalRun:
+            branches.run(feed)
+            trunk = branches.trunk
+            seen = {name: trunk.value(name) for name in others}
+            return LocalRun({name: branches.output(name) for name in ops}, seen, trunk.outputs())
+
+        return run
+
+    def whole(self, ops: Sequence[str]) -> Callable[[Feed], WholeRun]:
+        whole = Whole(self._file, [spec.name for spec in self._file.input_specs()], self._threads)
+        tensors = {name: self._file.tensor_name(self._found[name].outputs[0]) for name in ops if name in self._found}
+
+        def run(feed: Feed) -> WholeRun:
+            whole.invoke(as_taken(self._file, feed))
+            return WholeRun({name: whole.seen(tensor) for name, tensor in tensors.items()}, whole.outputs())
+
+        return run
+
+    def weights(self) -> Iterator[OpWeight]:
+        for unit in self._builder.units:
+            if unit.weight is not None and unit.op.name in self._found:
+                yield self._weight(unit, self._found[unit.op.name])
+
+    def _weight(self, unit: Unit, op: Operator) -> OpWeight:
+        graph, tensor = self._builder.graph, weight_of(self._file, op)
+        assert unit.weight is not None and tensor is not None
+        before, axes = graph.constant(unit.weight), weight_axes(graph, unit)
+        assert before is not None
+        found = packed(self._file, tensor)
+        if found is None:
+            after = self._file.constant(tensor)
+            known = after is not None and after.dtype.kind == "f"
+            return OpWeight(unit.op.name, before, np.asarray(after, np.float32) if known else before, *axes)
+        scales, zeros = tuple(map(float, found.scales)), tuple(map(int, found.zero_points))
+        return OpWeight(unit.op.name, before, found.real(), *axes, scales, zeros)
+
+    def inside(self) -> Mapping[str, OpInside]:
+        return {unit.op.name: self._inside(unit) for unit in self._builder.units}
+
+    def _inside(self, unit: Unit) -> OpInside:
+        graph, op = self._builder.graph, self._found.get(unit.op.name)
+        output = unit.operator.outputs[0]
+        name, axis, around = graph.tensor_name(output), channel_axis(graph, output), upstream(self._builder, unit)
+        if op is None or not in_8_bits(self._file, op):
+            return OpInside(unit.op.name, name, axis, (), None, "", *around)
+        pairs = dict(zip(unit.operator.inputs, op.inputs, strict=False))
+        reads = [
+            self._tensor(ours, theirs)
+            for ours, theirs in pairs.items()
+            if graph.is_float(ours) and not graph.is_constant(ours)
+        ]
+        known = tuple(tensor for tensor in reads if tensor is not None)
+        writes = self._tensor(output, op.outputs[0])
+        return OpInside(unit.op.name, name, axis, known, writes, why_one_scale(unit), *around)
+
+    def _tensor(self, ours: int, theirs: int) -> Tensor8 | None:
+        """A tensor of the float model, scaled as the quantized model's is; None if that is float."""
+        scaled = scale_of(self._file, theirs)
+        if scaled is None:
+            return None
+        graph, (scale, zero) = self._builder.graph, scaled
+        root, moved = way(self._builder, ours)
+        low, high = ((limit - zero) * scale for limit in self._file.limits(theirs))
+        origin, axis = self._origins.get(root, ""), channel_axis(graph, ours)
+        name, forced = graph.tensor_name(ours), self._forced.get(theirs, "")
+        return Tensor8(name, scale, zero, low, high, self._ranges(root), origin, moved, axis, forced)
+
+    @functools.cached_property
+    def _forced(self) -> dict[int, str]:
+        """Tensors that have the scale of what an op makes of them and others, by the op."""
+        found: dict[int, str] = {}
+        for name, op in self._found.items():
+            if op.kind in JOINS:
+                result = scale_of(self._file, op.outputs[0])
+                found |= {tensor: name for tensor in op.inputs if result and scale_of(self._file, tensor) == result}
+        return found
+
+    @functools.cached_property
+    def _origins(self) -> dict[int, str]:
+        return {unit.operator.outputs[0]: unit.op.name for unit in self._builder.units}
+
+    def _ranges(self, tensor: int) -> Mapping[str, Range]:
+        """What each calibration method would have chosen."""
+        return self._builder.ranges(tensor)
+
+
+class FileView(ConfigView):
+    """A quantized .tflite, whoever made it."""
+
+    def __init__(self, adapter: Adapter, source: Any, builder: Builder, threads: int) -> None:
+        super().__init__(adapter, QuantConfig((unit.op.name, FLOAT) for unit in builder.units), builder, threads)
+        self._content = any_lite(source)
+        self._check()
+
+    @functools.cached_property
+    def _file(self) -> Graph:
+        return Graph(self._content)
+
+    @functools.cached_property
+    def precisions(self) -> Mapping[str, str]:
+        return {
+            unit.op.name: str(INT8 if name in self._found and in_8_bits(self._file, self._found[name]) else FP32)
+            for unit in self._builder.units
+            for name in (unit.op.name,)
+        }
+
+    def _check(self) -> None:
+        """See whether it was made from the float model, and say what of that is not found in it."""
+        theirs = [spec.name for spec in self._file.input_specs()]
+        ends = len(self._builder.graph.outputs), len(self._file.outputs)
+        if sorted(self._inputs) != sorted(theirs) or ends[0] != ends[1]:
+            raise ModelError(
+                f"the quantized model takes {', '.join(theirs)} and gives {ends[1]} output(s), the float model takes "
+                f"{', '.join(self._inputs)} and gives {ends[0]}: it was made from another model"
+            )
+        missing = [unit.op.name for unit in self._builder.units if unit.op.name not in self._found]
+        if len(missing) == len(self._builder.units):
+            raise ModelError("no op of the float model is found in the quantized one: it was made from another model")
+        if missing:
+            log.warning(
+                "%d of %d ops are not found in the quantized model, or are built otherwise there, and are left out: %s",
+                len(missing),
+                len(self._builder.units),
+                ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else ""),
+            )
+
+    def _ranges(self, tensor: int) -> Mapping[str, Range]:
+        return {}
+
+    def seconds(self) -> Mapping[str, float]:
+        sample = first(self._adapter.kept[0], self._adapter.inputs, 1)
+        found = op_seconds(self._builder, self._file, sample, self._threads)
+        return {name: value for name, value in found.items() if not name or name in self._found}

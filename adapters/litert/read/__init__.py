@@ -1,0 +1,1 @@
+"""TensorFlow and LiteRT: take a model in, and find its ops."""

@@ -1,0 +1,1 @@
+"""TensorFlow and LiteRT: run and calibrate it."""

@@ -1,0 +1,156 @@
+"""What does not depend on the configuration: made once, and joined anew for each trial."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import numpy as np
+from onnx import NodeProto
+
+from quaver.adapters.onnxrt.build import wire
+from quaver.adapters.onnxrt.build.affine import ActivationParams, Float, activation_params
+from quaver.adapters.onnxrt.build.assembly import Assembly
+from quaver.adapters.onnxrt.read.graph import Graph
+from quaver.adapters.onnxrt.build.plan import Scheme
+from quaver.adapters.onnxrt.read.units import FUSES_ITSELF, Unit, families, moves
+from quaver.adapters.onnxrt.build.walk import Walk
+from quaver.adapters.onnxrt.build.weights import Entry, WeightStore
+from quaver.adapters.ranges import Range
+from quaver.errors import BuildError
+from quaver.ops import QuantConfig
+
+Ranges = Mapping[str, Mapping[str, Range]]
+
+
+class Assembler:
+    """Builds assemblies of one model. Everything that does not depend on the configuration is done once."""
+
+    def __init__(self, graph: Graph, units: list[Unit], store: WeightStore, mark: str) -> None:
+        self.graph, self.units, self.store, self.mark = graph, units, store, mark
+        self.unit_of = {index: unit for unit in units for index in unit.nodes}
+        self.root_of = families(graph)
+        self.pinned = graph.pinned
+        self.captured_constants = sorted(name for name in graph.captured if name in graph.constants)
+        self.moved = {index for index, node in enumerate(graph.nodes) if moves(graph, node)}
+        self.functions = {(function.domain, function.name) for function in graph.shell.functions}
+        self.moved_outputs = {value.name for value in graph.outputs if graph.producers.get(value.name) in self.moved}
+        self.calibrate({})
+        self._raw = [node.SerializeToString(deterministic=True) for node in graph.nodes]
+        self._shell, self._tail = _frame(graph)
+        self._nodes: dict[tuple[object, ...], bytes] = {}
+        self._fusing: dict[int, tuple[str, ...]] = {}
+        self.tails = [_tail(graph, node) for node in graph.nodes]
+
+    def root(self, name: str) -> str:
+        """The tensor whose scale this one shares."""
+        return self.root_of.get(name, name)
+
+    def needed(self) -> list[str]:
+        """The tensors whose range has to be known: what int8 ops read or write, before it was moved about."""
+        names = []
+        for unit in self.units:
+            names += [self.root(name) for name in unit.activations]
+            if unit.quantized_output:
+                names.append(self.root(unit.output))
+        return list(dict.fromkeys(names))
+
+    def calibrate(self, ranges: Ranges) -> None:
+        """Set the ranges that later assemblies use, and start their parts anew."""
+        self.ranges = ranges
+        self.params = functools.cache(self._params)
+        self.scales = functools.cache(self._scales)
+        self.activation = functools.cache(self._activation)
+        self.bias = functools.cache(self._bias)
+
+    def assemble(self, config: QuantConfig | None, outputs: tuple[str, ...] = ()) -> Assembly:
+        """The model of a configuration; None is all fp32. `outputs` are float tensors to give out besides."""
+        return Walk(self, config).run(outputs)
+
+    def _params(self, root: str, scheme: Scheme) -> ActivationParams:
+        """Scale and zero point of a tensor and all that share its scale."""
+        method, kind = scheme
+        try:
+            low, high = self.ranges[root][method]
+        except KeyError:
+            raise BuildError(f"tensor {root!r} has no {method} range: calibrate before building int8 models") from None
+        return activation_params(low, high, kind)
+
+    def _scales(self, root: str, scheme: Scheme) -> bytes:
+        """The two constants that a tensor and all that share its scale are quantized by."""
+        scale, zero = self.params(root, scheme)
+        return wire.tensor(self.label(root, "scale"), np.asarray(scale)) + wire.tensor(
+            self.label(root, "zero"), np.asarray(zero)
+        )
+
+    def _activation(self, name: str, source: str, target: str) -> bytes:
+        """The QuantizeLinear and DequantizeLinear pair of a tensor."""
+        root, quantized = self.root(name), self.label(name, "q")
+        by = [self.label(root, "scale"), self.label(root, "zero")]
+        return wire.node("QuantizeLinear", [source, *by], [quantized], self.label(name, "Q")) + wire.node(
+            "DequantizeLinear", [quantized, *by], [target], self.label(name, "DQ")
+        )
+
+    def _bias(self, anchor: int, scheme: Scheme, per_channel: bool) -> tuple[bytes, tuple[Entry, ...], Float | None]:
+        """A unit's int8 bias, and the weight scale it needs when it is not the weight's own."""
+        unit = self.unit_of[anchor]
+        assert unit.weight is not None and unit.bias is not None
+        axis = unit.axis if per_channel else None
+        step = self.params(self.root(unit.activations[0]), scheme).scale
+        wider = self.store.bias_scale(unit.weight, axis, unit.bias, step)
+        scale = self.store.scale(unit.weight, axis) if wider is None else wider
+        node, entries = self.store.bias(self.label(unit.op.name, "bias"), unit.bias, step, scale)
+        return node, entries, wider
+
+    def label(self, name: str, part: str) -> str:
+        """A name for something made from `name`, that the model cannot hold already."""
+        return f"{name}{self.mark}{part}"
+
+    def node(self, index: int, inputs: tuple[tuple[int, str], ...], outputs: tuple[tuple[int, str], ...]) -> bytes:
+        """A node of the graph with some of its tensors renamed."""
+        key = (index, inputs, outputs)
+        known = self._nodes.get(key)
+        if known is None:
+            raw = self._raw[index]
+            if inputs or outputs:
+                proto = NodeProto.FromString(raw)
+                for slot, name in inputs:
+                    proto.input[slot] = name
+                for slot, name in outputs:
+                    proto.output[slot] = name
+                raw = proto.SerializeToString(deterministic=True)
+            known = self._nodes[key] = wire.block(wire.GRAPH_NODE, raw)
+        return known
+
+    def fusing_inputs(self, index: int) -> tuple[str, ...]:
+        """The activations which, all dequantized, make the optimiser turn this node into int8; empty if none do."""
+        known = self._fusing.get(index)
+        if known is None:
+            node = self.graph.nodes[index]
+            known = ()
+            if node.op_type in FUSES_ITSELF and node.domain in ("", "ai.onnx"):
+                wanted = FUSES_ITSELF[node.op_type]
+                names = [name for name in node.input[1 if node.op_type == "Where" else 0 : wanted] if name]
+                known = () if any(name in self.graph.constants for name in names) else tuple(names)
+            self._fusing[index] = known
+        return known
+
+    def frame(self) -> tuple[bytes, bytes]:
+        """The bytes before the graph, and those of the graph that no configuration changes."""
+        return self._shell, self._tail
+
+
+def _tail(graph: Graph, node: NodeProto) -> tuple[str, ...]:
+    """What a node produces, also after a Relu or Clip, which vanish where a QuantizeLinear follows."""
+    names = [node.output[0]]
+    while (reader := graph.only_reader(names[-1])) is not None and reader.op_type in ("Relu", "Clip"):
+        names.append(reader.output[0])
+    return tuple(names)
+
+
+def _frame(graph: Graph) -> tuple[bytes, bytes]:
+    shell = type(graph.shell)()
+    shell.CopyFrom(graph.shell)
+    tail = shell.graph.SerializeToString(deterministic=True)
+    shell.ClearField("graph")
+    return shell.SerializeToString(deterministic=True), tail

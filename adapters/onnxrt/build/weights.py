@@ -1,0 +1,208 @@
+"""Every constant once: the float ones as given, the int8 ones quantized on first use, all in one flat file.
+
+ONNX Runtime maps the file, so that all sessions of all trials (and processes) share one copy of the weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
+
+from quaver.adapters.onnxrt.build import wire
+from quaver.adapters.onnxrt.build.affine import Float, bias_steps, quantize_weight, scale_for_bias, weight_scale
+from quaver.adapters.onnxrt.read.graph import Array
+from quaver.errors import BuildError, ModelError
+
+# Smaller constants travel inside the model: shapes and scales must be there for the optimiser to see them.
+INLINE_BYTES = 1024
+_PAGE = 4096
+PREFIX, SUFFIX = "weights-", ".cache"
+
+
+def align(offset: int) -> int:
+    """The next place in a file where a tensor may begin: a page of its own can be mapped as it is."""
+    return -(-offset // _PAGE) * _PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A large constant that lies in the flat file."""
+
+    name: str
+    data_type: int
+    dims: tuple[int, ...]
+    offset: int
+    nbytes: int
+
+    def external(self, location: str) -> bytes:
+        """The initializer entry that points into the file."""
+        return wire.external_tensor(self.name, self.dims, self.data_type, location, self.offset, self.nbytes)
+
+    def head(self) -> bytes:
+        """The initializer entry without its data, which must follow at once."""
+        return wire.initializer_head(self.name, self.dims, self.data_type, self.nbytes)
+
+
+# An initializer entry: its bytes, or where they are.
+Entry = bytes | StoredTensor
+
+
+def claim(handle: int) -> bool:
+    """Lock an open weight file for as long as it is open; False if somebody else has. Without fcntl, never."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def remove_orphans(folder: Path) -> None:
+    """Delete weight files whose process was killed: nobody holds their lock any more."""
+    for path in folder.glob(f"{PREFIX}*{SUFFIX}"):
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            if claim(file.fileno()):
+                path.unlink()
+
+
+class Int8Weight(NamedTuple):
+    """A quantized weight as parts of a graph."""
+
+    node: bytes
+    entries: tuple[Entry, ...]
+    name: str
+    scale: Float
+
+
+class WeightStore:
+    """The constants of one model, in every form that trials have asked for so far."""
+
+    def __init__(self, constants: dict[str, Array], folder: Path | None, mark: str) -> None:
+        self._constants = constants
+        # Without a folder the file lies in a temporary one, which goes when the last model that needs it does.
+        self._temporary = tempfile.TemporaryDirectory(prefix="quaver-") if folder is None else None
+        folder = Path(self._temporary.name) if self._temporary else Path(folder or "")
+        self._mark = mark
+        self._entries: dict[str, Entry] = {}
+        self._weights: dict[tuple[object, ...], Int8Weight] = {}
+        self._scales: dict[tuple[str, int | None], Float] = {}
+        self._mapped: memoryview | None = None  # the file as it was when last read; made anew when it has grown
+        remove_orphans(folder)
+        try:  # a name of its own: to write into a file that another store's sessions have mapped would kill them
+            handle, name = tempfile.mkstemp(SUFFIX, PREFIX, folder)
+        except OSError as error:
+            raise BuildError(f"cannot write the weight file into {str(folder)!r}: {error.strerror}") from error
+        self._path, self._file = Path(name), os.fdopen(handle, "w+b")
+        claim(handle)
+
+    @property
+    def path(self) -> Path:
+        """The flat file."""
+        return self._path
+
+    def close(self) -> None:
+        """Remove the file. Sessions that mapped it go on working."""
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def constant(self, name: str) -> Entry:
+        """A float (or integer, or string) constant as it is in the model."""
+        entry = self._entries.get(name)
+        if entry is None:
+            entry = self._entries[name] = self.add(name, self._constants[name])
+        return entry
+
+    def array(self, name: str) -> Array:
+        """The value of a constant."""
+        return self._constants[name]
+
+    def read(self, tensor: StoredTensor) -> memoryview:
+        """The data of a stored tensor, mapped."""
+        end = tensor.offset + tensor.nbytes
+        if self._mapped is None or len(self._mapped) < end:
+            self._mapped = memoryview(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
+        return self._mapped[tensor.offset : end]
+
+    def add(self, name: str, array: Array) -> Entry:
+        """Put an array into the file, or into bytes if it is small."""
+        if array.dtype == object:
+            return wire.block(wire.GRAPH_INITIALIZER, onnx.numpy_helper.from_array(array, name).SerializeToString())
+        if array.nbytes < INLINE_BYTES:
+            return wire.tensor(name, array)
+        data = np.asarray(array, order="C")
+        try:
+            offset = align(self._file.seek(0, os.SEEK_END))
+            self._file.seek(offset)
+            self._file.write(data.reshape(-1).view(np.uint8).data)
+            self._file.flush()
+        except OSError as error:
+            raise BuildError(
+                f"cannot write {data.nbytes:,} bytes of {name!r} to {str(self._path)!r}: {error.strerror}. "
+                "Free some space or choose another workspace"
+            ) from error
+        kind = int(onnx.helper.np_dtype_to_tensor_dtype(data.dtype))
+        return StoredTensor(name, kind, data.shape, offset, data.nbytes)
+
+    def scale(self, name: str, axis: int | None) -> Float:
+        """The scale of a weight, before any regard for a bias."""
+        key = (name, axis)
+        if key not in self._scales:
+            scale = weight_scale(np.asarray(self._constants[name], np.float32), axis)
+            if not np.all(np.isfinite(scale)):
+                raise ModelError(f"the weight {name!r} holds NaN or infinity; the float model is broken there")
+            self._scales[key] = scale
+        return self._scales[key]
+
+    def int8(self, name: str, axis: int | None, scale: Float | None = None, owner: str = "") -> Int8Weight:
+        """A weight in int8. `scale` and `owner` are given when one op needs a wider scale than the weight itself."""
+        wide = b"" if scale is None else scale.tobytes()
+        key = (name, axis, owner if scale is not None else "", wide)
+        weight = self._weights.get(key)
+        if weight is None:
+            weight = self._weights[key] = self._quantize(name, axis, scale, owner)
+        return weight
+
+    def bias_scale(self, weight: str, axis: int | None, bias: str, activation_scale: np.float32) -> Float | None:
+        """A wider weight scale if the bias needs one to fit int32."""
+        values = np.asarray(self._constants[bias], np.float32)
+        return scale_for_bias(values, activation_scale, self.scale(weight, axis))
+
+    def bias(self, name: str, bias: str, activation_scale: np.float32, scale: Float) -> tuple[bytes, tuple[Entry, ...]]:
+        """The node that dequantizes an int32 bias into `name`, and its constants."""
+        steps, step = bias_steps(np.asarray(self._constants[bias], np.float32), activation_scale, scale)
+        quantized, scaled = f"{name}{self._mark}q", f"{name}{self._mark}scale"
+        axis = {"axis": 0} if step.ndim else {}
+        node = wire.node("DequantizeLinear", [quantized, scaled], [name], name, **axis)
+        return node, (wire.tensor(quantized, steps), wire.tensor(scaled, step))
+
+    def _quantize(self, name: str, axis: int | None, scale: Float | None, owner: str) -> Int8Weight:
+        used = self.scale(name, axis) if scale is None else scale
+        values = quantize_weight(np.asarray(self._constants[name], np.float32), axis, used).values
+        parts = [name, "tensor" if axis is None else f"axis{axis}"] + ([owner] if scale is not None else [])
+        base = self._mark.join(parts)
+        quantized, scaled, zero = (f"{base}{self._mark}{part}" for part in ("q", "scale", "zero"))
+        output = f"{base}{self._mark}dq"
+        where = {} if axis is None else {"axis": axis}
+        node = wire.node("DequantizeLinear", [quantized, scaled, zero], [output], output, **where)
+        entries = (
+            self.add(quantized, values),
+            wire.tensor(scaled, used),
+            wire.tensor(zero, np.zeros(used.shape, np.int8)),
+        )
+        return Int8Weight(node, entries, output, used)

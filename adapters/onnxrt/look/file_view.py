@@ -1,0 +1,159 @@
+"""A quantized file seen from inside, beside the float model it was made from."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto
+
+from quaver.adapters.base import Adapter, TimingOptions
+from quaver.adapters.batches import Feed
+from quaver.adapters.onnxrt.build.assembler import Assembler
+from quaver.adapters.onnxrt.look.axes import channel_axis, movers, upstream, weight_axes, why_one_scale
+from quaver.adapters.onnxrt.look.observation import watch_branches
+from quaver.adapters.onnxrt.look.quantized_file import QuantizedFile, Scaled
+from quaver.adapters.onnxrt.look.replay import replayed
+from quaver.adapters.onnxrt.read.units import Unit
+from quaver.adapters.onnxrt.run import session as sessions
+from quaver.adapters.onnxrt.time.timing import time_model
+from quaver.adapters.view import View
+from quaver.errors import ModelError
+from quaver.introspection import LocalRun, OpInside, OpWeight, Tensor8, WholeRun
+from quaver.ops import FLOAT, FP32, INT8, QuantConfig
+
+log = logging.getLogger(__name__)
+
+
+class FileView(View):
+    """A quantized file, whoever made it."""
+
+    def __init__(self, adapter: Adapter, source: Any, assembler: Assembler, threads: int) -> None:
+        super().__init__(adapter, QuantConfig((unit.op.name, FLOAT) for unit in assembler.units))
+        self._assembler, self._threads = assembler, threads
+        self._file = QuantizedFile(source)
+        self._check_inputs()
+
+    def _check_inputs(self) -> None:
+        ours, theirs = [spec.name for spec in self._adapter.inputs], list(self._file.inputs())
+        if sorted(ours) != sorted(theirs):
+            raise ModelError(
+                f"the quantized model takes {', '.join(theirs)} and the float model {', '.join(ours)}: "
+                "it was made from another model"
+            )
+
+    @functools.cached_property
+    def precisions(self) -> Mapping[str, str]:
+        found = {
+            unit.op.name: str(INT8 if self._file.is_int8(unit, self._file.namesake(unit)) else FP32)
+            for unit in self._assembler.units
+        }
+        if str(INT8) not in found.values():
+            log.warning("no op of the quantized model runs in int8 with fixed scales: is it the right file?")
+        return found
+
+    @functools.cached_property
+    def _nodes(self) -> dict[str, NodeProto]:
+        """Of each op that is built in the file as in the float model, the node that does its arithmetic."""
+        found = {}
+        for unit in self._assembler.units:
+            node = self._file.node(unit, self._outputs(unit))
+            if node is not None:
+                found[unit.op.name] = node
+        missing = len(self._assembler.units) - len(found)
+        if missing:
+            log.warning(
+                "%d of %d ops are not found in the quantized model, or are built otherwise there (a BatchNormalization "
+                "that was not folded?); of these only outputs are compared",
+                missing,
+                len(self._assembler.units),
+            )
+        return found
+
+    def _outputs(self, unit: Unit) -> list[str]:
+        """What the nodes of an op write, the last one's first."""
+        return [self._assembler.graph.nodes[index].output[0] for index in reversed(unit.nodes)]
+
+    @functools.cached_property
+    def _visible(self) -> dict[str, str]:
+        """Of each op that can be found in the file, the float tensor in which its readers see its output."""
+        found = {}
+        for unit in self._assembler.units:
+            name = self._file.visible(unit, self._outputs(unit))
+            if name is not None:
+                found[unit.op.name] = name
+        if not found:
+            raise ModelError("no op of the float model is found in the quantized one: it was made from another model")
+        return found
+
+    def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
+        trunk, results = replayed(self._assembler, self._file, self._nodes, self._visible)
+        return watch_branches(self._assembler, trunk, results, ops, tensors, self._threads)
+
+    def whole(self, ops: Sequence[str]) -> Callable[[Feed], WholeRun]:
+        taps = {name: self._file.tap(self._visible[name]) for name in ops if name in self._visible}
+        given = self._file.outputs()
+        wanted = list(dict.fromkeys([*given, *(tap.tensor for tap in taps.values())]))
+        session = sessions.create(self._file.giving(taps.values()), sessions.options(self._threads))
+
+        def run(feed: Feed) -> WholeRun:
+            values = dict(zip(wanted, session.run(wanted, feed), strict=True))
+            return WholeRun({name: tap.of(values) for name, tap in taps.items()}, [values[name] for name in given])
+
+        return run
+
+    def weights(self) -> Iterator[OpWeight]:
+        a = self._assembler
+        for unit in a.units:
+            if unit.weight is None:
+                continue
+            values = np.asarray(a.store.array(unit.weight), np.float32)
+            (outer, inner), node = weight_axes(a.graph, unit), self._nodes.get(unit.op.name)
+            if node is None:
+                continue
+            found = self._file.weight(node)
+            if found is None or found.values.shape != values.shape:
+                real = self._file.float_weight(node)
+                known = real is not None and real.shape == values.shape
+                yield OpWeight(unit.op.name, values, real if real is not None and known else values, outer, inner)
+                continue
+            scales = tuple(map(float, found.scale.reshape(-1)))
+            zeros = tuple(map(int, found.zero_point.reshape(-1)))
+            yield OpWeight(unit.op.name, values, found.real(), outer, inner, scales, zeros)
+
+    def inside(self) -> Mapping[str, OpInside]:
+        a, found = self._assembler, {}
+        origins = {unit.output: unit.op.name for unit in a.units}
+
+        def tensor(name: str, scaled: Scaled, axis: int | None) -> Tensor8:
+            root = a.root(name)
+            moved = tuple(movers(a.graph, name, root))
+            step, offset = float(scaled.scale), int(scaled.zero_point)
+            return Tensor8(name, step, offset, *scaled.ends, origin=origins.get(root, ""), moved=moved, axis=axis)
+
+        for unit in a.units:
+            name, axis = unit.op.name, channel_axis(a.graph, unit, unit.output)
+            written = self._file.scaled(self._visible.get(name, ""))
+            writes = None if written is None else tensor(unit.output, written, axis)
+            node = self._nodes.get(name)
+            reads = []
+            if node is not None and self.precisions[name] == INT8:
+                inputs = list(a.graph.nodes[unit.anchor].input)
+                for read in unit.activations:
+                    scaled = self._file.read(node, inputs.index(read))
+                    if scaled is not None:
+                        reads.append(tensor(read, scaled, channel_axis(a.graph, unit, read)))
+            around = upstream(a.graph, unit, a.unit_of)
+            found[name] = OpInside(name, unit.output, axis, tuple(reads), writes, why_one_scale(a.graph, unit), *around)
+        return found
+
+    def seconds(self) -> Mapping[str, float]:
+        found: dict[str, float] = {}
+        options = TimingOptions(1, self._threads, warmup=1, runs=10)
+        timing = time_model(self._file.model, list(self._adapter.kept), options, self._assembler)
+        for kernel in timing.kernels:
+            found[kernel.op] = found.get(kernel.op, 0.0) + kernel.seconds
+        return found

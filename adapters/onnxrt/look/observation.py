@@ -1,0 +1,229 @@
+"""Looking inside a model while it runs: the output of chosen ops, and each op's own error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import NodeProto, helper
+
+from quaver.adapters.batches import Feed
+from quaver.adapters.onnxrt.build import wire
+from quaver.adapters.onnxrt.build.assembler import Assembler
+from quaver.adapters.onnxrt.build.assembly import Assembly
+from quaver.adapters.onnxrt.build.plan import Scheme
+from quaver.adapters.onnxrt.build.walk import Walk
+from quaver.adapters.onnxrt.read.units import Unit
+from quaver.adapters.onnxrt.run import session as sessions
+from quaver.introspection import LocalRun, Steps, WholeRun
+from quaver.ops import OpConfig, QuantConfig
+
+Watcher = Callable[[Feed], dict[str, NDArray[Any]]]
+
+
+class Tap(NamedTuple):
+    """A tensor of a session to look at: float, or in 8 bits if it has a scale and a zero point (of its type)."""
+
+    tensor: str
+    scale: NDArray[Any] | None = None
+    zero_point: NDArray[Any] | None = None
+
+    def output(self) -> bytes:
+        """The entry of a graph that gives it out."""
+        if self.zero_point is None:
+            return wire.float_output(self.tensor)
+        kind = helper.np_dtype_to_tensor_dtype(self.zero_point.dtype)
+        return wire.block(wire.GRAPH_OUTPUT, helper.make_tensor_value_info(self.tensor, kind, None).SerializeToString())
+
+    def of(self, values: Mapping[str, NDArray[Any]]) -> NDArray[Any] | Steps:
+        """The tensor among those that a session gave."""
+        found = values[self.tensor]
+        if self.scale is None or self.zero_point is None:
+            return found
+        return Steps(found, float(self.scale), int(self.zero_point))
+
+
+def watch(assembler: Assembler, config: QuantConfig | None, ops: Sequence[str], threads: int) -> Watcher:
+    """A function that runs a feed and gives the output of each of these ops, dequantized where it is int8."""
+    run = watch_whole(assembler, config, ops, threads, outputs=False)
+
+    def real(feed: Feed) -> dict[str, NDArray[Any]]:
+        seen = run(feed).ops
+        return {name: found.real() if isinstance(found, Steps) else found for name, found in seen.items()}
+
+    return real
+
+
+def watch_whole(
+    assembler: Assembler, config: QuantConfig | None, ops: Sequence[str], threads: int, outputs: bool = True
+) -> Callable[[Feed], WholeRun]:
+    """The same, with the outputs of the model besides, and in 8 bits what is int8."""
+    units = {unit.op.name: unit for unit in assembler.units}
+    walk = Walk(assembler, config)
+    given = [value.name for value in assembler.graph.outputs]
+    walk.run(())
+    taps = {name: _tap(walk, units[name].output) for name in ops}
+    wanted = list(dict.fromkeys([*(tap.tensor for tap in taps.values()), *(given if outputs else ())]))
+    session = _session(finished(walk, taps.values(), given), threads)
+
+    def run(feed: Feed) -> WholeRun:
+        values = dict(zip(wanted, session.run(wanted, feed), strict=True))
+        seen = {name: tap.of(values) for name, tap in taps.items()}
+        return WholeRun(seen, [values[name] for name in given] if outputs else [])
+
+    return run
+
+
+def _tap(walk: Walk, name: str) -> Tap:
+    """Where to look at what an op writes: in 8 bits, if that is how it goes on."""
+    a, seen = walk.a, walk.visible(name)
+    root, quantized = a.root(name), a.label(name, "q")
+    if root not in walk.written or quantized not in walk.done:
+        return Tap(seen)
+    return Tap(quantized, *map(np.asarray, a.params(root, walk.schemes[root])))
+
+
+def finished(walk: Walk, taps: Iterable[Tap], given: Sequence[str]) -> Assembly:
+    """The model of a walk that gives out these tensors besides its own outputs."""
+    extra = {tap.tensor: tap for tap in taps if tap.tensor not in given}
+    walk.entries.extend(tap.output() for tap in extra.values())
+    return walk.finish(())
+
+
+def local_errors(
+    assembler: Assembler, config: QuantConfig, feeds: Sequence[Feed], threads: int
+) -> dict[str, tuple[float, float]]:
+    """For each int8 op, fed with float inputs, the squared error of its output and the squared output."""
+    trunk, results = branched(assembler, config)
+    outputs: list[str] = []
+    for unit, tap in results.values():
+        result = _dequantized(assembler, trunk, tap)
+        error, total, signal = (f"{result}{assembler.mark}{part}" for part in ("error", "noise", "signal"))
+        trunk.parts.append(
+            wire.node("Sub", [result, unit.output], [error], error)
+            + wire.node("ReduceSumSquare", [error], [total], total, keepdims=0)
+            + wire.node("ReduceSumSquare", [unit.output], [signal], signal, keepdims=0)
+        )
+        outputs += [total, signal]
+    session = _session(trunk.finish(tuple(outputs)), threads)
+    sums = np.zeros(len(outputs))
+    for feed in feeds:
+        sums += np.array([float(value) for value in session.run(outputs, feed)])
+    pairs = zip(results, sums.reshape(-1, 2), strict=True)
+    return {name: (float(error), float(signal)) for name, (error, signal) in pairs}
+
+
+def _dequantized(assembler: Assembler, trunk: Walk, tap: Tap) -> str:
+    """A tensor as real numbers within the session."""
+    if tap.scale is None or tap.zero_point is None:
+        return tap.tensor
+    names = [assembler.label(tap.tensor, part) for part in ("scale", "zero")]
+    result = assembler.label(tap.tensor, "dq")
+    trunk.parts.append(wire.node("DequantizeLinear", [tap.tensor, *names], [result], result))
+    trunk.entries.append(wire.tensor(names[0], tap.scale) + wire.tensor(names[1], tap.zero_point))
+    return result
+
+
+def watch_local(
+    assembler: Assembler, config: QuantConfig, ops: Sequence[str], tensors: Sequence[str], threads: int
+) -> Callable[[Feed], LocalRun]:
+    """A function that runs a feed through the float model, and these ops in int8 from the same float inputs."""
+    return watch_branches(assembler, *branched(assembler, config, ops), ops, tensors, threads)
+
+
+def watch_branches(
+    assembler: Assembler,
+    trunk: Walk,
+    results: Mapping[str, tuple[Unit, Tap]],
+    ops: Sequence[str],
+    tensors: Sequence[str],
+    threads: int,
+) -> Callable[[Feed], LocalRun]:
+    """The same for branches that were added already: `results` tells where each ends."""
+    units = {unit.op.name: unit for unit in assembler.units}
+    given = [value.name for value in assembler.graph.outputs]
+    fed = {value.name for value in assembler.graph.inputs}
+    others = [name for name in tensors if name in assembler.graph.producers]
+    floats = [Tap(name) for name in (*(units[name].output for name in ops), *others)]
+    taps = [*floats, *(tap for _, tap in results.values())]
+    session = _session(finished(trunk, taps, given), threads)
+    names = list(dict.fromkeys([*given, *(tap.tensor for tap in taps)]))
+
+    def run(feed: Feed) -> LocalRun:
+        values = dict(zip(names, session.run(names, feed), strict=True))
+        int8 = {name: tap.of(values) for name, (_, tap) in results.items()}
+        pairs = {name: (values[units[name].output], int8.get(name)) for name in ops}
+        seen = {name: values[name] for name in others} | {name: feed[name] for name in tensors if name in fed}
+        return LocalRun(pairs, seen, [values[name] for name in given])
+
+    return run
+
+
+def branched(
+    assembler: Assembler, config: QuantConfig, ops: Sequence[str] | None = None
+) -> tuple[Walk, dict[str, tuple[Unit, Tap]]]:
+    """The float model as a trunk, with an int8 branch hanging off it for each of these ops that is int8.
+
+    Returns the trunk, to be finished, and for each op its unit and what its branch ends in.
+    """
+    trunk, plan = Walk(assembler, None), Walk(assembler, config)
+    trunk.run(())
+    units = [unit for unit in assembler.units if config[unit.op.name].reduced and (ops is None or unit.op.name in ops)]
+    results = {}
+    for number, unit in enumerate(units):
+        mark = f"{assembler.mark}{number}{assembler.mark}"
+        results[unit.op.name] = unit, _branch(assembler, trunk, unit, config[unit.op.name], plan, mark)
+    return trunk, results
+
+
+def _session(assembly: Assembly, threads: int) -> Any:
+    return sessions.create(assembly.skeleton(), sessions.options(threads), assembly.store.path.parent)
+
+
+def _branch(assembler: Assembler, trunk: Walk, unit: Unit, pick: OpConfig, plan: Walk, mark: str) -> Tap:
+    """Add a unit in int8 beside the float trunk, its tensors scaled as in `plan`; returns what it ends in."""
+
+    def scheme(name: str) -> Scheme:
+        return plan.schemes[assembler.root(name)]
+
+    def constant(slot: int) -> str:
+        return trunk.constant_copy(unit, pick, slot, scheme(unit.activations[0]))
+
+    renamed = {name: trunk.quantized_copy(name, scheme(name), mark) for name in unit.activations}
+    result = copy_unit(assembler, trunk, unit, renamed, constant, mark)
+    if not unit.quantized_output:
+        return Tap(result)
+    scale, zero = assembler.params(assembler.root(unit.output), scheme(unit.output))
+    return quantized(trunk, result, np.asarray(scale), np.asarray(zero))
+
+
+def quantized(trunk: Walk, name: str, scale: NDArray[Any], zero_point: NDArray[Any]) -> Tap:
+    """Quantize what a branch ends in."""
+    result, by_scale, by_zero = (f"{name}{trunk.a.mark}{part}" for part in ("q", "scale", "zero"))
+    trunk.parts.append(wire.node("QuantizeLinear", [name, by_scale, by_zero], [result], result))
+    trunk.entries.append(wire.tensor(by_scale, scale) + wire.tensor(by_zero, zero_point))
+    return Tap(result, scale, zero_point)
+
+
+def copy_unit(
+    assembler: Assembler, trunk: Walk, unit: Unit, renamed: Mapping[str, str], constant: Callable[[int], str], mark: str
+) -> str:
+    """Add a unit's nodes once more, reading other activations and constants; returns the name of what they produce."""
+    inside = {output for index in unit.nodes for output in assembler.graph.nodes[index].output}
+    for index in unit.nodes:
+        node = NodeProto()
+        node.CopyFrom(assembler.graph.nodes[index])
+        node.name += mark
+        for slot, name in enumerate(node.input):
+            if index == unit.anchor and name in renamed:
+                node.input[slot] = renamed[name]
+            elif index == unit.anchor and slot in (1, 2) and name in (unit.weight, unit.bias):
+                node.input[slot] = constant(slot)
+            elif name in inside:
+                node.input[slot] = name + mark
+        for slot, name in enumerate(node.output):
+            node.output[slot] = name + mark
+        trunk.parts.append(wire.block(wire.GRAPH_NODE, node.SerializeToString(deterministic=True)))
+    return unit.output + mark

@@ -1,0 +1,250 @@
+"""A quantized file, whoever made it, seen beside the float model it was made from.
+
+Its nodes and tensors are found again by their names: quantizers keep those of the float model, and put QuantizeLinear
+and DequantizeLinear between them (QDQ), or integer operators in their place (QOperator).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
+
+from quaver.adapters.onnxrt.look.observation import Tap
+from quaver.adapters.onnxrt.read.graph import Array, integer
+from quaver.adapters.onnxrt.read.units import Unit
+from quaver.errors import ModelError
+
+# Where integer operators keep the scale of what they write, and where the weight with its scale and zero point.
+_RESULT_SCALE = {
+    "QLinearAdd": 6, "QLinearAveragePool": 3, "QLinearConcat": 0, "QLinearConv": 6, "QLinearGlobalAveragePool": 3,
+    "QLinearLeakyRelu": 3, "QLinearMatMul": 6, "QLinearMul": 6, "QLinearSigmoid": 3, "QLinearSoftmax": 3, "QGemm": 7,
+}  # fmt: skip
+# Where they keep the scale and zero point of the activation that the float node reads at a place.
+_READS: dict[str, Callable[[int], tuple[int, int]]] = {
+    "MatMulIntegerToFloat": lambda slot: (2 + slot, 4 + slot),
+    "QLinearConcat": lambda slot: (3 + 3 * slot, 4 + 3 * slot),
+} | dict.fromkeys(
+    [kind for kind in _RESULT_SCALE if kind != "QLinearConcat"], lambda slot: (3 * slot + 1, 3 * slot + 2)
+)
+_WEIGHT = {"QLinearConv": (3, 4, 5), "QLinearMatMul": (3, 4, 5), "QGemm": (3, 4, 5), "MatMulIntegerToFloat": (1, 3, 5)}
+
+
+class Scaled(NamedTuple):
+    """How a tensor of a file is scaled: its constants, as they are there."""
+
+    scale: Array
+    zero_point: Array
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The smallest and the largest value that it can hold."""
+        step, offset, limits = float(self.scale), int(self.zero_point), np.iinfo(self.zero_point.dtype)
+        return (int(limits.min) - offset) * step, (int(limits.max) - offset) * step
+
+
+class Packed(NamedTuple):
+    """A constant of a file in integers; with an axis it has a scale for each channel along it."""
+
+    values: Array
+    scale: Array
+    zero_point: Array
+    axis: int | None
+
+    def real(self) -> Array:
+        """As real numbers."""
+        shape = [1] * self.values.ndim
+        if self.axis is not None:
+            shape[self.axis] = -1
+        zero = self.zero_point.reshape(shape).astype(np.float32)
+        return np.asarray((self.values.astype(np.float32) - zero) * self.scale.reshape(shape), np.float32)
+
+
+class QuantizedFile:
+    """A quantized ONNX model, taken apart as far as names are needed."""
+
+    def __init__(self, source: Any) -> None:
+        self.model = _read(source)
+        graph = self.model.graph
+        self._constants = {tensor.name: tensor for tensor in graph.initializer}
+        for node in graph.node:
+            if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+                self._constants[node.output[0]] = node.attribute[0].t
+        self._by_name = {node.name: node for node in graph.node if node.name}
+        self._producers = {name: node for node in graph.node for name in node.output if name}
+        self._readers: dict[str, list[NodeProto]] = {}
+        for node in graph.node:
+            for name in node.input:
+                self._readers.setdefault(name, []).append(node)
+        self._given = {value.name for value in graph.output}
+        self._added: list[NodeProto] = []
+
+    def visible(self, unit: Unit, tensors: list[str]) -> str | None:
+        """The float tensor in which readers of an op see its output; None if it cannot be found.
+
+        `tensors` are those of the float model to look for, the last node's output first.
+        """
+        for name in tensors:
+            for known in (name, name + "_QuantizeLinear_Input"):
+                if known in self._producers:
+                    return self._after_scaling(known)
+        node = self.node(unit, tensors)
+        if node is None or node.op_type not in _RESULT_SCALE:
+            return None
+        return self._dequantized(node)
+
+    def _after_scaling(self, name: str) -> str:
+        """A tensor as its readers see it: behind QuantizeLinear and DequantizeLinear, if it goes through them."""
+        for quantize in self._readers.get(name, []):
+            if quantize.op_type == "QuantizeLinear" and quantize.input[0] == name:
+                for reader in self._readers.get(quantize.output[0], []):
+                    if reader.op_type == "DequantizeLinear":
+                        return str(reader.output[0])
+        return name
+
+    def _dequantized(self, node: NodeProto) -> str:
+        """The float form of what an integer operator writes; a node that makes it is added if there is none."""
+        name = node.output[0]
+        for reader in self._readers.get(name, []):
+            if reader.op_type == "DequantizeLinear":
+                return str(reader.output[0])
+        at = _RESULT_SCALE[node.op_type]
+        result = f"{name}_seen_as_float"
+        if result not in self._producers:
+            made = helper.make_node("DequantizeLinear", [name, *node.input[at : at + 2]], [result], f"{result}_node")
+            self._producers[result] = made
+            self._added.append(made)
+        return result
+
+    def scaled(self, tensor: str) -> Scaled | None:
+        """How a float tensor that `visible` gave was scaled; None if it never was in 8 bits."""
+        node = self._producers.get(tensor)
+        return None if node is None or node.op_type != "DequantizeLinear" else self._scaled(list(node.input[1:]))
+
+    def tap(self, tensor: str) -> Tap:
+        """Where to look at a float tensor that `visible` gave: before it is dequantized, if it is."""
+        scaled = None if tensor in self._given else self.scaled(tensor)
+        if scaled is None or scaled.zero_point.dtype not in (np.uint8, np.int8):
+            return Tap(tensor)
+        return Tap(str(self._producers[tensor].input[0]), *scaled)
+
+    def read(self, node: NodeProto, slot: int) -> Scaled | None:
+        """How the activation that an op reads at this place of the float node is scaled; None if it is float."""
+        if node.op_type in _READS:
+            at = _READS[node.op_type](slot)
+            return self._scaled([node.input[place] if place < len(node.input) else "" for place in at])
+        return self.scaled(node.input[slot]) if slot < len(node.input) else None
+
+    def _scaled(self, names: list[str]) -> Scaled | None:
+        scale = self._value(names[0])
+        given = self._value(names[1]) if len(names) > 1 and names[1] else None
+        zero = np.zeros((), np.uint8) if given is None else given
+        if scale is None or scale.size != 1 or zero.dtype.kind not in "iu":
+            return None
+        return Scaled(scale.astype(np.float32).reshape(()), zero.reshape(()))
+
+    def node(self, unit: Unit, tensors: list[str]) -> NodeProto | None:
+        """The node that does an op's arithmetic; None if it is not there, or does only a part of it.
+
+        Where a BatchNormalization was left behind a convolution, the convolution computes something else than ours.
+        """
+        found = self.namesake(unit)
+        if found is None or not found.output:
+            return None
+        return found if any(found.output[0].startswith(name) for name in tensors) else None
+
+    def namesake(self, unit: Unit) -> NodeProto | None:
+        """The node of an op's name, whatever it computes."""
+        found: NodeProto | None = self._by_name.get(unit.op.name) or self._by_name.get(f"{unit.op.name}_quant")
+        return found
+
+    def is_int8(self, unit: Unit, node: NodeProto | None) -> bool:
+        """Whether an op computes in 8 bits: an integer operator, or one that reads dequantized tensors alone."""
+        if node is None:
+            return False
+        if node.op_type in _RESULT_SCALE or node.op_type in _WEIGHT:
+            return True
+        makers = [self._producers.get(name) for name in node.input[: 2 if unit.weight is not None else None] if name]
+        return bool(makers) and all(maker is not None and maker.op_type == "DequantizeLinear" for maker in makers)
+
+    def weight(self, node: NodeProto) -> Packed | None:
+        """The weight of an op in integers; None if it is float."""
+        if node.op_type in _WEIGHT:
+            names = [node.input[at] if at < len(node.input) else "" for at in _WEIGHT[node.op_type]]
+            first = node.op_type == "QLinearConv" or (node.op_type == "QGemm" and integer(node, "transB", 0) == 1)
+            return self._packed(names, 0 if first else -1)
+        return self._dequantized_constant(node, 1)
+
+    def float_weight(self, node: NodeProto) -> Array | None:
+        """The weight of an op that runs in float."""
+        return self._value(node.input[1]) if len(node.input) > 1 else None
+
+    def bias(self, node: NodeProto) -> Packed | None:
+        """The bias of an op in integers; None if it is float, or there is none."""
+        if node.op_type != "QLinearConv":
+            return None if node.op_type in _WEIGHT else self._dequantized_constant(node, 2)
+        weight, read = self.weight(node), self.read(node, 0)
+        values = self._value(node.input[8]) if len(node.input) > 8 else None
+        if weight is None or read is None or values is None:
+            return None
+        scale = np.asarray(read.scale * weight.scale, np.float32)
+        return Packed(values, scale, np.zeros(scale.shape, values.dtype), 0 if scale.size > 1 else None)
+
+    def _dequantized_constant(self, node: NodeProto, slot: int) -> Packed | None:
+        maker = self._producers.get(node.input[slot]) if slot < len(node.input) else None
+        if maker is None or maker.op_type != "DequantizeLinear":
+            return None
+        return self._packed(list(maker.input), integer(maker, "axis", 1))
+
+    def _packed(self, names: list[str], axis: int) -> Packed | None:
+        values, scale = self._value(names[0]), self._value(names[1])
+        if values is None or scale is None:
+            return None
+        given = self._value(names[2]) if len(names) > 2 and names[2] else None
+        zero = np.zeros(scale.shape, values.dtype) if given is None else given
+        if scale.size == 1:
+            return Packed(values, scale.reshape(()), zero.reshape(()), None)
+        known = -values.ndim <= axis < values.ndim and values.shape[axis] == scale.size
+        return Packed(values, scale, zero, axis % values.ndim if known else values.shape.index(scale.size))
+
+    def _value(self, name: str) -> Array | None:
+        tensor = self._constants.get(name)
+        return None if tensor is None else numpy_helper.to_array(tensor)
+
+    def giving(self, taps: Iterable[Tap]) -> bytes:
+        """The model with these tensors as outputs besides its own."""
+        model = ModelProto()
+        model.CopyFrom(self.model)
+        wanted = {tap.tensor: tap for tap in taps if tap.tensor not in self._given}
+        model.graph.node.extend(node for node in self._added if node.output[0] in wanted)
+        graph = GraphProto.FromString(b"".join(tap.output() for tap in wanted.values()))
+        model.graph.output.extend(graph.output)
+        return bytes(model.SerializeToString())
+
+    def outputs(self) -> list[str]:
+        """The names of the model's own outputs."""
+        return [value.name for value in self.model.graph.output]
+
+    def inputs(self) -> Iterator[str]:
+        """The names of what the model takes."""
+        return (value.name for value in self.model.graph.input if value.name not in self._constants)
+
+
+def _read(source: Any) -> ModelProto:
+    if isinstance(source, ModelProto):
+        return source
+    try:
+        if isinstance(source, bytes | bytearray | memoryview):
+            return onnx.load_model_from_string(bytes(source))
+        if not Path(os.fspath(source)).is_file():
+            raise ModelError(f"no model file at {os.fspath(source)!r}")
+        return onnx.load_model(os.fspath(source))
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(f"the quantized model cannot be read as an ONNX model ({error})") from error

@@ -1,0 +1,80 @@
+"""Each op of a quantized file by itself, fed from the float model, with the scales and the weight of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onnx import NodeProto
+
+from quaver.adapters.onnxrt.build import wire
+from quaver.adapters.onnxrt.build.assembler import Assembler
+from quaver.adapters.onnxrt.build.walk import Walk
+from quaver.adapters.onnxrt.look.observation import Tap, copy_unit, quantized
+from quaver.adapters.onnxrt.look.quantized_file import Packed, QuantizedFile, Scaled
+from quaver.adapters.onnxrt.read.units import Unit
+
+
+def replayed(
+    assembler: Assembler, file: QuantizedFile, nodes: Mapping[str, NodeProto], visible: Mapping[str, str]
+) -> tuple[Walk, dict[str, tuple[Unit, Tap]]]:
+    """The float model as a trunk, with a branch for each int8 op of the file.
+
+    `nodes` and `visible` hold, by op, the node of the file and the tensor in which its output is seen.
+    """
+    trunk = Walk(assembler, None)
+    trunk.run(())
+    results = {}
+    for number, unit in enumerate(assembler.units):
+        node = nodes.get(unit.op.name)
+        if node is not None and file.is_int8(unit, node):
+            mark = f"{assembler.mark}{number}{assembler.mark}"
+            written = file.scaled(visible.get(unit.op.name, ""))
+            results[unit.op.name] = unit, _branch(assembler, trunk, unit, file, node, written, mark)
+    return trunk, results
+
+
+def _branch(
+    assembler: Assembler,
+    trunk: Walk,
+    unit: Unit,
+    file: QuantizedFile,
+    node: NodeProto,
+    written: Scaled | None,
+    mark: str,
+) -> Tap:
+    inputs = list(assembler.graph.nodes[unit.anchor].input)
+    renamed = {}
+    for name in unit.activations:
+        scaled = file.read(node, inputs.index(name))
+        renamed[name] = name if scaled is None else _through(trunk, name, scaled, mark)
+
+    def constant(slot: int) -> str:
+        packed = file.weight(node) if slot == 1 else file.bias(node)
+        name = str(inputs[slot])
+        if packed is None or packed.values.shape != assembler.graph.constants[name].shape:
+            return name  # the trunk has it
+        return _unpacked(assembler, trunk, name, packed, mark)
+
+    result = copy_unit(assembler, trunk, unit, renamed, constant, mark)
+    return Tap(result) if written is None else quantized(trunk, result, written.scale, written.zero_point)
+
+
+def _unpacked(assembler: Assembler, trunk: Walk, name: str, packed: Packed, mark: str) -> str:
+    """A constant in integers, as it is in the file, and the node that dequantizes it."""
+    quantized, result, scale, zero = (f"{name}{mark}{part}" for part in ("q", "dq", "scale", "zero"))
+    axis = {} if packed.axis is None else {"axis": packed.axis}
+    trunk.parts.append(wire.node("DequantizeLinear", [quantized, scale, zero], [result], result, **axis))
+    trunk.entries.append(assembler.store.add(quantized, packed.values))
+    trunk.entries.append(wire.tensor(scale, packed.scale) + wire.tensor(zero, packed.zero_point))
+    return result
+
+
+def _through(trunk: Walk, name: str, scaled: Scaled, mark: str) -> str:
+    """Quantize and dequantize a tensor by the constants of the file."""
+    quantized, result, scale, zero = (f"{name}{mark}{part}" for part in ("q", "dq", "scale", "zero"))
+    trunk.parts.append(
+        wire.node("QuantizeLinear", [name, scale, zero], [quantized], quantized)
+        + wire.node("DequantizeLinear", [quantized, scale, zero], [result], result)
+    )
+    trunk.entries.append(wire.tensor(scale, scaled.scale) + wire.tensor(zero, scaled.zero_point))
+    return result

@@ -1,0 +1,84 @@
+"""A configuration seen from inside: scales, weights, and every op beside its float self."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from quaver.adapters.base import Adapter
+from quaver.adapters.batches import Feed
+from quaver.adapters.onnxrt.build.affine import Float, quantize_weight
+from quaver.adapters.onnxrt.build.assembler import Assembler
+from quaver.adapters.onnxrt.build.walk import Walk
+from quaver.adapters.onnxrt.look.axes import channel_axis, movers, upstream, weight_axes, why_one_scale
+from quaver.adapters.onnxrt.look.observation import watch_local, watch_whole
+from quaver.adapters.onnxrt.read.units import Unit
+from quaver.adapters.view import View
+from quaver.introspection import LocalRun, OpInside, OpWeight, Tensor8, WholeRun
+from quaver.ops import QuantConfig
+
+
+class ConfigView(View):
+    """A model in one configuration."""
+
+    def __init__(self, adapter: Adapter, config: QuantConfig, assembler: Assembler, threads: int) -> None:
+        super().__init__(adapter, config)
+        self._assembler, self._threads = assembler, threads
+
+    def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
+        return watch_local(self._assembler, self._config, ops, tensors, self._threads)
+
+    def whole(self, ops: Sequence[str]) -> Callable[[Feed], WholeRun]:
+        return watch_whole(self._assembler, self._config, ops, self._threads)
+
+    def weights(self) -> Iterator[OpWeight]:
+        plan = Walk(self._assembler, self._config)
+        for unit in self._assembler.units:
+            if unit.weight is not None:
+                yield self._weight(unit, unit.weight, plan)
+
+    def _weight(self, unit: Unit, name: str, plan: Walk) -> OpWeight:
+        a = self._assembler
+        values = np.asarray(a.store.array(name), np.float32)
+        pick, (outer, inner) = self._config[unit.op.name], weight_axes(a.graph, unit)
+        if not pick.reduced:
+            return OpWeight(unit.op.name, values, values, outer, inner)
+        per_channel = pick.granularity == "per_channel"
+        axis = unit.axis if per_channel else None
+        scale: Float | None = None
+        if unit.bias is not None:
+            scale = a.bias(unit.anchor, plan.schemes[a.root(unit.activations[0])], per_channel)[2]
+        scale = a.store.scale(name, axis) if scale is None else scale
+        steps = quantize_weight(values, axis, scale).values
+        shape = [1] * values.ndim
+        if axis is not None:
+            shape[axis] = -1
+        real = steps.astype(np.float32) * scale.reshape(shape)
+        scales = tuple(map(float, np.atleast_1d(scale)))
+        return OpWeight(unit.op.name, values, real, outer, inner, scales, (0,) * len(scales))
+
+    def inside(self) -> Mapping[str, OpInside]:
+        a = self._assembler
+        plan = Walk(a, self._config)
+        origins = {unit.output: unit.op.name for unit in a.units}
+
+        def tensor(name: str, axis: int | None) -> Tensor8:
+            root = a.root(name)
+            scale, zero = a.params(root, plan.schemes[root])
+            step, offset = float(scale), int(zero)
+            low, high = -offset * step, (255 - offset) * step
+            moved = tuple(movers(a.graph, name, root))
+            return Tensor8(name, step, offset, low, high, a.ranges[root], origins.get(root, ""), moved, axis)
+
+        found = {}
+        for unit in a.units:
+            name, axis = unit.op.name, channel_axis(a.graph, unit, unit.output)
+            around = upstream(a.graph, unit, a.unit_of)
+            if self._config[name].reduced:
+                reads = tuple(tensor(read, channel_axis(a.graph, unit, read)) for read in unit.activations)
+                writes = tensor(unit.output, axis) if unit.quantized_output else None
+                found[name] = OpInside(name, unit.output, axis, reads, writes, why_one_scale(a.graph, unit), *around)
+            else:
+                found[name] = OpInside(name, unit.output, axis, (), None, "", *around)
+        return found

@@ -1,0 +1,1 @@
+"""ONNX Runtime: take a model in, and find its ops."""

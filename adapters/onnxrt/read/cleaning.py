@@ -1,0 +1,259 @@
+"""Small rewrites that make a graph quantizable without changing what it computes."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import onnx
+from onnx import NodeProto
+from onnx.reference import ReferenceEvaluator
+
+from quaver.adapters.onnxrt.read.graph import Array, Graph, integer, real
+from quaver.adapters.onnxrt.read.inference import infer_types
+
+log = logging.getLogger(__name__)
+
+# Cheap ops that exporters leave between a weight and the op that reads it.
+_FOLDED = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Cast"}
+
+
+# The operand that leaves the other one as it is.
+_IDLE = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
+
+
+def clean(graph: Graph) -> None:
+    """Constants out of nodes, weights next to their readers, BatchNorm into its Conv, a name for every node."""
+    graph.nodes = [_copy(node) for node in graph.nodes]
+    _take_constants(graph)
+    _fold_constants(graph)
+    _drop_idle(graph)
+    graph.index()
+    _fold_followers(graph)
+    _name_nodes(graph)
+    graph.index()
+    _drop_unread(graph)
+
+
+def _copy(node: NodeProto) -> NodeProto:
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    return copy
+
+
+def _take_constants(graph: Graph) -> None:
+    """`Constant` nodes become initializers, save those of strings and sparse tensors."""
+    kept = []
+    for node in graph.nodes:
+        value = _constant_value(node)
+        if value is None:
+            kept.append(node)
+        else:
+            graph.constants[node.output[0]] = value
+    graph.nodes = kept
+
+
+def _constant_value(node: NodeProto) -> Array | None:
+    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+        return None
+    entry = node.attribute[0]
+    if entry.name == "value" and entry.t.data_type != onnx.TensorProto.STRING:
+        return onnx.numpy_helper.to_array(entry.t)
+    if entry.name in ("value_float", "value_floats"):
+        return np.asarray(entry.f if entry.name == "value_float" else list(entry.floats), np.float32)
+    if entry.name in ("value_int", "value_ints"):
+        return np.asarray(entry.i if entry.name == "value_int" else list(entry.ints), np.int64)
+    return None
+
+
+def _fold_constants(graph: Graph) -> None:
+    """Run the cheap ops that only constants feed, so that a transposed or reshaped weight is seen as a weight."""
+    opset = [entry for entry in graph.shell.opset_import if entry.domain in ("", "ai.onnx")]
+    outputs = {value.name for value in graph.shell.graph.output}
+    kept = []
+    for node in graph.nodes:
+        feed = {name: graph.constants[name] for name in node.input if name in graph.constants}
+        constant = node.input and len(feed) == len(set(node.input)) and len(node.output) == 1
+        foldable = node.op_type in _FOLDED and not node.domain and constant and node.output[0] not in outputs
+        value = _evaluate(node, feed, opset) if foldable else None
+        if value is None:
+            kept.append(node)
+        else:
+            graph.constants[node.output[0]] = value
+    graph.nodes = kept
+
+
+def _evaluate(node: NodeProto, feed: dict[str, Array], opset: list[onnx.OperatorSetIdProto]) -> Array | None:
+    """What a node makes of constants, or None where the reference implementation does not know."""
+    inputs = [
+        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in feed.items()
+    ]
+    output = onnx.helper.make_tensor_value_info(node.output[0], onnx.TensorProto.UNDEFINED, None)
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "constant", inputs, [output]), opset_imports=opset)
+    try:
+        (value,) = ReferenceEvaluator(model).run(None, feed)
+    except Exception as error:
+        log.debug("%s %r was not folded: %s", node.op_type, node.name, error)
+        return None
+    return np.asarray(value, order="C")
+
+
+def _drop_idle(graph: Graph) -> None:
+    """Drop what multiplies by one or adds zero. The optimiser would, and then fuse what stands around it."""
+    graph.index()
+    renamed: dict[str, str] = {}
+    kept = []
+    for node in graph.nodes:
+        for slot, name in enumerate(node.input):
+            node.input[slot] = renamed.get(name, name)
+        source = _unchanged(graph, node)
+        if source is None or node.output[0] in graph.pinned:
+            kept.append(node)
+        else:
+            renamed[node.output[0]] = source
+    graph.nodes = kept
+
+
+def _unchanged(graph: Graph, node: NodeProto) -> str | None:
+    """The operand that a node gives out as it is, if the other one is a constant that does nothing."""
+    if node.op_type not in _IDLE or node.domain or len(node.input) != 2:
+        return None
+    left, right = node.input
+    for source, other in ((left, right), (right, left))[: 2 if node.op_type in ("Add", "Mul") else 1]:
+        value = graph.constants.get(other)
+        if value is not None and value.size == 1 and value.reshape(-1)[0] == _IDLE[node.op_type]:
+            # [1] makes a vector of a scalar.
+            return source if value.ndim == 0 or value.ndim <= _rank(graph, source) else None
+    return None
+
+
+def _rank(graph: Graph, name: str) -> int:
+    if not graph.ranks:
+        infer_types(graph)
+    return graph.ranks.get(name, 0)
+
+
+def _fold_followers(graph: Graph) -> None:
+    """Scale and shift a convolution's weights by the BatchNormalization, Mul or Add that follows, and drop it."""
+    gone: set[int] = set()
+    for node in graph.nodes:
+        if node.op_type not in ("Conv", "ConvTranspose") or node.input[1] not in graph.constants:
+            continue
+        if len(node.input) > 2 and node.input[2] and node.input[2] not in graph.constants:
+            continue
+        while (follower := graph.only_reader(node.output[0])) is not None:
+            affine = _scale_and_shift(graph, node, follower)
+            if affine is None:
+                break
+            _fold(graph, node, follower.output[0], *affine)
+            gone.add(id(follower))
+    graph.nodes = [node for node in graph.nodes if id(node) not in gone]
+
+
+def _fold(graph: Graph, node: NodeProto, output: str, scale: Array, shift: Array) -> None:
+    weight = graph.constants[node.input[1]]
+    if len(node.input) > 2 and node.input[2]:
+        shift = shift + graph.constants[node.input[2]].astype(np.float64) * scale
+    names = [node.input[0], _free_name(graph, f"{output}.weight"), _free_name(graph, f"{output}.bias")]
+    graph.constants[names[1]] = _scaled(weight, scale, node)
+    graph.constants[names[2]] = shift.astype(weight.dtype)
+    del node.input[:]
+    node.input.extend(names)
+    node.output[0] = output
+
+
+def _free_name(graph: Graph, wanted: str) -> str:
+    """A name that no tensor has. Exporters call a BatchNormalization's own constants `<output>.weight`."""
+    name, count = wanted, 1
+    while not graph.is_free(name):
+        count += 1
+        name = f"{wanted}_{count}"
+    return name
+
+
+def _scale_and_shift(graph: Graph, node: NodeProto, follower: NodeProto) -> tuple[Array, Array] | None:
+    """What a node does to each channel of a convolution, if that is all it does."""
+    channels = _channels(graph.constants[node.input[1]], node)
+    if follower.op_type == "BatchNormalization":
+        if integer(follower, "training_mode", 0) or len([name for name in follower.output if name]) > 1:
+            return None
+        if not all(name in graph.constants for name in follower.input[1:5]):
+            return None
+        gamma, beta, mean, variance = (graph.constants[name].astype(np.float64) for name in follower.input[1:5])
+        scale = gamma / np.sqrt(variance + real(follower, "epsilon", 1e-5))
+        return scale, beta - mean * scale
+    if follower.op_type not in ("Add", "Mul"):
+        return None
+    other = next((name for name in follower.input if name != node.output[0]), "")
+    value = graph.constants.get(other)
+    # One number per channel, as [C, 1, 1] or [1, C, 1, 1]; a Resize or broadcast would show in other sizes.
+    rank = graph.constants[node.input[1]].ndim
+    shapes = [(channels, *[1] * (rank - 2)), (1, channels, *[1] * (rank - 2))]
+    if value is None or value.shape not in shapes:
+        return None
+    flat = value.astype(np.float64).reshape(-1)
+    return (np.ones(channels), flat) if follower.op_type == "Add" else (flat, np.zeros(channels))
+
+
+def _channels(weight: Array, node: NodeProto) -> int:
+    return int(weight.shape[0] if node.op_type == "Conv" else weight.shape[1] * integer(node, "group", 1))
+
+
+def _scaled(weight: Array, scale: Array, node: NodeProto) -> Array:
+    """The weight with each output channel scaled. A ConvTranspose keeps them on axis 1, repeated for each group."""
+    wide = weight.astype(np.float64)
+    if node.op_type == "Conv":
+        return (wide * scale.reshape(-1, *[1] * (weight.ndim - 1))).astype(weight.dtype)
+    groups = integer(node, "group", 1)
+    parts = wide.reshape(groups, -1, *weight.shape[1:])
+    factor = scale.reshape(groups, 1, -1, *[1] * (weight.ndim - 2))
+    return (parts * factor).reshape(weight.shape).astype(weight.dtype)
+
+
+def join_bias(graph: Graph) -> None:
+    """A matrix product of rank two and the bias added to it become one Gemm, as the optimiser would do anyway.
+
+    It would do so after we placed our Quantize/Dequantize pairs, and then find no integer kernel for the result.
+    """
+    gone: set[int] = set()
+    for node in graph.nodes:
+        if node.op_type != "MatMul" or node.domain or graph.ranks.get(node.input[0]) != 2:
+            continue
+        if node.input[1] not in graph.constants or graph.constants[node.input[1]].dtype != np.float32:
+            continue
+        weight, addition = graph.constants[node.input[1]], graph.only_reader(node.output[0])
+        if weight.ndim != 2 or addition is None or addition.op_type != "Add":
+            continue
+        bias = next((name for name in addition.input if name != node.output[0]), "")
+        if bias in graph.constants and graph.constants[bias].shape in ((weight.shape[1],), (1, weight.shape[1])):
+            flat = _free_name(graph, f"{addition.output[0]}.bias")
+            graph.constants[flat] = graph.constants[bias].reshape(-1)
+            node.op_type = "Gemm"
+            node.input.append(flat)
+            node.output[0] = addition.output[0]
+            gone.add(id(addition))
+    graph.nodes = [node for node in graph.nodes if id(node) not in gone]
+    graph.index()
+    _drop_unread(graph)
+
+
+def _name_nodes(graph: Graph) -> None:
+    """Give nameless and namesake nodes the name of what they produce, which is unique in a graph."""
+    taken = {node.name for node in graph.nodes}
+    seen = {""}
+    for node in graph.nodes:
+        if node.name in seen:
+            base = next((name for name in node.output if name), node.op_type)
+            node.name, count = base, 1
+            while node.name in taken:
+                count += 1
+                node.name = f"{base}_{count}"
+            taken.add(node.name)
+        seen.add(node.name)
+
+
+def _drop_unread(graph: Graph) -> None:
+    """Forget constants that nobody reads any more."""
+    read = set(graph.consumers) | {value.name for value in graph.shell.graph.output}
+    graph.constants = {name: array for name, array in graph.constants.items() if name in read}

@@ -1,0 +1,251 @@
+"""Which nodes make up an op that a user can toggle, and what an int8 version of it needs.
+
+Everything here follows the kernels that ONNX Runtime has. `benchmarks/kernels.py` lists what it makes of each op
+type between DequantizeLinear and QuantizeLinear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from onnx import NodeProto, TensorProto
+
+from quaver.adapters.onnxrt.read.graph import Array, Graph, attribute, integer, real
+from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, INT8, SCHEMES, Op, OpConfig
+
+# Ops on activations alone. Each has a kernel that reads and writes uint8.
+_ELEMENTWISE = {"Add", "Mul"}
+_UNARY = {"AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid"}
+
+# Ops that only move values about. They take the scale of what they move, and run in int8 when both sides do.
+_MOVEMENT = {
+    "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice", "Split",
+    "Squeeze", "Tile", "Transpose", "Unsqueeze",
+}  # fmt: skip
+
+# What the optimiser turns into int8 by itself when it stands between DequantizeLinear and QuantizeLinear,
+# whatever we want; and how many of its inputs must be dequantized for that.
+FUSES_ITSELF = {
+    "Add": 2, "AveragePool": 1, "Concat": None, "Conv": 1, "ConvTranspose": 1, "Gemm": 1, "GlobalAveragePool": 1,
+    "LeakyRelu": 1, "MatMul": 2, "Mul": 2, "Sigmoid": 1, "Softmax": 1, "Where": 3,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """An op as the adapter sees it.
+
+    Attributes:
+        op: what the user sees.
+        anchor: index of the node that does the arithmetic.
+        nodes: indices of all nodes of the unit, the anchor first.
+        activations: tensors the anchor reads that must be quantized.
+        weight: the constant it multiplies with, if any.
+        bias: a constant added inside the integer kernel, if any.
+        axis: the weight's output channel axis; None where only one scale is possible.
+        output: the tensor the unit produces.
+        quantized_output: whether the int8 kernel writes uint8. Others write float.
+    """
+
+    op: Op
+    anchor: int
+    nodes: tuple[int, ...]
+    activations: tuple[str, ...]
+    weight: str | None
+    bias: str | None
+    axis: int | None
+    output: str
+    quantized_output: bool
+
+
+def find_units(graph: Graph) -> list[Unit]:
+    """All ops of a graph that can run in int8, in graph order."""
+    units = []
+    absorbed: set[int] = set()
+    for index, node in enumerate(graph.nodes):
+        if index in absorbed or node.domain not in ("", "ai.onnx"):
+            continue
+        unit = _unit(graph, index, node)
+        if unit is not None:
+            units.append(unit)
+            absorbed.update(unit.nodes)
+    return units
+
+
+def families(graph: Graph) -> dict[str, str]:
+    """For each tensor that is moved about, the tensor it was before: they share one scale."""
+    roots: dict[str, str] = {}
+    for node in graph.nodes:
+        if moves(graph, node):
+            source = node.input[0]
+            for name in node.output:
+                if name:
+                    roots[name] = roots.get(source, source)
+    return roots
+
+
+def moves(graph: Graph, node: NodeProto) -> bool:
+    """Whether a node only moves float values of its first input about."""
+    if node.domain not in ("", "ai.onnx") or not node.input or not _is_float(graph, node.input[0]):
+        return False
+    if node.op_type == "Resize":
+        mode = attribute(node, "mode")
+        return mode is None or mode.s == b"nearest"
+    if node.op_type in ("MaxPool", "Dropout") and len([name for name in node.output if name]) > 1:
+        return False
+    return node.op_type in _MOVEMENT and node.input[0] not in graph.constants
+
+
+def absorbs(graph: Graph, node: NodeProto) -> bool:
+    """Relu, or a Clip that starts at zero: quantizing its output to uint8 does the clipping."""
+    if node.op_type == "Relu":
+        return True
+    if node.op_type != "Clip":
+        return False
+    low = graph.constants.get(node.input[1]) if len(node.input) > 1 and node.input[1] else None
+    upper_known = len(node.input) < 3 or not node.input[2] or node.input[2] in graph.constants
+    return low is not None and low.size == 1 and float(low.reshape(())) == 0.0 and upper_known
+
+
+def _unit(graph: Graph, index: int, node: NodeProto) -> Unit | None:
+    if not node.input or not node.output or not all(_is_float(graph, name) for name in (node.input[0], node.output[0])):
+        return None
+    if node.op_type in ("Conv", "ConvTranspose"):
+        return _convolution(graph, index, node)
+    if node.op_type == "Gemm":
+        return _gemm(graph, index, node)
+    if node.op_type == "MatMul":
+        return _matmul(graph, index, node)
+    if node.op_type in _ELEMENTWISE or node.op_type == "Concat":
+        return _joining(graph, index, node)
+    if node.op_type in _UNARY and node.input[0] not in graph.constants:
+        return _make(graph, index, node, activations=node.input[:1])
+    return None
+
+
+def _convolution(graph: Graph, index: int, node: NodeProto) -> Unit | None:
+    bias = node.input[2] if len(node.input) > 2 else ""
+    if node.input[0] in graph.constants or not _is_weight(graph, node.input[1]):
+        return None
+    if bias and bias not in graph.constants:
+        return None
+    if node.op_type == "Conv":
+        return _make(graph, index, node, weight=node.input[1], bias=bias, axis=0, activation=True)
+    # No int8 kernel exists: the weight gets smaller, nothing gets faster. On offer, but fp32 is its default.
+    return _make(graph, index, node, weight=node.input[1], axis=None, quantized_output=False, pays=False)
+
+
+def _gemm(graph: Graph, index: int, node: NodeProto) -> Unit | None:
+    weight, bias = node.input[1], node.input[2] if len(node.input) > 2 else ""
+    plain = real(node, "alpha", 1.0) == 1.0 and real(node, "beta", 1.0) == 1.0 and not integer(node, "transA", 0)
+    if (
+        not plain
+        or node.input[0] in graph.constants
+        or not _is_weight(graph, weight)
+        or graph.constants[weight].ndim != 2
+    ):
+        return None
+    axis = 0 if integer(node, "transB", 0) else 1
+    if bias and (bias not in graph.constants or graph.constants[bias].shape != (graph.constants[weight].shape[axis],)):
+        return None
+    return _make(graph, index, node, weight=weight, bias=bias, axis=axis, quantized_output=False, activation=True)
+
+
+def _matmul(graph: Graph, index: int, node: NodeProto) -> Unit | None:
+    left, right = node.input
+    if left in graph.constants:
+        return None
+    if right not in graph.constants:
+        if not _is_float(graph, right):
+            return None
+        return _make(graph, index, node, activations=node.input, quantized_output=False)
+    if not _is_weight(graph, right):
+        return None
+    axis = 1 if graph.constants[right].ndim == 2 else None
+    nodes, output = [index], node.output[0]
+    addition = graph.only_reader(output)
+    if addition is not None and addition.op_type == "Add" and _is_bias(graph, addition, output, graph.constants[right]):
+        nodes.append(graph.producers[addition.output[0]])
+        output = addition.output[0]
+    return _make(graph, index, node, weight=right, axis=axis, quantized_output=False, nodes=nodes, output=output)
+
+
+def _is_bias(graph: Graph, addition: NodeProto, output: str, weight: Array) -> bool:
+    other = next((name for name in addition.input if name != output), "")
+    return other in graph.constants and graph.constants[other].shape == (weight.shape[-1],)
+
+
+def _joining(graph: Graph, index: int, node: NodeProto) -> Unit | None:
+    """Add, Mul and Concat of activations. What is added just before a Softmax stays float: attention masks carry
+    sentinels of -1e4 to -3e38, which leave no level for the scores.
+    """
+    if len(node.input) < 2 or any(name in graph.constants or not _is_float(graph, name) for name in node.input):
+        return None
+    if node.op_type in _ELEMENTWISE and any(reader.op_type == "Softmax" for reader in _readers(graph, node.output[0])):
+        return None
+    if node.op_type == "Mul" and any(_is_gelu_factor(graph, name) for name in node.input):
+        return None
+    return _make(graph, index, node, activations=node.input, activation=node.op_type == "Add")
+
+
+def _is_gelu_factor(graph: Graph, name: str) -> bool:
+    """Whether a tensor is 1 + erf(...) or 1 + tanh(...): the Mul with it ends a GELU, which is one float kernel."""
+    makers = [graph.nodes[graph.producers[name]]] if name in graph.producers else []
+    if not makers or makers[0].op_type != "Add":
+        return False
+    inner = [graph.nodes[graph.producers[source]].op_type for source in makers[0].input if source in graph.producers]
+    return inner in (["Erf"], ["Tanh"])
+
+
+def _readers(graph: Graph, name: str) -> Iterator[NodeProto]:
+    """Who reads a tensor, directly or after it was moved about or masked."""
+    for index in graph.consumers.get(name, []):
+        node = graph.nodes[index]
+        yield node
+        if moves(graph, node) or node.op_type in ("Add", "Where"):
+            for output in node.output:
+                yield from (graph.nodes[i] for i in graph.consumers.get(output, []))
+
+
+def _make(
+    graph: Graph,
+    index: int,
+    node: NodeProto,
+    *,
+    activations: Sequence[str] = (),
+    weight: str | None = None,
+    bias: str | None = None,
+    axis: int | None = None,
+    activation: bool = False,
+    quantized_output: bool = True,
+    pays: bool = True,
+    nodes: list[int] | None = None,
+    output: str | None = None,
+) -> Unit:
+    nodes, output = nodes or [index], output or node.output[0]
+    if activation:
+        follower = graph.only_reader(output)
+        if follower is not None and absorbs(graph, follower):
+            nodes.append(graph.producers[follower.output[0]])
+            output = follower.output[0]
+    inputs = tuple(dict.fromkeys(activations or node.input[:1]))
+    op = Op(node.name, node.op_type, tuple(graph.nodes[i].name for i in nodes), _choices(weight, axis, pays))
+    return Unit(op, index, tuple(nodes), inputs, weight, bias or None, axis, output, quantized_output)
+
+
+def _choices(weight: str | None, axis: int | None, pays: bool) -> tuple[OpConfig, ...]:
+    granularities = GRANULARITIES if weight is not None and axis is not None else ("per_tensor",)
+    int8 = [OpConfig(INT8, c, g, s) for s, g, c in product(SCHEMES, granularities, CALIBRATIONS)]
+    return (*int8, FLOAT) if pays else (FLOAT, *int8)
+
+
+def _is_float(graph: Graph, name: str) -> bool:
+    return graph.types.get(name) == TensorProto.FLOAT
+
+
+def _is_weight(graph: Graph, name: str) -> bool:
+    array = graph.constants.get(name)
+    return array is not None and array.dtype == np.float32 and array.ndim >= 2 and array.size > 0

@@ -1,0 +1,1 @@
+"""ONNX Runtime: time it."""

@@ -1,0 +1,141 @@
+"""Where the time goes: seconds of each op in one configuration, from ONNX Runtime's own profiler."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from quaver.adapters.batches import Feed
+from quaver.adapters.onnxrt.build.assembler import Assembler
+from quaver.adapters.onnxrt.read.graph import Graph
+from quaver.adapters.onnxrt.run import session as sessions
+from quaver.adapters.onnxrt.time.kernels import plain_name
+from quaver.ops import QuantConfig
+
+KERNEL = "_kernel_time"
+_FUSION = re.compile(r"/\w+Fusion/$")
+
+
+def op_seconds(
+    assembler: Assembler, config: QuantConfig | None, feed: Feed, threads: int, runs: int = 10
+) -> dict[str, float]:
+    """Median seconds of each op. Kernels that belong to no op are summed up under the empty name."""
+    assembly = assembler.assemble(config)
+    with tempfile.TemporaryDirectory(prefix="quaver-") as folder:
+        path = Path(folder) / "optimised.onnx"
+        options = sessions.options(threads)
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "profile")
+        options.optimized_model_filepath = str(path)
+        session = sessions.create(assembly.skeleton(), options, assembly.store.path.parent)
+        for _ in range(runs + 1):
+            session.run(None, feed)
+        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+        optimised = onnx.load_model(path, load_external_data=False)
+    return _medians(_runs(events, owners(assembler, optimised)), assembler)
+
+
+def _medians(runs: list[dict[str, float]], assembler: Assembler) -> dict[str, float]:
+    warm = runs[1:] or runs
+    names = ["", *(unit.op.name for unit in assembler.units)]
+    return {name: statistics.median(run.get(name, 0.0) for run in warm) for name in names}
+
+
+def _runs(events: list[dict[str, Any]], belongs: dict[str, str]) -> list[dict[str, float]]:
+    """The kernels of each run, summed up by owner. A run ends with the event of the session as a whole."""
+    runs: list[dict[str, float]] = []
+    current: dict[str, float] = defaultdict(float)
+    for event in events:
+        name = event.get("name", "")
+        if event.get("cat") == "Node" and name.endswith(KERNEL):
+            current[belongs.get(name.removesuffix(KERNEL), "")] += event["dur"] * 1e-6
+        elif name == "model_run":
+            runs.append(current)
+            current = defaultdict(float)
+    return runs
+
+
+def owners(assembler: Assembler, optimised: onnx.ModelProto) -> dict[str, str]:
+    """For each kernel of the optimised graph the op it belongs to.
+
+    Fused kernels keep the name of one of their nodes, or of what they produce. Quantizing a tensor belongs to the
+    op that reads it, dequantizing to the op that wrote it.
+    """
+    graph, label = assembler.graph, assembler.label
+    by_name: dict[str, str] = {}
+    for unit in assembler.units:
+        for index in unit.nodes:
+            node = graph.nodes[index]
+            by_name.setdefault(node.name, unit.op.name)
+            for output in node.output:
+                by_name.setdefault(output, unit.op.name)
+        for name in unit.activations:
+            by_name.setdefault(label(name, "Q"), unit.op.name)
+        by_name.setdefault(label(unit.output, "DQ"), unit.op.name)
+    belongs = {}
+    for kernel in optimised.graph.node:
+        stripped = _FUSION.sub("", plain_name(kernel.name))
+        candidates = [kernel.name, stripped, *map(plain_name, kernel.output)]
+        owner = next((by_name[name] for name in candidates if name in by_name), None)
+        if owner is not None:
+            belongs[kernel.name] = owner
+    _give_back(assembler, optimised, belongs)
+    _by_neighbours(optimised, belongs)
+    return belongs
+
+
+def _by_neighbours(optimised: onnx.ModelProto, belongs: dict[str, str]) -> None:
+    """In a file that others made, quantizing and dequantizing go by other names: look at who reads and who wrote."""
+    readers: dict[str, str] = {}
+    writers: dict[str, str] = {}
+    for kernel in optimised.graph.node:
+        if kernel.name in belongs:
+            writers.update(dict.fromkeys(kernel.output, belongs[kernel.name]))
+            for name in kernel.input:
+                readers.setdefault(name, belongs[kernel.name])
+    for kernel in optimised.graph.node:
+        if kernel.name not in belongs and kernel.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            quantizes = kernel.op_type == "QuantizeLinear"
+            owner = readers.get(kernel.output[0]) if quantizes else writers.get(kernel.input[0])
+            if owner is not None:
+                belongs[kernel.name] = owner
+
+
+def _give_back(assembler: Assembler, optimised: onnx.ModelProto, belongs: dict[str, str]) -> None:
+    """A kernel that took over what follows it goes by the name of that; find the op that does the work.
+
+    A convolution with the residual Add behind it is called after the sum, one with a HardSigmoid after that.
+    """
+    graph = assembler.graph
+    busy = set(belongs.values())
+    weighty = {unit.op.name for unit in assembler.units if unit.weight is not None}
+    idle = {
+        unit.anchor: unit.op.name for unit in assembler.units if unit.weight is not None and unit.op.name not in busy
+    }
+    for kernel in optimised.graph.node:
+        works = any(kind in kernel.op_type for kind in ("Conv", "Gemm", "MatMul"))
+        if works and belongs.get(kernel.name) not in weighty:
+            names = [plain_name(name) for name in (kernel.name, *kernel.output)]
+            index = next((graph.producers[name] for name in names if name in graph.producers), None)
+            owner = _behind(graph, index, idle)
+            if owner is not None:
+                belongs[kernel.name] = owner
+
+
+def _behind(graph: Graph, index: int | None, idle: dict[int, str], steps: int = 4) -> str | None:
+    """The nearest op without a kernel, going back from a node."""
+    reached = [] if index is None else [index]
+    for _ in range(steps):
+        for at in reached:
+            if at in idle:
+                return idle[at]
+        names = [name for at in reached for name in graph.nodes[at].input]
+        reached = [graph.producers[name] for name in names if name in graph.producers]
+    return None

@@ -1,0 +1,44 @@
+"""`exhaustive`: every configuration there is."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+from quaver.ops import FLOAT, QuantConfig
+from quaver.probe import Probe
+from quaver.space import TuningSpace
+from quaver.strategies.base import Proposals, Strategy
+from quaver.strategies.registry import register_strategy
+
+
+@register_strategy
+class Exhaustive(Strategy):
+    """Every configuration, those that differ from all-int8 in the fewest ops first. For small models only."""
+
+    name = "exhaustive"
+
+    def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
+        """See the class."""
+        yield from every_configuration(space)
+
+    def worst_case(self, space: TuningSpace) -> int:
+        """The size of the space."""
+        return math.prod(len(op.choices) for op in space.ops)
+
+
+def every_configuration(space: TuningSpace) -> Iterator[QuantConfig]:
+    """All configurations by the number of ops that differ from the default; fp32 before other int8 choices."""
+    default = space.all_int8()
+    others = {
+        op.name: sorted(
+            (choice for choice in op.choices if choice != default[op.name]), key=lambda choice: choice != FLOAT
+        )
+        for op in space.ops
+    }
+    open_ops = [name for name, choices in others.items() if choices]
+    for count in range(len(open_ops) + 1):
+        for names in itertools.combinations(open_ops, count):
+            for picks in itertools.product(*(others[name] for name in names)):
+                yield default.replace(dict(zip(names, picks, strict=True)))

@@ -1,0 +1,49 @@
+"""`mse_v2`: at each step the fallback that helps the output most."""
+
+from __future__ import annotations
+
+from quaver.ops import QuantConfig
+from quaver.probe import Probe
+from quaver.space import TuningSpace
+from quaver.strategies.base import Proposals, Strategy
+from quaver.strategies.registry import register_strategy
+from quaver.trial import Trial
+
+
+@register_strategy
+class MseV2(Strategy):
+    """At each step the op falls back that lowers the error at the model's outputs most.
+
+    The choice costs a session for each remaining op and no evaluation. Once the criterion is met, and with time
+    left, ops return to int8, the one that raises the output error least first. Needs at most 1 + 2 (n - 1)
+    evaluations for n ops. `candidates` limits each choice to so many ops, those most sensitive by themselves.
+    """
+
+    name = "mse_v2"
+
+    def __init__(self, candidates: int = 32) -> None:
+        self.candidates = candidates
+
+    def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
+        """See the class."""
+        trial: Trial = yield space.all_int8()
+        start = config = space.all_int8()
+        ranking = [name for name in probe.ranking() if start[name].reduced]
+        fallen: list[str] = []
+        while not trial.met and len(fallen) < len(ranking) - 1:
+            left = [name for name in ranking if name not in fallen][: self.candidates]
+            fallen.append(min(left, key=lambda name: probe.output_error(config.fallback(name))))
+            config = config.fallback(fallen[-1])
+            trial = yield config
+        for name in sorted(fallen, key=lambda name: probe.output_error(_restored(config, start, name))):
+            trial = yield _restored(config, start, name)
+            if trial.met:
+                config = trial.config
+
+    def worst_case(self, space: TuningSpace) -> int:
+        """1 + 2 (n - 1)."""
+        return 1 + 2 * max(len(space.able_to_fall_back(space.all_int8())) - 1, 0)
+
+
+def _restored(config: QuantConfig, start: QuantConfig, name: str) -> QuantConfig:
+    return config.replace({name: start[name]})

@@ -1,0 +1,46 @@
+"""`random`: no measurement, no ranking."""
+
+from __future__ import annotations
+
+import functools
+import random
+
+from quaver.ops import FLOAT, Op, OpConfig, QuantConfig
+from quaver.probe import Probe
+from quaver.space import TuningSpace
+from quaver.strategies.base import Proposals, Strategy
+from quaver.strategies.registry import register_strategy
+
+# After so many draws without a new configuration there is none, or it is not worth waiting for.
+DRAWS = 200
+
+
+@register_strategy
+class Random(Strategy):
+    """All int8, then random configurations: a random share of the ops in fp32, the rest in random int8 choices.
+
+    Has no end of its own but that of the space; `max_trials` and `timeout` end it.
+    """
+
+    name = "random"
+
+    def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
+        """See the class."""
+        rng = random.Random(self.seed)
+        config = space.all_int8()
+        seen: set[QuantConfig] = set()
+        while config not in seen:
+            seen.add(config)
+            yield config
+            for _ in range(DRAWS):
+                share = rng.random()
+                config = space.configure(functools.partial(_draw, share=share, rng=rng))
+                if config not in seen and config.reduced_ops:
+                    break
+
+
+def _draw(op: Op, share: float, rng: random.Random) -> OpConfig:
+    reduced = op.reduced_choices
+    if not reduced or (op.tunable and rng.random() < share):
+        return FLOAT
+    return rng.choice(reduced)

@@ -1,0 +1,70 @@
+"""Fewer borders between int8 and fp32: each one costs a conversion, which the time of single ops does not show."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+from quaver.ops import QuantConfig
+from quaver.probe import OpTime, Probe
+from quaver.space import TuningSpace
+from quaver.strategies.steps.search import Search
+from quaver.strategies.steps.starting import CLEARLY_FASTER
+from quaver.trial import Trial
+
+# Each move costs a measurement of the whole model; the most promising of either kind are looked at.
+MOVES = 16
+# Each step costs an evaluation.
+STEPS = 4
+
+
+def smooth(found: Trial, reference: QuantConfig, space: TuningSpace, probe: Probe) -> Search:
+    """Make a model that meets the criterion faster, step by step, as long as it stays met.
+
+    A move sends a run of int8 ops between fp32 ones to fp32, or takes a run of fallen ops, or one end of it, back to
+    what it is in `reference`. The move that makes the whole model fastest is evaluated first. In `found` every fallen
+    op is taken to be needed as long as no other one falls, as `prune` leaves it.
+    """
+    best, fp32 = found, frozenset(found.config.fp32_ops)
+    not_enough = [fp32 - {name} for name in fp32 if reference[name].reduced]
+    for _ in range(STEPS):
+        moves = {
+            move
+            for move in _moves(best.config, reference, space, probe.latency())
+            if not any(known.issuperset(move.fp32_ops) for known in not_enough)
+        }
+        fast = min(sorted(moves, key=lambda move: move.fingerprint), key=probe.speed, default=None)
+        if fast is None or probe.speed(fast) > CLEARLY_FASTER * probe.speed(best.config):
+            break
+        trial: Trial = yield fast
+        if trial.met:
+            best = trial
+        else:
+            not_enough.append(frozenset(fast.fp32_ops))
+    return best
+
+
+def _moves(
+    config: QuantConfig, reference: QuantConfig, space: TuningSpace, times: Mapping[str, OpTime]
+) -> Iterator[QuantConfig]:
+    def saved(names: list[str]) -> float:
+        return sum(times[name].saved for name in names)
+
+    # In graph order, which is near enough to who reads from whom.
+    grouped = itertools.groupby(space.tunable, key=lambda name: config[name].reduced)
+    runs = [(int8, list(names)) for int8, names in grouped]
+    islands = sorted((names for int8, names in runs if int8), key=saved)
+    for names in islands[:MOVES] if len(islands) > 1 else ():
+        yield config.fallback(*names)
+    fallen = [[name for name in names if reference[name].reduced] for int8, names in runs if not int8]
+    parts = sorted((part for names in fallen for part in _ends(names)), key=saved, reverse=True)
+    for part in parts[:MOVES]:
+        yield config.replace({name: reference[name] for name in part})
+
+
+def _ends(names: list[str]) -> Iterator[list[str]]:
+    """The whole run, and what can be cut off at either end of it."""
+    for length in range(1, len(names) + 1):
+        yield names[:length]
+        if length < len(names):
+            yield names[-length:]

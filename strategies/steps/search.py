@@ -1,0 +1,105 @@
+"""Searching along a ranking of ops: steps that several strategies are made of.
+
+Each is a generator to be used with `yield from`: it yields configurations, is sent their trials, and returns the
+trial it ends with. All assume that more fallbacks mean more accuracy. Where that does not hold they find less than
+they could, but what they return has always been tried.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from quaver.ops import QuantConfig
+from quaver.trial import Trial
+
+Search = Generator[QuantConfig, Any, Trial | None]
+
+# A step along a ranking helps if it brings the loss below this part of what it was.
+HELPS = 0.9
+# After so many steps that did not help, the ranking is not followed any more.
+DOUBTS = 2
+# How many ops that must fall back may hide at the end of a ranking, one after another.
+SEARCHES = 5
+
+
+def shortest_prefix(start: Trial, ranking: Sequence[str]) -> Search:
+    """The fewest ops from the front of a ranking that must fall back from `start` to meet the criterion.
+
+    `start` is taken to fail and the whole ranking to be enough, so that is never tried. If all but the last op is not
+    enough, that op must fall back although it ranks last, and the search goes on among the others: log2(n) + 1 trials
+    for each such op. From the second one on, its fallback must help.
+    """
+    rest = list(ranking)
+    found = yield from _bisect(start, rest, 0)
+    for hidden in range(SEARCHES - 1):
+        if found is not None or not rest:
+            return found
+        config = start.config.fallback(rest.pop())
+        if not config.reduced_ops:
+            return None
+        trial: Trial = yield config
+        if trial.met:
+            return trial
+        if hidden and not _helps(trial, start):
+            return None
+        start = trial
+        found = yield from _bisect(start, rest, DOUBTS)
+    return found
+
+
+def _bisect(start: Trial, ranking: Sequence[str], doubts: int) -> Search:
+    """The shortest prefix that is enough, if it is not the whole; at most 2 log2(n) + 1 trials.
+
+    As long as each step helps the ranking is right, and the next step is twice as long: few trials if the
+    culprits rank high, and the first success falls back at most twice as many ops as it must. After a step that does
+    not help, the next goes half-way to the middle, in orders of magnitude. After another one the gap is halved, which
+    is the best one can do without a ranking: so one that is of no use costs two trials.
+    """
+    failing, enough, length = 0, len(ranking), 1
+    last, found = start, None
+    while enough - failing > 1:
+        middle = (failing + enough) // 2
+        if found is not None or doubts >= DOUBTS or length > middle:
+            length = middle
+        trial: Trial = yield start.config.fallback(*ranking[:length])
+        if trial.met:
+            found, enough = trial, length
+            continue
+        failing, length = length, 2 * length
+        if not _helps(trial, last):
+            doubts += 1
+            length = max(length, math.isqrt(failing * (failing + enough) // 2))
+        last = trial
+    return found
+
+
+def _helps(trial: Trial, before: Trial) -> bool:
+    return trial.loss is not None and (before.loss is None or trial.loss < HELPS * before.loss)
+
+
+def prune(start: Trial, config: QuantConfig, candidates: Sequence[str]) -> Search:
+    """Bring ops of `start` back to what they are in `config`, as long as the criterion stays met.
+
+    `candidates` are tried in groups, the least likely to be needed first: a group that can return costs one trial,
+    and the next is twice as large; in one that cannot, the op that is needed is found by halving, and the next is
+    half as large. For d needed ops out of n that is about d log2(n/d) trials, and never more than 2 n.
+    """
+    best = start
+    rest = list(candidates)
+    size, blocked = max(1, len(rest) // 2), 0  # so many at the front are known to hold an op that is needed
+    while rest:
+        if blocked == 1:
+            rest, blocked = rest[1:], 0
+            continue
+        group = rest[: blocked // 2 or min(size, len(rest))]
+        trial: Trial = yield best.config.replace({name: config[name] for name in group})
+        if not blocked:
+            size = 2 * size if trial.met else max(1, size // 2)
+        if trial.met:
+            best, rest = trial, rest[len(group) :]
+            blocked = max(blocked - len(group), 0)
+        else:
+            blocked = len(group)
+    return best

@@ -1,0 +1,302 @@
+"""One settings object, whether it comes from keywords, a dict or a YAML file."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from quaver import Config, Criterion, SettingsError
+from quaver.api.settings import YAML_LAYOUT, make_config
+
+LAYOUT = """
+version: 1.0
+
+model:
+  name: cnn
+  framework: onnxruntime
+
+quantization:
+  calibration:
+    sampling_size: 160 # number of samples for calibration
+
+tuning:
+  strategy:
+    name: basic
+  accuracy_criterion:
+    relative: 0.02
+  exit_policy:
+    timeout: 0
+    max_trials: 500
+  random_seed: 9527
+"""
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Any:
+    """A function that writes a YAML file and returns its path."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "conf.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_nothing_given_is_one_percent_and_a_stop_at_the_first_success() -> None:
+    config = make_config(None)
+    assert config == Config()
+    assert (config.criterion, config.timeout, config.max_trials) == (Criterion(0.01), 0, 100)
+
+
+def test_the_yaml_layout_of_the_walk_through_is_read(written: Any) -> None:
+    expected = Config(
+        strategy="basic",
+        relative=0.02,
+        max_trials=500,
+        seed=9527,
+        calibration_sampling_size=160,
+        framework="onnxruntime",
+    )
+    assert make_config(written(LAYOUT)) == expected
+    assert make_config(str(written(LAYOUT))) == expected
+    assert make_config(yaml.safe_load(LAYOUT)) == expected
+
+
+def test_keywords_win_over_a_file_a_dict_and_a_config(written: Any) -> None:
+    for given in (written(LAYOUT), {"relative": 0.02, "strategy": "basic"}, Config(relative=0.02, strategy="basic")):
+        config = make_config(given, relative=0.05, max_trials=7)
+        assert (config.relative, config.max_trials, config.strategy) == (0.05, 7, "basic")
+
+
+def test_a_criterion_given_in_one_way_replaces_one_given_in_the_other(written: Any) -> None:
+    absolute = make_config(written(LAYOUT), absolute=0.5)
+    assert absolute.criterion == Criterion(None, 0.5)
+    assert make_config(absolute, relative=0.03).criterion == Criterion(0.03)
+    assert make_config({"absolute": 0.5}).criterion == Criterion(None, 0.5)
+    with pytest.raises(SettingsError, match="one of the two"):
+        make_config(None, relative=0.01, absolute=0.5)
+
+
+def test_every_place_in_the_layout_is_a_setting() -> None:
+    known = set(Config.__dataclass_fields__)
+    assert {name for name in YAML_LAYOUT.values() if name is not None} == known
+
+
+def test_settings_by_name_work_in_a_dict_and_in_a_file(written: Any) -> None:
+    assert make_config({"strategy": "basic", "timeout": 60}) == Config(strategy="basic", timeout=60)
+    assert make_config(written("strategy: basic\ntimeout: 60")) == Config(strategy="basic", timeout=60)
+
+
+def test_the_settings_kept_with_a_run_can_be_used_for_the_next(written: Any) -> None:
+    config = Config(strategy="basic", absolute=0.5, op_type_dict={"Conv": ["fp32"]}, workspace="here")
+    assert make_config(written(yaml.safe_dump(config.plain()))) == config
+
+
+def test_rules_and_options_keep_their_own_keys(written: Any) -> None:
+    config = make_config(
+        written(
+            """
+            quantization:
+              op_name_dict: {"/layer.*MatMul": {activation: {dtype: [fp32]}}}
+              op_type_dict: {Conv: int8}
+            tuning:
+              strategy: {name: basic, options: {depth: 3}}
+            """
+        )
+    )
+    assert config.op_name_dict == {"/layer.*MatMul": {"activation": {"dtype": ["fp32"]}}}
+    assert (config.op_type_dict, config.strategy_options) == ({"Conv": "int8"}, {"depth": 3})
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "tuning:\n", "tuning: {exit_policy: }\nmodel:\n"])
+def test_an_empty_file_or_section_changes_nothing(written: Any, text: str) -> None:
+    assert make_config(written(text)) == Config()
+
+
+@pytest.mark.parametrize("number", ["0.01", "1e-2", "1.0e-2", "1E-2", "+1e-2", ".1e-1"])
+def test_numbers_may_be_written_in_any_usual_way(written: Any, number: str) -> None:
+    assert make_config(written(f"tuning: {{accuracy_criterion: {{relative: {number}}}}}")).relative == 0.01
+
+
+def test_a_list_of_sampling_sizes_means_the_largest() -> None:
+    assert make_config({"quantization": {"calibration": {"sampling_size": [50, 160]}}}).calibration_sampling_size == 160
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("tunning: {}", "unknown key 'tunning'; did you mean 'tuning'?"),
+        ("tuning: {exit_policy: {max_trails: 3}}",
+         "unknown key 'tuning.exit_policy.max_trails'; did you mean 'tuning.exit_policy.max_trials'?"),
+        ("tuning: {accuracy_criteria: {relative: 0.1}}",
+         "unknown key 'tuning.accuracy_criteria'; did you mean 'tuning.accuracy_criterion'?"),
+        ("quantization: {calibration: {sample_size: 3}}",
+         "did you mean 'quantization.calibration.sampling_size'?"),
+        ("tuning: {max_trials: 3}", "unknown key 'tuning.max_trials'; did you mean 'tuning.exit_policy.max_trials'?"),
+        ("tuning: {}\nrelative: 0.1", "unknown key 'relative'; did you mean 'tuning.accuracy_criterion.relative'?"),
+        ("max_trails: 3", "unknown key 'max_trails'; did you mean 'tuning.exit_policy.max_trials'?"),
+        ("tuning: {sampling_size: 3}", "did you mean 'quantization.calibration.sampling_size'?"),
+        ("timeout: 3\nmax_trails: 3", "unknown setting 'max_trails'; did you mean 'max_trials'?"),
+        ("evaluation: {}", "unknown key 'evaluation'; known are: 'version', 'model', 'quantization', 'tuning'"),
+        ("5: 3", "unknown key '5'"),
+        ("null: 3", "unknown key 'None'"),
+    ],
+)  # fmt: skip
+def test_an_unknown_key_names_the_nearest_at_the_right_level(written: Any, text: str, complaint: str) -> None:
+    path = written(text)
+    with pytest.raises(SettingsError) as caught:
+        make_config(path)
+    assert str(caught.value).startswith(f"{path}: ") and complaint in str(caught.value)
+
+
+def test_an_unknown_keyword_names_the_nearest() -> None:
+    with pytest.raises(SettingsError, match="unknown setting 'max_trails'; did you mean 'max_trials'"):
+        make_config(None, max_trails=3)
+    with pytest.raises(SettingsError, match="the configuration: unknown setting 'max_trails'; did you mean"):
+        make_config({"relative": 0.1, "max_trails": 3})
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("tuning: 5", "'tuning' must hold keys (strategy, accuracy_criterion, exit_policy, objective"),
+        ("tuning: {strategy: basic}", "'tuning.strategy' must hold keys (name, options), not 'basic'"),
+        ("tuning: {strategy: {name: {first: basic}}}", "'tuning.strategy.name' takes a value, not a mapping"),
+        ("- tuning\n- model", "must hold a mapping (version, model, quantization, tuning), not ['tuning', 'model']"),
+        ("just words", "must hold a mapping"),
+        ("tuning: [", "is not valid YAML"),
+        ("tuning: {a: 1", "is not valid YAML"),
+        ("version: 2020-13-45", "is not valid YAML: month must be in 1..12"),
+        ("version: !!bool x", "is not valid YAML"),
+        ("version: !!timestamp x", "is not valid YAML"),
+        ("? [a]\n: 3", "is not valid YAML"),
+        ("model:\n\tname: x", "is not valid YAML"),
+        ("version: \x00", "is not valid YAML"),
+    ],
+)
+def test_a_file_of_another_shape_is_refused_with_the_reason(written: Any, text: str, complaint: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        make_config(written(text))
+    assert complaint in str(caught.value) and len(str(caught.value)) < 500
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"cannot read the configuration .*nowhere.yaml': No such file"):
+        make_config(tmp_path / "nowhere.yaml")
+    with pytest.raises(SettingsError, match="Is a directory"):
+        make_config(tmp_path)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(SettingsError, match="is not valid YAML"):
+        make_config(tmp_path / "binary")
+
+
+@pytest.mark.parametrize("given", [5, [1], 0.01, {1, 2}, object()])
+def test_a_configuration_of_another_type_is_refused(given: Any) -> None:
+    with pytest.raises(SettingsError, match=r"a configuration is a YAML file, a dict or a quaver\.Config, not"):
+        make_config(given)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("relative", "0.01"),
+        ("relative", -1),
+        ("absolute", [1]),
+        ("higher_is_better", "no"),
+        ("higher_is_better", 1),
+        ("timeout", "60"),
+        ("timeout", -1),
+        ("max_trials", 0),
+        ("max_trials", 2.5),
+        ("seed", -1),
+        ("seed", "9527"),
+        ("threads", -1),
+        ("threads", True),
+        ("calibration_sampling_size", 0),
+        ("calibration_sampling_size", "160"),
+        ("calibration_sampling_size", []),
+        ("calibration_sampling_size", [50, "160"]),
+        ("op_name_dict", ["Conv"]),
+        ("op_type_dict", "Conv"),
+        ("strategy_options", [1]),
+        ("quant_format", 8),
+        ("workspace", 5),
+        ("workspace", ""),
+        ("workspace", b"folder"),
+        ("resume", ["a"]),
+        ("framework", 5),
+        ("framework", "mxnet"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_named_with_its_setting(name: str, value: Any) -> None:
+    with pytest.raises(SettingsError, match=f"{name}.*{re.escape(repr(value))}"):
+        make_config(None, **{name: value})
+
+
+def test_a_run_is_new_or_resumed() -> None:
+    with pytest.raises(SettingsError, match="`workspace` for a new run or `resume` for an earlier one"):
+        make_config(None, workspace="a", resume="b")
+
+
+def test_settings_are_kept_as_plain_builtins() -> None:
+    class Mine:
+        name = "mine"
+
+    config = Config(strategy=Mine(), objective=len, workspace=Path("a") / "b", op_name_dict={"x": {1: ("fp32",)}})
+    plain = config.plain()
+    assert (plain["strategy"], plain["objective"]) == ("mine", "len")
+    assert plain["workspace"] == str(Path("a", "b"))
+    assert plain["op_name_dict"] == {"x": {"1": ["fp32"]}}
+    assert yaml.safe_load(yaml.safe_dump(plain)) == plain
+
+
+def test_a_hostile_tag_is_refused_and_runs_nothing(written: Any, tmp_path: Path) -> None:
+    proof = tmp_path / "proof"
+    for tag in ("python/object/apply:os.system", "python/object/new:os.system", "python/name:os.system"):
+        with pytest.raises(SettingsError, match="is not valid YAML: could not determine a constructor"):
+            make_config(written(f"tuning: !!{tag} ['touch {proof}']"))
+    assert not proof.exists()
+
+
+def laughs(join: str) -> str:
+    """Nine levels of nine aliases each: 3 billion values in a kilobyte."""
+    levels = (f"    l{level}: &l{level} {join % ', '.join([f'*l{level - 1}'] * 9)}" for level in range(1, 10))
+    return "\n".join(["quantization:", "  op_type_dict:", "    l0: &l0 {a: 1, b: 2, c: 3}", *levels])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        laughs("[%s]"),
+        laughs("[%s]") + "\ntuning: *l9",
+        laughs("[%s]") + "\ntuning: {strategy: {name: *l9}}",
+        "quantization: {op_name_dict: &a {x: *a}}",
+        "tuning: {strategy: {options: {x: &a [*a]}}}",
+        "tuning: " + "[" * 3000,
+        "tuning: " + "{a: " * 3000 + "1" + "}" * 3000,
+        "tuning: {random_seed: " + "1" * 5000 + "}",
+    ],
+    ids=["laughs", "laughs-section", "laughs-value", "itself", "itself-list", "deep", "deep-maps", "digits"],
+)
+def test_a_file_made_to_exhaust_is_refused_at_once(written: Any, text: str) -> None:
+    begin = time.monotonic()
+    with pytest.raises(SettingsError) as caught:
+        make_config(written(text))
+    assert len(str(caught.value)) < 1000
+    assert time.monotonic() - begin < 20  # it would take hours
+
+
+def test_merged_keys_do_not_pile_up(written: Any) -> None:
+    config = make_config(written(laughs("{<<: [%s]}")))
+    assert config.op_type_dict["l9"] == {"a": 1, "b": 2, "c": 3}
+
+
+def test_honest_aliases_are_welcome(written: Any) -> None:
+    rules = "quantization: {op_type_dict: {Conv: &r {activation: {dtype: fp32}}, Gemm: *r, Add: {<<: *r}}}"
+    assert len({str(rule) for rule in make_config(written(rules)).op_type_dict.values()}) == 1

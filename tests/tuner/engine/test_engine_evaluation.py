@@ -1,0 +1,156 @@
+"""What eval_func may return, and who is told when it takes too long."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+
+from quaver import EvaluationError
+from quaver.engine import evaluation
+from quaver.engine.evaluation import as_score, score, watched
+
+
+class Tensor:
+    """As much of a torch tensor as matters here: `size` is a method, and `item` fails for more than one element."""
+
+    def __init__(self, *values: float) -> None:
+        self._values = values
+        self.shape = (len(values),)
+
+    def size(self) -> tuple[int, ...]:
+        return self.shape
+
+    def item(self) -> float:
+        if len(self._values) != 1:
+            raise RuntimeError("a Tensor with more than one element cannot be converted to Scalar")
+        return self._values[0]
+
+
+class Unconvertible:
+    def __float__(self) -> float:
+        raise ValueError("no way")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0.5, 0.5),
+        (1, 1.0),
+        (0, 0.0),
+        (-3.5, -3.5),
+        (np.float32(0.5), 0.5),
+        (np.float64(0.5), 0.5),
+        (np.float16(0.5), 0.5),
+        (np.int64(3), 3.0),
+        (np.array(0.5), 0.5),
+        (np.array([0.5]), 0.5),
+        (np.array([[0.5]]), 0.5),
+        (Tensor(0.5), 0.5),
+        (Decimal("0.5"), 0.5),
+    ],
+)
+def test_one_number_in_any_wrapping_is_a_score(value: Any, expected: float) -> None:
+    taken = as_score(value)
+    assert type(taken) is float and taken == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        (None, "returned None: is a `return` missing?"),
+        ((0.5, 0.1), "returned a tuple, (0.5, 0.1); it must return one number"),
+        ([0.5], "returned a list, [0.5]; it must return one number"),
+        ({"accuracy": 0.5}, "returned a dict, {'accuracy': 0.5}; it must return one number"),
+        ({0.5}, "returned a set"),
+        ("0.5", "returned a str, '0.5'"),
+        (b"0.5", "returned a bytes"),
+        (True, "returned a bool, True"),
+        (np.True_, "returned a bool"),
+        (np.array(False), "returned a ndarray, False"),
+        (1j, "returned a complex"),
+        (np.complex128(1 + 2j), "returned a complex128"),
+        (np.array([0.5, 0.6]), "of shape (2,); it must return one number (its mean?)"),
+        (np.array([]), "of shape (0,)"),
+        (Tensor(0.5, 0.6), "a Tensor of shape (2,)"),
+        (math.nan, "returned nan: the score is not finite"),
+        (np.float32("nan"), "returned nan"),
+        (np.array(np.inf), "returned inf"),
+        (-math.inf, "returned -inf"),
+        (10**400, "returned a int that is not a number"),
+        (object(), "returned a object that is not a number"),
+        (Unconvertible(), "returned a Unconvertible that is not a number (no way)"),
+        (lambda: 0.5, "returned a function that is not a number"),
+    ],
+)
+def test_anything_else_is_an_error_that_says_what_to_return(value: Any, complaint: str) -> None:
+    with pytest.raises(EvaluationError) as caught:
+        as_score(value)
+    assert str(caught.value).startswith("eval_func returned")
+    assert complaint in str(caught.value)
+
+
+def test_a_long_value_does_not_flood_the_message() -> None:
+    with pytest.raises(EvaluationError) as caught:
+        as_score(list(range(100_000)))
+    assert len(str(caught.value)) < 300
+
+
+def test_eval_func_gets_the_model_and_its_own_errors_pass() -> None:
+    assert score(lambda model: model * 2, 0.25) == 0.5
+    with pytest.raises(ZeroDivisionError):
+        score(lambda model: 1 / model, 0)
+
+
+def test_who_takes_far_longer_than_usual_is_reported_and_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "SLOW_SECONDS", 0.01)
+    told: list[float] = []
+    twice = threading.Event()
+
+    def tell(seconds: float) -> None:
+        told.append(seconds)
+        if len(told) == 2:
+            twice.set()
+
+    with watched(0.0001, tell):
+        assert twice.wait(30), "nobody was told"
+    assert 0.01 <= told[0] < told[1]
+
+
+def gone(threads: Iterable[threading.Thread]) -> bool:
+    """Whether all of these threads end, given time enough on a busy machine."""
+    for thread in threads:
+        thread.join(30)
+    return not any(thread.is_alive() for thread in threads)
+
+
+def watchers() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "quaver-watch"}
+
+
+def test_who_is_in_time_is_not_reported_and_the_watch_goes_home() -> None:
+    told: list[float] = []
+    before = watchers()
+    with watched(3600.0, told.append):
+        mine = watchers() - before
+        assert len(mine) == 1
+    assert gone(mine) and told == []
+
+
+def test_the_watch_goes_home_when_the_evaluation_fails() -> None:
+    before, mine = watchers(), set()
+    with pytest.raises(ZeroDivisionError), watched(3600.0, lambda seconds: None):
+        mine = watchers() - before
+        _ = 1 / 0
+    assert len(mine) == 1 and gone(mine)
+
+
+def test_without_a_baseline_there_is_nothing_to_compare_with() -> None:
+    before = watchers()
+    with watched(None, lambda seconds: None):
+        assert not watchers() - before

@@ -1,0 +1,142 @@
+"""Which of the trials that meet the criterion is best."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from fake import MINMAX
+
+from quaver import QuantConfig, SettingsError, Trial, TrialState
+from quaver.engine import objective as objectives
+from quaver.engine.objective import Latency, Objective, Size, UserObjective, make_objective, pick_best, relative_latency
+
+CONFIG = QuantConfig(dict.fromkeys("abcd", MINMAX))
+
+
+def a_trial(number: int, loss: float | None, met: bool, fallen: str = "", **more: Any) -> Trial:
+    state = TrialState.FAILED if loss is None else TrialState.COMPLETE
+    return Trial(number, CONFIG.fallback(*fallen), state, None if loss is None else 1 - loss, loss, met, **more)
+
+
+class Clock:
+    """A model that takes a known time, on a clock that moves only when a model runs."""
+
+    now = 0.0
+
+    def __init__(self, *seconds: float) -> None:
+        self._seconds = list(seconds)
+        self.runs = 0
+
+    def run(self, feed: Any) -> Any:
+        Clock.now += self._seconds[min(self.runs, len(self._seconds) - 1)]
+        self.runs += 1
+
+
+@pytest.fixture(autouse=True)
+def _stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objectives.time, "perf_counter", lambda: Clock.now)
+    monkeypatch.setattr(objectives.time, "process_time", lambda: Clock.now)
+    monkeypatch.setattr(objectives.time, "thread_time", lambda: 0.0)  # other threads do all the work
+
+
+def test_latency_is_the_median_of_runs_in_turns_as_a_fraction_of_the_other() -> None:
+    # The first run of each is a warm-up, and one hiccup does not move a median.
+    fast, slow = Clock(50, 1, 1, 99, 1), Clock(70, 4)
+    assert relative_latency(fast, slow, {}) == 0.25
+    assert fast.runs == slow.runs == 1 + objectives.PAIRS[0]
+
+
+def test_other_programs_do_not_count_where_one_thread_does_all_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = {"seconds": 0.0}
+
+    class Disturbed:
+        """Takes the same time of the processor in each run, while others keep it waiting."""
+
+        def __init__(self, seconds: float, waiting: float) -> None:
+            self.seconds, self.waiting = seconds, waiting
+
+        def run(self, feed: Any) -> Any:
+            busy["seconds"] += self.seconds
+            Clock.now += self.seconds + self.waiting
+
+    for clock in ("process_time", "thread_time"):
+        monkeypatch.setattr(objectives.time, clock, lambda: busy["seconds"])
+    assert relative_latency(Disturbed(1, 7), Disturbed(2, 0), {}) == 0.5
+
+
+def test_short_runs_are_repeated_until_the_time_is_used_or_there_are_enough() -> None:
+    some, most = Clock(0.01), Clock(1e-9)
+    relative_latency(some, Clock(0.01), {})
+    relative_latency(most, Clock(1e-9), {})
+    assert objectives.PAIRS[0] < some.runs < objectives.PAIRS[1]
+    assert most.runs == 1 + objectives.PAIRS[1]
+
+
+def test_latency_is_measured_against_the_float_model_if_there_is_a_sample() -> None:
+    assert Latency().measure(Clock(1), lambda: Clock(2), {"x": np.zeros(1)}) == {"latency": 0.5}
+    assert Latency().measure(None, lambda: pytest.fail("nothing to measure with"), None) == {}
+
+
+def test_the_fastest_of_those_that_meet_the_criterion_wins() -> None:
+    trials = [
+        a_trial(1, 0.5, False, measured={"latency": 0.1}),
+        a_trial(2, 0.0, True, measured={"latency": 0.8}),
+        a_trial(3, 0.01, True, measured={"latency": 0.4}),
+    ]
+    assert pick_best(trials, Latency()) is trials[2]
+
+
+def test_without_a_measurement_more_int8_ops_count_as_faster() -> None:
+    trials = [a_trial(1, 0.0, True, "ab"), a_trial(2, 0.01, True, "a"), a_trial(3, 0.0, True, "abc")]
+    assert pick_best(trials, Latency()) is trials[1]
+
+
+def test_the_smallest_wins_by_size_and_the_most_int8_ops_win_by_their_number() -> None:
+    trials = [a_trial(1, 0.0, True, "a", model_size=30), a_trial(2, 0.0, True, "ab", model_size=20)]
+    assert pick_best(trials, Size()) is trials[1]
+    assert pick_best(trials, Objective()) is trials[0]
+
+
+def test_a_tie_goes_to_the_more_accurate_and_then_to_the_earlier() -> None:
+    trials = [a_trial(1, 0.01, True), a_trial(2, 0.0, True), a_trial(3, 0.0, True)]
+    assert pick_best(trials, Objective()) is trials[1]
+
+
+def test_if_none_meets_the_criterion_the_most_accurate_is_best() -> None:
+    trials = [a_trial(1, 0.3, False), a_trial(2, None, False), a_trial(3, 0.2, False, "abcd"), a_trial(4, 0.2, False)]
+    assert pick_best(trials, Size()) is trials[2]
+
+
+def test_of_failed_trials_none_is_best() -> None:
+    assert pick_best([], Size()) is None
+    assert pick_best([a_trial(1, None, False)], Size()) is None
+
+
+def test_a_function_of_the_model_is_an_objective() -> None:
+    objective = make_objective(lambda model: model.energy)
+    assert isinstance(objective, UserObjective)
+    assert objective.measure(type("Model", (), {"energy": np.float32(3)}), lambda: None, None) == {"user": 3.0}
+    trials = [a_trial(1, 0.0, True, measured={"user": 3.0}), a_trial(2, 0.0, True, measured={"user": 2.0})]
+    assert pick_best([*trials, a_trial(3, 0.0, True)], objective) is trials[1]
+
+
+def test_an_objective_that_cannot_be_compared_is_an_error() -> None:
+    with pytest.raises(ValueError, match="returned NaN"):
+        make_objective(lambda model: math.nan).measure(None, lambda: None, None)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kind"),
+    [("latency", Latency), ("size", Size), ("int8_ops", Objective), (Size, Size), (Size(), Size)],
+)
+def test_an_objective_goes_by_its_name_its_class_or_as_it_is(wanted: Any, kind: type[Objective]) -> None:
+    assert type(make_objective(wanted)) is kind
+
+
+@pytest.mark.parametrize(("wanted", "near"), [("latncy", "did you mean 'latency'"), (None, "'size'"), (5, "'size'")])
+def test_an_unknown_objective_is_named_with_those_there_are(wanted: Any, near: str) -> None:
+    with pytest.raises(SettingsError, match=f"unknown objective {wanted!r}; .*{near}.*A function of the model works"):
+        make_objective(wanted)

@@ -1,0 +1,10 @@
+"""What a user calls: fit, recover, diagnose, profile, and the settings and results that go with them."""
+
+from quaver.api.diagnose import diagnose
+from quaver.api.fit import fit
+from quaver.api.profile import profile
+from quaver.api.recover import recover
+from quaver.api.result import TuneResult
+from quaver.api.settings import Config
+
+__all__ = ["Config", "TuneResult", "diagnose", "fit", "profile", "recover"]

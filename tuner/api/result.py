@@ -1,0 +1,87 @@
+"""What `fit` returns. Never None."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quaver.budget import StopReason
+from quaver.criterion import Criterion
+from quaver.engine.objective import Objective
+from quaver.trial import Trial
+
+if TYPE_CHECKING:
+    from quaver.adapters.base import RunnableModel
+    from quaver.diagnosis import Diagnosis
+
+
+@dataclass(frozen=True, slots=True)
+class TuneResult:
+    """How a run ended.
+
+    Attributes:
+        best: the winner among the trials that meet the criterion; the most accurate trial if none does; None if
+            no trial has a score.
+        baseline: the score of the fp32 model.
+        met: whether `best` meets the criterion.
+        reason: why the run stopped.
+        trials: all trials, those of earlier, resumed runs included.
+        criterion: what was asked for.
+        objective: what decides between trials that meet it.
+        workspace: the folder of the run.
+        history_path: its history.snapshot, from which any trial can be rebuilt.
+        model_path: the best model, saved in the workspace; None if there is none.
+        model: the best model, callable; None if there is none.
+        diagnosis: what was found if it was asked for: the best trial, with the ops that were sent back in int8 too.
+    """
+
+    best: Trial | None
+    baseline: float
+    met: bool
+    reason: StopReason
+    trials: tuple[Trial, ...]
+    criterion: Criterion
+    objective: Objective
+    workspace: Path
+    history_path: Path
+    model_path: Path | None
+    model: RunnableModel | None = field(repr=False, default=None)
+    diagnosis: Diagnosis | None = field(repr=False, default=None)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the best model to a file."""
+        if self.model is None:
+            raise ValueError("no trial has a score, so there is no best model to save; see the errors in `trials`")
+        return self.model.save(path)
+
+    def pareto(self) -> tuple[Trial, ...]:
+        """The trials that no other beats in both accuracy and objective, the best by objective first.
+
+        Latency and a user's objective are measured only for trials that meet the criterion, so only those are
+        compared by them; size and the number of int8 ops are known of every trial.
+        """
+        known = [trial for trial in self.trials if trial.loss is not None and self.objective.known(trial)]
+        front: list[Trial] = []
+        for trial in sorted(known, key=lambda trial: (self.objective.value(trial), trial.loss, trial.number)):
+            assert trial.loss is not None
+            if not front or trial.loss < (front[-1].loss or 0.0):
+                front.append(trial)
+        return tuple(front)
+
+    @property
+    def evaluations(self) -> int:
+        """How often eval_func was called in all, the baseline included."""
+        return 1 + len(self.trials)
+
+    def __str__(self) -> str:
+        if self.best is None:
+            return f"nothing found ({self.reason}); fp32 scores {self.baseline:.6g}"
+        verdict = "meets" if self.met else "does NOT meet"
+        only = ", but runs all in fp32: nothing was quantized" if not self.best.config.reduced_ops else ""
+        counts = " and ".join(f"{count} {precision}" for precision, count in self.best.config.counts.items())
+        return (
+            f"trial {self.best.number} {verdict} the criterion ({self.criterion}){only}: score {self.best.score:.6g} "
+            f"against {self.baseline:.6g} in fp32, {counts} ops, "
+            f"after {self.evaluations} evaluations ({self.reason})"
+        )

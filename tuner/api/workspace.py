@@ -1,0 +1,161 @@
+"""The folder of a run: history.snapshot, the settings, the log, the best model."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import yaml
+
+from quaver.api.settings import Config
+from quaver.engine.events import Observer, plan
+from quaver.errors import HistoryError, SettingsError
+from quaver.history import FILE_NAME, History
+from quaver.trial import Trial
+
+if TYPE_CHECKING:
+    from quaver.api.result import TuneResult
+    from quaver.diagnosis import Diagnosis
+
+ROOT = Path("quaver_workspace")
+SETTINGS = "quaver.yaml"
+LOG = "quaver.log"
+
+
+@contextlib.contextmanager
+def open_workspace(config: Config) -> Iterator[tuple[Path, History]]:
+    """The folder of a new or resumed run, with its history locked.
+
+    A new one that fails before it has a baseline is removed, unless it was the history that failed. The path is
+    absolute, so that it stays the same if eval_func changes the working directory.
+    """
+    if config.resume is not None:
+        with History.resume(Path(config.resume).absolute()) as history:
+            yield history.path.parent, history
+        return
+    folder, made = _make_folder(config.workspace)
+    try:
+        with History.create(folder / FILE_NAME) as history:
+            new = [folder / name for name in (SETTINGS, LOG) if not (folder / name).exists()]
+            try:
+                yield folder, history
+            except BaseException as error:
+                if history.baseline is None and not isinstance(error, HistoryError):
+                    for path in (history.path, *new):
+                        path.unlink(missing_ok=True)
+                raise
+    finally:
+        with contextlib.suppress(OSError):  # only what is empty can be removed so
+            for path in made:
+                path.rmdir()
+
+
+def _make_folder(wanted: str | os.PathLike[str] | None) -> tuple[Path, list[Path]]:
+    """The folder, and those that had to be made for it, the innermost first."""
+    if wanted is not None:
+        folder = Path(wanted).absolute()
+        if (folder / FILE_NAME).exists() and (folder / FILE_NAME).stat().st_size:
+            raise SettingsError(
+                f"{str(folder)!r} holds the history of an earlier run. Go on with it by resume={str(folder)!r}, "
+                "or choose another workspace"
+            )
+        made = _missing(folder)
+        _mkdir(folder, exist_ok=True)
+        return folder, made
+    stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    root = ROOT.absolute()
+    made = _missing(root)
+    _mkdir(root, exist_ok=True)
+    for count in range(1, 1000):
+        folder = root / (stamp if count == 1 else f"{stamp}_{count}")
+        try:
+            _mkdir(folder, exist_ok=False)
+        except FileExistsError:
+            continue
+        return folder, [folder, *made]
+    raise SettingsError(f"cannot find a free name for a workspace under {str(ROOT)!r}")
+
+
+def _missing(folder: Path) -> list[Path]:
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def _mkdir(folder: Path, exist_ok: bool) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=exist_ok)
+    except FileExistsError:
+        if exist_ok:
+            raise SettingsError(f"the workspace {str(folder)!r} is a file, not a folder") from None
+        raise
+    except OSError as error:
+        raise SettingsError(f"cannot make the workspace {str(folder)!r}: {error.strerror}") from error
+
+
+def write_settings(folder: Path, config: Config) -> None:
+    """Keep the settings that were used, for the reader; the history has them too."""
+    try:
+        (folder / SETTINGS).write_text(yaml.safe_dump(config.plain(), sort_keys=False), encoding="utf-8")
+    except OSError as error:
+        logging.getLogger(__name__).warning("cannot write %s: %s", folder / SETTINGS, error.strerror)
+
+
+class RunLog(Observer):
+    """Writes down what happens, a line an event, with the time."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # a log must not end a run
+            print(time.strftime("%Y-%m-%d %H:%M:%S"), text, file=self._file, flush=True)
+
+    def started(self, what: str) -> None:
+        self._write(what)
+
+    def planned(self, strategy: str, ops: int, evaluations: int | None) -> None:
+        self._write(plan(strategy, ops, evaluations))
+
+    def baseline(self, trial: Trial) -> None:
+        self._write(f"fp32 baseline: score {trial.score:.6g} in {trial.seconds:.1f} s")
+
+    def slow(self, number: int, seconds: float, usual: float) -> None:
+        self._write(f"trial {number}: eval_func has been running for {seconds:.0f} s; the baseline took {usual:.1f} s")
+
+    def tried(self, trial: Trial, best: Trial | None) -> None:
+        self._write(f"{trial}, {trial.seconds:.1f} s evaluating, {trial.build_seconds:.2f} s building")
+        if trial.error:
+            self._write(trial.error.rstrip())
+
+    def diagnosed(self, diagnosis: Diagnosis) -> None:
+        self._write(str(diagnosis))
+
+    def finished(self, result: TuneResult) -> None:
+        self._write(str(result))
+
+
+@contextlib.contextmanager
+def run_log(folder: Path) -> Iterator[RunLog]:
+    """The log file of a run. Warnings of the library go there too. Without one, the run goes on."""
+    logger = logging.getLogger("quaver")
+    try:
+        file = (folder / LOG).open("a", encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        logger.warning("cannot write %s: %s", folder / LOG, error.strerror)
+        yield RunLog(io.StringIO())
+        return
+    handler = logging.StreamHandler(file)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    logger.addHandler(handler)
+    try:
+        yield RunLog(file)
+    finally:
+        logger.removeHandler(handler)
+        with contextlib.suppress(OSError):  # a full disk shows again when the file is closed
+            file.close()

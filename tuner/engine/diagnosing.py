@@ -1,0 +1,221 @@
+"""Drives an adapter for diagnosis: batches of bounded size through the float and the quantized model, side by side."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quaver.adapters import Adapter, View
+from quaver.adapters.batches import Feed, InputSpec, feeds, head, open_batch, samples, split, tail
+from quaver.diagnosis import Diagnosis, Recorder, conclude
+from quaver.engine.events import Observer
+from quaver.errors import CalibrationError
+from quaver.introspection import Array, LocalRun, OpInside, Steps, WholeRun
+from quaver.ops import DETAILS, FLOAT, QuantConfig
+from quaver.space import TuningSpace
+from quaver.trial import Trial
+
+log = logging.getLogger(__name__)
+
+# All tensors of one batch are held at once; batches are cut and joined so that they take about this much.
+HELD_BYTES = 96 * 2**20
+# So many samples tell enough, unless the user asks for more.
+SAMPLES = 128
+# How often ops are timed in each precision; a verdict must hold every time.
+ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user wants to know.
+
+    Attributes:
+        samples: how many samples to use at most.
+        layer_metrics: functions of the differences (quantized minus float) of an op's output.
+        model_metrics: functions of the outputs of the float and of the quantized model, called for each sample.
+        timing: whether to time the ops.
+    """
+
+    samples: int | None = SAMPLES
+    layer_metrics: Mapping[str, Any] = field(default_factory=dict)
+    model_metrics: Mapping[str, Any] = field(default_factory=dict)
+    timing: bool = True
+
+
+def reiterable(data: Any) -> bool:
+    """Whether data can be gone through again: a generator cannot, a list, an array or a dataloader can."""
+    return data is not None and not isinstance(data, Iterator)
+
+
+def examine(
+    adapter: Adapter, view: View, config: QuantConfig | None, data: Any, wishes: Wishes, observer: Observer
+) -> Diagnosis:
+    """Diagnose one quantized model on `data`, or on the samples that the adapter keeps."""
+    ops = adapter.inspect()
+    names = [op.name for op in ops]
+    insides = view.inside() or _bare(names)
+    recorder = Recorder(insides, wishes.layer_metrics, wishes.model_metrics)
+    observer.started("looking into the quantized model")
+    stream: Iterable[Feed] = adapter.kept if data is None else feeds(data, adapter.inputs, wishes.samples)
+    _record(adapter.inputs, view, names, stream, recorder, wishes.samples, observer)
+    seconds = _seconds(adapter, view, observer) if wishes.timing else ((), ())
+    return conclude(ops, view.precisions, config, insides, recorder, view.weights(), seconds)
+
+
+def examine_float(adapter: Adapter, data: Any, wishes: Wishes, observer: Observer) -> Diagnosis:
+    """Diagnose the float model alone, to see where it goes wrong."""
+    config = QuantConfig((op.name, FLOAT) for op in adapter.inspect())
+    return examine(adapter, adapter.look(config), config, data, Wishes(wishes.samples, timing=False), observer)
+
+
+def diagnose_run(
+    adapter: Adapter, space: TuningSpace, best: Trial | None, data: Any, folder: Path, observer: Observer
+) -> Diagnosis | None:
+    """Diagnose at the end of a run, and write the tables into its folder. A failure here does not cost the run.
+
+    Looked at is the best trial, but with the ops in int8 that tuning sent back: why had they to go?
+    """
+    config = everything_int8(space, best)
+    try:
+        found = examine(adapter, adapter.look(config), config, data if reiterable(data) else None, Wishes(), observer)
+        found.save(folder)
+    except KeyboardInterrupt:
+        log.warning("interrupted while diagnosing; the result of the run is complete")
+        return None
+    except Exception:
+        log.warning("diagnosis failed; the result of the run is complete", exc_info=True)
+        return None
+    observer.diagnosed(found)
+    return found
+
+
+def everything_int8(space: TuningSpace, best: Trial | None) -> QuantConfig:
+    """A trial's way of quantizing for all ops, also those that it runs in fp32."""
+    if best is None:
+        return space.all_int8()
+    chosen = [best.config[name] for name in best.config.reduced_ops]
+    usual = Counter(tuple((field, getattr(pick, field)) for field in DETAILS) for pick in chosen).most_common(1)
+    wanted = {field: value for field, value in usual[0][0] if value} if usual else {}
+    return space.all_int8(**wanted).replace({name: best.config[name] for name in best.config.reduced_ops})
+
+
+def _bare(names: Sequence[str]) -> Mapping[str, OpInside]:
+    """What is known of ops by an adapter that tells nothing."""
+    return {name: OpInside(name, name) for name in names}
+
+
+def _record(
+    inputs: Sequence[InputSpec],
+    view: View,
+    names: Sequence[str],
+    stream: Iterable[Feed],
+    recorder: Recorder,
+    limit: int | None,
+    observer: Observer,
+) -> None:
+    local, whole = view.local(names, recorder.wanted), view.whole(names)
+    batches = Batches(inputs)
+    for feed in batches.cut(stream):
+        count = samples(feed)
+        try:
+            runs = local(feed), whole(feed)
+        except Exception as error:
+            if batches.refuse():
+                continue
+            raise CalibrationError(f"the model fails on a batch of {count} sample(s): {error}") from error
+        batches.sample_bytes = batches.sample_bytes or max(_held(*runs) / count, 1.0)
+        recorder.add(*runs, count)
+        del runs  # or there would be two batches of them
+        observer.progress("diagnosing", recorder.samples, limit)
+    if not recorder.samples:
+        raise CalibrationError("the data to diagnose on gave no samples; pass a list, an array or a new generator")
+
+
+def _held(local: LocalRun, whole: WholeRun) -> int:
+    arrays: list[Array | Steps | None] = [array for pair in local.ops.values() for array in pair]
+    arrays += [*local.tensors.values(), *whole.ops.values(), *local.outputs, *whole.outputs]
+    return sum(array.nbytes for array in arrays if array is not None)
+
+
+def _seconds(
+    adapter: Adapter, view: View, observer: Observer
+) -> tuple[Sequence[Mapping[str, float]], Sequence[Mapping[str, float]]]:
+    """Seconds of each op in fp32 and in the quantized model, in turns. Without them there is just one cause less."""
+    if not adapter.kept:
+        return (), ()
+    observer.started("timing each op")
+    try:
+        rounds = [(adapter.op_seconds(None), view.seconds()) for _ in range(ROUNDS)]
+    except Exception:
+        log.warning("ops cannot be timed", exc_info=True)
+        return (), ()
+    return [fp32 for fp32, _ in rounds], [int8 for _, int8 in rounds]
+
+
+class Batches:
+    """Cuts and joins feeds so that all tensors of one run take about `HELD_BYTES`.
+
+    The first sample goes alone, to see how large they are; whoever runs it sets `sample_bytes`. A model that fixes its
+    batch, or refuses a batch of one, gets the feeds as they come.
+    """
+
+    def __init__(self, inputs: Sequence[InputSpec]) -> None:
+        self.sample_bytes = 0.0
+        self._open = open_batch(inputs)
+        self._alone = self._refused = False
+
+    def refuse(self) -> bool:
+        """The batch could not be run. Returns whether it comes again in another size."""
+        again, self._alone, self._refused = self._alone, False, self._alone
+        return again
+
+    def cut(self, stream: Iterable[Feed]) -> Iterator[Feed]:
+        """The same samples in other batches."""
+        waiting: list[Feed] = []
+        held = 0
+        for feed in stream:
+            if self._open and not self.sample_bytes and samples(feed) > 1:
+                self._alone = True
+                yield head(feed, 1)
+                self._alone = False
+                if self._refused:
+                    self._open = False
+                else:
+                    feed = tail(feed, 1)
+            if not self._open or not self.sample_bytes:
+                yield feed
+                continue
+            if waiting and not _fit(waiting[0], feed):
+                yield from split(_joined(waiting), self._room)
+                waiting, held = [], 0
+            waiting.append(feed)
+            held += samples(feed)
+            if held >= self._room:
+                *full, rest = split(_joined(waiting), self._room)
+                yield from full
+                waiting, held = [rest], samples(rest)
+        if waiting:
+            yield from split(_joined(waiting), self._room)
+
+    @property
+    def _room(self) -> int:
+        return max(1, int(HELD_BYTES / self.sample_bytes))
+
+
+def _joined(feeds: Sequence[Feed]) -> Feed:
+    """Feeds that belong together as one."""
+    if len(feeds) == 1:
+        return feeds[0]
+    return {name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]}
+
+
+def _fit(one: Feed, other: Feed) -> bool:
+    """Whether two feeds can be joined: all their arrays have the batch axis, and agree in the others."""
+    batched = all(array.ndim and len(array) == samples(feed) for feed in (one, other) for array in feed.values())
+    return batched and all(one[name].shape[1:] == other[name].shape[1:] for name in one)

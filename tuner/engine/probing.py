@@ -1,0 +1,178 @@
+"""The probe that strategies get: an adapter, a few calibration samples, and a memory."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaver.adapters.base import Adapter, RunnableModel
+from quaver.adapters.batches import samples
+from quaver.engine.events import Observer
+from quaver.engine.objective import relative_latency
+from quaver.errors import CalibrationError
+from quaver.history import History
+from quaver.ops import FLOAT, QuantConfig
+from quaver.probe import Observed, OpTime, Probe
+from quaver.space import TuningSpace
+
+Outputs = list[NDArray[np.float64]]
+
+# Measurements of many ops are noted this often, so that a crash loses little.
+NOTE_SECONDS = 10.0
+# Ops taken one by one are told apart on the first few of the kept samples; whole configurations differ less, on all.
+FEW_SAMPLES = 16
+
+
+class AdapterProbe(Probe):
+    """Measures with an adapter. Results are noted in the history, so that a resumed run sees the same figures."""
+
+    def __init__(self, adapter: Adapter, space: TuningSpace, history: History, observer: Observer) -> None:
+        self._adapter, self._space, self._history, self._observer = adapter, space, history, observer
+        self._reference: list[Outputs] | None = None
+        self._baseline: RunnableModel | None = None
+
+    def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
+        config = config or self._space.all_int8()
+        float_model = QuantConfig((op.name, FLOAT) for op in self._space.ops)
+        names = [name for name in self._space.tunable if config[name].reduced]
+        alone = {name: float_model.replace({name: config[name]}) for name in names}
+        keys = {name: f"{name} {config[name]}" for name in names}
+        known = self._each(
+            "sensitivity",
+            "measuring the sensitivity of ops",
+            [(keys[name], functools.partial(self._error, alone[name], self._few)) for name in names],
+        )
+        return {name: known[keys[name]] for name in names}
+
+    def mse(self) -> Mapping[str, float]:
+        return dict(self._once("mse", "measuring the error of op outputs", self._mse))
+
+    def local_error(self) -> Mapping[str, float]:
+        def measure() -> dict[str, float]:
+            self._samples()
+            errors = self._adapter.local_errors(self._space.all_int8())
+            return {name: noise / signal if signal > 0 else noise for name, (noise, signal) in errors.items()}
+
+        return dict(self._once("local_error", "measuring the error of each op by itself", measure))
+
+    def latency(self) -> Mapping[str, OpTime]:
+        def measure() -> dict[str, list[float]]:
+            self._samples()
+            fp32, int8 = self._adapter.op_seconds(None), self._adapter.op_seconds(self._space.all_int8())
+            return {name: [fp32[name], int8[name]] for name in self._space.quantizable}
+
+        return {name: OpTime(*pair) for name, pair in self._once("latency", "timing each op", measure).items()}
+
+    def output_error(self, config: QuantConfig) -> float:
+        key = config.fingerprint
+        return self._each("output_error", "", [(key, lambda: self._error(config, self._all))])[key]
+
+    def speed(self, config: QuantConfig) -> float:
+        def measure() -> float:
+            feed = self._samples()[0]
+            self._baseline = self._baseline or self._adapter.rebuild(None)
+            model = self._adapter.rebuild(config)
+            return relative_latency(model, self._baseline, feed)
+
+        key = config.fingerprint
+        return self._each("speed", "", [(key, measure)])[key]
+
+    def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:
+        seen = {name: Observed([], []) for name in ops}
+        watchers = self._adapter.watch(None, ops), self._adapter.watch(config, ops)
+        for feed in self._samples():
+            for part, watcher in enumerate(watchers):
+                for name, values in watcher(feed).items():
+                    seen[name][part].append(values)
+        return seen
+
+    def _mse(self) -> dict[str, float]:
+        names = list(self._space.quantizable)
+        fp32, int8 = self._adapter.watch(None, names), self._adapter.watch(self._space.all_int8(), names)
+        total, count = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0)
+        for feed in self._samples():
+            before, after = fp32(feed), int8(feed)
+            for name in names:
+                total[name] += float(np.sum(np.square(before[name].astype(np.float64) - after[name])))
+                count[name] += before[name].size
+        return {name: total[name] / max(count[name], 1) for name in names}
+
+    def _error(self, config: QuantConfig, feeds: Callable[[], int]) -> float:
+        """The error at the outputs on so many of the kept feeds."""
+        count = feeds()
+        if self._reference is None:
+            self._reference = self._run(self._adapter.rebuild(None), self._all())
+        return relative_error(self._reference[:count], self._run(self._adapter.rebuild(config), count))
+
+    def _run(self, model: RunnableModel, count: int) -> list[Outputs]:
+        results = [as_outputs(model.run(feed)) for feed in self._samples()[:count]]
+        model.close()
+        return results
+
+    def _all(self) -> int:
+        return len(self._samples())
+
+    def _few(self) -> int:
+        """How many of the kept feeds hold the first few samples."""
+        taken = 0
+        for count, feed in enumerate(self._samples(), 1):
+            taken += samples(feed)
+            if taken >= FEW_SAMPLES:
+                return count
+        return self._all()
+
+    def _samples(self) -> Sequence[Any]:
+        if not self._adapter.kept:
+            raise CalibrationError(
+                "this strategy measures ops on calibration samples, and there are none: pass calib_dataloader, also to "
+                "a resumed run"
+            )
+        return self._adapter.kept
+
+    def _once(self, name: str, what: str, measure: Callable[[], Any]) -> Any:
+        """A measurement as a whole, from the history if it was taken before."""
+        note = f"probe.{name}"
+        if note not in self._history.notes:
+            self._observer.started(what)
+            self._history.note(note, measure())
+        return self._history.notes[note]
+
+    def _each(self, name: str, what: str, measures: Iterable[tuple[str, Callable[[], float]]]) -> dict[str, float]:
+        """Measurements one by one, each from the history if it was taken before."""
+        note = f"probe.{name}"
+        known: dict[str, float] = dict(self._history.notes.get(note, {}))
+        missing = [(key, measure) for key, measure in measures if key not in known]
+        noted = time.monotonic()
+        try:
+            for done, (key, measure) in enumerate(missing, 1):
+                known[key] = measure()
+                if what:
+                    self._observer.progress(what, done, len(missing))
+                if time.monotonic() - noted > NOTE_SECONDS:
+                    self._history.note(note, known)
+                    noted = time.monotonic()
+        finally:
+            if missing:
+                self._history.note(note, known)
+        return known
+
+
+def as_outputs(result: Any) -> Outputs:
+    """What a model gave, as a list of float arrays."""
+    return [np.asarray(part, np.float64) for part in (result if isinstance(result, list) else [result])]
+
+
+def relative_error(reference: list[Outputs], other: list[Outputs]) -> float:
+    """Squared error over squared signal, summed over samples and averaged over outputs; inf if not finite."""
+    errors = []
+    for index in range(len(reference[0])):
+        signal = sum(float(np.sum(np.square(sample[index]))) for sample in reference)
+        noise = sum(float(np.sum(np.square(a[index] - b[index]))) for a, b in zip(reference, other, strict=True))
+        errors.append(noise / signal if signal > 0 else noise)
+    error = float(np.mean(errors))
+    return error if np.isfinite(error) else float("inf")
