@@ -16,10 +16,10 @@ from quaver.errors import SettingsError
 from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
 
-Progress = Callable[[str, int, int | None], None]
+Progress = Callable[[int, int | None], None]
 
 
-def silent(what: str, done: int, total: int | None) -> None:
+def silent(done: int, total: int | None) -> None:
     """Progress that nobody watches."""
 
 

@@ -54,7 +54,7 @@ class StreamingCalibrator(ABC):
                     self._check_finite()
                     waiting = worker.submit(self._take, values)
                     taken += samples(part)
-                    progress("calibrating", taken, limit)
+                    progress(taken, limit)
             waiting.result()
         self._check_finite()
         if not taken:

@@ -20,7 +20,7 @@ from quaver.adapters import AdapterOptions, open_model
 from quaver.demo.data import digits
 from quaver.demo.run import MODEL
 from quaver.engine.diagnosing import Wishes, examine
-from quaver.engine.events import Observer
+from quaver.engine.events import silent
 from quaver.space import TuningSpace
 
 Feeds = list[Mapping[str, Any]]
@@ -82,7 +82,7 @@ def passes(name: str, rounds: int = 3) -> dict[str, Any]:
         for feed in feeds:
             plain.run(feed)
         middle = time.process_time()
-        found = examine(adapter, adapter.look(config), config, feeds, Wishes(timing=False), Observer())
+        found = examine(adapter, adapter.look(config), config, feeds, Wishes(timing=False), silent)
         whole.append(time.process_time() - middle)
         once.append(middle - begin)
     adapter.close()

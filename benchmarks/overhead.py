@@ -16,6 +16,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_
 import quaver
 from benchmarks import shapes
 from quaver.adapters.onnxrt.run import session as sessions
+from quaver.engine import events
 
 TRIALS = 12
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
@@ -36,18 +37,19 @@ class Scatter(quaver.Strategy):
             yield config.fallback(*space.tunable[shift::10])
 
 
-class Clock(quaver.Observer):
+class Clock:
     """Times each trial from proposal to record."""
 
     def __init__(self) -> None:
         self.overheads: list[float] = []
         self._start = 0.0
 
-    def evaluating(self, number: int, best: quaver.Trial | None) -> None:
-        self._start = time.perf_counter()
-
-    def tried(self, trial: quaver.Trial, best: quaver.Trial | None) -> None:
-        self.overheads.append(time.perf_counter() - self._start - trial.seconds)
+    def __call__(self, event: events.Event) -> None:
+        match event:
+            case events.TrialStarted():
+                self._start = time.perf_counter()
+            case events.TrialFinished(trial, _):
+                self.overheads.append(time.perf_counter() - self._start - trial.seconds)
 
 
 def measure(name: str) -> dict[str, Any]:

@@ -64,10 +64,13 @@ class Auto(Strategy):
             yield from smooth(found, config, space, probe)
 
     def worst_case(self, space: TuningSpace) -> int:
-        """2, and 6 log2(n) + 5 to the first success; then at most 2 n for pruning, n for repairs, 4 for speed."""
-        ops = max(len(space.tunable), 1)
-        depth = math.ceil(math.log2(ops))
-        return 2 + depth + SEARCHES * (depth + 1) + 3 * ops + STEPS
+        """To the first success; then at most 2 n for pruning, n for repairs, 4 for speed."""
+        return self.first_success(space) + 3 * max(len(space.tunable), 1) + STEPS
+
+    def first_success(self, space: TuningSpace) -> int:
+        """2, and 6 log2(n) + 5."""
+        depth = math.ceil(math.log2(max(len(space.tunable), 1)))
+        return 2 + depth + SEARCHES * (depth + 1)
 
 
 def _repairs(found: Trial, config: QuantConfig, space: TuningSpace, probe: Probe) -> Search:

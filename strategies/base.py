@@ -41,3 +41,7 @@ class Strategy(ABC):
     def worst_case(self, space: TuningSpace) -> int | None:
         """The most evaluations `propose` may ask for, or None if it has no end of its own."""
         return None
+
+    def first_success(self, space: TuningSpace) -> int | None:
+        """The most evaluations to a first success where one can be found, or None if nobody knows."""
+        return self.worst_case(space)

@@ -18,7 +18,7 @@ from quaver.adapters import AdapterOptions, open_model
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.diagnosis import Recorder
 from quaver.engine.diagnosing import Wishes, examine
-from quaver.engine.events import Observer
+from quaver.engine.events import silent
 from quaver.space import TuningSpace
 
 
@@ -54,7 +54,7 @@ def test_each_sample_goes_once_through_two_sessions_that_do_nothing_twice(monkey
     config = TuningSpace(adapter.inspect()).all_int8()
     counted = Sessions()
     monkeypatch.setattr(sessions, "create", counted.create)
-    found = examine(adapter, adapter.look(config), config, data, Wishes(timing=False), Observer())
+    found = examine(adapter, adapter.look(config), config, data, Wishes(timing=False), silent)
     adapter.close()
     assert found.samples == 35 and len(found.layers) == 100
     assert counted.samples == [35, 35]

@@ -13,24 +13,24 @@ from fake import FakeAdapter, FakeFloat
 import quaver
 from quaver.adapters.keeping import KEPT_SAMPLES
 from quaver.engine.diagnosing import Wishes, examine
-from quaver.engine.events import Observer
+from quaver.engine.events import Diagnosed, Event, Progressed, Stage, silent
 from quaver.space import TuningSpace
 
 ONE_SCALE = {"Conv": {"weight": {"granularity": ["per_tensor"]}}}
 FILES = {"activations_table.csv", "weights_table.csv", "layer_statistics.csv", "causes.txt", "histograms.npz"}
 
 
-class Heard(Observer):
+class Heard:
     def __init__(self) -> None:
         self.diagnoses: list[quaver.Diagnosis] = []
         self.done: list[int] = []
 
-    def diagnosed(self, diagnosis: quaver.Diagnosis) -> None:
-        self.diagnoses.append(diagnosis)
-
-    def progress(self, what: str, done: int, total: int | None) -> None:
-        if what == "diagnosing":
-            self.done.append(done)
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Diagnosed(diagnosis):
+                self.diagnoses.append(diagnosis)
+            case Progressed(Stage.DIAGNOSING, done, _):
+                self.done.append(done)
 
 
 def score(model: Any) -> float:
@@ -163,7 +163,7 @@ def test_an_adapter_that_tells_nothing_of_its_inside_still_gives_tables() -> Non
     adapter = FakeAdapter(float_model)
     adapter.calibrate(np.zeros((4, 2), np.float32))
     config = TuningSpace(float_model.ops).all_int8()
-    found = examine(adapter, adapter.look(config), config, None, Wishes(), Observer())
+    found = examine(adapter, adapter.look(config), config, None, Wishes(), silent)
     assert {row.op: row.mse for row in found.activations} == {"a": pytest.approx(0.01), "b": pytest.approx(0.01)}
     assert not found.weights and found.precisions == {"a": "int8", "b": "int8"}
     with pytest.raises(quaver.SettingsError, match="fake cannot look into a quantized file"):

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.adapters.base import Adapter, AdapterOptions, Progress, silent
+from quaver.adapters.base import Adapter, AdapterOptions, Progress
+from quaver.adapters.base import silent as unwatched
 from quaver.adapters.batches import Feed, InputSpec, feeds
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
-from quaver.engine.events import Observer
+from quaver.engine.events import Observer, silent
 from quaver.engine.loop import Loop
 from quaver.engine.objective import Objective, Size
 from quaver.errors import ModelError
@@ -141,7 +142,7 @@ class FakeAdapter(Adapter):
     def inspect(self) -> tuple[Op, ...]:
         return self._model.ops
 
-    def calibrate(self, data: Any, limit: int | None = None, progress: Progress = silent) -> dict[str, Any]:
+    def calibrate(self, data: Any, limit: int | None = None, progress: Progress = unwatched) -> dict[str, Any]:
         self._kept = list(feeds(data, INPUTS, limit))
         return {"batches": len(self._kept)}
 
@@ -272,7 +273,7 @@ def drive(
             budget or Budget(),
             objective or Size(),
             history,
-            observer or Observer(),
+            observer or silent,
         )
         reason = loop.run(strategy, FakeProbe(model))
         return Outcome(reason, loop.best(), loop.trials(), evaluated)

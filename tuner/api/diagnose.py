@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from quaver.api.result import TuneResult
 from quaver.api.settings import Config, make_config
 from quaver.diagnosis import Diagnosis
 from quaver.engine.diagnosing import SAMPLES, Wishes, examine, examine_float, reiterable
-from quaver.engine.events import Observer
+from quaver.engine.events import Observer, Observers, Progressed, Stage, StageStarted, make_observers
 from quaver.engine.same_model import check_same_model
 from quaver.errors import CalibrationError, SettingsError, StrategyError
 from quaver.history import Snapshot, read_snapshot
@@ -38,7 +38,7 @@ def diagnose(
     model_metrics: Mapping[str, Callable[[Any, Any], Any]] | None = None,
     timing: bool = True,
     workspace: str | os.PathLike[str] | None = None,
-    observer: Observer | None = None,
+    observer: Observer | Iterable[Observer] | None = None,
     **settings: Any,
 ) -> Diagnosis:
     """Say which ops of a quantized model are bad, how bad, and why. eval_func and labels are not needed.
@@ -57,7 +57,7 @@ def diagnose(
             for one sample; averaged over all samples.
         timing: whether to time the ops, to find those that int8 makes slower.
         workspace: a folder for the tables; None writes none (`Diagnosis.save` does it later).
-        observer: told what happens.
+        observer: called with an event for all that happens; a list for several.
         settings: `op_name_dict`, `op_type_dict`, `calibration_sampling_size` and `threads` of `Config`.
 
     Returns:
@@ -71,8 +71,8 @@ def diagnose(
     if workspace is not None:
         _check_writable(Path(workspace))
     quantized, snapshot = _meant(quantized, history)
-    watch = observer or Observer()
-    watch.started("reading the model")
+    watch = Observers(*make_observers(observer))
+    watch(StageStarted(Stage.READING))
     wishes = Wishes(samples, layer_metrics or {}, model_metrics or {}, timing)
     again = calib_dataloader if reiterable(calib_dataloader) else None
     with contextlib.closing(open_model(model, AdapterOptions(None, chosen.threads, chosen.quant_format))) as adapter:
@@ -134,8 +134,12 @@ def _calibrate(
     if snapshot is not None or not needed:
         adapter.keep(data)
         return
-    watch.started("calibrating")
-    adapter.calibrate(data, chosen.calibration_sampling_size, watch.progress)
+    watch(StageStarted(Stage.CALIBRATING))
+    adapter.calibrate(
+        data,
+        chosen.calibration_sampling_size,
+        lambda done, total: watch(Progressed(Stage.CALIBRATING, done, total)),
+    )
 
 
 def _config_of(quantized: Any, adapter: Adapter, chosen: Config) -> QuantConfig | None:

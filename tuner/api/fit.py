@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,10 +12,20 @@ from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions, open_model
 from quaver.api.result import TuneResult
+from quaver.api.run_log import run_log
 from quaver.api.settings import Config, make_config
-from quaver.api.workspace import open_workspace, run_log, write_settings
+from quaver.api.workspace import open_workspace, write_settings
 from quaver.engine.diagnosing import diagnose_run
-from quaver.engine.events import Observer, Observers
+from quaver.engine.events import (
+    Observer,
+    Observers,
+    Planned,
+    Progressed,
+    RunFinished,
+    Stage,
+    StageStarted,
+    make_observers,
+)
 from quaver.engine.loop import Loop
 from quaver.engine.objective import make_objective
 from quaver.engine.probing import AdapterProbe
@@ -33,7 +43,7 @@ def fit(
     *,
     calib_dataloader: Any = None,
     eval_func: Callable[[Any], Any],
-    observer: Observer | None = None,
+    observer: Observer | Iterable[Observer] | None = None,
     **settings: Any,
 ) -> TuneResult:
     """Find the configuration that is best by the objective and loses no more accuracy than the criterion allows.
@@ -44,7 +54,7 @@ def fit(
         calib_dataloader: an iterable of batches (arrays, tuples, dicts by input name, or (input, label) pairs), an
             array, or a dict of arrays. Not needed for a resumed run, unless its strategy measures ops.
         eval_func: called with a model object, returns the score as one number.
-        observer: told what happens (see `quaver.Observer`).
+        observer: called with an event for all that happens (see `quaver.Observer`); a list for several.
         settings: any field of `Config`: strategy, relative, timeout, max_trials, op_name_dict, ...
 
     Returns:
@@ -57,13 +67,14 @@ def fit(
         raise SettingsError("calib_dataloader is needed: a few hundred typical inputs, without labels")
     if calib_dataloader is None and chosen.diagnosis:
         raise SettingsError("diagnosis=True runs samples through the model: pass calib_dataloader to a resumed run too")
+    observers = make_observers(observer)
     strategy = make_strategy(chosen.strategy, chosen.strategy_options)
     strategy.seed = chosen.seed
     objective = make_objective(chosen.objective)
     strategy.objective = objective.name
     with open_workspace(chosen) as (folder, history), run_log(folder) as log:
-        watch = Observers(log, observer or Observer())
-        watch.started("reading the model")
+        watch = Observers(log, *observers)
+        watch(StageStarted(Stage.READING))
         options = AdapterOptions(folder, chosen.threads, chosen.quant_format)
         with contextlib.closing(open_model(model, options)) as adapter:
             if chosen.framework is not None and chosen.framework not in adapter.frameworks:
@@ -78,13 +89,15 @@ def fit(
                 write_settings(folder, chosen)
                 loop = Loop(adapter, space, eval_func, chosen.criterion, chosen.budget, objective, history, watch)
                 name = strategy.name or type(strategy).__name__
-                watch.planned(name, len(space.quantizable), strategy.worst_case(space))
+                worst = strategy.worst_case(space)
+                most = chosen.max_trials if worst is None else min(worst, chosen.max_trials)
+                watch(Planned(name, len(space.quantizable), most, strategy.first_success(space), chosen.timeout))
                 reason = loop.run(strategy, AdapterProbe(adapter, space, history, watch))
                 result = _finish(loop, adapter, folder, reason)
                 if chosen.diagnosis:
                     found = diagnose_run(adapter, space, result.best, calib_dataloader, folder, watch)
                     result = replace(result, diagnosis=found)
-        watch.finished(result)
+        watch(RunFinished(result.reason, result.best, result.baseline, result.evaluations, str(result)))
     return result
 
 
@@ -94,8 +107,12 @@ def prepare(adapter: Adapter, history: History, config: Config, data: Any, watch
     if header is None:
         if data is None:
             raise SettingsError(f"{history.path} ended before calibration was done: pass calib_dataloader to resume it")
-        watch.started("calibrating")
-        calibration = adapter.calibrate(data, config.calibration_sampling_size, watch.progress)
+        watch(StageStarted(Stage.CALIBRATING))
+        calibration = adapter.calibrate(
+            data,
+            config.calibration_sampling_size,
+            lambda done, total: watch(Progressed(Stage.CALIBRATING, done, total)),
+        )
         now = datetime.now(UTC).isoformat(timespec="seconds")
         history.begin(
             Header(

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import os
-import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
 
 import yaml
 
+from quaver.api.run_log import LOG
 from quaver.api.settings import Config
-from quaver.engine.events import Observer, plan
 from quaver.errors import HistoryError, SettingsError
 from quaver.history import FILE_NAME, History
-from quaver.trial import Trial
-
-if TYPE_CHECKING:
-    from quaver.api.result import TuneResult
-    from quaver.diagnosis import Diagnosis
 
 ROOT = Path("quaver_workspace")
 SETTINGS = "quaver.yaml"
-LOG = "quaver.log"
 
 
 @contextlib.contextmanager
@@ -104,58 +95,3 @@ def write_settings(folder: Path, config: Config) -> None:
         (folder / SETTINGS).write_text(yaml.safe_dump(config.plain(), sort_keys=False), encoding="utf-8")
     except OSError as error:
         logging.getLogger(__name__).warning("cannot write %s: %s", folder / SETTINGS, error.strerror)
-
-
-class RunLog(Observer):
-    """Writes down what happens, a line an event, with the time."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # a log must not end a run
-            print(time.strftime("%Y-%m-%d %H:%M:%S"), text, file=self._file, flush=True)
-
-    def started(self, what: str) -> None:
-        self._write(what)
-
-    def planned(self, strategy: str, ops: int, evaluations: int | None) -> None:
-        self._write(plan(strategy, ops, evaluations))
-
-    def baseline(self, trial: Trial) -> None:
-        self._write(f"fp32 baseline: score {trial.score:.6g} in {trial.seconds:.1f} s")
-
-    def slow(self, number: int, seconds: float, usual: float) -> None:
-        self._write(f"trial {number}: eval_func has been running for {seconds:.0f} s; the baseline took {usual:.1f} s")
-
-    def tried(self, trial: Trial, best: Trial | None) -> None:
-        self._write(f"{trial}, {trial.seconds:.1f} s evaluating, {trial.build_seconds:.2f} s building")
-        if trial.error:
-            self._write(trial.error.rstrip())
-
-    def diagnosed(self, diagnosis: Diagnosis) -> None:
-        self._write(str(diagnosis))
-
-    def finished(self, result: TuneResult) -> None:
-        self._write(str(result))
-
-
-@contextlib.contextmanager
-def run_log(folder: Path) -> Iterator[RunLog]:
-    """The log file of a run. Warnings of the library go there too. Without one, the run goes on."""
-    logger = logging.getLogger("quaver")
-    try:
-        file = (folder / LOG).open("a", encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        logger.warning("cannot write %s: %s", folder / LOG, error.strerror)
-        yield RunLog(io.StringIO())
-        return
-    handler = logging.StreamHandler(file)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-    logger.addHandler(handler)
-    try:
-        yield RunLog(file)
-    finally:
-        logger.removeHandler(handler)
-        with contextlib.suppress(OSError):  # a full disk shows again when the file is closed
-            file.close()

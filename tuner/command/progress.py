@@ -15,24 +15,39 @@ from rich.text import Text
 
 from quaver.api.settings import Config
 from quaver.command import wording
-from quaver.engine.events import Observer, plan
+from quaver.engine.events import (
+    BaselineScored,
+    Event,
+    Planned,
+    Progressed,
+    SettingChanged,
+    Stage,
+    StageStarted,
+    TrialFinished,
+    TrialSlow,
+    TrialStarted,
+)
 from quaver.trial import Trial
 
 
-class Warnings(Observer):
-    """The quiet one: says nothing, unless an evaluation seems to hang."""
+def warn_when_slow(event: Event) -> None:
+    """The quiet observer: says nothing, unless an evaluation seems to hang or a resumed run goes on differently."""
+    match event:
+        case TrialSlow(number, seconds, usual):
+            what = "the baseline" if number == 0 else f"trial {number}"
+            _say(
+                f"{what}: eval_func has been running for {wording.seconds(seconds)}; it took "
+                f"{wording.seconds(usual)} on the fp32 model. It may hang. Ctrl-C ends the run with the best so far"
+            )
+        case SettingChanged(name, before, now):
+            _say(f"{name} is {now!r} from here on; the run had {before!r}")
 
-    def slow(self, number: int, seconds: float, usual: float) -> None:
-        what = "the baseline" if number == 0 else f"trial {number}"
-        print(
-            f"quaver: {what}: eval_func has been running for {wording.seconds(seconds)}; it took "
-            f"{wording.seconds(usual)} on the fp32 model. It may hang. Ctrl-C ends the run with the best so far",
-            file=sys.stderr,
-            flush=True,
-        )
+
+def _say(text: str) -> None:
+    print(f"quaver: {text}", file=sys.stderr, flush=True)
 
 
-class Progress(Warnings):
+class Progress:
     """For a terminal: bars for calibration and probes, a line for each trial, and one for what goes on now.
 
     Args:
@@ -65,33 +80,39 @@ class Progress(Warnings):
     ) -> None:
         self._live.stop()
 
-    def started(self, what: str) -> None:
-        self._bar, self._doing = None, what
-        self._print(what)
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        match event:
+            case StageStarted(stage):
+                self._bar, self._doing = None, str(stage)
+                self._print(str(stage))
+            case Planned(evaluations=most):
+                self._clock.planned(most)
+                self._print(str(event))
+            case Progressed(stage, done, total):
+                self._progressed(stage, done, total)
+            case BaselineScored(trial):
+                self._bar, self._doing = None, "asking the strategy"
+                self._clock.usual(trial)
+                self._print(f"fp32      score {wording.score(trial.score)}, {wording.seconds(trial.seconds)}")
+            case TrialStarted(number, best):
+                self._bar, self._best = None, best
+                self._doing = "scoring the fp32 model" if number == 0 else f"trial {number}"
+                self._clock.evaluating(number)
+                self._live.refresh()
+            case TrialFinished(trial, best):
+                self._tried(trial, best)
+            case _:
+                warn_when_slow(event)
 
-    def planned(self, strategy: str, ops: int, evaluations: int | None) -> None:
-        self._clock.planned(evaluations)
-        self._print(plan(strategy, ops, evaluations))
-
-    def progress(self, what: str, done: int, total: int | None) -> None:
-        total = total if total is not None or what != "calibrating" else self._samples
+    def _progressed(self, stage: Stage, done: int, total: int | None) -> None:
+        total = total if total is not None or stage is not Stage.CALIBRATING else self._samples
         first = self._bar is None
-        self._bar = None if total is not None and done >= total else (what, done, total)
+        self._bar = None if total is not None and done >= total else (str(stage), done, total)
         if first:
             self._live.refresh()
 
-    def baseline(self, trial: Trial) -> None:
-        self._bar, self._doing = None, "asking the strategy"
-        self._clock.usual(trial)
-        self._print(f"fp32      score {wording.score(trial.score)}, {wording.seconds(trial.seconds)}")
-
-    def evaluating(self, number: int, best: Trial | None) -> None:
-        self._bar, self._best = None, best
-        self._doing = "scoring the fp32 model" if number == 0 else f"trial {number}"
-        self._clock.evaluating(number)
-        self._live.refresh()
-
-    def tried(self, trial: Trial, best: Trial | None) -> None:
+    def _tried(self, trial: Trial, best: Trial | None) -> None:
         self._best, self._doing = best, "asking the strategy"
         self._clock.tried(trial)
         if trial.failed:
@@ -147,11 +168,10 @@ class Clock:
         self._taken: list[float] = []
         self._usual = 0.0
 
-    def planned(self, evaluations: int | None) -> None:
+    def planned(self, evaluations: int) -> None:
         """The tuning begins, with at most so many evaluations."""
         self._start = time.monotonic()
-        if evaluations is not None:
-            self._most = min(self._most, evaluations)
+        self._most = min(self._most, evaluations)
 
     def usual(self, trial: Trial) -> None:
         """The baseline's seconds, for want of better."""

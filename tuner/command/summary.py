@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from quaver.api.result import TuneResult
+from quaver.api.run_log import LOG
 from quaver.api.settings import Config
-from quaver.api.workspace import LOG
 from quaver.budget import StopReason
 from quaver.command import findings, wording
 from quaver.history import Snapshot, read_snapshot

@@ -97,10 +97,10 @@ def again_with(argv: Sequence[str], *changes: Any) -> str:
 
 @contextlib.contextmanager
 def _watching(args: argparse.Namespace, config: Config, data: Any) -> Iterator[Any]:
-    from quaver.command.progress import Progress, Warnings
+    from quaver.command.progress import Progress, warn_when_slow
 
     if args.quiet or not sys.stderr.isatty():
-        yield Warnings()
+        yield warn_when_slow
         return
     with Progress(config, loading.count_samples(data, config.calibration_sampling_size), _spent(config)) as observer:
         yield observer

@@ -16,7 +16,7 @@ import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.command import wording
 from quaver.demo.data import Accuracy, Images, digits
-from quaver.engine.events import Observer, plan
+from quaver.engine.events import BaselineScored, Event, Planned, StageStarted, TrialFinished, silent
 from quaver.engine.objective import relative_latency
 from quaver.engine.probing import AdapterProbe
 from quaver.history import History
@@ -68,7 +68,7 @@ def run(folder: Path, strategy: str = "auto") -> quaver.TuneResult:
         MODEL,
         calib_dataloader=calibration,
         eval_func=Accuracy(images, labels),
-        observer=Lines(),
+        observer=tell,
         strategy=strategy,
         relative=RELATIVE,
         op_type_dict=RULES,
@@ -87,24 +87,21 @@ def run(folder: Path, strategy: str = "auto") -> quaver.TuneResult:
     return result
 
 
-class Lines(Observer):
-    """A line for each event."""
-
-    def started(self, what: str) -> None:
-        print(what, flush=True)
-
-    def planned(self, strategy: str, ops: int, evaluations: int | None) -> None:
-        print(plan(strategy, ops, evaluations), flush=True)
-
-    def baseline(self, trial: Trial) -> None:
-        print(f"  fp32      accuracy {trial.score:.2%}", flush=True)
-
-    def tried(self, trial: Trial, best: Trial | None) -> None:
-        if trial.failed:
-            said = f"failed: {wording.last_line(trial.error)}"
-        else:
-            said = f"accuracy {trial.score:.2%}, loss {trial.loss:6.2%}, {wording.verdict(trial)}"
-        print(f"  trial {trial.number:<3} {said}, {wording.counts(trial)} ops", flush=True)
+def tell(event: Event) -> None:
+    """A line for each event of interest."""
+    match event:
+        case StageStarted(stage):
+            print(stage, flush=True)
+        case Planned():
+            print(event, flush=True)
+        case BaselineScored(trial):
+            print(f"  fp32      accuracy {trial.score:.2%}", flush=True)
+        case TrialFinished(trial, _):
+            if trial.failed:
+                said = f"failed: {wording.last_line(trial.error)}"
+            else:
+                said = f"accuracy {trial.score:.2%}, loss {trial.loss:6.2%}, {wording.verdict(trial)}"
+            print(f"  trial {trial.number:<3} {said}, {wording.counts(trial)} ops", flush=True)
 
 
 def sensitivities(result: quaver.TuneResult, calibration: Images) -> Mapping[str, float]:
@@ -115,7 +112,7 @@ def sensitivities(result: quaver.TuneResult, calibration: Images) -> Mapping[str
         adapter.restore(history.header.calibration)
         adapter.keep(calibration)
         space = TuningSpace(apply_rules(adapter.inspect(), op_type_dict=RULES))
-        return AdapterProbe(adapter, space, history, Observer()).sensitivity()
+        return AdapterProbe(adapter, space, history, silent).sensitivity()
 
 
 def _lay_out(folder: Path, calibration: Images) -> Path:

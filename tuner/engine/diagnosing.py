@@ -14,7 +14,7 @@ import numpy as np
 from quaver.adapters import Adapter, View
 from quaver.adapters.batches import Feed, InputSpec, feeds, head, open_batch, samples, split, tail
 from quaver.diagnosis import Diagnosis, Recorder, conclude
-from quaver.engine.events import Observer
+from quaver.engine.events import Diagnosed, Observer, Progressed, Stage, StageStarted
 from quaver.errors import CalibrationError
 from quaver.introspection import Array, LocalRun, OpInside, Steps, WholeRun
 from quaver.ops import DETAILS, FLOAT, QuantConfig
@@ -61,7 +61,7 @@ def examine(
     names = [op.name for op in ops]
     insides = view.inside() or _bare(names)
     recorder = Recorder(insides, wishes.layer_metrics, wishes.model_metrics)
-    observer.started("looking into the quantized model")
+    observer(StageStarted(Stage.DIAGNOSING))
     stream: Iterable[Feed] = adapter.kept if data is None else feeds(data, adapter.inputs, wishes.samples)
     _record(adapter.inputs, view, names, stream, recorder, wishes.samples, observer)
     seconds = _seconds(adapter, view, observer) if wishes.timing else ((), ())
@@ -91,7 +91,7 @@ def diagnose_run(
     except Exception:
         log.warning("diagnosis failed; the result of the run is complete", exc_info=True)
         return None
-    observer.diagnosed(found)
+    observer(Diagnosed(found))
     return found
 
 
@@ -132,7 +132,7 @@ def _record(
         batches.sample_bytes = batches.sample_bytes or max(_held(*runs) / count, 1.0)
         recorder.add(*runs, count)
         del runs  # or there would be two batches of them
-        observer.progress("diagnosing", recorder.samples, limit)
+        observer(Progressed(Stage.DIAGNOSING, recorder.samples, limit))
     if not recorder.samples:
         raise CalibrationError("the data to diagnose on gave no samples; pass a list, an array or a new generator")
 
@@ -149,7 +149,7 @@ def _seconds(
     """Seconds of each op in fp32 and in the quantized model, in turns. Without them there is just one cause less."""
     if not adapter.kept:
         return (), ()
-    observer.started("timing each op")
+    observer(StageStarted(Stage.TIMING))
     try:
         rounds = [(adapter.op_seconds(None), view.seconds()) for _ in range(ROUNDS)]
     except Exception:

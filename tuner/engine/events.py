@@ -1,92 +1,199 @@
-"""Who looks on while a run goes its way: the log file, the command line, the live page."""
+"""What happens in a run, as typed events, and who is told: the log, the terminal, the page, the user's own."""
 
 from __future__ import annotations
 
+import enum
 import logging
-from typing import TYPE_CHECKING, Any
+import time
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
+from quaver.budget import StopReason
+from quaver.errors import SettingsError
 from quaver.trial import Trial
 
 if TYPE_CHECKING:
-    from quaver.api.result import TuneResult
     from quaver.diagnosis import Diagnosis
 
 log = logging.getLogger(__name__)
 
 
-class Observer:
-    """Told what happens. Override what is of interest; nothing here may change the run."""
+class Stage(enum.StrEnum):
+    """What a run is busy with."""
 
-    def started(self, what: str) -> None:
-        """A stage begins, in words."""
-
-    def planned(self, strategy: str, ops: int, evaluations: int | None) -> None:
-        """Tuning of so many ops begins; the strategy may use so many evaluations at most, None if it has no end."""
-
-    def progress(self, what: str, done: int, total: int | None) -> None:
-        """A long stage has come this far; `total` is None when nobody knows the end."""
-
-    def baseline(self, trial: Trial) -> None:
-        """The fp32 model has its score."""
-
-    def evaluating(self, number: int, best: Trial | None) -> None:
-        """Trial `number` is about to be scored."""
-
-    def slow(self, number: int, seconds: float, usual: float) -> None:
-        """An evaluation takes far longer than the baseline's did. It may hang."""
-
-    def tried(self, trial: Trial, best: Trial | None) -> None:
-        """A trial is over and recorded."""
-
-    def diagnosed(self, diagnosis: Diagnosis) -> None:
-        """The quantized model was looked into; the tables are in the workspace."""
-
-    def finished(self, result: TuneResult) -> None:
-        """The run is over."""
+    READING = "reading the model"
+    CALIBRATING = "calibrating"
+    SENSITIVITY = "measuring the sensitivity of ops"
+    OUTPUT_ERRORS = "measuring the error of op outputs"
+    LOCAL_ERRORS = "measuring the error of each op by itself"
+    TIMING = "timing each op"
+    DIAGNOSING = "looking into the quantized model"
 
 
-def plan(strategy: str, ops: int, evaluations: int | None) -> str:
-    """What `planned` says, in words."""
-    most = "as many evaluations as the budget allows" if evaluations is None else f"at most {evaluations:,} evaluations"
-    return f"tuning {ops} ops with strategy {strategy}: {most}, and the baseline"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        time: when, in seconds since the epoch.
+    """
+
+    time: float = field(default_factory=time.time)
 
 
-class Observers(Observer):
-    """Several of them. One that fails is reported to the log; the run goes on."""
+@dataclass(frozen=True, slots=True)
+class StageStarted(Event):
+    """A stage begins."""
+
+    stage: Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed(Event):
+    """A long stage has come this far; `total` is None when nobody knows the end."""
+
+    stage: Stage
+    done: int
+    total: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChanged(Event):
+    """A resumed run goes on with another value of a setting than it had."""
+
+    name: str
+    before: Any
+    now: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Planned(Event):
+    """Tuning begins.
+
+    Attributes:
+        strategy: its name.
+        ops: how many can be tuned.
+        evaluations: the most there can be, by the strategy's own end and `max_trials`; the baseline is not counted.
+        first_success: the most that the strategy needs to a first success, if it knows.
+        timeout: seconds; 0 ends the run at the first success.
+    """
+
+    strategy: str
+    ops: int
+    evaluations: int
+    first_success: int | None
+    timeout: float
+
+    def __str__(self) -> str:
+        most = f"at most {self.evaluations:,} evaluations, and the baseline"
+        if self.first_success is not None and self.first_success < self.evaluations:
+            most += f" (a first success needs at most {self.first_success:,})"
+        return f"tuning {self.ops} ops with strategy {self.strategy}: {most}"
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineScored(Event):
+    """The fp32 model has its score."""
+
+    trial: Trial
+
+
+@dataclass(frozen=True, slots=True)
+class TrialStarted(Event):
+    """A trial is about to be scored; number 0 is the fp32 model."""
+
+    number: int
+    best: Trial | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSlow(Event):
+    """An evaluation takes far longer than the baseline's did. It may hang."""
+
+    number: int
+    seconds: float
+    usual: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFinished(Event):
+    """A trial is over, judged and recorded."""
+
+    trial: Trial
+    best: Trial | None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosed(Event):
+    """The quantized model was looked into; the tables are in the workspace."""
+
+    diagnosis: Diagnosis
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished(Event):
+    """The run is over.
+
+    Attributes:
+        reason: why.
+        best: the winner, or the most accurate trial if none meets the criterion; None if no trial has a score.
+        baseline: the score of the fp32 model.
+        evaluations: calls of eval_func in all, those of earlier, resumed runs included.
+        summary: how it ended, in a sentence.
+    """
+
+    reason: StopReason
+    best: Trial | None
+    baseline: float
+    evaluations: int
+    summary: str
+
+
+class Observer(Protocol):
+    """Whoever wants to know: anything that can be called with an `Event`. Nothing it does may change the run."""
+
+    def __call__(self, event: Event, /) -> None:
+        """Take an event; `match event:` tells which one it is."""
+
+
+class Observers:
+    """Several of them as one. One that fails is reported to the user once; the run goes on."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
+        self._failed: set[int] = set()
 
-    def _tell(self, event: str, *what: Any) -> None:
-        for observer in self._observers:
+    def __call__(self, event: Event) -> None:
+        """Tell all of them."""
+        for index, observer in enumerate(self._observers):
             try:
-                getattr(observer, event)(*what)
-            except Exception:
-                log.exception("%s.%s failed; the run goes on", type(observer).__name__, event)
+                observer(event)
+            except Exception as error:
+                name, what = _name(observer), type(event).__name__
+                log.exception("observer %s failed on %s; the run goes on", name, what)
+                if index not in self._failed:
+                    self._failed.add(index)
+                    said = f"observer {name} failed on {what} ({type(error).__name__}: {error}); the run goes on"
+                    warnings.warn(said, RuntimeWarning, stacklevel=2)
 
-    def started(self, what: str) -> None:
-        self._tell("started", what)
 
-    def planned(self, strategy: str, ops: int, evaluations: int | None) -> None:
-        self._tell("planned", strategy, ops, evaluations)
+def make_observers(given: Observer | Iterable[Observer] | None) -> list[Observer]:
+    """One observer, several, or none, as a list."""
+    listed = [] if given is None else [given] if callable(given) else given
+    if isinstance(listed, str | bytes) or not isinstance(listed, Iterable):
+        raise SettingsError(f"observer must be a function of an event, or a list of them, not {given!r}")
+    listed = list(listed)
+    for one in listed:
+        if not callable(one):
+            raise SettingsError(f"observer must be a function of an event, or a list of them, not {one!r}")
+    return listed
 
-    def progress(self, what: str, done: int, total: int | None) -> None:
-        self._tell("progress", what, done, total)
 
-    def baseline(self, trial: Trial) -> None:
-        self._tell("baseline", trial)
+def silent(event: Event) -> None:
+    """Tell nobody."""
 
-    def evaluating(self, number: int, best: Trial | None) -> None:
-        self._tell("evaluating", number, best)
 
-    def slow(self, number: int, seconds: float, usual: float) -> None:
-        self._tell("slow", number, seconds, usual)
-
-    def tried(self, trial: Trial, best: Trial | None) -> None:
-        self._tell("tried", trial, best)
-
-    def diagnosed(self, diagnosis: Diagnosis) -> None:
-        self._tell("diagnosed", diagnosis)
-
-    def finished(self, result: TuneResult) -> None:
-        self._tell("finished", result)
+def _name(observer: Observer) -> str:
+    return getattr(observer, "__qualname__", type(observer).__qualname__)

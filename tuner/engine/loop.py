@@ -13,7 +13,7 @@ from quaver.adapters.base import Adapter, RunnableModel
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
 from quaver.engine.evaluation import score, watched
-from quaver.engine.events import Observer
+from quaver.engine.events import BaselineScored, Observer, TrialFinished, TrialSlow, TrialStarted
 from quaver.engine.objective import Objective, pick_best
 from quaver.errors import EvaluationError, StrategyError
 from quaver.history import History
@@ -71,7 +71,7 @@ class Loop:
         begin = time.monotonic()
         model = self.adapter.build(None)
         built = time.monotonic()
-        self.observer.evaluating(0, None)
+        self.observer(TrialStarted(0, None))
         try:
             value = score(self.eval_func, model)
         except EvaluationError as error:
@@ -98,7 +98,7 @@ class Loop:
     def run(self, strategy: Strategy, probe: Probe) -> StopReason:
         """Drive a strategy to its end."""
         base = self.baseline()
-        self.observer.baseline(base)
+        self.observer(BaselineScored(base))
         proposals = strategy.propose(self.space, probe)
         if not hasattr(proposals, "send"):
             raise StrategyError(f"{type(strategy).__name__}.propose must be a generator: `yield` each configuration")
@@ -189,13 +189,13 @@ class Loop:
         base = self.history.baseline
         assert base is not None
         number = self.history.next_number
-        self.observer.evaluating(number, self.best())
+        self.observer(TrialStarted(number, self.best()))
         begin = built = done = time.monotonic()
         model: RunnableModel | None = None
         try:
             model = self.adapter.build(config)
             built = time.monotonic()
-            with watched(base.seconds, lambda seconds: self.observer.slow(number, seconds, base.seconds)):
+            with watched(base.seconds, lambda seconds: self.observer(TrialSlow(number, seconds, base.seconds))):
                 value = score(self.eval_func, model)
             done = time.monotonic()
             digest = model.sha256
@@ -219,7 +219,7 @@ class Loop:
             if model is not None:
                 model.close()
         self.history.append(trial)
-        self.observer.tried(trial, self.best())
+        self.observer(TrialFinished(trial, self.best()))
         return trial
 
     def _measure(self, model: RunnableModel) -> dict[str, float]:

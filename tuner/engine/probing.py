@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from quaver.adapters.base import Adapter, RunnableModel
 from quaver.adapters.batches import samples
-from quaver.engine.events import Observer
+from quaver.engine.events import Observer, Progressed, Stage, StageStarted
 from quaver.engine.objective import relative_latency
 from quaver.errors import CalibrationError
 from quaver.history import History
@@ -44,13 +44,13 @@ class AdapterProbe(Probe):
         keys = {name: f"{name} {config[name]}" for name in names}
         known = self._each(
             "sensitivity",
-            "measuring the sensitivity of ops",
+            Stage.SENSITIVITY,
             [(keys[name], functools.partial(self._error, alone[name], self._few)) for name in names],
         )
         return {name: known[keys[name]] for name in names}
 
     def mse(self) -> Mapping[str, float]:
-        return dict(self._once("mse", "measuring the error of op outputs", self._mse))
+        return dict(self._once("mse", Stage.OUTPUT_ERRORS, self._mse))
 
     def local_error(self) -> Mapping[str, float]:
         def measure() -> dict[str, float]:
@@ -58,7 +58,7 @@ class AdapterProbe(Probe):
             errors = self._adapter.local_errors(self._space.all_int8())
             return {name: noise / signal if signal > 0 else noise for name, (noise, signal) in errors.items()}
 
-        return dict(self._once("local_error", "measuring the error of each op by itself", measure))
+        return dict(self._once("local_error", Stage.LOCAL_ERRORS, measure))
 
     def latency(self) -> Mapping[str, OpTime]:
         def measure() -> dict[str, list[float]]:
@@ -66,11 +66,11 @@ class AdapterProbe(Probe):
             fp32, int8 = self._adapter.op_seconds(None), self._adapter.op_seconds(self._space.all_int8())
             return {name: [fp32[name], int8[name]] for name in self._space.quantizable}
 
-        return {name: OpTime(*pair) for name, pair in self._once("latency", "timing each op", measure).items()}
+        return {name: OpTime(*pair) for name, pair in self._once("latency", Stage.TIMING, measure).items()}
 
     def output_error(self, config: QuantConfig) -> float:
         key = config.fingerprint
-        return self._each("output_error", "", [(key, lambda: self._error(config, self._all))])[key]
+        return self._each("output_error", None, [(key, lambda: self._error(config, self._all))])[key]
 
     def speed(self, config: QuantConfig) -> float:
         def measure() -> float:
@@ -80,7 +80,7 @@ class AdapterProbe(Probe):
             return relative_latency(model, self._baseline, feed)
 
         key = config.fingerprint
-        return self._each("speed", "", [(key, measure)])[key]
+        return self._each("speed", None, [(key, measure)])[key]
 
     def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:
         seen = {name: Observed([], []) for name in ops}
@@ -134,15 +134,17 @@ class AdapterProbe(Probe):
             )
         return self._adapter.kept
 
-    def _once(self, name: str, what: str, measure: Callable[[], Any]) -> Any:
+    def _once(self, name: str, stage: Stage, measure: Callable[[], Any]) -> Any:
         """A measurement as a whole, from the history if it was taken before."""
         note = f"probe.{name}"
         if note not in self._history.notes:
-            self._observer.started(what)
+            self._observer(StageStarted(stage))
             self._history.note(note, measure())
         return self._history.notes[note]
 
-    def _each(self, name: str, what: str, measures: Iterable[tuple[str, Callable[[], float]]]) -> dict[str, float]:
+    def _each(
+        self, name: str, stage: Stage | None, measures: Iterable[tuple[str, Callable[[], float]]]
+    ) -> dict[str, float]:
         """Measurements one by one, each from the history if it was taken before."""
         note = f"probe.{name}"
         known: dict[str, float] = dict(self._history.notes.get(note, {}))
@@ -151,8 +153,8 @@ class AdapterProbe(Probe):
         try:
             for done, (key, measure) in enumerate(missing, 1):
                 known[key] = measure()
-                if what:
-                    self._observer.progress(what, done, len(missing))
+                if stage is not None:
+                    self._observer(Progressed(stage, done, len(missing)))
                 if time.monotonic() - noted > NOTE_SECONDS:
                     self._history.note(note, known)
                     noted = time.monotonic()

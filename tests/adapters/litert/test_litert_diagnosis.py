@@ -16,7 +16,7 @@ from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.litert.run.session import Session
 from quaver.engine.diagnosing import Wishes, examine
-from quaver.engine.events import Observer
+from quaver.engine.events import silent
 from quaver.rules import apply_rules
 
 ONE_SCALE = {"CONV_2D": {"weight": {"granularity": ["per_tensor"]}}}
@@ -229,7 +229,7 @@ def test_each_sample_goes_once_through_each_model(digits_model: Any, monkeypatch
 
     monkeypatch.setattr(Session, "invoke", counted)
     config = space.all_int8()
-    found = examine(adapter, adapter.look(config), config, models.digits()[0][:40], Wishes(timing=False), Observer())
+    found = examine(adapter, adapter.look(config), config, models.digits()[0][:40], Wishes(timing=False), silent)
     assert found.samples == 40 and sorted(counts.values()) == [40] * (2 + len(config.int8_ops))
 
 

@@ -80,10 +80,10 @@ def test_ranges_do_not_depend_on_how_the_data_is_cut() -> None:
 def test_only_as_many_samples_are_seen_as_asked_for() -> None:
     loud = np.concatenate([images(5), 100 * images(3)])
     with opened(small_net(), calibrate=False) as adapter:
-        seen: list[tuple[str, int, int | None]] = []
+        seen: list[tuple[int, int | None]] = []
         found = adapter.calibrate([loud[:4], loud[4:]], limit=5, progress=lambda *step: seen.append(step))
         assert found["ranges"]["x"]["minmax"] == (loud[:5].min(), loud[:5].max())
-        assert seen[-1] == ("calibrating", 5, 5)
+        assert seen[-1] == (5, 5)
 
 
 def test_int8_needs_a_calibration_and_fp32_does_not() -> None:
@@ -147,7 +147,7 @@ def test_a_batch_that_the_float_model_fails_on_is_reported() -> None:
 
 def sizes_of_parts(adapter: OnnxAdapter, batches: list[Any]) -> list[int]:
     taken = [0]
-    adapter.calibrate(batches, progress=lambda what, done, total: taken.append(done))
+    adapter.calibrate(batches, progress=lambda done, total: taken.append(done))
     return np.diff(taken).tolist()
 
 

@@ -19,13 +19,13 @@ from quaver import (
     EvaluationError,
     HistoryError,
     ModelError,
-    Observer,
     SettingsError,
     StopReason,
     TuneResult,
 )
 from quaver.adapters import registry
 from quaver.api import workspace
+from quaver.engine.events import Event
 
 MODEL = FakeFloat({"a": 0.0, "b": 0.2})
 DATA = np.zeros((4, 2), np.float32)
@@ -195,11 +195,10 @@ def test_the_log_tells_the_story_a_line_an_event() -> None:
 
 
 def test_warnings_of_the_library_go_into_the_log_of_the_run_alone() -> None:
-    class Warns(Observer):
-        def started(self, what: str) -> None:
-            logging.getLogger("quaver.somewhere").warning("mind the step")
+    def warns(event: Event) -> None:
+        logging.getLogger("quaver.somewhere").warning("mind the step")
 
-    result = fit(workspace="here", observer=Warns())
+    result = fit(workspace="here", observer=warns)
     logging.getLogger("quaver.somewhere").warning("too late")
     log = (result.workspace / "quaver.log").read_text()
     assert "WARNING mind the step" in log and "too late" not in log
@@ -217,26 +216,32 @@ def test_a_log_or_settings_file_that_cannot_be_written_does_not_end_a_run(name: 
 
 
 def test_an_observer_that_fails_does_not_end_a_run(caplog: pytest.LogCaptureFixture) -> None:
-    class Fails(Observer):
-        def tried(self, trial: quaver.Trial, best: quaver.Trial | None) -> None:
-            raise BrokenPipeError("nobody reads")
+    told: list[Event] = []
 
-    result = fit(observer=Fails())
+    def fails(event: Event) -> None:
+        raise BrokenPipeError("nobody reads")
+
+    with pytest.warns(RuntimeWarning, match=r"fails failed on StageStarted \(BrokenPipeError: nobody reads\)") as said:
+        result = fit(observer=[fails, told.append])
     assert result.met
-    assert "Fails.tried failed; the run goes on" in caplog.text
+    assert len(said) == 1 and len(told) > 5  # the user hears of it once; the others go on being told
+    assert "fails failed on TrialFinished; the run goes on" in caplog.text
 
 
 def test_an_observer_is_told_in_order() -> None:
-    told: list[str] = []
-
-    class Notes(Observer):
-        def __getattribute__(self, name: str) -> Any:
-            return (lambda *what: told.append(name)) if name in vars(Observer) and name[0] != "_" else None
-
-    fit(observer=Notes(), eval_func=lambda model: 0.5)
-    assert told == [
-        "started", "started", "planned", "evaluating", "baseline", "evaluating", "tried", "finished",
+    told: list[Event] = []
+    fit(observer=told.append, eval_func=lambda model: 0.5)
+    assert [type(event).__name__ for event in told] == [
+        "StageStarted", "StageStarted", "Planned", "TrialStarted", "BaselineScored", "TrialStarted",
+        "TrialFinished", "RunFinished",
     ]  # fmt: skip
+    assert [event.time for event in told] == sorted(event.time for event in told)
+
+
+@pytest.mark.parametrize("observer", ["log", 5, [print, None]])
+def test_an_observer_that_cannot_be_called_is_refused_before_any_work(observer: Any) -> None:
+    with pytest.raises(SettingsError, match="observer must be a function of an event, or a list of them"):
+        fit(observer=observer)
 
 
 def test_resuming_what_is_not_there_is_an_error(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_the_time_left_comes_from_the_trials_or_from_the_timeout() -> None:
     clock.tried(trial(60))
     assert clock.left() == "at most about 10 min left"
     hurried = Clock(library.Config(timeout=100), 40.0)
-    hurried.planned(None)
+    hurried.planned(100)
     hurried.usual(trial(60))
     assert hurried.left() == "60 s left"
 

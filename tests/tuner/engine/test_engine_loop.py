@@ -18,7 +18,6 @@ from quaver import (
     Budget,
     Criterion,
     EvaluationError,
-    Observer,
     Op,
     OpConfig,
     Probe,
@@ -32,6 +31,7 @@ from quaver import (
     read_snapshot,
 )
 from quaver.engine import evaluation, loop
+from quaver.engine.events import BaselineScored, Event, TrialFinished, TrialSlow, TrialStarted
 from quaver.engine.objective import Objective, Size, UserObjective
 from quaver.ops import FLOAT, INT8
 from quaver.strategies import Basic
@@ -473,17 +473,16 @@ def test_the_probe_reaches_the_strategy_and_costs_no_evaluation(path: Path) -> N
 def test_an_observer_hears_of_every_trial_and_the_best_so_far(path: Path) -> None:
     told: list[tuple[str, Any]] = []
 
-    class Notes(Observer):
-        def baseline(self, trial: Trial) -> None:
-            told.append(("baseline", trial.score))
+    def note(event: Event) -> None:
+        match event:
+            case BaselineScored(trial):
+                told.append(("baseline", trial.score))
+            case TrialStarted(number, _):
+                told.append(("evaluating", number))
+            case TrialFinished(trial, best):
+                told.append(("tried", (trial.number, best and best.number)))
 
-        def evaluating(self, number: int, best: Trial | None) -> None:
-            told.append(("evaluating", number))
-
-        def tried(self, trial: Trial, best: Trial | None) -> None:
-            told.append(("tried", (trial.number, best and best.number)))
-
-    drive(MODEL, proposing(START, fallen("d"), fallen("a")), path, observer=Notes())
+    drive(MODEL, proposing(START, fallen("d"), fallen("a")), path, observer=note)
     assert told == [
         ("evaluating", 0), ("baseline", 0.9), ("evaluating", 1), ("tried", (1, 1)),
         ("evaluating", 2), ("tried", (2, 2)), ("evaluating", 3), ("tried", (3, 2)),
@@ -496,10 +495,10 @@ def test_an_evaluation_that_hangs_is_reported_and_goes_on(path: Path, monkeypatc
     heard = threading.Event()
     told: list[int] = []
 
-    class Notes(Observer):
-        def slow(self, number: int, seconds: float, usual: float) -> None:
-            assert seconds > usual * 1e-6
-            told.append(number)
+    def note(event: Event) -> None:
+        if isinstance(event, TrialSlow):
+            assert event.seconds > event.usual * 1e-6
+            told.append(event.number)
             heard.set()
 
     def hangs(model: FakeModel) -> float:
@@ -507,7 +506,7 @@ def test_an_evaluation_that_hangs_is_reported_and_goes_on(path: Path, monkeypatc
             assert heard.wait(30), "nobody noticed"
         return quality(model)
 
-    outcome = drive(MODEL, proposing(START), path, eval_func=hangs, observer=Notes())
+    outcome = drive(MODEL, proposing(START), path, eval_func=hangs, observer=note)
     assert set(told) == {1}
     assert not outcome.trials[0].failed
 
