@@ -11,11 +11,11 @@ from onnx import NodeProto
 from quaver.adapters.onnxrt.build import wire
 from quaver.adapters.onnxrt.build.affine import ActivationParams, Float, activation_params
 from quaver.adapters.onnxrt.build.assembly import Assembly
-from quaver.adapters.onnxrt.read.graph import Graph
 from quaver.adapters.onnxrt.build.plan import Scheme
-from quaver.adapters.onnxrt.read.units import FUSES_ITSELF, Unit, families, moves
 from quaver.adapters.onnxrt.build.walk import Walk
 from quaver.adapters.onnxrt.build.weights import Entry, WeightStore
+from quaver.adapters.onnxrt.read.graph import Graph
+from quaver.adapters.onnxrt.read.units import FUSES_ITSELF, Unit, families, moves
 from quaver.adapters.ranges import Range
 from quaver.errors import BuildError
 from quaver.ops import QuantConfig

@@ -11,8 +11,8 @@ from quaver.adapters.onnxrt.build import wire
 from quaver.adapters.onnxrt.build.affine import Float
 from quaver.adapters.onnxrt.build.assembly import Assembly, merged
 from quaver.adapters.onnxrt.build.plan import Plan, Scheme
-from quaver.adapters.onnxrt.read.units import Unit
 from quaver.adapters.onnxrt.build.weights import Entry
+from quaver.adapters.onnxrt.read.units import Unit
 from quaver.ops import OpConfig, QuantConfig
 
 if TYPE_CHECKING:

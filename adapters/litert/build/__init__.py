@@ -1,0 +1,1 @@
+"""TensorFlow and LiteRT: make the model of a configuration."""

@@ -1,0 +1,1 @@
+"""ONNX Runtime: make the model of a configuration."""
