@@ -6,7 +6,7 @@ if __name__ == "tuner":
 import logging
 from importlib.metadata import PackageNotFoundError, version
 
-from quaver.api import Config, TuneResult, diagnose, fit, profile, recover
+from quaver.api import Config, TuneResult, TuningRun, diagnose, fit, open_run, profile, recover
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
 from quaver.diagnosis import Cause, Diagnosis, Profile
@@ -40,7 +40,8 @@ __all__ = [
     "EvaluationError",
     "HistoryError", "ModelError", "Observer", "Op", "OpConfig", "Precision", "Probe", "Profile", "QuantConfig",
     "QuaverError", "SettingsError",
-    "StopReason", "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningSpace", "__version__",
-    "diagnose", "fit", "profile",
+    "StopReason", "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningRun", "TuningSpace",
+    "__version__",
+    "diagnose", "fit", "open_run", "profile",
     "read_snapshot", "recover", "register_strategy",
 ]  # fmt: skip

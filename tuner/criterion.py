@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from quaver.errors import SettingsError
+
+# What the subtraction of two scores may be off by, as a part of the larger one.
+NOISE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +34,30 @@ class Criterion:
         if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
             raise SettingsError(f"accuracy criterion `{name}` must be a number of at least 0, not {value!r}")
 
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Criterion:
+        """The criterion of a run from its recorded settings; the default where they make none."""
+        try:
+            return cls(
+                settings.get("relative"), settings.get("absolute"), settings.get("higher_is_better", True) is not False
+            )
+        except SettingsError:
+            return cls()
+
+    @property
+    def allowed(self) -> float:
+        """The loss that is allowed, in the criterion's unit."""
+        allowed = self.relative if self.absolute is None else self.absolute
+        assert allowed is not None
+        return allowed
+
+    def defined(self, baseline: float) -> bool:
+        """Whether a loss from this baseline means anything: a relative one from zero does not."""
+        return self.absolute is not None or baseline != 0
+
     def check_baseline(self, baseline: float) -> None:
         """A relative loss from zero is not defined; say so before any trial is run."""
-        if self.absolute is None and baseline == 0:
+        if not self.defined(baseline):
             raise SettingsError(
                 "the fp32 model scores 0, so a relative criterion has no meaning. If 0 is right, use "
                 "`absolute=` instead of `relative=`; if not, eval_func is probably at fault (labels, preprocessing)"
@@ -39,16 +65,18 @@ class Criterion:
 
     def loss(self, baseline: float, score: float) -> float:
         """How much worse `score` is, in the criterion's unit; negative when it is better."""
-        drop = baseline - score if self.higher_is_better else score - baseline
-        if self.absolute is not None:
-            return drop
-        return drop / abs(baseline)
+        self.check_baseline(baseline)
+        drop = self._drop(baseline, score)
+        return drop if self.absolute is not None else drop / abs(baseline)
 
     def met(self, baseline: float, score: float) -> bool:
         """Whether the loss is within what is allowed. Float noise of the subtraction is forgiven."""
-        allowed = self.relative if self.absolute is None else self.absolute
-        assert allowed is not None
-        return self.loss(baseline, score) <= allowed + 1e-12
+        self.check_baseline(baseline)
+        allowed = self.allowed if self.absolute is not None else self.allowed * abs(baseline)
+        return self._drop(baseline, score) <= allowed + NOISE * max(abs(baseline), abs(score))
+
+    def _drop(self, baseline: float, score: float) -> float:
+        return baseline - score if self.higher_is_better else score - baseline
 
     def better(self, score: float, than: float) -> bool:
         """Whether one score beats another."""

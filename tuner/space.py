@@ -71,6 +71,10 @@ class TuningSpace:
         """Every op in fp32 that may be."""
         return self.configure(lambda op: FLOAT)
 
+    def float_config(self) -> QuantConfig:
+        """Every op in fp32, whatever the rules say: the float model itself."""
+        return QuantConfig((op.name, FLOAT) for op in self.ops)
+
     def only_int8(self, *names: str) -> QuantConfig:
         """These ops by their first choice that is not fp32, all others in fp32."""
         chosen = {name: self[name] for name in names}

@@ -21,8 +21,9 @@ from quaver.adapters.batches import Feed, InputSpec, feeds
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
 from quaver.engine.events import Observer, silent
-from quaver.engine.loop import Loop
+from quaver.engine.loop import drive as drive_run
 from quaver.engine.objective import Objective, Size
+from quaver.engine.run import Run
 from quaver.errors import ModelError
 from quaver.history import Header, History
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
@@ -265,15 +266,15 @@ def drive(
 
     adapter = adapter or FakeAdapter(model)
     with history_of(model, path) as history:
-        loop = Loop(
+        run = Run(
             adapter,
             space or TuningSpace(model.ops),
-            counted,
             criterion or Criterion(absolute=0.01, relative=None),
             budget or Budget(),
             objective or Size(),
             history,
             observer or silent,
         )
-        reason = loop.run(strategy, FakeProbe(model))
-        return Outcome(reason, loop.best(), loop.trials(), evaluated)
+        run.begin(strategy, FakeProbe(model))
+        reason = drive_run(run, counted, observer or silent)
+        return Outcome(reason, run.judge.best, list(run.judge.trials), evaluated)

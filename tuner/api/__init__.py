@@ -2,9 +2,10 @@
 
 from quaver.api.diagnose import diagnose
 from quaver.api.fit import fit
+from quaver.api.open_run import TuningRun, open_run
 from quaver.api.profile import profile
 from quaver.api.recover import recover
 from quaver.api.result import TuneResult
 from quaver.api.settings import Config
 
-__all__ = ["Config", "TuneResult", "diagnose", "fit", "profile", "recover"]
+__all__ = ["Config", "TuneResult", "TuningRun", "diagnose", "fit", "open_run", "profile", "recover"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from quaver.budget import StopReason
 from quaver.criterion import Criterion
+from quaver.engine.judge import pareto
 from quaver.engine.objective import Objective
 from quaver.trial import Trial
 
@@ -61,13 +62,7 @@ class TuneResult:
         Latency and a user's objective are measured only for trials that meet the criterion, so only those are
         compared by them; size and the number of int8 ops are known of every trial.
         """
-        known = [trial for trial in self.trials if trial.loss is not None and self.objective.known(trial)]
-        front: list[Trial] = []
-        for trial in sorted(known, key=lambda trial: (self.objective.value(trial), trial.loss, trial.number)):
-            assert trial.loss is not None
-            if not front or trial.loss < (front[-1].loss or 0.0):
-                front.append(trial)
-        return tuple(front)
+        return pareto(self.trials, self.objective)
 
     @property
     def evaluations(self) -> int:

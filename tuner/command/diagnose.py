@@ -86,12 +86,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _trial(args: argparse.Namespace) -> Any:
     """The trial that is meant."""
-    from quaver.command import judging
+    from quaver.engine.judge import judge_snapshot
     from quaver.history import read_snapshot
 
     if args.trial is not None:
         return args.trial
-    best = judging.judge(read_snapshot(args.history)).best
+    best = judge_snapshot(read_snapshot(args.history)).best
     if best is None:
         raise SettingsError(f"{args.history} has no trial with a score yet")
     return best

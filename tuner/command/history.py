@@ -27,31 +27,34 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table, or the JSON."""
-    from quaver.command import judging, tables
+    from quaver.command import as_json, tables
+    from quaver.engine.judge import judge_snapshot
     from quaver.history import read_snapshot
 
     snapshot = read_snapshot(args.history)
-    judged = judging.judge(snapshot)
+    judged = judge_snapshot(snapshot)
     base = snapshot.baseline
     if args.json:
-        judging.print_json(
+        as_json.print_json(
             {
                 "path": str(snapshot.path),
                 "created": snapshot.header.created,
                 "adapter": snapshot.header.adapter,
                 "versions": snapshot.header.versions,
-                "settings": dict(judged.settings),
+                "settings": dict(snapshot.header.settings),
                 "criterion": str(judged.criterion),
                 "ops": len(snapshot.header.ops),
                 "damage": snapshot.damage,
                 "best": None if judged.best is None else judged.best.number,
-                "baseline": None if base is None else judging.plain(base, None),
-                "trials": [judging.plain(trial, judged.best) for trial in judged.trials],
+                "baseline": None if base is None else as_json.plain(base, None),
+                "trials": [as_json.plain(trial, judged.best) for trial in judged.trials],
             }
         )
         return 0
+    shown = (*([] if base is None else [base]), *judged.trials)
+    precisions = sorted({precision for trial in shown for precision in trial.config.counts})
     rows = []
-    for trial in (*([] if base is None else [base]), *judged.trials):
+    for trial in shown:
         best = judged.best is not None and trial.number == judged.best.number
         rows.append(
             (
@@ -59,14 +62,13 @@ def run(args: argparse.Namespace) -> int:
                 wording.score(trial.score),
                 "-" if trial.number == 0 else wording.loss(trial.loss, judged.criterion),
                 "-" if trial.number == 0 or trial.failed else "yes" if trial.met else "no",
-                str(len(trial.config.int8_ops)),
-                str(len(trial.config.fp32_ops)),
+                *(str(trial.config.counts.get(precision, 0)) for precision in precisions),
                 f"{trial.seconds:.2f}",
                 str(trial.state) + (f": {wording.last_line(trial.error)}" if trial.failed else ""),
             )
         )
-    headings = ("trial", "score", "loss", "met", "int8", "fp32", "seconds", "state")
-    tables.write(headings, rows, right=("trial", "score", "loss", "int8", "fp32", "seconds"))
+    headings = ("trial", "score", "loss", "met", *precisions, "seconds", "state")
+    tables.write(headings, rows, right=("trial", "score", "loss", *precisions, "seconds"))
     print(f"{len(judged.trials)} trial(s); criterion: {judged.criterion}")
     if judged.best is not None:
         only = "" if judged.best.config.reduced_ops else ", but it runs every op in fp32: nothing was quantized"

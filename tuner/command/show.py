@@ -29,11 +29,12 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Print the configuration."""
-    from quaver.command import judging, tables
+    from quaver.command import as_json, tables
+    from quaver.engine.judge import judge_snapshot
     from quaver.history import read_snapshot
 
     snapshot = read_snapshot(args.history)
-    judged = judging.judge(snapshot)
+    judged = judge_snapshot(snapshot)
     recorded = snapshot.trial(args.number)
     trial = next((trial for trial in judged.trials if trial.number == args.number), recorded)
     rows = [
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     headings = ("op", "kind", "precision", *DETAILS, "repairs")
     if args.json:
         ops = [dict(zip(headings, row, strict=True)) for row in rows]
-        judging.print_json({**judging.plain(trial, judged.best), "ops": ops})
+        as_json.print_json({**as_json.plain(trial, judged.best), "ops": ops})
         return 0
     print(_headline(trial, judged.criterion))
     tables.write(headings, [tuple(cell or "-" for cell in row) for row in rows])

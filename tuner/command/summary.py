@@ -70,8 +70,8 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
         yield from fallbacks(best, snapshot, config)
         if "latency" in best.measured:
             yield "latency", wording.latency(best.measured["latency"])
-        if "user" in best.measured:
-            yield "objective", f"{best.measured['user']:.6g}"
+        if result.objective.name in best.measured and result.objective.name != "latency":
+            yield "objective", f"{best.measured[result.objective.name]:.6g}"
         base = snapshot.baseline
         if base is not None and base.model_size:
             ratio = f"{best.model_size / base.model_size:.2f} of fp32"

@@ -17,7 +17,7 @@ from quaver.adapters import AdapterOptions, open_model
 from quaver.command import wording
 from quaver.demo.data import Accuracy, Images, digits
 from quaver.engine.events import BaselineScored, Event, Planned, StageStarted, TrialFinished, silent
-from quaver.engine.objective import relative_latency
+from quaver.engine.latency import relative_latency
 from quaver.engine.probing import AdapterProbe
 from quaver.history import History
 from quaver.rules import apply_rules

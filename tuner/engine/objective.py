@@ -1,37 +1,32 @@
-"""Which of the trials that meet the criterion is best."""
+"""Which of the trials that meet the criterion is best: a figure to make small."""
 
 from __future__ import annotations
 
+import hashlib
 import math
-import statistics
-import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
+from quaver.engine.latency import relative_latency
 from quaver.errors import SettingsError
 from quaver.nearest import hint
 from quaver.trial import Trial
 
 Feed = Mapping[str, Any]
 
-# How long a latency measurement goes on, and how many pairs of runs it takes at least and at most.
-SECONDS = 0.5
-PAIRS = (5, 200)
-# This thread does all the work if the whole process takes no more than so many times its time.
-ALONE = 1.02
-
-
-class Runnable(Protocol):
-    """As much of a model as a measurement needs."""
-
-    def run(self, feed: Any) -> Any:
-        """Run on one feed."""
-
 
 class Objective:
-    """A figure to make small. Figures that have to be measured are taken once, for trials that meet the criterion."""
+    """A figure to make small: here, the number of ops that are not reduced.
+
+    Figures that have to be measured are taken once, for trials that meet the criterion, and recorded under `name`.
+
+    Attributes:
+        name: what users write in `objective=`, and what it is recorded as.
+        measured: whether its figure has to be measured on the model.
+    """
 
     name = "int8_ops"
+    measured = False
 
     def measure(self, model: Any, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
         """What to remember of a model that meets the criterion."""
@@ -43,7 +38,7 @@ class Objective:
 
     def known(self, trial: Trial) -> bool:
         """Whether the figure is known of this trial."""
-        return True
+        return not self.measured or self.name in trial.measured
 
 
 class Size(Objective):
@@ -59,37 +54,47 @@ class Latency(Objective):
     """Seconds of one inference, as a fraction of the fp32 model's, both measured in turns."""
 
     name = "latency"
+    measured = True
 
     def measure(self, model: Any, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
         return {} if feed is None else {"latency": relative_latency(model, baseline(), feed)}
 
     def value(self, trial: Trial) -> float:
-        # Without a measurement (no samples at hand) more int8 ops count as faster.
+        # Without a measurement (no samples at hand) more reduced ops count as faster.
         return trial.measured.get("latency", 1.0 - 1e-6 * len(trial.config.reduced_ops))
-
-    def known(self, trial: Trial) -> bool:
-        return "latency" in trial.measured
 
 
 class UserObjective(Objective):
-    """A function of the user's: `objective(model) -> float`, the smaller the better."""
+    """A function of the user's: `objective(model) -> float`, the smaller the better.
 
-    name = "user"
+    Its figures are recorded under its name and a digest of its code, so that those of another function are never
+    compared with them.
+    """
+
+    measured = True
 
     def __init__(self, function: Callable[[Any], float]) -> None:
         self._function = function
+        self.name = name_of(function)
 
     def measure(self, model: Any, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
         figure = float(self._function(model))
         if math.isnan(figure):
             raise ValueError("the objective returned NaN, which cannot be compared")
-        return {"user": figure}
+        return {self.name: figure}
 
     def value(self, trial: Trial) -> float:
-        return trial.measured.get("user", float("inf"))
+        return trial.measured.get(self.name, math.inf)
 
-    def known(self, trial: Trial) -> bool:
-        return "user" in trial.measured
+
+class RecordedObjective(UserObjective):
+    """A user's function that is not at hand: its figures are in the trials."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def measure(self, model: Any, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
+        return {}
 
 
 OBJECTIVES: dict[str, type[Objective]] = {kind.name: kind for kind in (Latency, Size, Objective)}
@@ -110,45 +115,19 @@ def make_objective(wanted: Any) -> Objective:
     )
 
 
-def relative_latency(model: Runnable, baseline: Runnable, feed: Feed) -> float:
-    """How long `model` takes compared with `baseline`: medians of runs taken in turns, so that noise hits both.
-
-    Where this thread does all the work, it is the processor's time that counts: other programs do not disturb it.
-    """
-    for warm in (model, baseline):
-        warm.run(feed)
-    runs: tuple[list[Times], list[Times]] = ([], [])
-    end = time.perf_counter() + SECONDS
-    while len(runs[0]) < PAIRS[0] or (len(runs[0]) < PAIRS[1] and time.perf_counter() < end):
-        for taken, which in zip(runs, (model, baseline), strict=True):
-            start = _now()
-            which.run(feed)
-            taken.append(Times(*(after - before for before, after in zip(start, _now(), strict=True))))
-    every = [*runs[0], *runs[1]]
-    alone = sum(one.process for one in every) < ALONE * sum(one.thread for one in every)
-    return _median(runs[0], alone) / _median(runs[1], alone)
+def recorded_objective(name: Any) -> Objective:
+    """The objective of a run from its recorded name, to compare trials by."""
+    if not isinstance(name, str):
+        return Latency()
+    return OBJECTIVES[name]() if name in OBJECTIVES else RecordedObjective(name)
 
 
-class Times(NamedTuple):
-    """Seconds by three clocks: on the wall, of this thread on a processor, of all threads of this process."""
-
-    wall: float
-    thread: float
-    process: float
-
-
-def _now() -> Times:
-    return Times(time.perf_counter(), time.thread_time(), time.process_time())
-
-
-def _median(runs: list[Times], alone: bool) -> float:
-    return statistics.median(one.thread if alone else one.wall for one in runs)
-
-
-def pick_best(trials: list[Trial], objective: Objective) -> Trial | None:
-    """The best trial that meets the criterion; if none does, the one with the least loss."""
-    met = [trial for trial in trials if trial.met]
-    if met:
-        return min(met, key=lambda trial: (objective.value(trial), trial.loss, trial.number))
-    complete = [trial for trial in trials if trial.loss is not None]
-    return min(complete, key=lambda trial: (trial.loss, trial.number), default=None)
+def name_of(function: Callable[..., Any]) -> str:
+    """Module and name of a function, and a digest of its code; of another callable those of its class."""
+    named: Any = function if hasattr(function, "__qualname__") else type(function)
+    code = getattr(function, "__code__", None)
+    name = f"{named.__module__}.{named.__qualname__}"
+    if code is None:
+        return name
+    seen = repr((code.co_code, [item for item in code.co_consts if not hasattr(item, "co_code")], code.co_names))
+    return f"{name}@{hashlib.sha256(seen.encode()).hexdigest()[:8]}"

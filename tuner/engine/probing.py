@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from quaver.adapters.base import Adapter, RunnableModel
 from quaver.adapters.batches import samples
 from quaver.engine.events import Observer, Progressed, Stage, StageStarted
-from quaver.engine.objective import relative_latency
+from quaver.engine.latency import relative_latency
 from quaver.errors import CalibrationError
 from quaver.history import History
-from quaver.ops import FLOAT, QuantConfig
+from quaver.ops import QuantConfig
 from quaver.probe import Observed, OpTime, Probe
 from quaver.space import TuningSpace
 
@@ -38,7 +38,7 @@ class AdapterProbe(Probe):
 
     def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
         config = config or self._space.all_int8()
-        float_model = QuantConfig((op.name, FLOAT) for op in self._space.ops)
+        float_model = self._space.float_config()
         names = [name for name in self._space.tunable if config[name].reduced]
         alone = {name: float_model.replace({name: config[name]}) for name in names}
         keys = {name: f"{name} {config[name]}" for name in names}

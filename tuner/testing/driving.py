@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Protocol
 
 from quaver.criterion import Criterion
+from quaver.engine.dialogue import Dialogue
+from quaver.engine.judge import Judge
+from quaver.engine.objective import Objective
 from quaver.errors import StrategyError
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
@@ -65,55 +68,34 @@ def drive(
     """
     made = make_strategy(strategy)
     made.seed, made.objective = seed, objective
-    judge = _Judge(model, criterion or Criterion(), {trial.config: trial for trial in known})
-    proposals = made.propose(model.space, model.probe)
-    answer: Any = None
+    judge = Judge(criterion or Criterion(), Objective())
+    judge.begin(Trial(0, model.space.float_config(), TrialState.COMPLETE, model.baseline))
+    earlier = {trial.config: trial for trial in known}
+    answers: dict[QuantConfig, Trial] = {}
+    dialogue = Dialogue(made, model.space, model.probe)
     repeats = 0
     try:
         while True:
-            try:
-                asked = proposals.send(answer)
-            except StopIteration:
-                return judge.trials
-            single = isinstance(asked, QuantConfig) or not isinstance(asked, Sequence)
-            batch = [model.space.check(config) for config in ([asked] if single else asked)]
-            before = len(judge.trials)
-            answers = []
-            for config in batch:
-                answers.append(judge.answer(config))
-                if len(judge.trials) >= max_trials or (stop_at_first and answers[-1].met):
-                    return judge.trials
-            repeats = 0 if len(judge.trials) > before else repeats + 1
+            before = len(answers)
+            for config in dialogue.waiting:
+                if config not in answers:
+                    trial = earlier.get(config) or _tried(len(answers) + 1, config, model)
+                    answers[config] = judge.verdict(trial)
+                dialogue.answer(answers[config])
+                if len(answers) >= max_trials or (stop_at_first and answers[config].met):
+                    return list(answers.values())
+            repeats = 0 if len(answers) > before else repeats + 1
             if repeats >= REPEATS:
                 raise StrategyError(f"nothing new was proposed {REPEATS} times in a row; it would never end")
-            answer = answers[0] if single else answers
+            dialogue.ask()
+            if dialogue.over:
+                return list(answers.values())
     finally:
-        proposals.close()
+        dialogue.close()
 
 
-class _Judge:
-    """Scores configurations, each once."""
-
-    def __init__(self, model: Drivable, criterion: Criterion, known: dict[QuantConfig, Trial]) -> None:
-        self._model, self._criterion, self._known = model, criterion, known
-        self._answers: dict[QuantConfig, Trial] = {}
-
-    @property
-    def trials(self) -> list[Trial]:
-        """All so far, in the order in which they were asked for."""
-        return list(self._answers.values())
-
-    def answer(self, config: QuantConfig) -> Trial:
-        """The trial of a configuration, from memory if there is one."""
-        if config not in self._answers:
-            self._answers[config] = self._known.get(config) or self._try(len(self._answers) + 1, config)
-        return self._answers[config]
-
-    def _try(self, number: int, config: QuantConfig) -> Trial:
-        try:
-            score = self._model.score(config)
-        except Exception:
-            return Trial(number, config, TrialState.FAILED, error=traceback.format_exc())
-        loss = self._criterion.loss(self._model.baseline, score)
-        met = self._criterion.met(self._model.baseline, score)
-        return Trial(number, config, TrialState.COMPLETE, score, loss, met)
+def _tried(number: int, config: QuantConfig, model: Drivable) -> Trial:
+    try:
+        return Trial(number, config, TrialState.COMPLETE, model.score(config))
+    except Exception:
+        return Trial(number, config, TrialState.FAILED, error=traceback.format_exc())

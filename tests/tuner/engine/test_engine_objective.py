@@ -9,16 +9,26 @@ import numpy as np
 import pytest
 from fake import MINMAX
 
-from quaver import QuantConfig, SettingsError, Trial, TrialState
-from quaver.engine import objective as objectives
-from quaver.engine.objective import Latency, Objective, Size, UserObjective, make_objective, pick_best, relative_latency
+from quaver import Criterion, QuantConfig, SettingsError, Trial, TrialState
+from quaver.engine import latency
+from quaver.engine.judge import Judge
+from quaver.engine.latency import relative_latency
+from quaver.engine.objective import Latency, Objective, Size, UserObjective, make_objective, name_of
 
 CONFIG = QuantConfig(dict.fromkeys("abcd", MINMAX))
 
 
 def a_trial(number: int, loss: float | None, met: bool, fallen: str = "", **more: Any) -> Trial:
     state = TrialState.FAILED if loss is None else TrialState.COMPLETE
-    return Trial(number, CONFIG.fallback(*fallen), state, None if loss is None else 1 - loss, loss, met, **more)
+    score, lost = (None, None) if loss is None else (1 - loss, 1.0 - (1 - loss))
+    return Trial(number, CONFIG.fallback(*fallen), state, score, lost, met, **more)
+
+
+def pick_best(trials: list[Trial], objective: Objective) -> Trial | None:
+    judge = Judge(Criterion(None, 0.1), objective)
+    judge.begin(Trial(0, CONFIG, TrialState.COMPLETE, 1.0))
+    judge.extend(trials)
+    return judge.best
 
 
 class Clock:
@@ -37,16 +47,16 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def _stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objectives.time, "perf_counter", lambda: Clock.now)
-    monkeypatch.setattr(objectives.time, "process_time", lambda: Clock.now)
-    monkeypatch.setattr(objectives.time, "thread_time", lambda: 0.0)  # other threads do all the work
+    monkeypatch.setattr(latency.time, "perf_counter", lambda: Clock.now)
+    monkeypatch.setattr(latency.time, "process_time", lambda: Clock.now)
+    monkeypatch.setattr(latency.time, "thread_time", lambda: 0.0)  # other threads do all the work
 
 
 def test_latency_is_the_median_of_runs_in_turns_as_a_fraction_of_the_other() -> None:
     # The first run of each is a warm-up, and one hiccup does not move a median.
     fast, slow = Clock(50, 1, 1, 99, 1), Clock(70, 4)
     assert relative_latency(fast, slow, {}) == 0.25
-    assert fast.runs == slow.runs == 1 + objectives.PAIRS[0]
+    assert fast.runs == slow.runs == 1 + latency.PAIRS[0]
 
 
 def test_other_programs_do_not_count_where_one_thread_does_all_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +73,7 @@ def test_other_programs_do_not_count_where_one_thread_does_all_the_work(monkeypa
             Clock.now += self.seconds + self.waiting
 
     for clock in ("process_time", "thread_time"):
-        monkeypatch.setattr(objectives.time, clock, lambda: busy["seconds"])
+        monkeypatch.setattr(latency.time, clock, lambda: busy["seconds"])
     assert relative_latency(Disturbed(1, 7), Disturbed(2, 0), {}) == 0.5
 
 
@@ -71,8 +81,8 @@ def test_short_runs_are_repeated_until_the_time_is_used_or_there_are_enough() ->
     some, most = Clock(0.01), Clock(1e-9)
     relative_latency(some, Clock(0.01), {})
     relative_latency(most, Clock(1e-9), {})
-    assert objectives.PAIRS[0] < some.runs < objectives.PAIRS[1]
-    assert most.runs == 1 + objectives.PAIRS[1]
+    assert latency.PAIRS[0] < some.runs < latency.PAIRS[1]
+    assert most.runs == 1 + latency.PAIRS[1]
 
 
 def test_latency_is_measured_against_the_float_model_if_there_is_a_sample() -> None:
@@ -86,28 +96,28 @@ def test_the_fastest_of_those_that_meet_the_criterion_wins() -> None:
         a_trial(2, 0.0, True, measured={"latency": 0.8}),
         a_trial(3, 0.01, True, measured={"latency": 0.4}),
     ]
-    assert pick_best(trials, Latency()) is trials[2]
+    assert pick_best(trials, Latency()) == trials[2]
 
 
 def test_without_a_measurement_more_int8_ops_count_as_faster() -> None:
     trials = [a_trial(1, 0.0, True, "ab"), a_trial(2, 0.01, True, "a"), a_trial(3, 0.0, True, "abc")]
-    assert pick_best(trials, Latency()) is trials[1]
+    assert pick_best(trials, Latency()) == trials[1]
 
 
 def test_the_smallest_wins_by_size_and_the_most_int8_ops_win_by_their_number() -> None:
     trials = [a_trial(1, 0.0, True, "a", model_size=30), a_trial(2, 0.0, True, "ab", model_size=20)]
-    assert pick_best(trials, Size()) is trials[1]
-    assert pick_best(trials, Objective()) is trials[0]
+    assert pick_best(trials, Size()) == trials[1]
+    assert pick_best(trials, Objective()) == trials[0]
 
 
 def test_a_tie_goes_to_the_more_accurate_and_then_to_the_earlier() -> None:
     trials = [a_trial(1, 0.01, True), a_trial(2, 0.0, True), a_trial(3, 0.0, True)]
-    assert pick_best(trials, Objective()) is trials[1]
+    assert pick_best(trials, Objective()) == trials[1]
 
 
 def test_if_none_meets_the_criterion_the_most_accurate_is_best() -> None:
     trials = [a_trial(1, 0.3, False), a_trial(2, None, False), a_trial(3, 0.2, False, "abcd"), a_trial(4, 0.2, False)]
-    assert pick_best(trials, Size()) is trials[2]
+    assert pick_best(trials, Size()) == trials[2]
 
 
 def test_of_failed_trials_none_is_best() -> None:
@@ -118,9 +128,18 @@ def test_of_failed_trials_none_is_best() -> None:
 def test_a_function_of_the_model_is_an_objective() -> None:
     objective = make_objective(lambda model: model.energy)
     assert isinstance(objective, UserObjective)
-    assert objective.measure(type("Model", (), {"energy": np.float32(3)}), lambda: None, None) == {"user": 3.0}
-    trials = [a_trial(1, 0.0, True, measured={"user": 3.0}), a_trial(2, 0.0, True, measured={"user": 2.0})]
-    assert pick_best([*trials, a_trial(3, 0.0, True)], objective) is trials[1]
+    assert objective.measure(type("Model", (), {"energy": np.float32(3)}), lambda: None, None) == {objective.name: 3.0}
+    trials = [
+        a_trial(1, 0.0, True, measured={objective.name: 3.0}), a_trial(2, 0.0, True, measured={objective.name: 2.0}),
+    ]  # fmt: skip
+    assert pick_best([*trials, a_trial(3, 0.0, True)], objective) == trials[1]
+
+
+def test_figures_of_another_function_are_not_compared() -> None:
+    one, other = make_objective(lambda model: model.energy), make_objective(lambda model: model.watts)
+    assert one.name != other.name and one.name == name_of(lambda model: model.energy)
+    trials = [a_trial(1, 0.01, True, measured={one.name: 1.0}), a_trial(2, 0.0, True, measured={other.name: 9.0})]
+    assert pick_best(trials, other) == trials[1] and pick_best(trials, one) == trials[0]
 
 
 def test_an_objective_that_cannot_be_compared_is_an_error() -> None:

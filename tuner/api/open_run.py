@@ -1,0 +1,247 @@
+"""`open_run`: a run by ask and tell, for callers with a loop of their own. `fit` is one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any
+
+from quaver.adapters import Adapter, AdapterOptions, open_model
+from quaver.api.result import TuneResult
+from quaver.api.run_log import run_log
+from quaver.api.settings import Config, make_config
+from quaver.api.workspace import open_workspace, write_settings
+from quaver.budget import StopReason
+from quaver.engine.diagnosing import diagnose_run
+from quaver.engine.events import (
+    Observer,
+    Observers,
+    Planned,
+    Progressed,
+    RunFinished,
+    Stage,
+    StageStarted,
+    make_observers,
+)
+from quaver.engine.objective import make_objective
+from quaver.engine.probing import AdapterProbe
+from quaver.engine.run import PendingTrial, Run
+from quaver.engine.same_model import check_same_model
+from quaver.errors import HistoryError, SettingsError
+from quaver.history import Header, History
+from quaver.rules import apply_rules
+from quaver.space import TuningSpace
+from quaver.strategies import make_strategy
+from quaver.trial import Trial
+
+
+def open_run(
+    model: Any,
+    config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    *,
+    calib_dataloader: Any = None,
+    observer: Observer | Iterable[Observer] | None = None,
+    **settings: Any,
+) -> TuningRun:
+    """Begin a run, or go on with one, that is told its scores instead of calling an eval_func.
+
+    The arguments are those of `fit`, without eval_func. The first trial asked for is number 0, the fp32 model.
+
+        with quaver.open_run("model.onnx", calib_dataloader=batches) as run:
+            while (trial := run.ask()) is not None:
+                run.tell(trial, accuracy(trial.model))
+            result = run.result()
+    """
+    return TuningRun(model, config, calib_dataloader, observer, settings)
+
+
+class TuningRun:
+    """A run in progress: same history, same strategies, same events as `fit`. Close it, or use it in a `with`.
+
+    Attributes:
+        config: the settings it goes by.
+        workspace: its folder.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        config: Config | Mapping[str, Any] | str | os.PathLike[str] | None,
+        calib_dataloader: Any,
+        observer: Observer | Iterable[Observer] | None,
+        settings: Mapping[str, Any],
+    ) -> None:
+        """Use `open_run`."""
+        self._data = calib_dataloader
+        self._observers = make_observers(observer)
+        self._result: TuneResult | None = None
+        with contextlib.ExitStack() as stack:
+            self._open(stack, model, make_config(config, **settings))
+            self._stack = stack.pop_all()
+
+    def _open(self, stack: contextlib.ExitStack, model: Any, config: Config) -> None:
+        self.config = config
+        _check_data(self._data, config)
+        strategy = make_strategy(config.strategy, config.strategy_options)
+        strategy.seed = config.seed
+        objective = make_objective(config.objective)
+        strategy.objective = objective.name
+        self.workspace, history = stack.enter_context(open_workspace(config))
+        self._tell = Observers(stack.enter_context(run_log(self.workspace)), *self._observers)
+        self._tell(StageStarted(Stage.READING))
+        options = AdapterOptions(self.workspace, config.threads, config.quant_format)
+        self._adapter = stack.enter_context(contextlib.closing(open_model(model, options)))
+        if config.framework is not None and config.framework not in self._adapter.frameworks:
+            raise SettingsError(f"framework is {config.framework!r}, but the model is one for {self._adapter.name}")
+        self.space = TuningSpace(apply_rules(self._adapter.inspect(), config.op_name_dict, config.op_type_dict))
+        if not self.space.quantizable:
+            raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
+        stack.enter_context(_pointing_to(history))
+        prepare(self._adapter, history, config, self._data, self._tell)
+        write_settings(self.workspace, config)
+        self._run = Run(self._adapter, self.space, config.criterion, config.budget, objective, history, self._tell)
+        stack.callback(self._run.close)
+        worst = strategy.worst_case(self.space)
+        most = config.max_trials if worst is None else min(worst, config.max_trials)
+        name = strategy.name or type(strategy).__name__
+        self._tell(Planned(name, len(self.space.quantizable), most, strategy.first_success(self.space), config.timeout))
+        self._run.begin(strategy, AdapterProbe(self._adapter, self.space, history, self._tell))
+
+    @property
+    def engine(self) -> Run:
+        """What decides; for loops that are not content with `ask` and `tell`."""
+        return self._run
+
+    @property
+    def observer(self) -> Observer:
+        """Tells everybody who wants to know."""
+        return self._tell
+
+    @property
+    def best(self) -> Trial | None:
+        """The best trial so far: the winner by objective among those that meet the criterion, or the most accurate."""
+        return self._run.judge.best
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials so far, those of earlier, resumed runs included."""
+        return self._run.judge.trials
+
+    @property
+    def reason(self) -> StopReason | None:
+        """Why the run is over; None while it goes on."""
+        return self._run.reason
+
+    def ask(self) -> PendingTrial | None:
+        """The next trial to score, `trial.model` with it; None when the run is over. Number 0 is the fp32 model."""
+        return self._run.ask()
+
+    def tell(self, trial: PendingTrial, score: Any, seconds: float | None = None) -> Trial:
+        """Record the score of a trial and return it judged. It is on the disk when this returns."""
+        return self._run.tell(trial, score, seconds)
+
+    def fail(self, trial: PendingTrial, error: str) -> Trial:
+        """Record that a trial could not be scored, and why."""
+        return self._run.fail(trial, error)
+
+    def result(self) -> TuneResult:
+        """End the run, if it is not over, and give what there is: the best model is saved in the workspace."""
+        if self._result is None:
+            self._run.stop(StopReason.INTERRUPTED)
+            self._result = self._finish()
+            said = self._result
+            self._tell(RunFinished(said.reason, said.best, said.baseline, said.evaluations, str(said)))
+        return self._result
+
+    def close(self) -> None:
+        """Let go of the model and of the history. More than once does no harm."""
+        self._stack.close()
+
+    def __enter__(self) -> TuningRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, traceback)
+
+    def __repr__(self) -> str:
+        state = "over" if self.reason else "in progress"
+        return f"TuningRun({str(self.workspace)!r}, {len(self.trials)} trials, {state})"
+
+    def _finish(self) -> TuneResult:
+        judge, history = self._run.judge, self._run.history
+        if judge.baseline is None or self._run.reason is None:
+            raise HistoryError("the fp32 model has no score yet, so there is no result: ask for trial 0 and tell it")
+        best = judge.best
+        model_path = model = found = None
+        if best is not None:
+            built = self._adapter.rebuild(best.config)
+            model_path = built.save(self.workspace / f"best_model{self._adapter.suffix}")
+            model = self._adapter.load(model_path)
+        if self.config.diagnosis:
+            found = diagnose_run(self._adapter, self.space, best, self._data, self.workspace, self._tell)
+        return TuneResult(
+            best=best,
+            baseline=judge.baseline,
+            met=judge.met,
+            reason=self._run.reason,
+            trials=judge.trials,
+            criterion=judge.criterion,
+            objective=judge.objective,
+            workspace=self.workspace,
+            history_path=history.path,
+            model_path=model_path,
+            model=model,
+            diagnosis=found,
+        )
+
+
+def _check_data(data: Any, config: Config) -> None:
+    if data is None and config.resume is None:
+        raise SettingsError("calib_dataloader is needed: a few hundred typical inputs, without labels")
+    if data is None and config.diagnosis:
+        raise SettingsError("diagnosis=True runs samples through the model: pass calib_dataloader to a resumed run too")
+
+
+def prepare(adapter: Adapter, history: History, config: Config, data: Any, observer: Observer) -> None:
+    """Calibrate and begin the history, or take the calibration from a history that was begun before."""
+    header = history.header
+    if header is None:
+        if data is None:
+            raise SettingsError(f"{history.path} ended before calibration was done: pass calib_dataloader to resume it")
+        observer(StageStarted(Stage.CALIBRATING))
+        calibration = adapter.calibrate(
+            data,
+            config.calibration_sampling_size,
+            lambda done, total: observer(Progressed(Stage.CALIBRATING, done, total)),
+        )
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        history.begin(
+            Header(
+                adapter.fingerprint, adapter.name, adapter.versions, config.plain(), adapter.inspect(), calibration, now
+            )
+        )
+        return
+    check_same_model(adapter, header, history.path)
+    before = header.settings.get("quant_format", config.quant_format)
+    if before != config.quant_format:
+        raise HistoryError(f"{history.path} was made with quant_format={before!r}, not {config.quant_format!r}")
+    adapter.restore(header.calibration)
+    history.forget_trailing_failures()
+    if data is not None:
+        adapter.keep(data)
+
+
+@contextlib.contextmanager
+def _pointing_to(history: History) -> Iterator[None]:
+    """Let an error on the way say how to go on."""
+    try:
+        yield
+    except BaseException as error:
+        if history.baseline is not None and not isinstance(error, HistoryError):
+            error.add_note(f"Everything so far is in {history.path}; go on with fit(..., resume={str(history.path)!r})")
+        raise

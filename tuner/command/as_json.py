@@ -1,0 +1,34 @@
+"""Trials as JSON, for other programs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from quaver.command import wording
+from quaver.trial import Trial
+
+
+def plain(trial: Trial, best: Trial | None) -> dict[str, Any]:
+    """A trial for JSON."""
+    return {
+        "number": trial.number,
+        "state": str(trial.state),
+        "score": trial.score,
+        "loss": trial.loss,
+        "met": trial.met,
+        "best": best is not None and best.number == trial.number,
+        **{str(precision): count for precision, count in trial.config.counts.items()},
+        "fp32_ops": list(trial.config.fp32_ops),
+        "seconds": trial.seconds,
+        "build_seconds": trial.build_seconds,
+        "model_hash": trial.model_hash,
+        "model_size": trial.model_size,
+        "measured": dict(trial.measured),
+        "error": trial.error,
+    }
+
+
+def print_json(data: Any) -> None:
+    """Write plain data to stdout as JSON."""
+    print(json.dumps(wording.finite(data), indent=2, allow_nan=False))

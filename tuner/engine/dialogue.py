@@ -1,0 +1,69 @@
+"""The conversation with a strategy: what it asks for, answered in the order it was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from quaver.errors import StrategyError
+from quaver.ops import QuantConfig
+from quaver.probe import Probe
+from quaver.space import TuningSpace
+from quaver.strategies import Strategy
+from quaver.trial import Trial
+
+
+class Dialogue:
+    """A strategy at work. It asks for one configuration or a list; when all are answered, it is asked again.
+
+    Attributes:
+        over: whether the strategy has nothing left to ask.
+    """
+
+    def __init__(self, strategy: Strategy, space: TuningSpace, probe: Probe) -> None:
+        self._space = space
+        self._proposals = strategy.propose(space, probe)
+        if not hasattr(self._proposals, "send"):
+            raise StrategyError(f"{type(strategy).__name__}.propose must be a generator: `yield` each configuration")
+        self.over = False
+        self._answer: Any = None
+        self._single = False
+        self._asked: list[QuantConfig] = []
+        self._answers: dict[QuantConfig, Trial] = {}
+
+    @property
+    def waiting(self) -> list[QuantConfig]:
+        """What was asked for and is not answered yet, each configuration once."""
+        return [config for config in dict.fromkeys(self._asked) if config not in self._answers]
+
+    def ask(self) -> list[QuantConfig]:
+        """Let the strategy go on with the answers to all it asked for; what it asks for next, empty if it is over."""
+        assert not self.waiting, "the strategy waits for answers"
+        if self._asked:
+            trials = [self._answers[config] for config in self._asked]
+            self._answer = trials[0] if self._single else trials
+        self._asked, self._answers = [], {}
+        try:
+            asked = self._proposals.send(self._answer)
+        except StopIteration:
+            self.over = True
+            return []
+        except AttributeError as error:
+            if "'send'" not in str(error):
+                raise
+            raise StrategyError(
+                "a strategy's `yield from` needs a generator that takes the trials; to yield the items of a "
+                "list, write `for config in configs: yield config`"
+            ) from error
+        self._single = isinstance(asked, QuantConfig) or not isinstance(asked, Sequence)
+        self._answer = []  # to a list of nothing
+        self._asked = [self._space.check(config) for config in ([asked] if self._single else asked)]
+        return list(self._asked)
+
+    def answer(self, trial: Trial) -> None:
+        """Take the trial of a configuration that was asked for."""
+        self._answers[trial.config] = trial
+
+    def close(self) -> None:
+        """End the strategy, whatever it was about to do."""
+        self._proposals.close()

@@ -1,0 +1,132 @@
+"""The one judge: loss, met, best and the Pareto front of trials, for the loop, the command line, the page and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from quaver.criterion import Criterion
+from quaver.engine.objective import Objective, recorded_objective
+from quaver.errors import SettingsError
+from quaver.history import Snapshot
+from quaver.ops import QuantConfig
+from quaver.rules import apply_rules
+from quaver.space import TuningSpace
+from quaver.trial import Trial
+
+
+class Judge:
+    """Judges trials as they come. Pure: what it says follows from the trials alone; O(1) a trial.
+
+    Attributes:
+        criterion: what counts as met.
+        objective: what decides between trials that meet it.
+        baseline: the score of the fp32 model; None until it is known, and nothing is judged without it.
+        best: the best trial that meets the criterion; if none does, the one with the least loss.
+        seconds: what all trials took.
+    """
+
+    def __init__(
+        self, criterion: Criterion, objective: Objective, allows: Callable[[QuantConfig], bool] = lambda config: True
+    ) -> None:
+        self.criterion, self.objective = criterion, objective
+        self.baseline: float | None = None
+        self.best: Trial | None = None
+        self.seconds = 0.0
+        self._allows = allows
+        self._trials: dict[int, Trial] = {}
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], space: TuningSpace) -> Judge:
+        """The judge of a run from its recorded settings. `space` is the model's, before any rules."""
+        try:
+            rules = settings.get("op_name_dict"), settings.get("op_type_dict")
+            space = TuningSpace(apply_rules(space.ops, *rules))
+        except (SettingsError, AttributeError):  # rules that this version does not understand forbid nothing
+            pass
+        return cls(Criterion.from_settings(settings), recorded_objective(settings.get("objective")), space.allows)
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials, judged, in the order they came."""
+        return tuple(self._trials.values())
+
+    @property
+    def evaluated(self) -> int:
+        """How many trials there are."""
+        return len(self._trials)
+
+    @property
+    def met(self) -> bool:
+        """Whether any trial meets the criterion that may win."""
+        return self.best is not None and self.best.met
+
+    def begin(self, baseline: Trial | None) -> None:
+        """Take the fp32 model's trial. All trials so far are judged by it."""
+        self.baseline = None if baseline is None else baseline.score
+        known, self._trials, self.best, self.seconds = self._trials, {}, None, 0.0
+        self.extend(known.values())
+
+    def extend(self, trials: Iterable[Trial]) -> None:
+        """Add several trials."""
+        for trial in trials:
+            self.add(trial)
+
+    def add(self, trial: Trial) -> Trial:
+        """Add a trial and return it judged. One of a known number takes its place, as when a figure was measured."""
+        judged = self.verdict(trial)
+        before = self._trials.get(trial.number)
+        self._trials[trial.number] = judged
+        if before is None:
+            self.seconds += trial.seconds + trial.build_seconds
+        if self.best is not None and self.best.number == trial.number:
+            self.best = None
+            for other in self._trials.values():
+                self._compete(other)
+        else:
+            self._compete(judged)
+        return judged
+
+    def verdict(self, trial: Trial) -> Trial:
+        """A trial with its loss and whether it meets the criterion, as far as that is defined."""
+        if trial.score is None or self.baseline is None or not self.criterion.defined(self.baseline):
+            return trial if trial.loss is None and not trial.met else replace(trial, loss=None, met=False)
+        loss, met = self.criterion.loss(self.baseline, trial.score), self.criterion.met(self.baseline, trial.score)
+        return trial if (trial.loss, trial.met) == (loss, met) else replace(trial, loss=loss, met=met)
+
+    def pareto(self) -> tuple[Trial, ...]:
+        """The trials that no other beats in both accuracy and objective, the best by objective first.
+
+        Measured figures are there only for trials that meet the criterion, so only those are compared by them; size
+        and the number of reduced ops are known of every trial.
+        """
+        return pareto(self._trials.values(), self.objective)
+
+    def _compete(self, trial: Trial) -> None:
+        if trial.loss is None or not self._allows(trial.config):
+            return
+        if self.best is None or self._rank(trial) < self._rank(self.best):
+            self.best = trial
+
+    def _rank(self, trial: Trial) -> tuple[bool, float, float, int]:
+        figure = self.objective.value(trial) if trial.met else 0.0
+        return not trial.met, figure, trial.loss or 0.0, trial.number
+
+
+def pareto(trials: Iterable[Trial], objective: Objective) -> tuple[Trial, ...]:
+    """The trials that no other beats in both accuracy and objective, the best by objective first."""
+    known = [trial for trial in trials if trial.loss is not None and objective.known(trial)]
+    front: list[Trial] = []
+    for trial in sorted(known, key=lambda trial: (objective.value(trial), trial.loss, trial.number)):
+        if not front or (trial.loss or 0.0) < (front[-1].loss or 0.0):
+            front.append(trial)
+    return tuple(front)
+
+
+def judge_snapshot(snapshot: Snapshot) -> Judge:
+    """The trials of a snapshot as its latest run judges them."""
+    judge = Judge.from_settings(snapshot.header.settings, TuningSpace(snapshot.header.ops))
+    judge.begin(snapshot.baseline)
+    judge.extend(snapshot.trials)
+    return judge

@@ -1,0 +1,285 @@
+"""A run by ask and tell: which configuration to score next, what was learnt from it, and when it is over.
+
+It never knows which strategy runs, nor who calls eval_func: the loop of `fit`, or one of the user's own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from quaver.adapters import Adapter, RunnableModel
+from quaver.budget import Budget, StopReason
+from quaver.criterion import Criterion
+from quaver.engine.dialogue import Dialogue
+from quaver.engine.evaluation import as_score
+from quaver.engine.events import BaselineScored, Observer, TrialFinished, TrialStarted
+from quaver.engine.judge import Judge
+from quaver.engine.objective import Objective
+from quaver.errors import StrategyError
+from quaver.history import History
+from quaver.ops import QuantConfig
+from quaver.probe import Probe
+from quaver.space import TuningSpace
+from quaver.strategies import Strategy
+from quaver.trial import Trial, TrialState
+
+log = logging.getLogger(__name__)
+
+# So many failed trials in a row mean that eval_func or the model is broken, not the configuration.
+FAILURES_IN_A_ROW = 3
+# A strategy that has proposed nothing new for so long will not do so any more.
+REPEATS = 1000
+
+
+class PendingTrial:
+    """A configuration that waits for its score; number 0 is the fp32 model, which is scored first.
+
+    Attributes:
+        number: of the trial it becomes.
+        config: how each op runs.
+    """
+
+    def __init__(self, number: int, config: QuantConfig, build: Callable[[], RunnableModel]) -> None:
+        self.number, self.config = number, config
+        self._build = build
+        self._model: RunnableModel | None = None
+        self.begun = self.built = time.monotonic()
+
+    @property
+    def model(self) -> RunnableModel:
+        """The model to score, built when it is first asked for."""
+        if self._model is None:
+            self.begun = time.monotonic()
+            self._model = self._build()
+            self.built = time.monotonic()
+        return self._model
+
+    def close(self) -> None:
+        """Let go of the model."""
+        if self._model is not None:
+            self._model.close()
+
+    def __repr__(self) -> str:
+        return f"PendingTrial({self.number}, {self.config!r})"
+
+
+class Run:
+    """A strategy on a model, until criterion and budget or the strategy itself end it.
+
+    Attributes:
+        judge: all trials so far, judged.
+        reason: why it is over; None while it goes on.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        space: TuningSpace,
+        criterion: Criterion,
+        budget: Budget,
+        objective: Objective,
+        history: History,
+        observer: Observer,
+    ) -> None:
+        self.adapter, self.space, self.history = adapter, space, history
+        self.reason: StopReason | None = None
+        # Trials of an earlier run that the rules of this one forbid are remembered, but cannot win.
+        self.judge = Judge(criterion, objective, space.allows)
+        self.judge.begin(history.baseline)
+        self.judge.extend(history.trials)
+        self._budget, self._objective, self._observer = budget, objective, observer
+        self._start = time.monotonic()
+        self._earlier = self.judge.seconds
+        self._dialogue: Dialogue | None = None
+        self._strategy: tuple[Strategy, Probe] | None = None
+        self._pending: dict[QuantConfig, PendingTrial] = {}
+        self._fp32: RunnableModel | None = None
+        self._proposed: set[QuantConfig] = set()
+        self._repeats = self._failures = 0
+
+    def begin(self, strategy: Strategy, probe: Probe) -> None:
+        """Let a strategy propose what is asked for from now on. It is not started before the baseline is known."""
+        self._strategy = strategy, probe
+
+    def ask(self) -> PendingTrial | None:
+        """The next trial to score; None when the run is over.
+
+        A strategy that proposed several at once can be asked again before the first is told.
+        """
+        if self.reason is None and self.judge.baseline is None:
+            return self._ask_baseline()
+        try:
+            while self.reason is None:
+                pending = self._next(self._dialogue or self._open())
+                if pending is not None:
+                    return pending
+        except _Stop as stop:
+            self.stop(stop.reason)
+        return None
+
+    def tell(self, pending: PendingTrial, score: object, seconds: float | None = None) -> Trial:
+        """Record the score of a trial that was asked for, and return it judged.
+
+        Args:
+            pending: what `ask` gave.
+            score: one number, or an array or tensor of one.
+            seconds: how long the evaluation took; since the model was built, if not given.
+        """
+        value = as_score(score)
+        done = time.monotonic()
+        model = pending.model
+        trial = Trial(
+            pending.number,
+            pending.config,
+            TrialState.COMPLETE,
+            value,
+            model_hash=model.sha256,
+            model_size=model.size,
+            seconds=done - pending.built if seconds is None else seconds,
+            build_seconds=pending.built - pending.begun + time.monotonic() - done,
+        )
+        return self._take(pending, trial)
+
+    def fail(self, pending: PendingTrial, error: str) -> Trial:
+        """Record that a trial has no score, with the reason."""
+        spent = pending.built - pending.begun, time.monotonic() - pending.built
+        trial = Trial(
+            pending.number, pending.config, TrialState.FAILED, build_seconds=spent[0], seconds=spent[1], error=error
+        )
+        return self._take(pending, trial)
+
+    def stop(self, reason: StopReason) -> None:
+        """End the run, if it has not ended before."""
+        self.reason = self.reason or reason
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the strategy and of all models. What was told is in the history."""
+        if self._dialogue is not None:
+            self._dialogue.close()
+        for pending in self._pending.values():
+            pending.close()
+        self._pending.clear()
+        self._fp32 = None
+
+    def _ask_baseline(self) -> PendingTrial:
+        config = self.space.float_config()
+        if config in self._pending:
+            raise StrategyError("the fp32 model was asked for, and its score is not told yet: call tell(trial, score)")
+        return self._hand_out(0, config, lambda: self.adapter.build(None))
+
+    def _open(self) -> Dialogue:
+        """Start the strategy, unless an earlier run has done all there is to do."""
+        base = self.history.baseline
+        assert base is not None and base.score is not None and self._strategy is not None
+        self.judge.criterion.check_baseline(base.score)
+        self._observer(BaselineScored(base))
+        self._dialogue = Dialogue(self._strategy[0], self.space, self._strategy[1])
+        self._measure_what_is_missing()
+        self._check_budget()
+        return self._dialogue
+
+    def _next(self, dialogue: Dialogue) -> PendingTrial | None:
+        """The next configuration that the strategy waits for and nobody knows yet; None to be called again."""
+        for config in dialogue.waiting:
+            if config in self._pending:
+                continue
+            known = self.history.find(config)
+            if known is None:
+                self._check_budget()
+                self._repeats = 0
+                self._proposed.add(config)
+                taken = max((pending.number for pending in self._pending.values()), default=0) + 1
+                number = max(self.history.next_number, taken)
+                return self._hand_out(number, config, lambda config=config: self.adapter.build(config))  # type: ignore[misc]
+            self._count_repeat(config in self._proposed)
+            self._proposed.add(config)
+            dialogue.answer(self.judge.verdict(known))
+        if dialogue.waiting:
+            numbers = ", ".join(str(pending.number) for pending in self._pending.values())
+            raise StrategyError(f"the strategy waits for the scores of trial(s) {numbers}: call tell(trial, score)")
+        asked = dialogue.ask()
+        if dialogue.over:
+            self._check_budget()  # a strategy may itself be done when it hears of a success
+            raise _Stop(StopReason.EXHAUSTED)
+        if not asked:
+            self._count_repeat(True)
+        return None
+
+    def _hand_out(self, number: int, config: QuantConfig, build: Callable[[], RunnableModel]) -> PendingTrial:
+        self._observer(TrialStarted(number, self.judge.best))
+        pending = self._pending[config] = PendingTrial(number, config, build)
+        return pending
+
+    def _take(self, pending: PendingTrial, trial: Trial) -> Trial:
+        if self._pending.get(pending.config) is not pending:
+            raise StrategyError(f"trial {pending.number} was told before, or its run is over")
+        try:
+            if pending.number == 0:
+                return self._take_baseline(trial)
+            self.history.append(trial)
+            trial = self.judge.verdict(trial)
+            if trial.met:
+                trial = self._measured(trial, pending.model)
+            trial = self.judge.add(trial)
+        finally:
+            del self._pending[pending.config]
+            pending.close()
+        self._failures = self._failures + 1 if trial.failed else 0
+        if self._dialogue is not None:
+            self._dialogue.answer(trial)
+        self._observer(TrialFinished(trial, self.judge.best))
+        return trial
+
+    def _take_baseline(self, trial: Trial) -> Trial:
+        assert trial.score is not None
+        self.judge.criterion.check_baseline(trial.score)
+        self.history.append(trial)
+        self.judge.begin(trial)
+        return self.judge.verdict(trial)
+
+    def _measure_what_is_missing(self) -> None:
+        """Figures of the objective for trials of earlier runs that meet the criterion but were not measured by it."""
+        for trial in self.judge.trials:
+            if trial.met and not self._objective.known(trial) and self.space.allows(trial.config):
+                self.judge.add(self._measured(trial, self.adapter.rebuild(trial.config)))
+
+    def _measured(self, trial: Trial, model: RunnableModel) -> Trial:
+        feed = self.adapter.kept[0] if self.adapter.kept else None
+        try:
+            figures = self._objective.measure(model, self._baseline_model, feed)
+        except Exception:  # the score was dearly bought; what is missing is only the figure to compare by
+            log.exception("the objective could not be measured")
+            return trial
+        return self.history.measure(trial.number, figures) if figures else trial
+
+    def _baseline_model(self) -> RunnableModel:
+        if self._fp32 is None:
+            self._fp32 = self.adapter.rebuild(None)
+        return self._fp32
+
+    def _count_repeat(self, repeated: bool) -> None:
+        self._repeats = self._repeats + 1 if repeated else 0
+        if self._repeats >= REPEATS:
+            log.warning("the strategy has proposed nothing new %d times in a row; it would never end", REPEATS)
+            raise _Stop(StopReason.EXHAUSTED)
+
+    def _check_budget(self) -> None:
+        reason = self._budget.spent(
+            evaluated=self.judge.evaluated + len(self._pending),
+            seconds=self._earlier + time.monotonic() - self._start,
+            met=self.judge.met,
+        )
+        if reason is not None:
+            raise _Stop(reason)
+        if self._failures >= FAILURES_IN_A_ROW:
+            raise _Stop(StopReason.FAILURES)
+
+
+class _Stop(Exception):
+    """Leave the conversation with the strategy for a reason."""
+
+    def __init__(self, reason: StopReason) -> None:
+        self.reason = reason
