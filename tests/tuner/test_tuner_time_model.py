@@ -1,0 +1,86 @@
+"""The time of mixtures, and the fastest of them."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from quaver import INT8, OpConfig, QuantConfig
+from quaver.time_model import Border, TimeModel
+
+NAMES = "abcdefg"
+START = QuantConfig(dict.fromkeys(NAMES, OpConfig(INT8)))
+
+
+def a_model(seed: int, borders: int = 6) -> TimeModel:
+    rng = random.Random(seed)
+    fp32 = {name: rng.uniform(1, 10) for name in NAMES}
+    reduced = {name: fp32[name] * rng.choice([0.3, 0.9, 1.0, 1.3]) for name in NAMES}
+    found = []
+    for _ in range(borders):
+        producer = rng.randrange(len(NAMES) - 1)
+        readers = rng.sample(NAMES[producer + 1 :], rng.randint(1, min(3, len(NAMES) - 1 - producer)))
+        found.append(Border(NAMES[producer], tuple(readers), rng.randrange(1, 100)))
+    return TimeModel(fp32, reduced, 5.0, tuple(found), (0.01, 0.02, 0.2, 0.1))
+
+
+def every_mixture(free: str) -> list[QuantConfig]:
+    subsets = itertools.chain.from_iterable(itertools.combinations(free, size) for size in range(len(free) + 1))
+    return [START.fallback(*names) for names in subsets]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_the_cut_is_the_fastest_of_all_mixtures(seed: int) -> None:
+    model = a_model(seed)
+    rng = random.Random(seed)
+    harm = {name: rng.uniform(0, 3) for name in NAMES}
+    free = "".join(name for name in NAMES if rng.random() < 0.8)
+    for price in (0.0, 1.0, 10.0):
+
+        def cost(config: QuantConfig, price: float = price) -> float:
+            return model.predict(config) + price * sum(harm[name] for name in config.reduced_ops)
+
+        found = model.fastest(START, free, harm, price)
+        assert cost(found) == pytest.approx(min(map(cost, every_mixture(free))), rel=1e-6)
+        assert set(found.fp32_ops) <= set(free)
+
+
+def test_a_tie_is_one_for_the_reduced_choice() -> None:
+    same = dict.fromkeys(NAMES, 1.0)
+    assert not TimeModel(same, same).fastest(START, NAMES).fp32_ops
+
+
+def test_an_op_in_doubt_stays_reduced() -> None:
+    fp32, reduced = dict.fromkeys(NAMES, 1.0), dict.fromkeys(NAMES, 1.1)
+    model = TimeModel(fp32, reduced)
+    assert len(model.fastest(START, NAMES).fp32_ops) == len(NAMES)
+    assert model.fastest(START, NAMES, doubt=dict.fromkeys(NAMES[:3], 0.2)).reduced_ops == tuple(NAMES[:3])
+
+
+def test_a_rising_price_of_harm_sends_more_ops_back_until_none_is_left() -> None:
+    model, harm = a_model(3), dict.fromkeys(NAMES, 1.0)
+    counts = [len(model.fastest(START, NAMES, harm, price).fp32_ops) for price in (0.0, 0.5, 2.0, 8.0, 1e3)]
+    assert counts == sorted(counts) and counts[-1] == len(NAMES)
+
+
+def test_an_op_that_is_fp32_from_the_start_stays_so_and_its_borders_count() -> None:
+    start = START.fallback("b")
+    model = TimeModel(
+        dict.fromkeys(NAMES, 1.0), dict.fromkeys(NAMES, 0.9), borders=(Border("a", ("b",), 100), Border("b", ("c",), 100)),
+        costs=(0.01, 0.01, 0.0, 0.0),
+    )  # fmt: skip
+    assert model.fastest(start, [name for name in NAMES if name != "b"]).fp32_ops == ("a", "b", "c")
+
+
+def test_what_conversions_cost_is_learnt_from_whole_configurations() -> None:
+    truth = a_model(11, borders=8)
+    rng = random.Random(4)
+    configs = [START.fallback(*rng.sample(NAMES, rng.randrange(7))) for _ in range(16)]
+    blank = TimeModel(truth.fp32, truth.reduced, truth.rest, truth.borders)
+    fitted = blank.fitted([(config, truth.predict(config)) for config in configs])
+    assert fitted.fit is not None and fitted.fit[0] > 0.99 and fitted.fit[1] < 0.05
+    others = every_mixture(NAMES)
+    worst = max(abs(fitted.predict(config) / truth.predict(config) - 1) for config in others)
+    assert worst < max(abs(blank.predict(config) / truth.predict(config) - 1) for config in others) / 3

@@ -1,0 +1,205 @@
+"""How long any mixture of precisions takes, predicted from few measurements, and the fastest mixture by a minimum cut.
+
+An op takes its time in fp32 or in its reduced choice; a tensor that crosses a border between the two is converted, and
+that takes so much an element and so much a conversion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaver.ops import QuantConfig
+
+# Capacities of a cut are whole numbers; all times together are this many units.
+_UNITS = 10**9
+_ENDLESS = 2**31 - 1 - _UNITS
+# What a conversion is taken to cost as long as nothing was measured: seconds an element, and seconds each.
+USUAL = (0.4e-9, 0.4e-9, 2e-6, 2e-6)
+# How much the usual costs count beside what was measured.
+_TRUST = 0.3
+
+
+class Border(NamedTuple):
+    """A tensor between ops, which is converted where one side is reduced and the other is not.
+
+    Attributes:
+        producer: the op that writes it, in 8 bits if it is reduced.
+        readers: the ops that read it in 8 bits if they are reduced.
+        elements: how many numbers it holds in one inference.
+    """
+
+    producer: str
+    readers: tuple[str, ...]
+    elements: int
+
+
+class Conversions(NamedTuple):
+    """How much is converted in a configuration."""
+
+    quantized: int
+    dequantized: int
+    to: int
+    back: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimeModel:
+    """Predicts seconds of one inference.
+
+    Attributes:
+        fp32: seconds of each op in fp32.
+        reduced: seconds of each op in its reduced choice.
+        rest: seconds of all that no configuration changes.
+        borders: the tensors between ops.
+        costs: of a quantized element, a dequantized one, a conversion to 8 bits and one back.
+        fit: correlation and relative error of the prediction on the mixtures it was fitted to; None if to none.
+    """
+
+    fp32: Mapping[str, float]
+    reduced: Mapping[str, float]
+    rest: float = 0.0
+    borders: tuple[Border, ...] = ()
+    costs: tuple[float, float, float, float] = USUAL
+    fit: tuple[float, float] | None = field(default=None, compare=False)
+
+    def predict(self, config: QuantConfig) -> float:
+        """Seconds of one inference of a configuration."""
+        return self._ops(config) + float(np.dot(self.conversions(config), self.costs))
+
+    def saved(self, name: str) -> float:
+        """Seconds that an op saves by itself when it is reduced; negative where it is slower."""
+        return self.fp32[name] - self.reduced[name]
+
+    def conversions(self, config: QuantConfig) -> Conversions:
+        """How much a configuration converts."""
+        quantized = dequantized = to = back = 0
+        for border in self.borders:
+            reading = {config[name].reduced for name in border.readers}
+            if config[border.producer].reduced:
+                if False in reading:
+                    dequantized, back = dequantized + border.elements, back + 1
+            elif True in reading:
+                quantized, to = quantized + border.elements, to + 1
+        return Conversions(quantized, dequantized, to, back)
+
+    def fitted(self, measured: Sequence[tuple[QuantConfig, float]]) -> TimeModel:
+        """The same model with what conversions cost, as whole configurations that were measured tell it."""
+        if not measured or not self.borders:
+            return self
+        from scipy.optimize import nnls
+
+        features = np.array([self.conversions(config) for config, _ in measured], np.float64)
+        ops = np.array([self._ops(config) for config, _ in measured])
+        times = np.array([seconds for _, seconds in measured])
+        usual = np.array(USUAL)
+        # In units of the usual costs, so that none outweighs the others; a little weight keeps them near it.
+        scaled = features * usual
+        pull = np.diag(scaled.mean(axis=0) * _TRUST + 1e-12)
+        factors, _ = nnls(np.vstack([scaled, pull]), np.concatenate([np.maximum(times - ops, 0.0), pull.sum(axis=1)]))
+        one, other, third, fourth = (float(cost) for cost in factors * usual)
+        predicted = ops + features @ (factors * usual)
+        return TimeModel(
+            self.fp32, self.reduced, self.rest, self.borders, (one, other, third, fourth), _quality(predicted, times)
+        )
+
+    def fastest(
+        self,
+        start: QuantConfig,
+        free: Collection[str],
+        harm: Mapping[str, float] | None = None,
+        price: float = 0.0,
+        doubt: Mapping[str, float] | None = None,
+    ) -> QuantConfig:
+        """The mixture of `start` and fp32 with the least predicted time, and harm at so many seconds a unit.
+
+        Args:
+            start: how ops run that are reduced.
+            free: the ops that may fall back from it; all others run as in `start`.
+            harm: what each op does to the outputs when it is reduced.
+            price: of harm.
+            doubt: seconds that an op must save in fp32 before it falls back; a tie is one for the reduced choice.
+        """
+        harm, doubt = harm or {}, doubt or {}
+        names = [name for name in start if start[name].reduced or name in free]
+        place = {name: index for index, name in enumerate(names)}
+        source, sink = len(names), len(names) + 1
+        arcs: dict[tuple[int, int], float] = {}
+
+        def add(tail: int, head: int, seconds: float) -> None:
+            if seconds > 0:
+                arcs[tail, head] = arcs.get((tail, head), 0.0) + seconds
+
+        fixed: list[tuple[int, int]] = []
+        for name in names:
+            if name not in free:
+                fixed.append((source, place[name]))
+                continue
+            stay = self.reduced.get(name, 0.0) - doubt.get(name, 0.0) + price * harm.get(name, 0.0)
+            leave = self.fp32.get(name, 0.0)
+            add(place[name], sink, max(stay, 0.0) + max(-leave, 0.0))
+            add(source, place[name], max(leave, 0.0) + max(-stay, 0.0))
+        count = sink + 1
+        for border in self.borders:
+            readers = [place[name] for name in border.readers if name in place]
+            cost_to = border.elements * self.costs[0] + self.costs[2]
+            cost_back = border.elements * self.costs[1] + self.costs[3]
+            always_float = len(readers) < len(border.readers)
+            if border.producer not in place:
+                if readers:  # written in fp32: converted for the first reader that is reduced, at no choice of ours
+                    fixed += [(reader, count) for reader in readers]
+                    add(count, sink, cost_to)
+                    count += 1
+                continue
+            producer = place[border.producer]
+            if readers:
+                fixed += [(reader, count) for reader in readers]
+                add(count, producer, cost_to)
+                count += 1
+            if always_float:
+                add(producer, sink, cost_back)
+            elif readers:
+                add(producer, count, cost_back)
+                fixed += [(count, reader) for reader in readers]
+                count += 1
+        kept = _source_side(count, source, sink, arcs, fixed)
+        return start.fallback(*(name for name in names if name in free and place[name] not in kept))
+
+    def _ops(self, config: QuantConfig) -> float:
+        return self.rest + sum((self.reduced if config[name].reduced else self.fp32).get(name, 0.0) for name in config)
+
+
+def _quality(predicted: NDArray[np.float64], times: NDArray[np.float64]) -> tuple[float, float]:
+    """Correlation, and root mean square of the relative error."""
+    spread = np.std(predicted) > 0 and np.std(times) > 0
+    r = float(np.corrcoef(predicted, times)[0, 1]) if spread and len(times) > 1 else 1.0
+    return r, float(np.sqrt(np.mean(np.square(predicted / times - 1.0))))
+
+
+def _source_side(
+    count: int,
+    source: int,
+    sink: int,
+    arcs: Mapping[tuple[int, int], float],
+    endless: Iterable[tuple[int, int]],
+) -> set[int]:
+    """The nodes on the source's side of a minimum cut; of all minimum cuts the one with most of them there."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+    total = sum(arcs.values()) or 1.0
+    table: dict[tuple[int, int], int] = {pair: round(_UNITS * seconds / total) for pair, seconds in arcs.items()}
+    table |= dict.fromkeys(endless, _ENDLESS)
+    tails, heads = np.array([pair for pair in table] or [(source, sink)]).T
+    capacity = csr_array((np.array([*table.values()] or [0], np.int32), (tails, heads)), shape=(count, count))
+    flow = maximum_flow(capacity, source, sink).flow
+    residual: Any = (capacity.astype(np.int64) - flow.astype(np.int64)).tocsr()
+    residual.data = (residual.data > 0).astype(np.int8)
+    residual.eliminate_zeros()
+    # Whatever can still reach the sink is on its side; all others can stay: ties are broken for the source.
+    reaching = set(breadth_first_order(residual.T.tocsr(), sink, directed=True, return_predecessors=False).tolist())
+    return set(range(count)) - reaching
