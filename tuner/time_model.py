@@ -194,7 +194,7 @@ def _source_side(
     total = sum(arcs.values()) or 1.0
     table: dict[tuple[int, int], int] = {pair: round(_UNITS * seconds / total) for pair, seconds in arcs.items()}
     table |= dict.fromkeys(endless, _ENDLESS)
-    tails, heads = np.array([pair for pair in table] or [(source, sink)]).T
+    tails, heads = np.array(list(table) or [(source, sink)]).T
     capacity = csr_array((np.array([*table.values()] or [0], np.int32), (tails, heads)), shape=(count, count))
     flow = maximum_flow(capacity, source, sink).flow
     residual: Any = (capacity.astype(np.int64) - flow.astype(np.int64)).tocsr()

@@ -67,10 +67,9 @@ def test_a_rising_price_of_harm_sends_more_ops_back_until_none_is_left() -> None
 
 def test_an_op_that_is_fp32_from_the_start_stays_so_and_its_borders_count() -> None:
     start = START.fallback("b")
-    model = TimeModel(
-        dict.fromkeys(NAMES, 1.0), dict.fromkeys(NAMES, 0.9), borders=(Border("a", ("b",), 100), Border("b", ("c",), 100)),
-        costs=(0.01, 0.01, 0.0, 0.0),
-    )  # fmt: skip
+    borders = Border("a", ("b",), 100), Border("b", ("c",), 100)
+    costs = (0.01, 0.01, 0.0, 0.0)
+    model = TimeModel(dict.fromkeys(NAMES, 1.0), dict.fromkeys(NAMES, 0.9), borders=borders, costs=costs)
     assert model.fastest(start, [name for name in NAMES if name != "b"]).fp32_ops == ("a", "b", "c")
 
 
