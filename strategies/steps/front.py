@@ -1,7 +1,7 @@
 """The front of predicted time and harm to the outputs, and a search along it.
 
-For each price of harm the best mixture of reduced ops and fp32 is a minimum cut (see `TimeModel.fastest`). A rising price
-gives mixtures that take longer and do less harm: along this line an accurate enough one is looked for.
+For each price of harm the best mixture of reduced ops and fp32 is a minimum cut (see `TimeModel.fastest`). A rising
+price gives mixtures that take longer and do less harm: along this line an accurate enough one is looked for.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def make_front(
     doubt: Mapping[str, float] | None = None,
 ) -> list[Point]:
     """The mixtures of `start` and fp32 that no other beats in time and harm, the fastest first."""
-    found = {}
+    found: dict[QuantConfig, Point] = {}
     for price in _prices(free, model, harm):
         config = model.fastest(start, free, harm, price, doubt)
         if not config.reduced_ops:
@@ -88,9 +88,9 @@ def first_success(points: Sequence[Point], failed: Trial, allowed: float, probe:
     for _ in range(MOST):
         error = probe.output_error(last.config)
         target = CAUTION * error * min(allowed / last.loss, 1.0) if last.loss and last.loss > 0 else CAUTION * error
-        at = _first_below(points, at + 1, target, probe)
-        if at is None:
+        if at + 1 >= len(points):
             return best
+        at = _first_below(points, at + 1, target, probe)
         trial: Trial = yield points[at].config
         if trial.met:
             return trial
@@ -98,10 +98,8 @@ def first_success(points: Sequence[Point], failed: Trial, allowed: float, probe:
     return best
 
 
-def _first_below(points: Sequence[Point], begin: int, target: float, probe: Probe) -> int | None:
+def _first_below(points: Sequence[Point], begin: int, target: float, probe: Probe) -> int:
     """The first point from `begin` on whose error at the outputs is below the target, by bisection; else the last."""
-    if begin >= len(points):
-        return None
     low, high = begin, len(points) - 1
     while low < high:
         middle = (low + high) // 2
