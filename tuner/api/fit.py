@@ -29,7 +29,8 @@ from quaver.engine.events import (
 from quaver.engine.loop import Loop
 from quaver.engine.objective import make_objective
 from quaver.engine.probing import AdapterProbe
-from quaver.engine.same_model import check_same_model
+from quaver.engine.same_model import check_same_ops
+from quaver.engine.versions import versions_of
 from quaver.errors import HistoryError, SettingsError
 from quaver.history import Header, History
 from quaver.rules import apply_rules
@@ -114,16 +115,14 @@ def prepare(adapter: Adapter, history: History, config: Config, data: Any, watch
             lambda done, total: watch(Progressed(Stage.CALIBRATING, done, total)),
         )
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        history.begin(
-            Header(
-                adapter.fingerprint, adapter.name, adapter.versions, config.plain(), adapter.inspect(), calibration, now
-            )
-        )
+        history.begin(Header(adapter.fingerprint, adapter.name, adapter.inspect(), calibration, now))
+        history.start_run(config.plain(), versions_of(adapter))
         return
-    check_same_model(adapter, header, history.path)
-    before = header.settings.get("quant_format", config.quant_format)
+    check_same_ops(adapter, header, history.path)
+    before = history.run.settings.get("quant_format", config.quant_format)
     if before != config.quant_format:
         raise HistoryError(f"{history.path} was made with quant_format={before!r}, not {config.quant_format!r}")
+    history.start_run(config.plain(), versions_of(adapter))
     adapter.restore(header.calibration)
     history.forget_trailing_failures()
     if data is not None:

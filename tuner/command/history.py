@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
                 "path": str(snapshot.path),
                 "created": snapshot.header.created,
                 "adapter": snapshot.header.adapter,
-                "versions": snapshot.header.versions,
+                "versions": snapshot.run.versions,
                 "settings": dict(judged.settings),
                 "criterion": str(judged.criterion),
                 "ops": len(snapshot.header.ops),

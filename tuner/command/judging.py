@@ -90,7 +90,7 @@ def _settings(snapshot: Snapshot) -> Mapping[str, Any]:
         loaded = yaml.safe_load((snapshot.path.parent / SETTINGS).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         loaded = None
-    return loaded if isinstance(loaded, Mapping) else snapshot.header.settings
+    return loaded if isinstance(loaded, Mapping) else snapshot.run.settings
 
 
 def _space(snapshot: Snapshot, settings: Mapping[str, Any]) -> TuningSpace:
