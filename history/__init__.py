@@ -3,8 +3,10 @@
 if __name__ == "history":
     raise ImportError("import quaver.history, not history: the folder is mapped to that name when quaver is installed")
 
-from quaver.history.records import SCHEMA, Header
-from quaver.history.snapshot import FILE_NAME, Snapshot, read_snapshot
+from quaver.history.header import SCHEMA, Header
+from quaver.history.reader import SnapshotReader, read_snapshot
+from quaver.history.runs import Run
+from quaver.history.snapshot import FILE_NAME, Snapshot
 from quaver.history.writer import History
 
-__all__ = ["FILE_NAME", "SCHEMA", "Header", "History", "Snapshot", "read_snapshot"]
+__all__ = ["FILE_NAME", "SCHEMA", "Header", "History", "Run", "Snapshot", "SnapshotReader", "read_snapshot"]

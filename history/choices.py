@@ -6,12 +6,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from quaver.history.frames import Malformed
-from quaver.ops import OpConfig, Precision
+from quaver.ops import MODES, OpConfig, Precision
+
+# The mode of most choices, which goes without saying.
+_USUAL = MODES[0]
 
 
-def from_choice(choice: OpConfig) -> tuple[str, str, str, str]:
-    """A choice as plain strings."""
-    return str(choice.precision), choice.calibration, choice.granularity, choice.scheme
+def from_choice(choice: OpConfig) -> tuple[Any, ...]:
+    """A choice as plain strings: four if its mode is static and nothing is repaired, else with both, too."""
+    strings = str(choice.precision), choice.calibration, choice.granularity, choice.scheme
+    if choice.mode in ("", _USUAL) and not choice.repairs:
+        return strings
+    return *strings, choice.mode, choice.repairs
 
 
 def to_choices(table: list[Any]) -> list[OpConfig]:
@@ -23,13 +29,25 @@ def to_choices(table: list[Any]) -> list[OpConfig]:
 
 
 def _to_choice(item: Any, field: str) -> OpConfig:
-    if type(item) is not tuple or len(item) != 4 or any(type(part) is not str for part in item):
-        raise Malformed(f"{field} must be a tuple of four str")
-    precision, *others = (utf8(part, field) for part in item)
+    if type(item) is not tuple or len(item) not in (4, 6) or any(type(part) is not str for part in item[:5]):
+        raise Malformed(f"{field} must be a tuple of four str, or of five and a tuple")
+    precision, calibration, granularity, scheme = (utf8(part, field) for part in item[:4])
+    mode, repairs = item[4:] or (_USUAL, ())
+    if mode not in MODES:
+        raise Malformed(f"{field}: unknown mode {mode!r:.80}; known are {', '.join(MODES)}")
+    _check_repairs(repairs, field)
     try:
-        return OpConfig(Precision(precision), others[0], others[1], others[2])
+        return OpConfig(Precision(precision), calibration, granularity, scheme, mode, repairs)
     except ValueError as error:
         raise Malformed(f"{field}: {error!s:.120}") from None
+
+
+def _check_repairs(repairs: Any, field: str) -> None:
+    if type(repairs) is not tuple or any(type(name) is not str for name in repairs):
+        raise Malformed(f"the repairs of {field} must be a tuple of str")
+    for name in repairs:
+        if not utf8(name, field) or name.split() != [name]:  # they are told apart by spaces in a fingerprint
+            raise Malformed(f"the repairs of {field} must be names without spaces, not {name!r:.80}")
 
 
 def utf8(text: str, field: str) -> str:

@@ -15,6 +15,7 @@ import pickletools
 import re
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 MAGIC = b"quaver history.snapshot\n"
@@ -66,21 +67,36 @@ def unpack(payload: bytes) -> dict[str, Any]:
     return record
 
 
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a snapshot was read.
+
+    Attributes:
+        end: where the last whole frame ends; 0 before the magic line is complete.
+        count: frames read so far.
+        last: where the last whole frame begins.
+        prefix: its length and digest, by which it is known again.
+    """
+
+    end: int = 0
+    count: int = 0
+    last: int = 0
+    prefix: bytes = b""
+
+
 class FrameReader:
     """Iterates over the payloads of the whole frames of a snapshot, and stops at the first that is not.
 
     Attributes:
         size: bytes in the file when reading began; what a running writer adds later is not looked at.
-        count: frames read so far.
-        end: where the last whole frame ends.
-        torn: after the iteration: whether the bytes from `end` on are what one interrupted write leaves behind.
+        position: how far it has read; it goes on from where an earlier reader stopped.
+        torn: after the iteration: whether the bytes that are left are what one interrupted write leaves behind.
     """
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, position: Position | None = None) -> None:
         self._stream = stream
         self.size = stream.seek(0, os.SEEK_END)
-        self.count = 0
-        self.end = 0
+        self.position = position or Position()
         self.torn = False
 
     def magic(self) -> bytes:
@@ -88,21 +104,27 @@ class FrameReader:
         self._stream.seek(0)
         return self._stream.read(min(len(MAGIC), self.size))
 
+    def continues(self) -> bool:
+        """Whether the file still holds, where it was, the last frame that was read before."""
+        self._stream.seek(self.position.last)
+        return self.size >= self.position.end and self._stream.read(len(self.position.prefix)) == self.position.prefix
+
     def __iter__(self) -> Iterator[bytes]:
-        self.end = self._stream.seek(len(MAGIC))
-        while (payload := self._next()) is not None:
-            self.end += _PREFIX.size + len(payload)
-            self.count += 1
+        self.position = replace(self.position, end=max(self.position.end, len(MAGIC)))
+        while (found := self._next()) is not None:
+            prefix, payload = found
+            start = self.position.end
+            self.position = Position(start + len(prefix) + len(payload), self.position.count + 1, start, prefix)
             yield payload
         self.torn = self._is_torn()
 
     @property
     def lost(self) -> int:
         """How many bytes follow the last whole frame."""
-        return max(0, self.size - self.end)
+        return max(0, self.size - self.position.end)
 
-    def _next(self) -> bytes | None:
-        self._stream.seek(self.end)
+    def _next(self) -> tuple[bytes, bytes] | None:
+        self._stream.seek(self.position.end)
         if self.lost < _PREFIX.size:
             return None
         prefix = self._stream.read(_PREFIX.size)
@@ -112,12 +134,12 @@ class FrameReader:
         if length > self.lost - _PREFIX.size:
             return None
         payload = self._stream.read(length)
-        return payload if _digest(payload) == digest else None
+        return (prefix, payload) if _digest(payload) == digest else None
 
     def _is_torn(self) -> bool:
         if not self.lost:
             return False
-        self._stream.seek(self.end)
+        self._stream.seek(self.position.end)
         tail = self._stream.read(self.lost)
         if not tail.strip(b"\0"):
             return True  # after a power cut the new size may be on disk without the data

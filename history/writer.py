@@ -5,18 +5,26 @@ from __future__ import annotations
 import io
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from quaver.errors import HistoryError
+from quaver.history.appender import Appender
+from quaver.history.content import Content, read
 from quaver.history.durable import keep_copy, open_file, sync_folder
 from quaver.history.frames import MAGIC, Malformed, pack
+from quaver.history.header import SCHEMA, Header, from_header, to_header
 from quaver.history.lock import lock
-from quaver.history.records import Header, from_header, from_note, from_trial, to_header, to_note, to_trial
-from quaver.history.snapshot import FILE_NAME, Content, locate, read
+from quaver.history.notes import from_items, from_note, to_items, to_note
+from quaver.history.reader import locate
+from quaver.history.runs import Run, from_run, to_run
+from quaver.history.snapshot import FILE_NAME
+from quaver.history.trials import from_measured, from_trial, to_measured, to_trial
 from quaver.ops import QuantConfig
 from quaver.trial import Trial
 
@@ -35,7 +43,8 @@ class History:
         self.path = path
         self._file = file
         self._content = content
-        self._known = {trial.config: trial for trial in content.trials}
+        self._appender = Appender(file, path, content.position.end)
+        self._known = {trial.config: trial.number for trial in content.trials}
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> History:
@@ -72,9 +81,10 @@ class History:
         file = open_file(place, os.O_RDWR)
         try:
             lock(file, place)
+            content = Content()
             try:
                 with open(file.fileno(), "rb", closefd=False) as stream:
-                    content = read(stream, place)
+                    read(stream, place, content)
             except OSError as error:
                 raise HistoryError(f"{place} cannot be read: {error.strerror}. Check its disk") from error
             history = cls(place, file, content)
@@ -90,18 +100,28 @@ class History:
         return self._content.header
 
     @property
+    def runs(self) -> tuple[Run, ...]:
+        """Every `fit` so far, the first one first."""
+        return tuple(self._content.runs)
+
+    @property
+    def run(self) -> Run:
+        """The latest run; one of number 0 that says nothing as long as there is none."""
+        return self._content.runs[-1] if self._content.runs else Run(0, "", {}, {})
+
+    @property
     def baseline(self) -> Trial | None:
         """The fp32 model's trial, the last one recorded."""
         return self._content.baseline
 
     @property
     def trials(self) -> list[Trial]:
-        """All trials but the baseline, in the order they were recorded. Not to be changed."""
+        """All trials but the baseline, in the order they were recorded, not judged. Not to be changed."""
         return self._content.trials
 
     @property
     def notes(self) -> dict[str, Any]:
-        """Name -> plain data, the last of each name. Not to be changed."""
+        """Name -> plain data, the last of each name, with all that was added to it. Not to be changed."""
         return self._content.notes
 
     @property
@@ -112,7 +132,7 @@ class History:
     @property
     def next_number(self) -> int:
         """One more than the highest trial number so far."""
-        return max(self._content.numbers, default=0) + 1
+        return self._content.highest + 1
 
     def begin(self, header: Header) -> None:
         """Record the header, once and before all else."""
@@ -120,22 +140,46 @@ class History:
             raise HistoryError(f"{self.path} has a header already; resume it, or use another workspace")
         with self._recording("the header"):
             record = from_header(header)
-            checked = to_header(record)
-            self._write(pack(record), "the header")
-        self._content.add_header(checked)
+            opening = to_header(record)
+            self._appender.write(pack(record), "the header")
+        self._content.add_header(opening)
+
+    def start_run(self, settings: Mapping[str, Any], versions: Mapping[str, str], started: str | None = None) -> Run:
+        """Record that a `fit` begins, new or resumed; the trials that follow are its own. `started` is now if None."""
+        what = "the run"
+        with self._recording(what):
+            self._need_header()
+            now = started or datetime.now(UTC).isoformat(timespec="seconds")
+            record = from_run(Run(len(self._content.runs) + 1, now, dict(settings), dict(versions)))
+            run = to_run(record)
+            self._appender.write(pack(record), what)
+        self._content.add_run(run)
+        return run
 
     def append(self, trial: Trial) -> None:
-        """Record a trial; number 0 is the baseline, which may be recorded again."""
+        """Record a trial; number 0 is the baseline, which may be recorded again. Its verdict is not recorded."""
         what = f"trial {trial.number} ({'failed' if trial.failed else f'score {trial.score}'})"
         with self._recording(what):
             self._need_header()
             record = from_trial(trial, self._content.names)
-            to_trial(record, self._content.names)
-            self._content.check_number(trial.number)
-            self._write(pack(record), what)
-        self._content.add_trial(trial)
+            checked = to_trial(record, self._content.names, SCHEMA)
+            self._content.check_trial(trial.number)
+            self._appender.write(pack(record), what)
+        self._content.add_trial(replace(checked, config=trial.config))
         if trial.number > 0:
-            self._known[trial.config] = trial
+            self._known[trial.config] = trial.number
+
+    def measure(self, number: int, figures: Mapping[str, float]) -> Trial:
+        """Record figures that were taken of a trial, besides those it has; the trial with all of them."""
+        what = f"what was measured of trial {number}"
+        with self._recording(what):
+            self._need_header()
+            record = from_measured(number, figures)
+            _, checked = to_measured(record)
+            self._content.known(number)
+            self._appender.write(pack(record), what)
+        self._content.add_measured(number, checked)
+        return self._content.known(number)
 
     def note(self, name: str, data: Any) -> None:
         """Record named plain data, such as what a probe found; a later note of the same name replaces it."""
@@ -144,12 +188,24 @@ class History:
             self._need_header()
             record = from_note(name, data)
             _, copy = to_note(record)
-            self._write(pack(record), what)
-        self.notes[name] = copy
+            self._appender.write(pack(record), what)
+        self._content.add_note(name, copy)
+
+    def extend_note(self, name: str, items: Mapping[str, Any]) -> None:
+        """Add items to a note that is a dict, or begin one. They alone are written; a known key gets the new value."""
+        what = f"what is added to the note {name!r}"
+        with self._recording(what):
+            self._need_header()
+            record = from_items(name, items)
+            _, copy = to_items(record)
+            self._content.check_items(name)
+            self._appender.write(pack(record), what)
+        self._content.add_items(name, copy)
 
     def find(self, config: QuantConfig) -> Trial | None:
         """The newest trial of this configuration, if it was tried."""
-        return self._known.get(config)
+        number = self._known.get(config)
+        return None if number is None else self._content.known(number)
 
     def forget_trailing_failures(self) -> None:
         """Let `find` no longer answer with the failed trials at the very end, so that they are tried again.
@@ -187,38 +243,9 @@ class History:
         except Malformed as error:
             raise HistoryError(f"{what} cannot be recorded in {self.path}: {error}") from error
 
-    def _write(self, data: bytes, what: str) -> None:
-        """Append and sync. Whatever goes wrong, the file ends where it ended before."""
-        if self._file.closed:
-            raise HistoryError(f"{what} cannot be recorded: {self.path} is closed (or was opened before a fork)")
-        end = self._content.end
-        try:
-            self._file.truncate(end)  # in case an earlier write failed and could not be taken back
-            self._file.seek(end)
-            left = memoryview(data)
-            while left:
-                left = left[self._file.write(left) :]
-            os.fsync(self._file.fileno())
-        except BaseException as error:
-            self._take_back(end)
-            if isinstance(error, OSError):
-                raise HistoryError(
-                    f"{what} could not be written to {self.path}: {error.strerror}. All before it is safe. Free some "
-                    f"space on that disk, then continue with fit(..., resume={str(self.path)!r})"
-                ) from error
-            raise
-        self._content.end = end + len(data)
-
-    def _take_back(self, end: int) -> None:
-        try:
-            self._file.truncate(end)
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            logger.warning("%s may end in a torn frame (%s); it will be ignored", self.path, error.strerror)
-
     def _restart(self) -> None:
-        self._content.end = 0
-        self._write(MAGIC, "the first line")
+        self._appender.end = 0
+        self._appender.write(MAGIC, "the first line")
 
     def _repair(self) -> None:
         """Cut off what cannot be read, after copying the file if that is more than one interrupted write."""
@@ -236,7 +263,7 @@ class History:
             )
         else:
             logger.warning("%s: %s; they are removed", self.path, content.damage)
-        if content.end == 0:
+        if self._appender.end == 0:
             self._restart()
         else:
-            self._write(b"", "the repair")
+            self._appender.write(b"", "the repair")

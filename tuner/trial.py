@@ -24,8 +24,9 @@ class Trial:
         config: what was tried.
         state: complete, or failed with `error`.
         score: what eval_func returned; None when the trial failed.
-        loss: how much worse than the baseline, in the criterion's unit; None when the trial failed.
-        met: whether the score meets the criterion.
+        loss: how much worse than the baseline, in the criterion's unit; None when the trial failed, or nobody has
+            judged it yet.
+        met: whether the score meets the criterion. Like the loss it is judged, not recorded: a criterion may change.
         seconds: time spent in eval_func.
         build_seconds: time spent on everything else of the trial.
         model_hash: sha256 of the complete model file that was scored.
@@ -44,7 +45,7 @@ class Trial:
     build_seconds: float = 0.0
     model_hash: str = ""
     model_size: int = 0
-    measured: dict[str, float] = field(default_factory=dict)
+    measured: dict[str, float] = field(default_factory=dict, hash=False)
     error: str | None = None
 
     @property
@@ -56,5 +57,5 @@ class Trial:
         counts = " / ".join(f"{count} {precision}" for precision, count in self.config.counts.items()) + " ops"
         if self.failed:
             return f"trial {self.number}: failed, {counts}"
-        verdict = "met" if self.met else "not met"
-        return f"trial {self.number}: score {self.score:.6g}, loss {self.loss:.4g}, {verdict}, {counts}"
+        verdict = "" if self.loss is None else f"loss {self.loss:.4g}, {'met' if self.met else 'not met'}, "
+        return f"trial {self.number}: score {self.score:.6g}, {verdict}{counts}"

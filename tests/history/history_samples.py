@@ -1,11 +1,11 @@
-"""A small run to record: three ops, a baseline, four trials, a note."""
+"""A small history to record, with every kind of record: three ops, two runs, a baseline, four trials, a note."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from quaver.history import Header, History
+from quaver.history import Header, History, Run
 from quaver.history.frames import MAGIC, FrameReader
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.trial import Trial, TrialState
@@ -25,6 +25,12 @@ NOTE = {
     "raw": b"\0\1\2",
     "pair": (1, -2.5),
 }
+ADDED = {"/body/MatMul int8": 0.5, "raw": b"\3"}
+SETTINGS = {"relative": 0.01, "seed": 7, "timeout": 0, "strategy": "auto", "rules": [("Conv.*", "fp32")]}
+RUNS = (
+    Run(1, "2025-01-31T12:00:01+00:00", SETTINGS, {"quaver": "0.1.0", "onnxruntime": "1.23.0"}),
+    Run(2, "2025-02-01T08:30:00+00:00", SETTINGS | {"timeout": 600}, {"quaver": "0.2.0", "onnxruntime": "1.24.0"}),
+)
 
 
 def a_header(**changes: Any) -> Header:
@@ -32,8 +38,6 @@ def a_header(**changes: Any) -> Header:
     values: dict[str, Any] = {
         "model_fingerprint": "ab" * 32,
         "adapter": "onnxrt",
-        "versions": {"quaver": "0.1.0", "onnxruntime": "1.23.0"},
-        "settings": {"relative": 0.01, "seed": 7, "timeout": 0, "strategy": "auto", "rules": [("Conv.*", "fp32")]},
         "ops": OPS,
         "calibration": {"x": {"min": -1.5, "max": 2.0, "histogram": bytes(range(64))}, "batches": 8},
         "created": "2025-01-31T12:00:00+00:00",
@@ -46,8 +50,6 @@ def a_trial(number: int, config: QuantConfig = ALL_INT8, **changes: Any) -> Tria
     values: dict[str, Any] = {
         "state": TrialState.COMPLETE,
         "score": 0.75 + number / 1000,
-        "loss": 0.0125,
-        "met": True,
         "seconds": 61.5,
         "build_seconds": 0.5,
         "model_hash": "cd" * 32,
@@ -62,31 +64,50 @@ def a_failure(number: int, config: QuantConfig = ALL_INT8) -> Trial:
     return Trial(number, config, TrialState.FAILED, seconds=2.0, error="Traceback ...\nValueError: labels")
 
 
-BASELINE = a_trial(0, ALL_FP32, loss=0.0)
+BASELINE = a_trial(0, ALL_FP32)
+LATER = {"user": 2.5}  # measured of trial 1 after it was recorded
 TRIALS = (
-    a_trial(1),
+    a_trial(1, measured={"latency": 0.41, **LATER}),
     a_trial(2, ALL_INT8.fallback("/stem/Conv")),
     a_failure(3, ALL_INT8.fallback("/body/MatMul")),
     a_trial(4, ALL_FP32),
 )
 
 
+def start(history: History, run: Run) -> None:
+    """Record a run as it is."""
+    assert history.start_run(run.settings, run.versions, run.started) == run
+
+
 def record_sample(path: Path) -> bytes:
-    """Write the sample run to `path`; the bytes of the file."""
+    """Write the sample history to `path`; the bytes of the file."""
     with History.create(path) as history:
         history.begin(a_header())
+        start(history, RUNS[0])
         history.append(BASELINE)
         history.note("probe", NOTE)
-        for trial in TRIALS:
-            history.append(trial)
+        history.append(a_trial(1))
+        history.extend_note("probe", ADDED)
+        history.append(TRIALS[1])
+        assert history.measure(1, LATER) == TRIALS[0]
+        start(history, RUNS[1])
+        history.append(TRIALS[2])
+        history.append(TRIALS[3])
     return path.read_bytes()
+
+
+def trials_after(frames: int) -> tuple[Trial, ...]:
+    """The trials that the first so many frames of the sample hold."""
+    if frames < 8:
+        return (a_trial(1), TRIALS[1])[: (frames >= 5) + (frames >= 7)]
+    return TRIALS[: 2 + (frames >= 10) + (frames >= 11)]
 
 
 def frame_bounds(path: Path) -> list[int]:
     """Where each frame of a whole snapshot begins, and where the last one ends."""
     with path.open("rb") as stream:
         reader = FrameReader(stream)
-        return [len(MAGIC), *(reader.end for _ in reader)]
+        return [len(MAGIC), *(reader.position.end for _ in reader)]
 
 
 def payloads(path: Path) -> list[bytes]:

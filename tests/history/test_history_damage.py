@@ -14,11 +14,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from history_samples import ALL_INT8, BASELINE, TRIALS, a_header, a_trial, frame_bounds, payloads, record_sample
+from history_samples import (
+    ALL_INT8,
+    BASELINE,
+    RUNS,
+    TRIALS,
+    a_header,
+    a_trial,
+    frame_bounds,
+    payloads,
+    record_sample,
+    trials_after,
+)
 
 from quaver.errors import HistoryError
-from quaver.history import FILE_NAME, History, Snapshot, read_snapshot
+from quaver.history import FILE_NAME, History, Run, Snapshot, read_snapshot
 from quaver.history.frames import MAGIC, frame
+
+DATA = Path(__file__).parent / "data"
 
 
 def test_a_snapshot_torn_at_any_byte_of_its_last_frame_loses_that_frame_alone(tmp_path: Path) -> None:
@@ -64,7 +77,7 @@ def test_a_last_frame_whose_data_never_reached_the_disk_is_a_torn_one(tmp_path: 
 @pytest.mark.parametrize(
     "offset", [0, 3, 4, 19, 20, 50], ids=["length", "length high", "digest", "digest", "start", "inside"]
 )
-@pytest.mark.parametrize("number", [1, 2, 3, 5])
+@pytest.mark.parametrize("number", [1, 2, 3, 5, 6, 8])
 def test_damage_in_the_middle_keeps_what_is_before_and_a_copy_of_the_rest(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int, offset: int
 ) -> None:
@@ -80,8 +93,9 @@ def test_damage_in_the_middle_keeps_what_is_before_and_a_copy_of_the_rest(
         snapshot.damage == f"{len(damaged) - bounds[number]:,} bytes after frame {number} are unreadable (damaged data)"
     )
     assert snapshot.damage in caplog.text
-    assert snapshot.trials == TRIALS[: max(0, number - 3)]
-    assert snapshot.baseline == (BASELINE if number > 1 else None)
+    assert snapshot.trials == trials_after(number)
+    assert snapshot.baseline == (BASELINE if number > 2 else None)
+    assert snapshot.runs == RUNS[: number > 1]
     assert path.read_bytes() == damaged
 
     with History.resume(path) as history:
@@ -195,12 +209,16 @@ def use(snapshot: Snapshot) -> None:
         assert str(trial)
         assert trial.config.fingerprint
         assert set(trial.config) == {op.name for op in snapshot.header.ops}
+        assert snapshot.run_of(trial.number) in (*snapshot.runs, Run(0, snapshot.header.created, {}, {}))
+        assert hash(trial) is not None
+    assert snapshot.run.number == len(snapshot.runs)
 
 
 def test_seven_thousand_files_with_random_damage_give_a_prefix_or_a_clear_error(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     whole = record_sample(path)
     rng = random.Random(20250131)
+    states = [trials_after(frames) for frames in range(12)]
     prefixes: set[int] = set()
     errors = 0
     with time_limit(180), memory_limit(512):
@@ -216,16 +234,20 @@ def test_seven_thousand_files_with_random_damage_give_a_prefix_or_a_clear_error(
             else:
                 use(snapshot)
                 assert snapshot.header == a_header()
-                assert snapshot.trials == TRIALS[: len(snapshot.trials)]
+                assert snapshot.trials in states
+                assert snapshot.runs == RUNS[: len(snapshot.runs)]
                 prefixes.add(len(snapshot.trials))
             assert time.perf_counter() - started < 5
     assert errors > 500
     assert prefixes == {0, 1, 2, 3, 4}
 
 
-def test_three_thousand_forged_files_with_right_checksums_give_a_snapshot_or_a_clear_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("schema", [1, 2])
+def test_three_thousand_forged_files_with_right_checksums_give_a_snapshot_or_a_clear_error(
+    tmp_path: Path, schema: int
+) -> None:
     path = tmp_path / FILE_NAME
-    record_sample(path)
+    path.write_bytes((DATA / f"schema{schema}.snapshot").read_bytes())
     whole = payloads(path)
     rng = random.Random(4711)
     accepted = refused = 0

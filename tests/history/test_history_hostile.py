@@ -15,7 +15,8 @@ from history_samples import BASELINE, OPS, a_header, payloads, record_sample
 from quaver.errors import HistoryError
 from quaver.history import FILE_NAME, History, read_snapshot
 from quaver.history.frames import MAGIC, frame, pack
-from quaver.history.records import from_header, from_trial
+from quaver.history.header import from_header
+from quaver.history.trials import from_trial
 
 NAMES = [op.name for op in OPS]
 
@@ -31,7 +32,7 @@ class Command:
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-@pytest.mark.parametrize("place", ["instead of the header", "inside the header", "after a whole run"])
+@pytest.mark.parametrize("place", ["instead of the header", "header", "run", "measured", "note", "items"])
 def test_a_pickle_that_would_run_a_command_is_refused_and_nothing_runs(
     tmp_path: Path, protocol: int, place: str
 ) -> None:
@@ -39,17 +40,17 @@ def test_a_pickle_that_would_run_a_command_is_refused_and_nothing_runs(
     path = tmp_path / FILE_NAME
     whole = record_sample(path)
     command = Command(f"touch {witness}")
-    match place:
-        case "instead of the header":
-            path.write_bytes(MAGIC + frame(pickle.dumps(command, protocol)))
-        case "inside the header":
-            record = {**from_header(a_header()), "settings": {"seed": command}}
-            path.write_bytes(MAGIC + frame(pickle.dumps(record, protocol)))
-        case _:
-            path.write_bytes(whole + frame(pickle.dumps({"kind": "note", "name": "n", "data": command}, protocol)))
+    if place == "instead of the header":
+        path.write_bytes(MAGIC + frame(pickle.dumps(command, protocol)))
+    elif place == "header":
+        path.write_bytes(MAGIC + frame(pickle.dumps({**from_header(a_header()), "calibration": command}, protocol)))
+    else:
+        inside = {"run": "settings", "measured": "figures", "note": "data", "items": "items"}[place]
+        record = {"kind": place, "name": "n", "number": 3, inside: {"seed": command}}
+        path.write_bytes(whole + frame(pickle.dumps(record, protocol)))
     before = path.read_bytes()
     for opens in (read_snapshot, History.resume):
-        with pytest.raises(HistoryError, match=r"frame \d is refused.*Do not trust") as caught:
+        with pytest.raises(HistoryError, match=r"frame \d+ is refused.*Do not trust") as caught:
             opens(path)
         assert str(path) in str(caught.value)
     assert not witness.exists()
@@ -130,6 +131,23 @@ def trial_with(**changes: Any) -> list[bytes]:
     return [*header_with(), pack({**from_trial(BASELINE, NAMES), **changes})]
 
 
+def old_header_with(**changes: Any) -> list[bytes]:
+    old = {"schema": 1, "settings": {}, "versions": {}}
+    return [pack({**from_header(a_header()), **old, **changes})]
+
+
+def old_trial_with(**changes: Any) -> list[bytes]:
+    return [*old_header_with(), pack({**from_trial(BASELINE, NAMES), "loss": 0.0, "met": True, **changes})]
+
+
+def after_a_trial(kind: str, **fields: Any) -> list[bytes]:
+    return [*trial_with(), pack({"kind": kind, **fields})]
+
+
+def a_run_with(**changes: Any) -> list[bytes]:
+    return after_a_trial("run", **{"number": 1, "started": "now", "settings": {}, "versions": {}, **changes})
+
+
 CHOICE = ("int8", "minmax", "per_channel", "asym")
 OP = ("/a", "Conv", ("/a",), b"\0")
 
@@ -140,7 +158,8 @@ OP = ("/a", "Conv", ("/a",), b"\0")
         (header_with(schema="1"), "frame 1 .*field 'schema' of the header must be int, not str"),
         (header_with(schema=0), "'schema' must be at least 1"),
         (header_with(adapter=None), "'adapter' of the header must be str, not NoneType"),
-        (header_with(versions={"a": 1}), r"versions\['a'\]"),
+        (header_with(versions={}), "'versions' of the header is not known"),
+        (old_header_with(versions={"a": 1}), r"versions\['a'\]"),
         (header_with(extra=1), "'extra' of the header is not known"),
         (header_with(ops=[("a", "b")]), r"ops\[0\] must be a tuple"),
         (header_with(ops=[("a", "b", (1,), b"")]), r"nodes of ops\[0\]"),
@@ -149,14 +168,30 @@ OP = ("/a", "Conv", ("/a",), b"\0")
         (header_with(ops=[("\udc80", *OP[1:])]), "not valid Unicode"),
         (header_with(choices=[CHOICE, CHOICE]), "same choice twice"),
         (header_with(choices=[CHOICE[:3]]), r"choices\[0\] must be a tuple of four str"),
+        (
+            header_with(choices=[(*CHOICE, "static")]),
+            "must be a tuple of four str, or of five and a tuple",
+        ),
+        (header_with(choices=[(*CHOICE, 1, ())]), r"choices\[0\] must be a tuple"),
+        (header_with(choices=[CHOICE, (*CHOICE, "static", ())]), "same choice twice"),
+        (
+            header_with(choices=[(*CHOICE, "lunar", ())]),
+            r"choices\[0\]: unknown mode 'lunar'; known are static",
+        ),
+        (header_with(choices=[("fp32", "", "", "", "", ())]), r"choices\[0\]: unknown mode ''"),
+        (header_with(choices=[(*CHOICE, "static", ["smooth"])]), r"repairs of choices\[0\] must be a tuple of str"),
+        (header_with(choices=[(*CHOICE, "static", (1,))]), r"repairs of choices\[0\] must be a tuple of str"),
+        (header_with(choices=[(*CHOICE, "static", ("a b",))]), r"repairs of choices\[0\] .* without spaces, not 'a b'"),
+        (header_with(choices=[(*CHOICE, "static", ("",))]), "without spaces, not ''"),
+        (header_with(choices=[(*CHOICE, "static", ("\udc80",))]), "not valid Unicode"),
         (header_with(choices=[("octal", *CHOICE[1:])]), r"choices\[0\]: 'octal' is not a precision"),
-        (header_with(settings=[]), "'settings' of the header must be dict, not list"),
-        (header_with(settings={b"a": 1}), "settings must have keys of type str or int, not bytes"),
+        (old_header_with(settings=[]), "'settings' of the header must be dict, not list"),
+        (old_header_with(settings={b"a": 1}), "settings must have keys of type str or int, not bytes"),
         (header_with(calibration={"x": 2**2000}), r"calibration\['x'\] is an int of 2001 bits"),
         ([frame(header_with()[0][20:] + b"N.")], "more or less than one value"),
         (header_with(kind="trial"), "a header must come first"),
         (header_with() * 2, "frame 2 .*a header must come first, and only once"),
-        ([*header_with(), pack({"kind": "model", "x": 1})], "'kind' must be header, trial or note, not 'model'"),
+        ([*header_with(), pack({"kind": "model", "x": 1})], "'kind' must be header, run, .* or items, not 'model'"),
         ([*header_with(), pack({"kind": ["a"], "x": 1})], "'kind' must be"),
         ([*header_with(), pack({"name": "a", "data": 1})], "'kind' must be"),
         ([*header_with(), pack({"kind": "note", "data": 1})], "'name' of the note is missing"),
@@ -176,7 +211,35 @@ OP = ("/a", "Conv", ("/a",), b"\0")
         (trial_with(picks=b"\0\0\7"), "picks points to choice 7, and there are 1"),
         (trial_with(picks=[0, 0, 0]), "'picks' of the trial must be bytes, not list"),
         (trial_with(choices=[]), "picks points to choice 0, and there are 0"),
-        ([*trial_with(number=1, loss=0.0), *trial_with(number=1, loss=0.0)[1:]], "frame 3 .*trial 1 is there already"),
+        ([*trial_with(number=1), *trial_with(number=1)[1:]], "frame 3 .*trial 1 is there already"),
+        (trial_with(loss=0.0, met=True), "'loss' of the trial is not known"),
+        (old_trial_with(loss=1), "'loss' of the trial must be float or None, not int"),
+        (old_trial_with(met=1), "'met' of the trial must be bool, not int"),
+        (old_trial_with(best=True), "'best' of the trial is not known"),
+        ([*old_header_with(), *trial_with(met=True)[1:]], "'met' of the trial is not known"),
+        ([*header_with(), pack({"kind": "measured", "number": 0, "figures": {}})], "frame 2 .*there is no trial 0"),
+        (after_a_trial("measured", number=7, figures={}), "frame 3 .*there is no trial 7"),
+        (after_a_trial("measured", number="0", figures={}), "'number' of the measured must be int, not str"),
+        (after_a_trial("measured", number=0, figures=[]), "'figures' of the measured must be dict, not list"),
+        (after_a_trial("measured", number=0, figures={"size": 1}), r"figures\['size'\] must be a float"),
+        (after_a_trial("measured", number=0, figures={}, met=True), "'met' of the measured is not known"),
+        (after_a_trial("measured", number=0), "'figures' of the measured is missing"),
+        (a_run_with(number=2), "frame 3 .*run 2 follows 0 runs"),
+        (a_run_with(number=True), "'number' of the run must be int, not bool"),
+        (a_run_with(started=None), "'started' of the run must be str, not NoneType"),
+        (a_run_with(settings={"a": {1.5: 1}}), r"settings\['a'\] must have keys of type str or int, not float"),
+        (a_run_with(versions={"onnx": 1}), r"versions\['onnx'\] must be a str"),
+        (a_run_with(user="me"), "'user' of the run is not known"),
+        ([*a_run_with(), *a_run_with()[2:]], "frame 4 .*run 1 follows 1 runs"),
+        ([pack({"kind": "run", "number": 1})], "frame 1 .*a header must come first"),
+        (after_a_trial("items", name="a", items=[]), "'items' of the items must be dict, not list"),
+        (after_a_trial("items", name="a", items={1: 1}), "items must have keys of type str, not int"),
+        (after_a_trial("items", name=b"a", items={}), "'name' of the items must be str, not bytes"),
+        (after_a_trial("items", name="a", items={}, data=1), "'data' of the items is not known"),
+        (
+            [*after_a_trial("note", name="a", data=[1]), pack({"kind": "items", "name": "a", "items": {"b": 1}})],
+            "frame 4 .*the note 'a' is not a dict",
+        ),
     ],
 )
 def test_a_wrong_field_is_named_with_its_frame(tmp_path: Path, frames: list[bytes], message: str) -> None:
@@ -188,9 +251,9 @@ def test_a_wrong_field_is_named_with_its_frame(tmp_path: Path, frames: list[byte
 
 def test_a_newer_schema_is_refused_with_advice_to_upgrade(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
-    path.write_bytes(MAGIC + pack({"kind": "header", "schema": 2, "something": "else"}))
+    path.write_bytes(MAGIC + pack({"kind": "header", "schema": 3, "something": "else"}))
     for opens in (read_snapshot, History.resume):
-        with pytest.raises(HistoryError, match=r"newer quaver: it has schema 2, .* Upgrade quaver") as caught:
+        with pytest.raises(HistoryError, match=r"newer quaver: it has schema 3, .* Upgrade quaver") as caught:
             opens(path)
         assert str(path) in str(caught.value)
 

@@ -236,11 +236,13 @@ def history_of(model: FakeFloat, path: Path) -> Iterator[History]:
     adapter = FakeAdapter(model)
     if path.exists():
         with History.resume(path) as history:
+            history.start_run({}, adapter.versions)
             history.forget_trailing_failures()
             yield history
         return
     with History.create(path) as history:
-        history.begin(Header(adapter.fingerprint, adapter.name, adapter.versions, {}, adapter.inspect(), {}, "now"))
+        history.begin(Header(adapter.fingerprint, adapter.name, adapter.inspect(), {}, "now"))
+        history.start_run({}, adapter.versions)
         yield history
 
 

@@ -29,7 +29,8 @@ from quaver.engine.events import (
 from quaver.engine.objective import make_objective
 from quaver.engine.probing import AdapterProbe
 from quaver.engine.run import PendingTrial, Run
-from quaver.engine.same_model import check_same_model
+from quaver.engine.same_model import check_same_ops
+from quaver.engine.versions import versions_of
 from quaver.errors import HistoryError, SettingsError
 from quaver.history import Header, History
 from quaver.rules import apply_rules
@@ -100,7 +101,7 @@ class TuningRun:
         if not self.space.quantizable:
             raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
         stack.enter_context(_pointing_to(history))
-        prepare(self._adapter, history, config, self._data, self._tell)
+        prepare(self._adapter, history, config, objective.name, self._data, self._tell)
         write_settings(self.workspace, config)
         self._run = Run(self._adapter, self.space, config.criterion, config.budget, objective, history, self._tell)
         stack.callback(self._run.close)
@@ -207,8 +208,11 @@ def _check_data(data: Any, config: Config) -> None:
         raise SettingsError("diagnosis=True runs samples through the model: pass calib_dataloader to a resumed run too")
 
 
-def prepare(adapter: Adapter, history: History, config: Config, data: Any, observer: Observer) -> None:
+def prepare(
+    adapter: Adapter, history: History, config: Config, objective: str, data: Any, observer: Observer
+) -> None:
     """Calibrate and begin the history, or take the calibration from a history that was begun before."""
+    settings = {**config.plain(), "objective": objective}
     header = history.header
     if header is None:
         if data is None:
@@ -220,16 +224,14 @@ def prepare(adapter: Adapter, history: History, config: Config, data: Any, obser
             lambda done, total: observer(Progressed(Stage.CALIBRATING, done, total)),
         )
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        history.begin(
-            Header(
-                adapter.fingerprint, adapter.name, adapter.versions, config.plain(), adapter.inspect(), calibration, now
-            )
-        )
+        history.begin(Header(adapter.fingerprint, adapter.name, adapter.inspect(), calibration, now))
+        history.start_run(settings, versions_of(adapter))
         return
-    check_same_model(adapter, header, history.path)
-    before = header.settings.get("quant_format", config.quant_format)
+    check_same_ops(adapter, header, history.path)
+    before = history.run.settings.get("quant_format", config.quant_format)
     if before != config.quant_format:
         raise HistoryError(f"{history.path} was made with quant_format={before!r}, not {config.quant_format!r}")
+    history.start_run(settings, versions_of(adapter))
     adapter.restore(header.calibration)
     history.forget_trailing_failures()
     if data is not None:

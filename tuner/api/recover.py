@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import weakref
+from collections.abc import Mapping
 from typing import Any
 
-from quaver.adapters import AdapterOptions, RunnableModel, open_model
-from quaver.engine.same_model import check_same_model
+from quaver.adapters import Adapter, AdapterOptions, RunnableModel, open_model
+from quaver.engine.same_model import check_same_model, complete
+from quaver.engine.versions import versions_of
 from quaver.errors import HistoryError
-from quaver.history import read_snapshot
+from quaver.history import Snapshot, read_snapshot
 
 
 def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads: int = 0) -> RunnableModel:
@@ -24,19 +28,33 @@ def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads:
         The model that was scored, byte for byte: call it, or `save` it.
     """
     snapshot = read_snapshot(history)
-    record = snapshot.baseline if trial == 0 else snapshot.trial(trial)
-    if record is None:
+    if trial == 0 and snapshot.baseline is None:
         raise HistoryError(f"{snapshot.path} holds no baseline yet")
-    options = AdapterOptions(None, threads, str(snapshot.header.settings.get("quant_format", "qdq")))
+    run = snapshot.run_of(trial)
+    options = AdapterOptions(None, threads, str(run.settings.get("quant_format", "qdq")))
     adapter = open_model(model, options)
+    with contextlib.ExitStack() as on_error:
+        on_error.callback(adapter.close)
+        rebuilt = _rebuild(adapter, snapshot, trial)
+        on_error.pop_all()
+    # The model reads weights from the adapter's files whenever it needs them.
+    weakref.finalize(rebuilt, adapter.close)
+    return rebuilt
+
+
+def _rebuild(adapter: Adapter, snapshot: Snapshot, number: int) -> RunnableModel:
     check_same_model(adapter, snapshot.header, snapshot.path)
     adapter.restore(snapshot.header.calibration)
-    rebuilt = adapter.rebuild(record.config if trial else None)
+    record = snapshot.trial(number)
+    rebuilt = adapter.rebuild(complete(record.config, adapter.inspect()) if number else None)
     if record.model_hash and rebuilt.sha256 != record.model_hash:
-        then = ", ".join(f"{name} {version}" for name, version in snapshot.header.versions.items())
-        now = ", ".join(f"{name} {version}" for name, version in adapter.versions.items())
+        then, now = _list(snapshot.run_of(number).versions), _list(versions_of(adapter))
         raise HistoryError(
-            f"trial {trial} cannot be rebuilt byte for byte: the run used {then}; here are {now}. "
+            f"trial {number} cannot be rebuilt byte for byte: the run used {then}; here are {now}. "
             "Install the versions of the run"
         )
     return rebuilt
+
+
+def _list(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items()) or "versions that are not recorded"

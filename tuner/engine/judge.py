@@ -126,7 +126,7 @@ def pareto(trials: Iterable[Trial], objective: Objective) -> tuple[Trial, ...]:
 
 def judge_snapshot(snapshot: Snapshot) -> Judge:
     """The trials of a snapshot as its latest run judges them."""
-    judge = Judge.from_settings(snapshot.header.settings, TuningSpace(snapshot.header.ops))
+    judge = Judge.from_settings(snapshot.run.settings, TuningSpace(snapshot.header.ops))
     judge.begin(snapshot.baseline)
     judge.extend(snapshot.trials)
     return judge

@@ -144,23 +144,25 @@ class AdapterProbe(Probe):
 
     def _each(
         self, name: str, stage: Stage | None, measures: Iterable[tuple[str, Callable[[], float]]]
-    ) -> dict[str, float]:
+    ) -> Mapping[str, float]:
         """Measurements one by one, each from the history if it was taken before."""
         note = f"probe.{name}"
-        known: dict[str, float] = dict(self._history.notes.get(note, {}))
+        known: Mapping[str, float] = self._history.notes.get(note, {})
         missing = [(key, measure) for key, measure in measures if key not in known]
+        fresh: dict[str, float] = {}
         noted = time.monotonic()
         try:
             for done, (key, measure) in enumerate(missing, 1):
-                known[key] = measure()
+                fresh[key] = measure()
                 if stage is not None:
                     self._observer(Progressed(stage, done, len(missing)))
                 if time.monotonic() - noted > NOTE_SECONDS:
-                    self._history.note(note, known)
-                    noted = time.monotonic()
+                    self._history.extend_note(note, fresh)
+                    fresh, noted = {}, time.monotonic()
         finally:
-            if missing:
-                self._history.note(note, known)
+            if fresh:
+                self._history.extend_note(note, fresh)
+        known = self._history.notes.get(note, {})
         return known
 
 

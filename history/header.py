@@ -1,0 +1,107 @@
+"""The header: what the trials of a history belong to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from quaver.history.choices import from_choice, from_indexes, to_choices, to_indexes, utf8
+from quaver.history.fields import Fields, plain, versions
+from quaver.history.frames import Malformed
+from quaver.history.runs import Run
+from quaver.ops import Op, OpConfig
+
+# 1: settings and versions stand in the header, loss and verdict in the trials, and each note is written as a whole.
+# 2: a record for each run, for figures that are measured later and for what is added to a note.
+SCHEMA = 2
+
+
+class NewerSchema(Malformed):
+    """The snapshot was written by a later version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What `recover` needs to rebuild any trial without the calibration data.
+
+    Attributes:
+        model_fingerprint: of the float model, so that a snapshot of another model is refused.
+        adapter: the name of the adapter that wrote it.
+        ops: the model's ops; trials store their choices in this order.
+        calibration: the adapter's calibration result, as plain data. Large arrays belong in `bytes`, not in lists.
+        created: ISO time.
+    """
+
+    model_fingerprint: str
+    adapter: str
+    ops: tuple[Op, ...]
+    calibration: dict[str, Any]
+    created: str
+
+
+class Opening(NamedTuple):
+    """What the first record of a snapshot holds.
+
+    Attributes:
+        header: what the trials belong to.
+        schema: how the file was begun. A resumed file goes on in the newest schema.
+        run: the first run, where the schema has it in the header.
+    """
+
+    header: Header
+    schema: int
+    run: Run | None
+
+
+def from_header(header: Header) -> dict[str, Any]:
+    """The record of a header. Choices are stored once; each op holds indexes into them."""
+    table: dict[OpConfig, int] = {}
+    picks = [[table.setdefault(choice, len(table)) for choice in op.choices] for op in header.ops]
+    return {
+        "kind": "header",
+        "schema": SCHEMA,
+        "model_fingerprint": header.model_fingerprint,
+        "adapter": header.adapter,
+        "choices": [from_choice(choice) for choice in table],
+        "ops": [
+            (op.name, op.kind, tuple(op.nodes), from_indexes(pick, len(table)))
+            for op, pick in zip(header.ops, picks, strict=True)
+        ],
+        "calibration": header.calibration,
+        "created": header.created,
+    }
+
+
+def to_header(record: dict[str, Any]) -> Opening:
+    """The header in a record, whose schema this version must know."""
+    taken = Fields(record, "header")
+    schema = taken.take("schema", int)
+    if schema > SCHEMA:
+        raise NewerSchema(f"it has schema {schema}, and this version of quaver knows schemas up to {SCHEMA}")
+    if schema < 1:
+        raise Malformed(f"field 'schema' must be at least 1, not {schema}")
+    choices = to_choices(taken.take("choices", list))
+    header = Header(
+        model_fingerprint=taken.take("model_fingerprint", str),
+        adapter=taken.take("adapter", str),
+        ops=tuple(_to_op(item, f"ops[{index}]", choices) for index, item in enumerate(taken.take("ops", list))),
+        calibration=plain(taken.take("calibration", dict), "calibration"),
+        created=taken.take("created", str),
+    )
+    run = None
+    if schema == 1:
+        settings = plain(taken.take("settings", dict), "settings")
+        run = Run(1, header.created, settings, versions(taken.take("versions", dict)))
+    taken.done()
+    if len({op.name for op in header.ops}) != len(header.ops):
+        raise Malformed("field 'ops' holds two ops of the same name")
+    return Opening(header, schema, run)
+
+
+def _to_op(item: Any, field: str, choices: list[OpConfig]) -> Op:
+    if type(item) is not tuple or [type(part) for part in item] != [str, str, tuple, bytes]:
+        raise Malformed(f"{field} must be a tuple of str, str, tuple, bytes")
+    name, kind, nodes, picks = item
+    if any(type(node) is not str for node in nodes):
+        raise Malformed(f"the nodes of {field} must be str")
+    return Op(utf8(name, field), kind, nodes, tuple(choices[pick] for pick in to_indexes(picks, len(choices), field)))
