@@ -34,7 +34,7 @@ from quaver.errors import HistoryError, SettingsError
 from quaver.history import Header, History
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
-from quaver.strategies import make_strategy
+from quaver.strategies import make_strategy, prepared
 
 
 def fit(
@@ -68,10 +68,9 @@ def fit(
     if calib_dataloader is None and chosen.diagnosis:
         raise SettingsError("diagnosis=True runs samples through the model: pass calib_dataloader to a resumed run too")
     observers = make_observers(observer)
-    strategy = make_strategy(chosen.strategy, chosen.strategy_options)
-    strategy.seed = chosen.seed
     objective = make_objective(chosen.objective)
-    strategy.objective = objective.name
+    strategy = make_strategy(chosen.strategy, chosen.strategy_options)
+    strategy = prepared(strategy, seed=chosen.seed, objective=objective.name)
     with open_workspace(chosen) as (folder, history), run_log(folder) as log:
         watch = Observers(log, *observers)
         watch(StageStarted(Stage.READING))
@@ -88,10 +87,10 @@ def fit(
                 prepare(adapter, history, chosen, calib_dataloader, watch)
                 write_settings(folder, chosen)
                 loop = Loop(adapter, space, eval_func, chosen.criterion, chosen.budget, objective, history, watch)
-                name = strategy.name or type(strategy).__name__
                 worst = strategy.worst_case(space)
                 most = chosen.max_trials if worst is None else min(worst, chosen.max_trials)
-                watch(Planned(name, len(space.quantizable), most, strategy.first_success(space), chosen.timeout))
+                first = strategy.first_success(space)
+                watch(Planned(strategy.name, len(space.quantizable), most, first, chosen.timeout))
                 reason = loop.run(strategy, AdapterProbe(adapter, space, history, watch))
                 result = _finish(loop, adapter, folder, reason)
                 if chosen.diagnosis:

@@ -101,7 +101,8 @@ class Loop:
         self.observer(BaselineScored(base))
         proposals = strategy.propose(self.space, probe)
         if not hasattr(proposals, "send"):
-            raise StrategyError(f"{type(strategy).__name__}.propose must be a generator: `yield` each configuration")
+            name = strategy.name or type(strategy).__name__
+            raise StrategyError(f"{name}.propose must be a generator: `yield` each configuration")
         answer: Any = None
         try:
             self._check_budget()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from quaver.errors import StrategyError
 from quaver.ops import QuantConfig
 from quaver.probe import Observed, OpTime, Probe
 from quaver.space import TuningSpace
-from quaver.strategies import Strategy, make_strategy
+from quaver.strategies import Strategy, make_strategy, prepared
 from quaver.strategies.base import Proposals
 from quaver.testing.driving import drive
 from quaver.testing.simulated import SimulatedModel
@@ -25,10 +26,17 @@ SOME = 8
 MANY = 300
 # So many of the models are run twice.
 AGAIN = 2
+# What no strategy would take for granted.
+SEED = 9527
+OBJECTIVE = "size"
 
 
 def check_strategy(strategy: str | type[Strategy] | Strategy) -> None:
     """Run a strategy on small simulated models of all sorts and see whether it keeps the contract of `Strategy`.
+
+    That is: it proposes configurations of the space, alone or in lists; the same ones for the same seed, also when
+    another strategy hands over to it; it needs no more evaluations than it says; it takes failed trials, and changes
+    neither the space, nor the instance it was given, nor anybody's random numbers.
 
     Give it as a name, a class, or an instance if its constructor needs arguments. A quick strategy takes a second.
 
@@ -37,7 +45,7 @@ def check_strategy(strategy: str | type[Strategy] | Strategy) -> None:
     """
 
     def make() -> Strategy:
-        return make_strategy(strategy)
+        return strategy if isinstance(strategy, Strategy) else make_strategy(strategy)
 
     name = make().name or type(make()).__name__
     with _global_rng_restored():
@@ -48,6 +56,7 @@ def check_strategy(strategy: str | type[Strategy] | Strategy) -> None:
             assert trials, f"strategy {name}, {where}, proposes nothing"
             if number < AGAIN:
                 _check_same(name, where, trials, _run(name, make, where, model))
+        _check_nested(name, make)
 
 
 def _models() -> dict[str, SimulatedModel]:
@@ -94,18 +103,29 @@ def _run(
     model: SimulatedModel,
     max_trials: int | None = None,
     imports: bool = False,
+    objective: str = "latency",
 ) -> list[Trial]:
     """Drive a strategy to its end, or to where it has shown enough."""
-    strategy = make()
-    worst = strategy.worst_case(model.space)
-    assert worst is None or (isinstance(worst, int) and worst >= 0), (
-        f"worst_case of strategy {name} must be a whole number or None, not {worst!r}"
+    given = make()
+    before = _state(given)
+    strategy = make_strategy(given)
+    told = prepared(strategy, seed=SEED, objective=objective)
+    worst, first = (_counted(name, told, what, model.space) for what in ("worst_case", "first_success"))
+    assert worst is None or first is None or first <= worst, (
+        f"first_success of strategy {name}, {where}, is {first}, and that is more than its worst_case of {worst}"
     )
-    limit = max_trials or (SOME if worst is None or worst > MANY else worst + 1)
+    enough = next((most for most in (worst, first) if most is not None and most <= MANY), SOME - 1)
     random.random(), np.random.random()  # so that setting the state of an earlier run again does not go unseen
     untouched, rng = _picture(model.space), _global_rng()
     try:
-        trials = drive(_Watched(strategy), model, max_trials=limit, stop_at_first=False)
+        trials = drive(
+            _Watched(strategy),
+            model,
+            max_trials=max_trials or enough + 1,
+            stop_at_first=False,
+            seed=SEED,
+            objective=objective,
+        )
     except StrategyError as error:
         raise AssertionError(f"strategy {name}, {where}: {error}") from error
     except _Broken as broken:
@@ -118,7 +138,24 @@ def _run(
     assert worst is None or len(trials) <= worst, (
         f"strategy {name}, {where}, asks for more evaluations than its worst_case of {worst}"
     )
+    met = next((trial.number for trial in trials if trial.met), None)
+    assert met is None or first is None or met <= first, (
+        f"strategy {name}, {where}, succeeds at trial {met} for the first time; its first_success says {first} at most"
+    )
+    changed = _changed(before, _state(given))
+    assert not changed, (
+        f"strategy {name}, {where}, changes {' and '.join(changed)} of the instance it was given, so that another run "
+        "would go another way; make what belongs to one run in `propose`"
+    )
     return trials
+
+
+def _counted(name: str, strategy: Strategy, what: str, space: TuningSpace) -> int | None:
+    count: object = getattr(strategy, what)(space)
+    assert count is None or (isinstance(count, int) and count >= 0), (
+        f"{what} of strategy {name} must be a whole number or None, not {count!r}"
+    )
+    return count
 
 
 def _check_same(name: str, where: str, one: list[Trial], other: list[Trial]) -> None:
@@ -131,6 +168,40 @@ def _check_same(name: str, where: str, one: list[Trial], other: list[Trial]) -> 
         f"strategy {name}, {where}, is not deterministic: it ends after {len(one)} trials, and after {len(other)} when "
         "it is run again with the same seed and the same answers"
     )
+
+
+def _check_nested(name: str, make: Callable[[], Strategy]) -> None:
+    where, model = "inside another strategy (`yield from`)", SimulatedModel(ops=12, culprits=4)
+    alone = _run(name, make, "by itself", model, SOME, objective=OBJECTIVE)
+    nested = _run(name, lambda: _Outer(make), where, model, SOME, objective=OBJECTIVE)
+    assert [trial.config for trial in alone] == [trial.config for trial in nested], (
+        f"strategy {name}, {where}, proposes something else than by itself, with the same seed, objective and answers; "
+        "read `seed` and `objective` in `propose`, not before"
+    )
+
+
+def _state(strategy: Strategy) -> dict[str, object]:
+    """What an instance holds: as bytes, or the object itself where that cannot be."""
+    state: dict[str, object] = {}
+    for name, value in vars(strategy).items():
+        try:
+            state[name] = pickle.dumps(value)
+        except Exception:  # pickle raises all sorts
+            state[name] = value
+    return state
+
+
+def _changed(before: dict[str, object], after: dict[str, object]) -> list[str]:
+    """The names of what is another object, or in another state."""
+
+    def same(one: object, other: object) -> bool:
+        return one == other if isinstance(one, bytes) and isinstance(other, bytes) else one is other
+
+    return [
+        repr(name)
+        for name in dict.fromkeys((*before, *after))
+        if name not in before or name not in after or not same(before[name], after[name])
+    ]
 
 
 def _picture(space: TuningSpace) -> object:
@@ -163,7 +234,6 @@ class _Watched(Strategy):
     inner: Strategy
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
-        self.inner.seed, self.inner.objective = self.seed, self.objective
         try:
             proposals = self.inner.propose(space, _OnlyTheContract(probe))
         except Exception as error:
@@ -188,6 +258,16 @@ class _Watched(Strategy):
                 proposals.close()
             except Exception as error:
                 raise _Broken(f"it does not let itself be closed: {_told(error)}") from error
+
+
+@dataclass
+class _Outer(Strategy):
+    """A strategy that leaves everything to another one."""
+
+    make: Callable[[], Strategy]
+
+    def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
+        yield from make_strategy(self.make()).propose(space, probe)
 
 
 def _told(error: Exception) -> str:
