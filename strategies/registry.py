@@ -117,14 +117,15 @@ def _plug_ins() -> dict[str, EntryPoint]:
 
 
 def _load(point: EntryPoint) -> type[Strategy]:
-    where = f"strategy {point.name!r}, entry point {point.value!r} of {_distribution(point)},"
-    advice = "mend or uninstall that package, or choose another strategy"
     try:
         found = point.load()
+        if not (isinstance(found, type) and issubclass(found, Strategy)):
+            raise TypeError(f"{found!r:.80} is not a subclass of quaver.Strategy")
     except (Exception, SystemExit) as error:
-        raise StrategyError(f"{where} cannot be loaded: {_told(error)}; {advice}") from error
-    if not (isinstance(found, type) and issubclass(found, Strategy)):
-        raise StrategyError(f"{where} is not a subclass of quaver.Strategy but {found!r:.80}; {advice}")
+        raise StrategyError(
+            f"strategy {point.name!r}, entry point {point.value!r} of {_distribution(point)}, cannot be loaded: "
+            f"{_told(error)}; mend or uninstall that package, or choose another strategy"
+        ) from error
     return found
 
 
