@@ -22,9 +22,7 @@ class TensorError(quaver.Strategy):
             name for name, seen in probe.inspect(space.all_int8(), space.tunable).items() if error(seen) > self.limit
         ]
         print(f"{len(bad)} of {len(space.tunable)} ops are off by more than {self.limit:.0%}")
-        bayesian = Bayesian()
-        bayesian.seed = self.seed
-        yield from bayesian.propose(space.keep_fp32(*bad), probe)
+        yield from Bayesian().propose(space.keep_fp32(*bad), probe)  # it has this run's seed and objective, too
 
 
 def error(seen):

@@ -11,10 +11,18 @@ from quaver.strategies.conservative import Conservative
 from quaver.strategies.exhaustive import Exhaustive
 from quaver.strategies.mse import Mse
 from quaver.strategies.mse_v2 import MseV2
+from quaver.strategies.prepared import prepared
 from quaver.strategies.random import Random
-from quaver.strategies.registry import make_strategy, register_strategy, strategies
+from quaver.strategies.registry import (
+    Listed,
+    find_strategy,
+    list_strategies,
+    make_strategy,
+    register_strategy,
+    strategies,
+)
 
 __all__ = [
-    "Auto", "Basic", "Bayesian", "Conservative", "Exhaustive", "Mse", "MseV2", "Proposals", "Random", "Strategy",
-    "make_strategy", "register_strategy", "strategies",
+    "Auto", "Basic", "Bayesian", "Conservative", "Exhaustive", "Listed", "Mse", "MseV2", "Proposals", "Random",
+    "Strategy", "find_strategy", "list_strategies", "make_strategy", "prepared", "register_strategy", "strategies",
 ]  # fmt: skip

@@ -9,9 +9,9 @@ from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
-from quaver.strategies.steps.islands import STEPS, smooth
+from quaver.strategies.steps.boundaries import STEPS, fewer_boundaries
+from quaver.strategies.steps.initial import best_calibration, fastest
 from quaver.strategies.steps.search import SEARCHES, Search, prune, shortest_prefix
-from quaver.strategies.steps.starting import best_calibration, fastest
 from quaver.trial import Trial
 
 
@@ -59,12 +59,12 @@ class Auto(Strategy):
         # The last op of the shortest prefix is needed, or a shorter one would have done.
         found = yield from prune(found, config, fallen[-2::-1])
         if found is not None:
-            found = yield from _repairs(found, config, space, probe)
+            found = yield from _milder_choices(found, config, space, probe)
         if found is not None and self.objective == "latency":
-            yield from smooth(found, config, space, probe)
+            yield from fewer_boundaries(found, config, space, probe)
 
     def worst_case(self, space: TuningSpace) -> int:
-        """To the first success; then at most 2 n for pruning, n for repairs, 4 for speed."""
+        """To the first success; then at most 2 n for pruning, n for milder choices, 4 for speed."""
         return self.first_success(space) + 3 * max(len(space.tunable), 1) + STEPS
 
     def first_success(self, space: TuningSpace) -> int:
@@ -73,11 +73,10 @@ class Auto(Strategy):
         return 2 + depth + SEARCHES * (depth + 1)
 
 
-def _repairs(found: Trial, config: QuantConfig, space: TuningSpace, probe: Probe) -> Search:
-    """Instead of fp32, another int8 choice that disturbs the output far less; where one exists."""
-    best = found
+def _milder_choices(found: Trial, config: QuantConfig, space: TuningSpace, probe: Probe) -> Search:
+    """Instead of fp32, another reduced choice that disturbs the output far less; where one exists."""
+    best, float_model = found, space.all_fp32()
     for name in [name for name in config.reduced_ops if found.config[name] == FLOAT]:
-        float_model = space.configure(lambda op: FLOAT)
         errors = {
             choice: probe.output_error(float_model.replace({name: choice}))
             for choice in space[name].choices

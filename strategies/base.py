@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
+from quaver.strategies.context import current
 
 # A strategy yields one configuration and is sent its trial, or a list of them and is sent a list.
 Proposals = Generator[QuantConfig | Sequence[QuantConfig], Any, None]
@@ -19,20 +20,42 @@ class Strategy(ABC):
 
     Write `propose` as a generator. `trial = yield config` evaluates a configuration; `trials = yield [a, b]`
     evaluates several side by side. Return when there is nothing left to try. When to stop is not its business:
-    criterion and budget are looked after between trials. Compose strategies with `yield from`.
+    criterion and budget are looked after between trials.
 
-    A strategy must be deterministic given `seed`: a resumed run starts it anew and answers from the history.
+    Compose strategies with `yield from Inner().propose(space, probe)`. The inner one has the seed and the objective of
+    the run as the outer one has; set them on it (`inner.seed = self.seed + 1`) to give it others.
+
+    A strategy must be deterministic given `seed`: a resumed run starts it anew and answers from the history. `fit`
+    works on a copy of an instance (`copy.copy`; define `__copy__` where a shallow one will not do). Make what belongs
+    to one run in `propose`.
 
     Attributes:
         name: what users write in `strategy=`.
-        seed: set before `propose` is called; the only source of chance a strategy may use.
-        objective: set before `propose` is called; what decides between trials that meet the criterion:
-            "latency", "size", "int8_ops" or "user".
+        seed: the only source of chance a strategy may use.
+        objective: what decides between trials that meet the criterion: "latency", "size", "int8_ops" or "user".
     """
 
-    name: ClassVar[str] = ""
-    seed: int = 0
-    objective: str = "latency"
+    name: str = ""
+
+    @property
+    def seed(self) -> int:
+        """That of the run, unless one was set on this instance. Read it in `propose`: before, there is no run."""
+        own: int | None = vars(self).get("seed")
+        return current().seed if own is None else own
+
+    @seed.setter
+    def seed(self, value: int) -> None:
+        vars(self)["seed"] = value
+
+    @property
+    def objective(self) -> str:
+        """That of the run, unless one was set on this instance."""
+        own: str | None = vars(self).get("objective")
+        return current().objective if own is None else own
+
+    @objective.setter
+    def objective(self, value: str) -> None:
+        vars(self)["objective"] = value
 
     @abstractmethod
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:

@@ -111,7 +111,7 @@ def _fresh(
     for point in points:
         for _ in range(ATTEMPTS):
             config = _config(point, groups, space)
-            if config not in seen and any(pick.reduced for pick in config.values()):
+            if config not in seen and config.reduced_ops:
                 seen.add(config)
                 fresh.append((point, config))
                 break

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from quaver.ops import FLOAT
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
@@ -24,7 +23,7 @@ class Conservative(Strategy):
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
         default = space.all_int8()
-        config = space.configure(lambda op: FLOAT)
+        config = space.all_fp32()
         times = probe.latency()
         gain = {kind: sum(times[name].saved for name in space.of_kind(kind)) for kind in space.kinds}
         refused: list[str] = []
@@ -47,3 +46,7 @@ class Conservative(Strategy):
     def worst_case(self, space: TuningSpace) -> int:
         """k + n."""
         return len(space.kinds) + len(space.quantizable)
+
+    def first_success(self, space: TuningSpace) -> int:
+        """k + 1: a single op that breaks the criterion by itself ends the search."""
+        return min(len(space.kinds) + 1, self.worst_case(space))

@@ -35,6 +35,8 @@ class MseV2(Strategy):
             fallen.append(min(left, key=lambda name: probe.output_error(config.fallback(name))))
             config = config.fallback(fallen[-1])
             trial = yield config
+        if not trial.met:
+            return
         for name in sorted(fallen, key=lambda name: probe.output_error(_restored(config, start, name))):
             trial = yield _restored(config, start, name)
             if trial.met:
@@ -42,7 +44,11 @@ class MseV2(Strategy):
 
     def worst_case(self, space: TuningSpace) -> int:
         """1 + 2 (n - 1)."""
-        return 1 + 2 * max(len(space.able_to_fall_back(space.all_int8())) - 1, 0)
+        return 2 * self.first_success(space) - 1
+
+    def first_success(self, space: TuningSpace) -> int:
+        """n."""
+        return max(len(space.able_to_fall_back(space.all_int8())), 1)
 
 
 def _restored(config: QuantConfig, start: QuantConfig, name: str) -> QuantConfig:

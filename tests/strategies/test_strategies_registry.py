@@ -9,7 +9,15 @@ import pytest
 
 import quaver
 from quaver import SettingsError, Strategy, StrategyError, register_strategy
-from quaver.strategies import Basic, Proposals, make_strategy, registry, strategies
+from quaver.strategies import (
+    Basic,
+    Proposals,
+    find_strategy,
+    list_strategies,
+    make_strategy,
+    registry,
+    strategies,
+)
 
 
 class Mine(Strategy):
@@ -56,7 +64,7 @@ def test_names_come_in_order() -> None:
 def test_a_strategy_goes_by_name_class_or_instance(wanted: Any) -> None:
     register_strategy(Mine)
     made = make_strategy(wanted)
-    assert type(made) is Mine and (made is wanted or not isinstance(wanted, Strategy))
+    assert type(made) is Mine and made is not wanted and made.depth == 3
 
 
 def test_options_reach_the_constructor() -> None:
@@ -125,3 +133,34 @@ def test_other_packages_bring_theirs_by_entry_point(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(registry, "entry_points", lambda group: points if group == registry.GROUP else [])
     assert strategies()["theirs"] is Mine
     assert strategies()["basic"] is Basic  # what is built in cannot be taken over
+
+
+def test_a_list_says_where_each_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lost(Mine):
+        name = "lost"
+
+    points = [
+        EntryPoint("theirs", f"{__name__}:Mine", registry.GROUP),
+        EntryPoint("needy", f"{__name__}:Needy", registry.GROUP),
+        EntryPoint("torn", "nowhere:Nothing", registry.GROUP),
+    ]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    register_strategy(Needy)  # as a plug-in may do when it is imported
+    Lost.__module__ = "my_script"
+    register_strategy(Lost)
+    with pytest.warns(
+        RuntimeWarning, match="strategy 'torn', entry point 'nowhere:Nothing' of an unknown package, cannot"
+    ):
+        listed = {item.name: item for item in list_strategies()}
+    assert list(listed) == sorted(listed)
+    assert (listed["basic"].source, listed["basic"].strategy) == ("quaver", Basic)
+    assert listed["theirs"].source == listed["needy"].source == "an unknown package"
+    assert (listed["lost"].source, listed["lost"].strategy) == ("my_script", Lost)
+    assert listed["torn"].strategy is None
+    assert listed["torn"].error == "ModuleNotFoundError: No module named 'nowhere'"
+
+
+def test_of_two_packages_with_the_same_name_the_first_on_the_path_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [EntryPoint("theirs", f"{__name__}:{name}", registry.GROUP) for name in ("Mine", "Needy")]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    assert find_strategy("theirs") is Mine

@@ -35,7 +35,7 @@ from quaver.errors import HistoryError, SettingsError
 from quaver.history import Header, History
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
-from quaver.strategies import make_strategy
+from quaver.strategies import make_strategy, prepared
 from quaver.trial import Trial
 
 
@@ -86,10 +86,9 @@ class TuningRun:
     def _open(self, stack: contextlib.ExitStack, model: Any, config: Config) -> None:
         self.config = config
         _check_data(self._data, config)
-        strategy = make_strategy(config.strategy, config.strategy_options)
-        strategy.seed = config.seed
         objective = make_objective(config.objective)
-        strategy.objective = objective.name
+        strategy = make_strategy(config.strategy, config.strategy_options)
+        strategy = prepared(strategy, seed=config.seed, objective=objective.name)
         self.workspace, history = stack.enter_context(open_workspace(config))
         self._tell = Observers(stack.enter_context(run_log(self.workspace)), *self._observers)
         self._tell(StageStarted(Stage.READING))
@@ -107,8 +106,8 @@ class TuningRun:
         stack.callback(self._run.close)
         worst = strategy.worst_case(self.space)
         most = config.max_trials if worst is None else min(worst, config.max_trials)
-        name = strategy.name or type(strategy).__name__
-        self._tell(Planned(name, len(self.space.quantizable), most, strategy.first_success(self.space), config.timeout))
+        first = strategy.first_success(self.space)
+        self._tell(Planned(strategy.name, len(self.space.quantizable), most, first, config.timeout))
         self._run.begin(strategy, AdapterProbe(self._adapter, self.space, history, self._tell))
 
     @property
@@ -208,9 +207,7 @@ def _check_data(data: Any, config: Config) -> None:
         raise SettingsError("diagnosis=True runs samples through the model: pass calib_dataloader to a resumed run too")
 
 
-def prepare(
-    adapter: Adapter, history: History, config: Config, objective: str, data: Any, observer: Observer
-) -> None:
+def prepare(adapter: Adapter, history: History, config: Config, objective: str, data: Any, observer: Observer) -> None:
     """Calibrate and begin the history, or take the calibration from a history that was begun before."""
     settings = {**config.plain(), "objective": objective}
     header = history.header

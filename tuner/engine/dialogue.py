@@ -24,7 +24,8 @@ class Dialogue:
         self._space = space
         self._proposals = strategy.propose(space, probe)
         if not hasattr(self._proposals, "send"):
-            raise StrategyError(f"{type(strategy).__name__}.propose must be a generator: `yield` each configuration")
+            name = strategy.name or type(strategy).__name__
+            raise StrategyError(f"{name}.propose must be a generator: `yield` each configuration")
         self.over = False
         self._answer: Any = None
         self._single = False

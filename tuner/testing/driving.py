@@ -14,7 +14,7 @@ from quaver.errors import StrategyError
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
-from quaver.strategies import Strategy, make_strategy
+from quaver.strategies import Strategy, make_strategy, prepared
 from quaver.trial import Trial, TrialState
 
 # A strategy that has proposed nothing new for so long will not do so any more.
@@ -66,8 +66,7 @@ def drive(
     Raises:
         StrategyError: a proposal lies outside the space, or the strategy proposes nothing new any more but goes on.
     """
-    made = make_strategy(strategy)
-    made.seed, made.objective = seed, objective
+    made = prepared(make_strategy(strategy), seed=seed, objective=objective)
     judge = Judge(criterion or Criterion(), Objective())
     judge.begin(Trial(0, model.space.float_config(), TrialState.COMPLETE, model.baseline))
     earlier = {trial.config: trial for trial in known}

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from quaver.errors import StrategyError
 from quaver.ops import QuantConfig
-from quaver.probe import Observed, OpTime, Probe
+from quaver.probe import Probe
 from quaver.space import TuningSpace
-from quaver.strategies import Strategy, make_strategy
-from quaver.strategies.base import Proposals
+from quaver.strategies import Proposals, Strategy, make_strategy, prepared
 from quaver.testing.driving import drive
 from quaver.testing.simulated import SimulatedModel
+from quaver.testing.untouched import changed, global_rng, global_rng_restored, picture_of, state_of
+from quaver.testing.watched import Broken, Watched
 from quaver.trial import Trial
 
 # A strategy that names no worst case is watched for so many trials; one that does, up to the larger number.
@@ -25,10 +24,17 @@ SOME = 8
 MANY = 300
 # So many of the models are run twice.
 AGAIN = 2
+# What no strategy would take for granted.
+SEED = 9527
+OBJECTIVE = "size"
 
 
 def check_strategy(strategy: str | type[Strategy] | Strategy) -> None:
     """Run a strategy on small simulated models of all sorts and see whether it keeps the contract of `Strategy`.
+
+    That is: it proposes configurations of the space, alone or in lists; the same ones for the same seed, also when
+    another strategy hands over to it; it needs no more evaluations than it says; it takes failed trials, and changes
+    neither the space, nor the instance it was given, nor anybody's random numbers.
 
     Give it as a name, a class, or an instance if its constructor needs arguments. A quick strategy takes a second.
 
@@ -37,10 +43,10 @@ def check_strategy(strategy: str | type[Strategy] | Strategy) -> None:
     """
 
     def make() -> Strategy:
-        return make_strategy(strategy)
+        return strategy if isinstance(strategy, Strategy) else make_strategy(strategy)
 
     name = make().name or type(make()).__name__
-    with _global_rng_restored():
+    with global_rng_restored():
         # What a strategy imports on first use may draw random numbers; that is not its fault.
         _run(name, make, "when it is closed after its first trial", SimulatedModel(ops=4), 1, imports=True)
         for number, (where, model) in enumerate(_models().items()):
@@ -48,6 +54,7 @@ def check_strategy(strategy: str | type[Strategy] | Strategy) -> None:
             assert trials, f"strategy {name}, {where}, proposes nothing"
             if number < AGAIN:
                 _check_same(name, where, trials, _run(name, make, where, model))
+        _check_nested(name, make)
 
 
 def _models() -> dict[str, SimulatedModel]:
@@ -94,31 +101,59 @@ def _run(
     model: SimulatedModel,
     max_trials: int | None = None,
     imports: bool = False,
+    objective: str = "latency",
 ) -> list[Trial]:
     """Drive a strategy to its end, or to where it has shown enough."""
-    strategy = make()
-    worst = strategy.worst_case(model.space)
-    assert worst is None or (isinstance(worst, int) and worst >= 0), (
-        f"worst_case of strategy {name} must be a whole number or None, not {worst!r}"
+    given = make()
+    before = state_of(given)
+    strategy = make_strategy(given)
+    told = prepared(strategy, seed=SEED, objective=objective)
+    worst, first = (_counted(name, told, what, model.space) for what in ("worst_case", "first_success"))
+    assert worst is None or first is None or first <= worst, (
+        f"first_success of strategy {name}, {where}, is {first}, and that is more than its worst_case of {worst}"
     )
-    limit = max_trials or (SOME if worst is None or worst > MANY else worst + 1)
+    enough = next((most for most in (worst, first) if most is not None and most <= MANY), SOME - 1)
     random.random(), np.random.random()  # so that setting the state of an earlier run again does not go unseen
-    untouched, rng = _picture(model.space), _global_rng()
+    untouched, rng = picture_of(model.space), global_rng()
     try:
-        trials = drive(_Watched(strategy), model, max_trials=limit, stop_at_first=False)
+        trials = drive(
+            Watched(strategy),
+            model,
+            max_trials=max_trials or enough + 1,
+            stop_at_first=False,
+            seed=SEED,
+            objective=objective,
+        )
     except StrategyError as error:
         raise AssertionError(f"strategy {name}, {where}: {error}") from error
-    except _Broken as broken:
+    except Broken as broken:
         raise AssertionError(f"strategy {name}, {where}: {broken}") from broken.__cause__
-    assert _picture(model.space) == untouched, f"strategy {name}, {where}, changes the space it was given"
-    assert imports or _global_rng() == rng, (
+    assert picture_of(model.space) == untouched, f"strategy {name}, {where}, changes the space it was given"
+    assert imports or global_rng() == rng, (
         f"strategy {name}, {where}, uses the global random numbers of `random` or numpy, which belong to the user; "
         "make a generator of its own from `seed`"
     )
     assert worst is None or len(trials) <= worst, (
         f"strategy {name}, {where}, asks for more evaluations than its worst_case of {worst}"
     )
+    met = next((trial.number for trial in trials if trial.met), None)
+    assert met is None or first is None or met <= first, (
+        f"strategy {name}, {where}, succeeds at trial {met} for the first time; its first_success says {first} at most"
+    )
+    altered = changed(before, state_of(given))
+    assert not altered, (
+        f"strategy {name}, {where}, changes {' and '.join(altered)} of the instance it was given, so that another run "
+        "would go another way; make what belongs to one run in `propose`"
+    )
     return trials
+
+
+def _counted(name: str, strategy: Strategy, what: str, space: TuningSpace) -> int | None:
+    count: object = getattr(strategy, what)(space)
+    assert count is None or (isinstance(count, int) and count >= 0), (
+        f"{what} of strategy {name} must be a whole number or None, not {count!r}"
+    )
+    return count
 
 
 def _check_same(name: str, where: str, one: list[Trial], other: list[Trial]) -> None:
@@ -133,98 +168,21 @@ def _check_same(name: str, where: str, one: list[Trial], other: list[Trial]) -> 
     )
 
 
-def _picture(space: TuningSpace) -> object:
-    return {key: dict(value) if isinstance(value, dict) else value for key, value in vars(space).items()}
-
-
-def _global_rng() -> object:
-    kind, keys, *rest = np.random.get_state(legacy=True)
-    return random.getstate(), kind, np.asarray(keys).tobytes(), *rest
-
-
-@contextmanager
-def _global_rng_restored() -> Iterator[None]:
-    before = random.getstate(), np.random.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])
-
-
-class _Broken(Exception):
-    """What a strategy did wrong."""
+def _check_nested(name: str, make: Callable[[], Strategy]) -> None:
+    where, model = "inside another strategy (`yield from`)", SimulatedModel(ops=12, culprits=4)
+    alone = _run(name, make, "by itself", model, SOME, objective=OBJECTIVE)
+    nested = _run(name, lambda: _Outer(make), where, model, SOME, objective=OBJECTIVE)
+    assert [trial.config for trial in alone] == [trial.config for trial in nested], (
+        f"strategy {name}, {where}, proposes something else than by itself, with the same seed, objective and answers; "
+        "read `seed` and `objective` in `propose`, not before"
+    )
 
 
 @dataclass
-class _Watched(Strategy):
-    """A strategy whose every proposal is looked at."""
+class _Outer(Strategy):
+    """A strategy that leaves everything to another one."""
 
-    inner: Strategy
+    make: Callable[[], Strategy]
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
-        self.inner.seed, self.inner.objective = self.seed, self.objective
-        try:
-            proposals = self.inner.propose(space, _OnlyTheContract(probe))
-        except Exception as error:
-            raise _Broken(f"propose breaks with {_told(error)}") from error
-        if not isinstance(proposals, Generator):
-            raise _Broken(f"propose must be a generator (`yield` each configuration), but it returns {proposals!r:.80}")
-        answer: Any = None
-        try:
-            while True:
-                try:
-                    asked = proposals.send(answer)
-                except StopIteration:
-                    return
-                except Exception as error:
-                    sent = f"a list of {len(answer)} trials" if isinstance(answer, list) else _described(answer)
-                    raise _Broken(f"it breaks when it is sent {sent}, with {_told(error)}") from error
-                if isinstance(asked, Sequence) and not asked:
-                    raise _Broken("it proposes an empty list, to which there is no answer")
-                answer = yield asked
-        finally:
-            try:
-                proposals.close()
-            except Exception as error:
-                raise _Broken(f"it does not let itself be closed: {_told(error)}") from error
-
-
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-def _described(answer: Trial | None) -> str:
-    if answer is None:
-        return "nothing, which starts it"
-    return "a failed trial, which has no score and no loss" if answer.failed else "a trial"
-
-
-class _OnlyTheContract(Probe):
-    """A probe that has nothing but what `Probe` promises."""
-
-    __slots__ = ("__probe",)
-
-    def __init__(self, probe: Probe) -> None:
-        self.__probe = probe
-
-    def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
-        return self.__probe.sensitivity(config)
-
-    def mse(self) -> Mapping[str, float]:
-        return self.__probe.mse()
-
-    def local_error(self) -> Mapping[str, float]:
-        return self.__probe.local_error()
-
-    def latency(self) -> Mapping[str, OpTime]:
-        return self.__probe.latency()
-
-    def output_error(self, config: QuantConfig) -> float:
-        return self.__probe.output_error(config)
-
-    def speed(self, config: QuantConfig) -> float:
-        return self.__probe.speed(config)
-
-    def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:
-        return self.__probe.inspect(config, ops)
+        yield from make_strategy(self.make()).propose(space, probe)

@@ -95,11 +95,3 @@ def test_recover_refuses_another_model(folder: Path, tmp_path: Path) -> None:
     done = quaver(folder, "recover", tmp_path / "model.onnx", "run", 1, "-o", tmp_path / "out.onnx")
     assert done.returncode == 2 and "belongs to another model" in done.stderr
     assert not (tmp_path / "out.onnx").exists()
-
-
-def test_strategies_are_listed_with_their_worst_case_for_a_model(folder: Path) -> None:
-    assert "basic" in quaver(folder, "strategies").stdout
-    counted = quaver(folder, "strategies", "--model", "model.onnx")
-    assert counted.returncode == 0, counted.stderr
-    row = next(line.split() for line in counted.stdout.splitlines() if line.split()[:1] == ["basic"])
-    assert int(row[1]) >= len(library.read_snapshot(folder / "run").trials)

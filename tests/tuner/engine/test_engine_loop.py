@@ -220,7 +220,7 @@ def test_a_proposal_outside_the_space_is_named_before_anything_is_evaluated(
 
 @pytest.mark.parametrize("result", [None, [START], "basic"])
 def test_propose_must_be_a_generator(result: Any, path: Path) -> None:
-    with pytest.raises(StrategyError, match=r"Given\.propose must be a generator: `yield` each configuration"):
+    with pytest.raises(StrategyError, match=r"given\.propose must be a generator: `yield` each configuration"):
         drive(MODEL, Given(lambda space, probe: result), path)
 
 

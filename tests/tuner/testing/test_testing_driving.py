@@ -110,7 +110,15 @@ def test_it_goes_on_from_known_trials() -> None:
     assert model.__dict__["scored"] == [trial.config for trial in whole[2:]]
 
 
-def test_the_strategy_is_told_its_seed_and_objective() -> None:
-    strategy, _ = proposing(START)
-    drive(strategy, MODEL, seed=7, objective="size")
-    assert (strategy.seed, strategy.objective) == (7, "size")
+def test_the_strategy_is_told_its_seed_and_objective_and_nothing_stays_on_it() -> None:
+    told: list[tuple[int, str]] = []
+
+    class Listens(Strategy):
+        def propose(self, space: TuningSpace, probe: Probe) -> Any:
+            told.append((self.seed, self.objective))
+            yield START
+
+    mine = Listens()
+    drive(mine, MODEL, seed=7, objective="size")
+    assert told == [(7, "size")]
+    assert vars(mine) == {}

@@ -12,7 +12,7 @@ import pytest
 
 from quaver import Probe, QuantConfig, Strategy, TuningSpace
 from quaver.ops import FLOAT, INT8, OpConfig
-from quaver.strategies import Bayesian, strategies
+from quaver.strategies import Bayesian, Random, strategies
 from quaver.testing import SimulatedModel, check_strategy, drive
 
 
@@ -28,7 +28,11 @@ def test_bayesian_proposes_lists_and_repeats_itself() -> None:
     assert len(one) == 12
 
 
-def strategy(propose: Callable[..., Any], worst: Callable[[TuningSpace], Any] = lambda space: None) -> type[Strategy]:
+def strategy(
+    propose: Callable[..., Any],
+    worst: Callable[[TuningSpace], Any] = lambda space: None,
+    first: Callable[[TuningSpace], Any] | None = None,
+) -> type[Strategy]:
     class Mine(Strategy):
         name = "mine"
 
@@ -37,6 +41,9 @@ def strategy(propose: Callable[..., Any], worst: Callable[[TuningSpace], Any] = 
 
         def worst_case(self, space: TuningSpace) -> Any:
             return worst(space)
+
+        def first_success(self, space: TuningSpace) -> Any:
+            return (first or worst)(space)
 
     return Mine
 
@@ -58,6 +65,17 @@ def all_pairs_at_once(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
 
 def test_a_strategy_that_proposes_lists_passes() -> None:
     check_strategy(strategy(all_pairs_at_once))
+    check_strategy(Bayesian(batch=3))
+
+
+def hands_over(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    if self.objective == "latency":
+        yield space.all_int8()
+    yield from Random().propose(space, probe)
+
+
+def test_a_strategy_that_hands_over_to_another_passes() -> None:
+    check_strategy(strategy(hands_over))
 
 
 def test_the_example_of_the_documentation_passes() -> None:
@@ -95,8 +113,8 @@ def draws_from_the_global_generator_of_numpy(self: Strategy, space: TuningSpace,
 
 def ends_early_the_second_time(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
     yield space.all_int8()
-    if len(space.tunable) < 12 or not getattr(self, "run", False):
-        self.run = True  # type: ignore[attr-defined]
+    if len(space.tunable) < 12 or not getattr(type(self), "run", False):
+        type(self).run = True  # type: ignore[attr-defined]
         for name in space.tunable:
             yield space.all_int8().fallback(name)
 
@@ -208,12 +226,84 @@ def test_a_strategy_that_asks_for_more_than_its_worst_case() -> None:
         check_strategy(strategy(asks_for_more_than_it_said, lambda space: 5))
 
 
-@pytest.mark.parametrize("worst", [-1, "many", 2.5])
-def test_a_worst_case_that_is_no_number(worst: Any) -> None:
+def most_harmless_first(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
+    config = space.all_int8()
+    yield config
+    for op in reversed(probe.ranking()):
+        config = config.fallback(op)
+        yield config
+
+
+def test_a_strategy_that_succeeds_later_than_it_said() -> None:
+    late = "on a model with two culprits, succeeds at trial 3 for the first time; its first_success says 2 at most"
+    with pytest.raises(AssertionError, match=late):
+        check_strategy(strategy(worst_first, lambda space: 1 + len(space.tunable), lambda space: 2))
+    # One that has no end of its own is run for as long as it says it needs.
+    with pytest.raises(AssertionError, match="succeeds at trial 13 for the first time; its first_success says 12"):
+        check_strategy(strategy(most_harmless_first, first=lambda space: 12))
+
+
+def test_a_first_success_beyond_the_worst_case() -> None:
+    with pytest.raises(AssertionError, match=r"first_success of strategy mine, .* is 14, and that is more than its"):
+        check_strategy(strategy(worst_first, lambda space: 13, lambda space: 14))
+
+
+@pytest.mark.parametrize("count", [-1, "many", 2.5])
+def test_counts_that_are_no_numbers(count: Any) -> None:
     with pytest.raises(AssertionError, match=r"worst_case of strategy mine must be a whole number or None, not "):
-        check_strategy(strategy(worst_first, lambda space: worst))
+        check_strategy(strategy(worst_first, lambda space: count))
+    with pytest.raises(AssertionError, match=r"first_success of strategy mine must be a whole number or None, not "):
+        check_strategy(strategy(worst_first, first=lambda space: count))
 
 
-def test_an_instance_that_remembers_its_last_run() -> None:
+def test_a_strategy_that_remembers_its_last_run() -> None:
     with pytest.raises(AssertionError, match="is not deterministic: it ends after 13 trials, and after 1 when"):
         check_strategy(strategy(ends_early_the_second_time, lambda space: 100)())
+
+
+class Holding(Strategy):
+    """Holds something that its runs do something to."""
+
+    name = "holding"
+
+    def __init__(self, held: Any, use: Callable[[Any], Any]) -> None:
+        self.held, self.use = held, use
+
+    def propose(self, space: TuningSpace, probe: Probe) -> Any:
+        self.held = self.use(self.held) or self.held
+        yield space.all_int8()
+
+
+@pytest.mark.parametrize(
+    ("held", "use"), [([], lambda held: held.append(1)), (random.Random(1), lambda held: held.random())]
+)
+def test_an_instance_that_is_changed_by_a_run(held: Any, use: Callable[[Any], Any]) -> None:
+    with pytest.raises(AssertionError, match="changes 'held' of the instance it was given, so that another run"):
+        check_strategy(Holding(held, use))
+
+
+@pytest.mark.parametrize("held", [3, "abc", lambda: 1, np.zeros(3)])
+def test_an_instance_whose_copy_alone_is_changed(held: Any) -> None:
+    mine = Holding(held, lambda held: [held])
+    check_strategy(mine)
+    assert mine.held is held
+
+
+class TooEarly(Strategy):
+    """Takes its seed from before the run."""
+
+    name = "too_early"
+
+    def __init__(self) -> None:
+        self.early = self.seed
+
+    def propose(self, space: TuningSpace, probe: Probe) -> Any:
+        rng = random.Random(self.early)
+        for _ in range(20):
+            yield space.all_int8().fallback(*rng.sample(space.tunable, rng.randrange(len(space.tunable) + 1)))
+
+
+def test_a_seed_that_is_read_too_early() -> None:
+    early = r"inside another strategy \(`yield from`\), proposes something else than by itself, with the same seed"
+    with pytest.raises(AssertionError, match=early):
+        check_strategy(TooEarly)

@@ -10,7 +10,7 @@ import pytest
 from quaver.ops import FLOAT, INT8, Op, OpConfig
 from quaver.probe import OpTime
 from quaver.space import TuningSpace
-from quaver.strategies.steps.islands import STEPS, smooth
+from quaver.strategies.steps.boundaries import STEPS, fewer_boundaries
 from quaver.trial import Trial, TrialState
 
 NAMES = "abcdefgh"
@@ -38,8 +38,8 @@ def trial(config, met=True):
 
 
 def drive(start, needed, probe=None):
-    """What `smooth` ends with and what it tried, if the criterion is met as long as the needed ops are in fp32."""
-    search, tried, answer = smooth(trial(start), ALL_INT8, SPACE, probe or Chain()), [], None
+    """What it ends with and what it tried, if the criterion is met as long as the needed ops are in fp32."""
+    search, tried, answer = fewer_boundaries(trial(start), ALL_INT8, SPACE, probe or Chain()), [], None
     while True:
         try:
             config = search.send(answer)

@@ -1,4 +1,4 @@
-"""Fewer borders between int8 and fp32: each one costs a conversion, which the time of single ops does not show."""
+"""Fewer boundaries between fp32 and less: each costs a conversion, which the time of single ops does not show."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from quaver.ops import QuantConfig
 from quaver.probe import OpTime, Probe
 from quaver.space import TuningSpace
+from quaver.strategies.steps.initial import CLEARLY_FASTER
 from quaver.strategies.steps.search import Search
-from quaver.strategies.steps.starting import CLEARLY_FASTER
 from quaver.trial import Trial
 
 # Each move costs a measurement of the whole model; the most promising of either kind are looked at.
@@ -18,10 +18,10 @@ MOVES = 16
 STEPS = 4
 
 
-def smooth(found: Trial, reference: QuantConfig, space: TuningSpace, probe: Probe) -> Search:
+def fewer_boundaries(found: Trial, reference: QuantConfig, space: TuningSpace, probe: Probe) -> Search:
     """Make a model that meets the criterion faster, step by step, as long as it stays met.
 
-    A move sends a run of int8 ops between fp32 ones to fp32, or takes a run of fallen ops, or one end of it, back to
+    A move sends a run of reduced ops between fp32 ones to fp32, or takes a run of fallen ops, or one end of it, back to
     what it is in `reference`. The move that makes the whole model fastest is evaluated first. In `found` every fallen
     op is taken to be needed as long as no other one falls, as `prune` leaves it.
     """
@@ -52,11 +52,11 @@ def _moves(
 
     # In graph order, which is near enough to who reads from whom.
     grouped = itertools.groupby(space.tunable, key=lambda name: config[name].reduced)
-    runs = [(int8, list(names)) for int8, names in grouped]
-    islands = sorted((names for int8, names in runs if int8), key=saved)
+    runs = [(reduced, list(names)) for reduced, names in grouped]
+    islands = sorted((names for reduced, names in runs if reduced), key=saved)
     for names in islands[:MOVES] if len(islands) > 1 else ():
         yield config.fallback(*names)
-    fallen = [[name for name in names if reference[name].reduced] for int8, names in runs if not int8]
+    fallen = [[name for name in names if reference[name].reduced] for reduced, names in runs if not reduced]
     parts = sorted((part for names in fallen for part in _ends(names)), key=saved, reverse=True)
     for part in parts[:MOVES]:
         yield config.replace({name: reference[name] for name in part})

@@ -1,4 +1,4 @@
-"""Where to start from, chosen without a single evaluation."""
+"""The initial configuration, chosen without a single evaluation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMPARABLE = 4.0
 
 
 def best_calibration(config: QuantConfig, space: TuningSpace, probe: Probe) -> list[QuantConfig]:
-    """The same ops in int8, with the calibration that disturbs the outputs least first, then comparable ones.
+    """The same ops reduced, with the calibration that disturbs the outputs least first, then comparable ones.
 
     Tries each method for all ops, then for one op type at a time on top of the best.
     """
@@ -53,8 +53,8 @@ def fastest(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfi
     """The configuration without the ops that do not pay, if it is measurably faster as a whole.
 
     Times of single ops tell which to leave out; whether that is right is measured on whole models, because a float
-    op between two int8 ones costs a conversion on either side. Where even that is not clearly faster than fp32, ops in
-    int8 are worth nothing, and the fastest of all that were measured is taken.
+    op between two reduced ones costs a conversion on either side. Where even that is not clearly faster than fp32,
+    reduced ops are worth nothing, and the fastest of all that were measured is taken.
     """
     times = probe.latency()
     free = space.able_to_fall_back(config)
@@ -70,7 +70,7 @@ def fastest(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfi
 def _leaner(
     config: QuantConfig, free: list[str], slower: list[str], times: Mapping[str, OpTime], space: TuningSpace
 ) -> Iterator[QuantConfig]:
-    """Configurations with fewer int8 ops, to be tried for speed."""
+    """Configurations with fewer reduced ops, to be tried for speed."""
     seen = {config}
     by_kind = {kind: [name for name in free if space[name].kind == kind] for kind in space.kinds}
     losing = [kind for kind, names in by_kind.items() if sum(times[name].saved for name in names) <= 0]

@@ -1,0 +1,53 @@
+"""A strategy that knows its run: what `fit` and `drive` hand to a loop."""
+
+from __future__ import annotations
+
+from quaver.probe import Probe
+from quaver.space import TuningSpace
+from quaver.strategies.base import Proposals, Strategy
+from quaver.strategies.context import RunContext
+
+
+def prepared(strategy: Strategy, *, seed: int, objective: str) -> Strategy:
+    """The strategy as it is used in a run: it and those it hands over to with `yield from` see `seed` and `objective`.
+
+    Nothing is set on the strategy. They see it while they are asked something and no longer, so that several runs may
+    take turns in one thread, and a run may move from one thread to another.
+    """
+    return _Prepared(strategy, RunContext(seed, objective))
+
+
+class _Prepared(Strategy):
+    """Asks a strategy within the context of a run."""
+
+    def __init__(self, strategy: Strategy, context: RunContext) -> None:
+        self.name = strategy.name or type(strategy).__name__
+        self._strategy, self._context = strategy, context
+
+    def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
+        with self._context.active():
+            proposals = self._strategy.propose(space, probe)
+        # What is no generator is for the loop to complain about.
+        return self._passed_on(proposals) if hasattr(proposals, "send") else proposals
+
+    def worst_case(self, space: TuningSpace) -> int | None:
+        with self._context.active():
+            return self._strategy.worst_case(space)
+
+    def first_success(self, space: TuningSpace) -> int | None:
+        with self._context.active():
+            return self._strategy.first_success(space)
+
+    def _passed_on(self, proposals: Proposals) -> Proposals:
+        answer = None
+        try:
+            while True:
+                with self._context.active():
+                    try:
+                        asked = proposals.send(answer)
+                    except StopIteration:
+                        return
+                answer = yield asked
+        finally:
+            with self._context.active():
+                proposals.close()
