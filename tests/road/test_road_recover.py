@@ -106,6 +106,25 @@ def test_recovering_leaves_no_files_behind(result: TuneResult, tmp_path: Path, m
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_model_that_is_not_recovered_leaves_no_files_behind_either(
+    result: TuneResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(HistoryError, match="belongs to another model") as caught:
+        quaver.recover(chain(seed=5), result.workspace, 1)
+    assert list(tmp_path.iterdir()) == []
+    assert caught.tb is not None  # which keeps all that was made on the way alive
+
+
+def test_a_recovered_model_can_be_closed_and_used_again(result: TuneResult, tmp_path: Path) -> None:
+    recovered = quaver.recover(MODEL, result.workspace, 1)
+    expected = recovered(inputs(8))
+    recovered.close()
+    gc.collect()
+    assert np.array_equal(recovered(inputs(8)), expected)
+    assert len(recovered.save(tmp_path / "model.onnx").read_bytes()) == recovered.size
+
+
 def test_the_model_of_a_run_and_the_users_file_are_not_changed(result: TuneResult, folder: Path) -> None:
     assert (folder / "model.onnx").read_bytes() == MODEL.SerializeToString() == chain().SerializeToString()
 
@@ -187,9 +206,12 @@ def test_bytes_that_come_out_differently_are_an_error_that_names_the_versions(
 ) -> None:
     snapshot = quaver.read_snapshot(result.history_path)
     with History.create(tmp_path / "h") as history:
-        history.begin(replace(snapshot.header, versions={"onnx": "0.1"}))
+        history.begin(snapshot.header)
+        history.start_run({}, {"onnx": "0.1"})
         history.append(replace(snapshot.trials[0], model_hash="ab" * 32))
-    with pytest.raises(HistoryError, match=rf"trial 1 cannot be rebuilt .*onnx 0\.1; here are onnx {onnx.__version__}"):
+        history.start_run({}, {"onnx": "0.2"})
+    here = f"here are quaver {quaver.__version__}, onnx {onnx.__version__}"
+    with pytest.raises(HistoryError, match=rf"trial 1 cannot be rebuilt .* used onnx 0\.1; {here}"):
         quaver.recover(MODEL, tmp_path / "h", 1)
 
 

@@ -83,10 +83,25 @@ def test_a_larger_budget_goes_on_counting(whole: TuneResult, part: Path) -> None
 
 def test_resuming_a_finished_run_evaluates_nothing(whole: TuneResult, tmp_path: Path) -> None:
     copy = shutil.copytree(whole.workspace, tmp_path / "copy")
-    before = (copy / "history.snapshot").read_bytes()
+    before = quaver.read_snapshot(copy)
     result, calls = fit(resume=copy)
     assert (essence(result), calls) == (essence(whole), 0)
-    assert (copy / "history.snapshot").read_bytes() == before
+    after = quaver.read_snapshot(copy)
+    assert (after.baseline, after.trials, after.notes) == (before.baseline, before.trials, before.notes)
+    assert [run.number for run in after.runs] == [1, 2]
+
+
+def test_every_run_is_recorded_with_its_settings_and_versions(part: Path) -> None:
+    fit(resume=part, max_trials=6, absolute=None, relative=0.001, seed=3)
+    snapshot = quaver.read_snapshot(part)
+    assert [run.number for run in snapshot.runs] == [1, 2]
+    assert [run.settings["max_trials"] for run in snapshot.runs] == [4, 6]
+    assert [(run.settings["absolute"], run.settings["relative"]) for run in snapshot.runs] == [
+        (0.0, None), (None, 0.001),
+    ]  # fmt: skip
+    assert (snapshot.run.settings["seed"], snapshot.run.settings["objective"]) == (3, "size")
+    assert {"quaver", "onnx", "onnxruntime"} <= set(snapshot.run.versions)
+    assert [snapshot.run_of(number).number for number in range(7)] == [1, 1, 1, 1, 1, 2, 2]
 
 
 def test_another_strategy_uses_the_scores_there_are(part: Path) -> None:

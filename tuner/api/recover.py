@@ -11,7 +11,7 @@ from typing import Any
 from quaver.adapters import Adapter, AdapterOptions, RunnableModel, open_model
 from quaver.engine.same_model import check_same_model, complete
 from quaver.engine.versions import versions_of
-from quaver.errors import HistoryError
+from quaver.errors import BuildError, HistoryError
 from quaver.history import Snapshot, read_snapshot
 
 
@@ -45,14 +45,22 @@ def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads:
 def _rebuild(adapter: Adapter, snapshot: Snapshot, number: int) -> RunnableModel:
     check_same_model(adapter, snapshot.header, snapshot.path)
     adapter.restore(snapshot.header.calibration)
-    record = snapshot.trial(number)
-    rebuilt = adapter.rebuild(complete(record.config, adapter.inspect()) if number else None)
-    if record.model_hash and rebuilt.sha256 != record.model_hash:
-        then, now = _list(snapshot.run_of(number).versions), _list(versions_of(adapter))
+    record, ops = snapshot.trial(number), adapter.inspect()
+    config = complete(record.config, ops) if number else None
+    then, now = _list(snapshot.run_of(number).versions), _list(versions_of(adapter))
+    advice = f"the run used {then}; here are {now}. Install the versions of the run"
+    try:
+        rebuilt = adapter.rebuild(config)
+    except BuildError as error:
+        strange = [op.name for op in ops if config is not None and config[op.name] not in op.choices]
+        if not strange:
+            raise
         raise HistoryError(
-            f"trial {number} cannot be rebuilt byte for byte: the run used {then}; here are {now}. "
-            "Install the versions of the run"
-        )
+            f"trial {number} cannot be rebuilt: it runs {strange[0]!r} in a way that is not on offer here ({error}): "
+            f"{advice}"
+        ) from error
+    if record.model_hash and rebuilt.sha256 != record.model_hash:
+        raise HistoryError(f"trial {number} cannot be rebuilt byte for byte: {advice}")
     return rebuilt
 
 

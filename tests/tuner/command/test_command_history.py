@@ -40,7 +40,7 @@ def test_the_json_is_complete(folder: Path) -> None:
     assert told["best"] == len(snapshot.trials) and told["damage"] is None and told["ops"] == 3
     assert told["baseline"]["score"] == 1.0 and told["baseline"]["model_hash"]
     for shown, trial in zip(told["trials"], snapshot.trials, strict=True):
-        assert shown["number"] == trial.number and shown["score"] == trial.score and shown["loss"] is not None
+        assert shown["number"] == trial.number and shown["score"] == trial.score and shown["loss"] == 1.0 - trial.score
         assert shown["fp32_ops"] == list(trial.config.fp32_ops) and shown["model_hash"] == trial.model_hash
         assert shown["int8"] + shown["fp32"] == 3 and shown["error"] is None
 
