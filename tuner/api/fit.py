@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from quaver.adapters import Adapter, AdapterOptions, open_model
+from quaver.api.keywords import Settings
 from quaver.api.result import TuneResult
+from quaver.api.resuming import announce, settle
 from quaver.api.run_log import run_log
 from quaver.api.settings import Config, make_config
 from quaver.api.workspace import open_workspace, write_settings
@@ -32,6 +34,7 @@ from quaver.engine.probing import AdapterProbe
 from quaver.engine.same_model import check_same_model
 from quaver.errors import HistoryError, SettingsError
 from quaver.history import Header, History
+from quaver.paths import expanded
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 from quaver.strategies import make_strategy
@@ -44,7 +47,7 @@ def fit(
     calib_dataloader: Any = None,
     eval_func: Callable[[Any], Any],
     observer: Observer | Iterable[Observer] | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> TuneResult:
     """Find the configuration that is best by the objective and loses no more accuracy than the criterion allows.
 
@@ -55,28 +58,51 @@ def fit(
             array, or a dict of arrays. Not needed for a resumed run, unless its strategy measures ops.
         eval_func: called with a model object, returns the score as one number.
         observer: called with an event for all that happens (see `quaver.Observer`); a list for several.
-        settings: any field of `Config`: strategy, relative, timeout, max_trials, op_name_dict, ...
+        strategy: who proposes: a name (`quaver strategies` lists them), a Strategy class or an instance.
+        strategy_options: keywords for the strategy's constructor.
+        relative: allowed loss as a fraction of the fp32 score: 0.01 is 1 %, and the default.
+        absolute: allowed loss in units of the score, instead of `relative`.
+        higher_is_better: False for scores like perplexity.
+        allow_any_loss: True to allow a `relative` of 0.5 and more.
+        timeout: seconds to go on improving; 0 stops at the first success.
+        max_trials: how many trials may be evaluated in all.
+        objective: what decides between trials that meet the criterion: "latency", "size", "int8_ops" or a function.
+        seed: the only source of chance.
+        calibration_sampling_size: how many calibration samples to use; all if None.
+        op_name_dict: rules by op name, such as {"/head/.*": "fp32"} (see `quaver.rules`).
+        op_type_dict: rules by op type, such as {"Softmax": "fp32"}.
+        quant_format: "qdq" or "qoperator".
+        threads: threads of one inference; 0 lets the runtime decide.
+        diagnosis: whether to say at the end which ops are bad in int8 and why.
+        workspace: the folder of the run; a dated one under quaver_workspace/ if None.
+        resume: the snapshot or workspace of an earlier run; whatever is not given is as it was there.
+        framework: the framework the model must be of; usually left to the model itself.
 
     Returns:
         A `TuneResult`, also when nothing meets the criterion (`result.met` is False) and after Ctrl-C.
     """
-    chosen = make_config(config, **settings)
+    asked = make_config(config, **settings)
     if not callable(eval_func):
         raise SettingsError(f"eval_func must be a function of the model that returns a number, not {eval_func!r}")
-    if calib_dataloader is None and chosen.resume is None:
+    if calib_dataloader is None and asked.resume is None:
         raise SettingsError("calib_dataloader is needed: a few hundred typical inputs, without labels")
-    if calib_dataloader is None and chosen.diagnosis:
-        raise SettingsError("diagnosis=True runs samples through the model: pass calib_dataloader to a resumed run too")
     observers = make_observers(observer)
-    strategy = make_strategy(chosen.strategy, chosen.strategy_options)
-    strategy.seed = chosen.seed
-    objective = make_objective(chosen.objective)
-    strategy.objective = objective.name
-    with open_workspace(chosen) as (folder, history), run_log(folder) as log:
+    with open_workspace(asked) as (folder, history), run_log(folder) as log:
+        chosen, changes = settle(config, settings, history)
+        if calib_dataloader is None and chosen.diagnosis:
+            raise SettingsError(
+                "diagnosis=True runs samples through the model: pass calib_dataloader to a resumed run too, or "
+                "diagnosis=False"
+            )
+        strategy = make_strategy(chosen.strategy, chosen.strategy_options)
+        strategy.seed = chosen.seed
+        objective = make_objective(chosen.objective)
+        strategy.objective = objective.name
         watch = Observers(log, *observers)
+        announce(changes, watch, heard=bool(observers))
         watch(StageStarted(Stage.READING))
         options = AdapterOptions(folder, chosen.threads, chosen.quant_format)
-        with contextlib.closing(open_model(model, options)) as adapter:
+        with contextlib.closing(open_model(expanded(model), options)) as adapter:
             if chosen.framework is not None and chosen.framework not in adapter.frameworks:
                 raise SettingsError(
                     f"framework is set to {chosen.framework!r}, but the model is one for {adapter.name}"
@@ -121,9 +147,6 @@ def prepare(adapter: Adapter, history: History, config: Config, data: Any, watch
         )
         return
     check_same_model(adapter, header, history.path)
-    before = header.settings.get("quant_format", config.quant_format)
-    if before != config.quant_format:
-        raise HistoryError(f"{history.path} was made with quant_format={before!r}, not {config.quant_format!r}")
     adapter.restore(header.calibration)
     history.forget_trailing_failures()
     if data is not None:

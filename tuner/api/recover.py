@@ -9,6 +9,7 @@ from quaver.adapters import AdapterOptions, RunnableModel, open_model
 from quaver.engine.same_model import check_same_model
 from quaver.errors import HistoryError
 from quaver.history import read_snapshot
+from quaver.paths import expanded
 
 
 def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads: int = 0) -> RunnableModel:
@@ -23,12 +24,12 @@ def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads:
     Returns:
         The model that was scored, byte for byte: call it, or `save` it.
     """
-    snapshot = read_snapshot(history)
+    snapshot = read_snapshot(expanded(history))
     record = snapshot.baseline if trial == 0 else snapshot.trial(trial)
     if record is None:
         raise HistoryError(f"{snapshot.path} holds no baseline yet")
     options = AdapterOptions(None, threads, str(snapshot.header.settings.get("quant_format", "qdq")))
-    adapter = open_model(model, options)
+    adapter = open_model(expanded(model), options)
     check_same_model(adapter, snapshot.header, snapshot.path)
     adapter.restore(snapshot.header.calibration)
     rebuilt = adapter.rebuild(record.config if trial else None)
