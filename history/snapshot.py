@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 from quaver.errors import HistoryError
 from quaver.history.frames import MAGIC, FrameReader, Malformed, unpack
 from quaver.history.records import Header, NewerSchema, to_header, to_note, to_trial
+from quaver.paths import expanded
 from quaver.trial import Trial
 
 FILE_NAME = "history.snapshot"
@@ -75,7 +76,7 @@ def read_snapshot(path: str | os.PathLike[str]) -> Snapshot:
 
 def locate(path: str | os.PathLike[str]) -> Path:
     """The snapshot file meant by a path to it or to its folder."""
-    place = Path(path)
+    place = Path(expanded(path))
     if place.is_dir():
         if not (place / FILE_NAME).exists():
             raise HistoryError(f"the folder {place} holds no {FILE_NAME}; give the workspace of an earlier run")

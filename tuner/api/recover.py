@@ -24,7 +24,7 @@ def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads:
     Returns:
         The model that was scored, byte for byte: call it, or `save` it.
     """
-    snapshot = read_snapshot(expanded(history))
+    snapshot = read_snapshot(history)
     record = snapshot.baseline if trial == 0 else snapshot.trial(trial)
     if record is None:
         raise HistoryError(f"{snapshot.path} holds no baseline yet")

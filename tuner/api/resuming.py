@@ -11,8 +11,8 @@ from typing import Any
 from quaver.api.settings import Config, check_names, given_settings, make_config, on_top
 from quaver.engine.events import Observer, SettingChanged
 from quaver.engine.objective import make_objective
-from quaver.errors import SettingsError
-from quaver.history import History
+from quaver.errors import HistoryError, SettingsError
+from quaver.history import History, read_snapshot
 from quaver.strategies import make_strategy
 
 Given = Config | Mapping[str, Any] | str | os.PathLike[str] | None
@@ -32,6 +32,14 @@ def settle(given: Given, keywords: Mapping[str, Any], history: History) -> tuple
     if base is not None and base.score is not None:
         config.criterion.check_baseline(base.score)
     return config, changes
+
+
+def earlier_settings(resume: str | os.PathLike[str] | None) -> Mapping[str, Any]:
+    """Those of the run that is to be resumed; none if it is a new one, or cannot be read, which `fit` says better."""
+    try:
+        return {} if resume is None else read_snapshot(resume).header.settings
+    except HistoryError:
+        return {}
 
 
 def resumed_config(
