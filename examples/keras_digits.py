@@ -47,7 +47,8 @@ def accuracy(model):
 result = quaver.fit(model, calib_dataloader=train[:256], eval_func=accuracy, strategy="auto", relative=0.01)
 print(result)
 print(f"latency: {result.best.measured['latency']:.2f} of fp32; in fp32: {', '.join(result.best.config.fp32_ops)}")
-result.save("digits-int8.tflite")
+if result.met:
+    result.save("digits-int8.tflite")
 
 again = quaver.recover(model, result.history_path, 1)
 print(f"trial 1, rebuilt: accuracy {accuracy(again):.4f}, {again.size:,} bytes")

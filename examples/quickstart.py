@@ -21,8 +21,9 @@ result = quaver.fit(
     op_type_dict={"Conv": {"weight": {"granularity": ["per_tensor"]}}},  # as some hardware needs
 )
 print(result)
-result.save("model-int8.onnx")
+if result.met:
+    result.save("model-int8.onnx")
 
-again = quaver.recover(MODEL, result.history_path, 1)
-print(f"trial 1, rebuilt: accuracy {accuracy(again):.4f}, {again.size:,} bytes")
+again = quaver.recover(MODEL, result.history_path, result.best.number)
+print(f"trial {result.best.number}, rebuilt: accuracy {accuracy(again):.4f}, {again.size:,} bytes")
 print(f"best: {len(result.best.config.fp32_ops)} ops in fp32, {result.model.size:,} bytes")

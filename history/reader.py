@@ -11,6 +11,7 @@ from quaver.errors import HistoryError
 from quaver.history.content import Content, read
 from quaver.history.frames import FrameReader
 from quaver.history.snapshot import FILE_NAME, Snapshot
+from quaver.paths import expanded
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ def read_snapshot(path: str | os.PathLike[str]) -> Snapshot:
 
 def locate(path: str | os.PathLike[str]) -> Path:
     """The snapshot file meant by a path to it or to its folder."""
-    place = Path(path)
+    place = Path(expanded(path))
     if place.is_dir():
         if not (place / FILE_NAME).exists():
             raise HistoryError(f"the folder {place} holds no {FILE_NAME}; give the workspace of an earlier run")

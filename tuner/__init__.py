@@ -6,22 +6,26 @@ if __name__ == "tuner":
 import logging
 from importlib.metadata import PackageNotFoundError, version
 
+from quaver.adapters import Adapter
 from quaver.api import Config, TuneResult, TuningRun, diagnose, fit, open_run, profile, recover
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
 from quaver.diagnosis import Cause, Diagnosis, Profile
-from quaver.engine.events import Observer
+from quaver.engine import events
+from quaver.engine.events import Observer, Stage
+from quaver.engine.objective import Objective
 from quaver.errors import (
     BuildError,
     CalibrationError,
     EvaluationError,
     HistoryError,
+    MissingPackageError,
     ModelError,
     QuaverError,
     SettingsError,
     StrategyError,
 )
-from quaver.history import read_snapshot
+from quaver.history import Snapshot, read_snapshot
 from quaver.ops import FP32, INT8, Op, OpConfig, Precision, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
@@ -36,12 +40,14 @@ except PackageNotFoundError:  # run from a folder that was never installed
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
-    "FP32", "INT8", "Budget", "BuildError", "CalibrationError", "Cause", "Config", "Criterion", "Diagnosis",
-    "EvaluationError",
-    "HistoryError", "ModelError", "Observer", "Op", "OpConfig", "Precision", "Probe", "Profile", "QuantConfig",
-    "QuaverError", "SettingsError",
-    "StopReason", "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningRun", "TuningSpace",
-    "__version__",
-    "diagnose", "fit", "open_run", "profile",
-    "read_snapshot", "recover", "register_strategy",
+    "FP32", "INT8", "Adapter", "Budget", "BuildError", "CalibrationError", "Cause", "Config", "Criterion", "Diagnosis",
+    "EvaluationError", "HistoryError", "MissingPackageError", "ModelError", "Objective", "Observer", "Op", "OpConfig",
+    "Precision", "Probe", "Profile", "QuantConfig", "QuaverError", "SettingsError", "Snapshot", "Stage", "StopReason",
+    "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningRun", "TuningSpace", "__version__",
+    "diagnose", "events", "fit", "open_run", "profile", "read_snapshot", "recover", "register_strategy",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    """What is public: the names above, and the rooms that have public names of their own."""
+    return [*__all__, "adapters", "diagnosis", "history", "strategies"]

@@ -10,7 +10,7 @@ class SettingsError(QuaverError, ValueError):
 
 
 class ModelError(QuaverError, ValueError):
-    """The model cannot be read, is of no known framework, or holds nothing to quantize."""
+    """The model cannot be read, is of no known framework, holds nothing to quantize, or there is none to save."""
 
 
 class CalibrationError(QuaverError, ValueError):
@@ -31,3 +31,7 @@ class HistoryError(QuaverError, RuntimeError):
 
 class BuildError(QuaverError, RuntimeError):
     """The framework refused a model that quaver built."""
+
+
+class MissingPackageError(QuaverError, ImportError):
+    """Something optional was asked for whose package is not installed."""

@@ -53,6 +53,9 @@ class Trial:
         """Whether there is no score."""
         return self.state is TrialState.FAILED
 
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
     def __str__(self) -> str:
         counts = " / ".join(f"{count} {precision}" for precision, count in self.config.counts.items()) + " ops"
         if self.failed:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 from quaver.adapters import Adapter, AdapterOptions, open_model
+from quaver.api.keywords import Settings
 from quaver.api.result import TuneResult
+from quaver.api.resuming import Given, announce, settle
 from quaver.api.run_log import run_log
 from quaver.api.settings import Config, make_config
 from quaver.api.workspace import open_workspace, write_settings
@@ -33,6 +34,7 @@ from quaver.engine.same_model import check_same_ops
 from quaver.engine.versions import versions_of
 from quaver.errors import HistoryError, SettingsError
 from quaver.history import Header, History
+from quaver.paths import expanded
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 from quaver.strategies import make_strategy, prepared
@@ -41,11 +43,11 @@ from quaver.trial import Trial
 
 def open_run(
     model: Any,
-    config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    config: Given = None,
     *,
     calib_dataloader: Any = None,
     observer: Observer | Iterable[Observer] | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> TuningRun:
     """Begin a run, or go on with one, that is told its scores instead of calling an eval_func.
 
@@ -70,7 +72,7 @@ class TuningRun:
     def __init__(
         self,
         model: Any,
-        config: Config | Mapping[str, Any] | str | os.PathLike[str] | None,
+        config: Given,
         calib_dataloader: Any,
         observer: Observer | Iterable[Observer] | None,
         settings: Mapping[str, Any],
@@ -80,27 +82,37 @@ class TuningRun:
         self._observers = make_observers(observer)
         self._result: TuneResult | None = None
         with contextlib.ExitStack() as stack:
-            self._open(stack, model, make_config(config, **settings))
+            self._open(stack, model, config, settings)
             self._stack = stack.pop_all()
 
-    def _open(self, stack: contextlib.ExitStack, model: Any, config: Config) -> None:
-        self.config = config
-        _check_data(self._data, config)
+    def _open(self, stack: contextlib.ExitStack, model: Any, given: Given, settings: Mapping[str, Any]) -> None:
+        asked = make_config(given, **settings)
+        if self._data is None and asked.resume is None:
+            raise SettingsError("calib_dataloader is needed: a few hundred typical inputs, without labels")
+        self.workspace, history = stack.enter_context(open_workspace(asked))
+        log = stack.enter_context(run_log(self.workspace))
+        self.config, changes = settle(given, settings, history)
+        config = self.config
+        if self._data is None and config.diagnosis:
+            raise SettingsError(
+                "diagnosis=True runs samples through the model: pass calib_dataloader to a resumed run too, or "
+                "diagnosis=False"
+            )
         objective = make_objective(config.objective)
         strategy = make_strategy(config.strategy, config.strategy_options)
         strategy = prepared(strategy, seed=config.seed, objective=objective.name)
-        self.workspace, history = stack.enter_context(open_workspace(config))
-        self._tell = Observers(stack.enter_context(run_log(self.workspace)), *self._observers)
+        self._tell = Observers(log, *self._observers)
+        announce(changes, self._tell, heard=bool(self._observers))
         self._tell(StageStarted(Stage.READING))
         options = AdapterOptions(self.workspace, config.threads, config.quant_format)
-        self._adapter = stack.enter_context(contextlib.closing(open_model(model, options)))
+        self._adapter = stack.enter_context(contextlib.closing(open_model(expanded(model), options)))
         if config.framework is not None and config.framework not in self._adapter.frameworks:
             raise SettingsError(f"framework is {config.framework!r}, but the model is one for {self._adapter.name}")
         self.space = TuningSpace(apply_rules(self._adapter.inspect(), config.op_name_dict, config.op_type_dict))
         if not self.space.quantizable:
             raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
         stack.enter_context(_pointing_to(history))
-        prepare(self._adapter, history, config, objective.name, self._data, self._tell)
+        prepare(self._adapter, history, config, self._data, self._tell)
         write_settings(self.workspace, config)
         self._run = Run(self._adapter, self.space, config.criterion, config.budget, objective, history, self._tell)
         stack.callback(self._run.close)
@@ -200,16 +212,8 @@ class TuningRun:
         )
 
 
-def _check_data(data: Any, config: Config) -> None:
-    if data is None and config.resume is None:
-        raise SettingsError("calib_dataloader is needed: a few hundred typical inputs, without labels")
-    if data is None and config.diagnosis:
-        raise SettingsError("diagnosis=True runs samples through the model: pass calib_dataloader to a resumed run too")
-
-
-def prepare(adapter: Adapter, history: History, config: Config, objective: str, data: Any, observer: Observer) -> None:
+def prepare(adapter: Adapter, history: History, config: Config, data: Any, observer: Observer) -> None:
     """Calibrate and begin the history, or take the calibration from a history that was begun before."""
-    settings = {**config.plain(), "objective": objective}
     header = history.header
     if header is None:
         if data is None:
@@ -222,13 +226,10 @@ def prepare(adapter: Adapter, history: History, config: Config, objective: str, 
         )
         now = datetime.now(UTC).isoformat(timespec="seconds")
         history.begin(Header(adapter.fingerprint, adapter.name, adapter.inspect(), calibration, now))
-        history.start_run(settings, versions_of(adapter))
+        history.start_run(config.plain(), versions_of(adapter))
         return
     check_same_ops(adapter, header, history.path)
-    before = history.run.settings.get("quant_format", config.quant_format)
-    if before != config.quant_format:
-        raise HistoryError(f"{history.path} was made with quant_format={before!r}, not {config.quant_format!r}")
-    history.start_run(settings, versions_of(adapter))
+    history.start_run(config.plain(), versions_of(adapter))
     adapter.restore(header.calibration)
     history.forget_trailing_failures()
     if data is not None:

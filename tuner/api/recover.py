@@ -13,6 +13,7 @@ from quaver.engine.same_model import check_same_model, complete
 from quaver.engine.versions import versions_of
 from quaver.errors import BuildError, HistoryError
 from quaver.history import Snapshot, read_snapshot
+from quaver.paths import expanded
 
 
 def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads: int = 0) -> RunnableModel:
@@ -32,7 +33,7 @@ def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads:
         raise HistoryError(f"{snapshot.path} holds no baseline yet")
     run = snapshot.run_of(trial)
     options = AdapterOptions(None, threads, str(run.settings.get("quant_format", "qdq")))
-    adapter = open_model(model, options)
+    adapter = open_model(expanded(model), options)
     with contextlib.ExitStack() as on_error:
         on_error.callback(adapter.close)
         rebuilt = _rebuild(adapter, snapshot, trial)

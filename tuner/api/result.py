@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quaver.api.showing import as_html, trial_rows
 from quaver.budget import StopReason
 from quaver.criterion import Criterion
 from quaver.engine.judge import pareto
 from quaver.engine.objective import Objective
+from quaver.errors import MissingPackageError, ModelError
+from quaver.paths import expanded
 from quaver.trial import Trial
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from quaver.adapters.base import RunnableModel
     from quaver.diagnosis import Diagnosis
 
@@ -50,11 +56,21 @@ class TuneResult:
     model: RunnableModel | None = field(repr=False, default=None)
     diagnosis: Diagnosis | None = field(repr=False, default=None)
 
-    def save(self, path: str | Path) -> Path:
-        """Write the best model to a file."""
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the best model to a file, also one that misses the criterion: look at `met` first."""
         if self.model is None:
-            raise ValueError("no trial has a score, so there is no best model to save; see the errors in `trials`")
-        return self.model.save(path)
+            raise ModelError("no trial has a score, so there is no best model to save; see the errors in `trials`")
+        return self.model.save(expanded(path))
+
+    def to_dataframe(self) -> DataFrame:
+        """The trials as a pandas table, a row each: score, verdict, ops in each precision, seconds, measurements."""
+        try:
+            from pandas import DataFrame
+        except ImportError as error:
+            raise MissingPackageError(
+                "to_dataframe needs pandas, which is not installed: pip install pandas"
+            ) from error
+        return DataFrame(trial_rows(self.trials))
 
     def pareto(self) -> tuple[Trial, ...]:
         """The trials that no other beats in both accuracy and objective, the best by objective first.
@@ -68,6 +84,20 @@ class TuneResult:
     def evaluations(self) -> int:
         """How often eval_func was called in all, the baseline included."""
         return 1 + len(self.trials)
+
+    def __repr__(self) -> str:
+        tried = f"{len(self.trials)} trial{'' if len(self.trials) == 1 else 's'}"
+        if self.best is None:
+            return f"<TuneResult: nothing found in {tried}, fp32 scores {self.baseline:.6g}>"
+        counts = " / ".join(f"{count} {precision}" for precision, count in self.best.config.counts.items())
+        return (
+            f"<TuneResult: {'met' if self.met else 'NOT met'}, score {self.best.score:.6g} against {self.baseline:.6g} "
+            f"in fp32, {counts} ops, trial {self.best.number} of {tried}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return as_html(self)
 
     def __str__(self) -> str:
         if self.best is None:

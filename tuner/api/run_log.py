@@ -43,10 +43,8 @@ def _lines(event: Event) -> Iterator[str]:
     match event:
         case StageStarted(stage):
             yield str(stage)
-        case Planned():
+        case Planned() | SettingChanged():
             yield str(event)
-        case SettingChanged(name, before, now):
-            yield f"{name} is {now!r} from here on; it was {before!r}"
         case BaselineScored(trial):
             yield f"fp32 baseline: score {trial.score:.6g} in {trial.seconds:.1f} s"
         case TrialSlow(number, seconds, usual):

@@ -3,47 +3,21 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
-import yaml
-
+from quaver.api.layout import read_settings
+from quaver.api.plain import names_only, objective_name, plain, strategy_name
 from quaver.budget import Budget
 from quaver.criterion import Criterion
+from quaver.engine.objective import Objective
 from quaver.errors import SettingsError
-from quaver.nearest import hint, nearest
+from quaver.nearest import hint
+from quaver.strategies import Strategy
 
-# Where each setting stands in a YAML file.
-YAML_LAYOUT = {
-    "version": None,
-    "model.name": None,
-    "model.framework": "framework",
-    "quantization.calibration.sampling_size": "calibration_sampling_size",
-    "quantization.op_name_dict": "op_name_dict",
-    "quantization.op_type_dict": "op_type_dict",
-    "quantization.quant_format": "quant_format",
-    "tuning.strategy.name": "strategy",
-    "tuning.strategy.options": "strategy_options",
-    "tuning.accuracy_criterion.relative": "relative",
-    "tuning.accuracy_criterion.absolute": "absolute",
-    "tuning.accuracy_criterion.higher_is_better": "higher_is_better",
-    "tuning.exit_policy.timeout": "timeout",
-    "tuning.exit_policy.max_trials": "max_trials",
-    "tuning.objective": "objective",
-    "tuning.random_seed": "seed",
-    "tuning.threads": "threads",
-    "tuning.diagnosis": "diagnosis",
-    "tuning.workspace": "workspace",
-    "tuning.resume": "resume",
-}
-_SECTIONS = frozenset(path.split(".")[0] for path in YAML_LAYOUT)
-# These hold the user's own keys, so their content is checked elsewhere.
-_OPEN = {"quantization.op_name_dict", "quantization.op_type_dict", "tuning.strategy.options"}
-# More than a file written by hand can hold; aliases that multiply ("billion laughs") or hold themselves get there.
-_MOST_VALUES = 100_000
+# Whoever allows to lose half of the score has probably written percents.
+_SUSPECT = 0.5
 _FRAMEWORKS = (
     "onnxrt", "onnx", "onnxruntime", "onnxrt_qdq", "onnxrt_qlinearops", "tensorflow", "keras", "tflite", "litert",
 )  # fmt: skip
@@ -59,9 +33,11 @@ class Config:
         relative: allowed loss as a fraction of the fp32 score; 0.01 when neither this nor `absolute` is given.
         absolute: allowed loss in units of the score.
         higher_is_better: False for scores like perplexity.
+        allow_any_loss: True to allow a `relative` of 0.5 and more, which is refused otherwise: 1 % is 0.01.
         timeout: seconds; 0 stops at the first success.
         max_trials: how many trials may be evaluated in all.
-        objective: what decides between trials that meet the criterion.
+        objective: what decides between trials that meet the criterion: "latency", "size", "int8_ops", or a function
+            of the model whose figure is to be small.
         seed: the only source of chance.
         calibration_sampling_size: how many calibration samples to use; all if None.
         op_name_dict: rules by op name (see `quaver.rules`).
@@ -70,18 +46,19 @@ class Config:
         threads: threads of one inference; 0 lets the runtime decide.
         diagnosis: whether to write tables and causes into the workspace at the end.
         workspace: the folder of the run; a dated one under quaver_workspace/ if None.
-        resume: the snapshot or workspace of an earlier run to go on with.
+        resume: the snapshot or workspace of an earlier run to go on with; what is not given is as it was there.
         framework: the framework the model must be of; usually left to the model itself.
     """
 
-    strategy: Any = "auto"
+    strategy: str | type[Strategy] | Strategy = "auto"
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
     relative: float | None = None
     absolute: float | None = None
     higher_is_better: bool = True
+    allow_any_loss: bool = False
     timeout: float = 0.0
     max_trials: int = 100
-    objective: Any = "latency"
+    objective: str | Callable[[Any], float] | Objective | type[Objective] = "latency"
     seed: int = 9527
     calibration_sampling_size: int | None = None
     op_name_dict: Mapping[str, Any] = field(default_factory=dict)
@@ -98,13 +75,20 @@ class Config:
             object.__setattr__(self, "relative", 0.01)
         object.__setattr__(self, "calibration_sampling_size", _sampling_size(self.calibration_sampling_size))
         self.criterion, self.budget  # noqa: B018 - both check their values
-        for name in ("higher_is_better", "diagnosis"):
+        for name in ("higher_is_better", "allow_any_loss", "diagnosis"):
             _check(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
+        if self.relative is not None and self.relative >= _SUSPECT and not self.allow_any_loss:
+            raise SettingsError(
+                f"`relative={self.relative}` would allow a loss of {self.relative:.0%} of the fp32 score; 1 % is 0.01. "
+                "If that much is meant, add `allow_any_loss=True`"
+            )
         _check(_is_count(self.seed), "seed", self.seed, "a whole number of at least 0")
         _check(_is_count(self.threads), "threads", self.threads, "a whole number; 0 lets the runtime decide")
         _check(isinstance(self.quant_format, str), "quant_format", self.quant_format, '"qdq" or "qoperator"')
         for name in ("op_name_dict", "op_type_dict", "strategy_options"):
             _check(isinstance(getattr(self, name), Mapping), name, getattr(self, name), "a mapping")
+            for lost in names_only(getattr(self, name)):
+                raise SettingsError(f"of {lost!r} in `{name}` only the name was kept: give `{name}` again")
         for name in ("workspace", "resume"):
             value = getattr(self, name)
             _check(value is None or _is_path(value), name, value, "the path of a folder")
@@ -124,135 +108,53 @@ class Config:
         return Budget(self.timeout, self.max_trials)
 
     def plain(self) -> dict[str, Any]:
-        """The settings as builtins, to be kept with the run."""
-        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
+        """The settings as builtins, to be kept with the run. Of functions and classes the name is kept."""
+        return {item.name: _PLAIN.get(item.name, plain)(getattr(self, item.name)) for item in fields(self)}
+
+    def __repr__(self) -> str:
+        default = Config().plain()
+        said = {name: value for name, value in self.plain().items() if value != default[name] and value is not None}
+        return f"Config({', '.join(f'{name}={value!r}' for name, value in said.items())})"
+
+
+_PLAIN: Mapping[str, Callable[[Any], Any]] = {"strategy": strategy_name, "objective": objective_name}
 
 
 def make_config(given: Config | Mapping[str, Any] | str | os.PathLike[str] | None, **keywords: Any) -> Config:
     """Settings from a Config, a dict or a YAML file, with keywords on top. Unknown names are errors."""
+    check_names(keywords)
+    return Config(**on_top(given_settings(given), keywords))
+
+
+def check_names(keywords: Mapping[str, Any]) -> None:
+    """Every keyword must be a setting."""
     known = [item.name for item in fields(Config)]
     for name in keywords:
         if name not in known:
             raise SettingsError(f"unknown setting {name!r}; {hint(name, known)}")
+
+
+def given_settings(given: Config | Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[str, Any]:
+    """What is said, by setting: all that stands in a file or a dict; of a Config what is not as by default."""
+    known = [item.name for item in fields(Config)]
+    if given is None:
+        return {}
     if isinstance(given, Config):
-        base = {item.name: getattr(given, item.name) for item in fields(Config)}
-    elif given is None:
-        base = {}
-    else:
-        base = _settings(*_load(given), known)
-    # A criterion given in one way replaces one that was given in the other.
-    if keywords.get("absolute") is not None and "relative" not in keywords:
-        base.pop("relative", None)
-    if keywords.get("relative") is not None and "absolute" not in keywords:
-        base.pop("absolute", None)
-    return Config(**{**base, **keywords})
+        default = Config()
+        return {name: value for name in known if (value := getattr(given, name)) != getattr(default, name)}
+    return read_settings(given, known)
 
 
-def _settings(content: Mapping[Any, Any], source: str, known: list[str]) -> dict[str, Any]:
-    """Settings by their names, or in the nested layout: whichever its keys show."""
-    if not any(key in known for key in content) or any(key in _SECTIONS for key in content):
-        return from_layout((content, source))
-    for key in content:
-        if key not in known:
-            raise SettingsError(f"{source}: unknown setting {key!r}; {hint(str(key), known)}")
-    return dict(content)
-
-
-def _load(given: Any) -> tuple[Mapping[str, Any], str]:
-    if isinstance(given, Mapping):
-        return given, "the configuration"
-    if not isinstance(given, str | os.PathLike):
-        raise SettingsError(f"a configuration is a YAML file, a dict or a quaver.Config, not {type(given).__name__}")
-    path = Path(given)
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except OSError as error:
-        raise SettingsError(f"cannot read the configuration {str(path)!r}: {error.strerror}") from error
-    except Exception as error:  # PyYAML lets ValueError, KeyError and others of its own code through
-        raise SettingsError(f"{str(path)!r} is not valid YAML: {error}") from error
-    if content is None:
-        return {}, str(path)
-    _check_size(content, path)
-    if not isinstance(content, Mapping):
-        raise SettingsError(
-            f"{str(path)!r} must hold a mapping (version, model, quantization, tuning), not {content!r:.60}"
-        )
-    return content, str(path)
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads 1e-2 as a number, too; YAML 1.1 knows only 1.0e-2. Merged keys (`<<`) do not pile up."""
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        super().flatten_mapping(node)
-        node.value = list({(key.tag, str(key.value)): (key, value) for key, value in node.value}.values())
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
-
-
-def _check_size(content: Any, path: Path) -> None:
-    """Count values as they would be printed, each alias anew."""
-    count, left = 0, [content]
-    while left:
-        value = left.pop()
-        inner = [*value.keys(), *value.values()] if isinstance(value, dict) else value
-        if isinstance(inner, list | tuple | set):
-            count += len(inner)
-            left.extend(inner)
-        if count > _MOST_VALUES:
-            raise SettingsError(
-                f"{str(path)!r} is not a configuration: its aliases make more than {_MOST_VALUES:,} values"
-            )
-
-
-def from_layout(loaded: tuple[Mapping[str, Any], str]) -> dict[str, Any]:
-    """Settings from the nested layout of a YAML file."""
-    content, source = loaded
-    settings = {}
-    for path, value in _leaves(content, (), source):
-        name = YAML_LAYOUT[path]
-        if name is not None and value is not None:
-            settings[name] = value
-    return settings
-
-
-def _leaves(content: Mapping[Any, Any], above: tuple[str, ...], source: str) -> Iterator[tuple[str, Any]]:
-    for key, value in content.items():
-        path = ".".join((*above, str(key)))
-        inner = [known for known in YAML_LAYOUT if known.startswith(f"{path}.")]
-        if path in YAML_LAYOUT:
-            if not isinstance(value, Mapping) or path in _OPEN:
-                yield path, value
-                continue
-            raise SettingsError(f"{source}: {path!r} takes a value, not a mapping with {', '.join(map(repr, value))}")
-        if not inner:
-            raise SettingsError(f"{source}: unknown key {path!r}; {_nearest_key(path, above)}")
-        if value is None:
-            continue
-        if not isinstance(value, Mapping):
-            keys = ", ".join(dict.fromkeys(known.removeprefix(f"{path}.").split(".")[0] for known in inner))
-            raise SettingsError(f"{source}: {path!r} must hold keys ({keys}), not {value!r:.60}")
-        yield from _leaves(value, (*above, str(key)), source)
-
-
-def _nearest_key(path: str, above: tuple[str, ...]) -> str:
-    """The nearest known key at the same level, or anywhere if the last part is the name of one."""
-    last = path.rsplit(".", 1)[-1]
-    beside = dict.fromkeys(
-        ".".join(parts[: len(above) + 1]) for parts in map(_parts, YAML_LAYOUT) if parts[: len(above)] == above
-    )
-    by_last = {_parts(known)[-1]: known for known in beside}
-    close = [by_last[name] for name in nearest(last, by_last, count=1, cutoff=0.7)]
-    alike = [known for known in YAML_LAYOUT if nearest(last, [_parts(known)[-1]], cutoff=0.8) and known not in close]
-    found = close + alike
-    return f"did you mean {' or '.join(map(repr, found))}?" if found else f"known are: {', '.join(map(repr, beside))}"
-
-
-def _parts(path: str) -> tuple[str, ...]:
-    return tuple(path.split("."))
+def on_top(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings over settings. One that excludes another takes its place, and a strategy takes its options with it."""
+    left = dict(below)
+    for one, other in (("relative", "absolute"), ("workspace", "resume")):
+        for said, excluded in ((one, other), (other, one)):
+            if above.get(said) is not None and excluded not in above:
+                left.pop(excluded, None)
+    if "strategy" in above and strategy_name(above["strategy"]) != strategy_name(below.get("strategy", "auto")):
+        left.pop("strategy_options", None)
+    return {**left, **above}
 
 
 def _sampling_size(value: Any) -> int | None:
@@ -276,17 +178,3 @@ def _is_path(value: Any) -> bool:
 def _check(right: bool, name: str, value: Any, wanted: str) -> None:
     if not right:
         raise SettingsError(f"`{name}` must be {wanted}, not {value!r}")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, bool | int | float) or value is None:
-        return value
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    return getattr(value, "name", None) or getattr(value, "__name__", None) or str(value)

@@ -15,6 +15,7 @@ from quaver.api.run_log import LOG
 from quaver.api.settings import Config
 from quaver.errors import HistoryError, SettingsError
 from quaver.history import FILE_NAME, History
+from quaver.paths import expanded
 
 ROOT = Path("quaver_workspace")
 SETTINGS = "quaver.yaml"
@@ -28,7 +29,7 @@ def open_workspace(config: Config) -> Iterator[tuple[Path, History]]:
     absolute, so that it stays the same if eval_func changes the working directory.
     """
     if config.resume is not None:
-        with History.resume(Path(config.resume).absolute()) as history:
+        with History.resume(Path(expanded(config.resume)).absolute()) as history:
             yield history.path.parent, history
         return
     folder, made = _make_folder(config.workspace)
@@ -51,7 +52,7 @@ def open_workspace(config: Config) -> Iterator[tuple[Path, History]]:
 def _make_folder(wanted: str | os.PathLike[str] | None) -> tuple[Path, list[Path]]:
     """The folder, and those that had to be made for it, the innermost first."""
     if wanted is not None:
-        folder = Path(wanted).absolute()
+        folder = Path(expanded(wanted)).absolute()
         if (folder / FILE_NAME).exists() and (folder / FILE_NAME).stat().st_size:
             raise SettingsError(
                 f"{str(folder)!r} holds the history of an earlier run. Go on with it by resume={str(folder)!r}, "

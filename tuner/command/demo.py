@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from quaver.paths import expanded
+
 DESCRIPTION = """\
 Tunes a small depthwise CNN for handwritten digits, which loses accuracy when each layer has one weight scale, and tells
 which ops are to blame. Takes less than a minute.
@@ -31,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the demo."""
     from quaver.demo.run import run as run_demo
 
-    folder = Path(args.keep) if args.keep else Path(tempfile.mkdtemp(prefix="quaver-demo-"))
+    folder = Path(expanded(args.keep)) if args.keep else Path(tempfile.mkdtemp(prefix="quaver-demo-"))
     try:
         result = run_demo(folder, args.strategy)
     except BaseException:

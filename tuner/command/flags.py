@@ -1,18 +1,21 @@
-"""Every field of `quaver.Config` as a flag. Flags that are not given leave the YAML file alone."""
+"""Every field of `quaver.Config` as a flag. Flags that are not given leave the YAML file and a resumed run alone."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
-from quaver.api.settings import Config, make_config
+from quaver.api.resuming import earlier_settings, resumed_config
+from quaver.api.settings import Config, given_settings, make_config, on_top
 from quaver.command import loading
 from quaver.errors import SettingsError
+from quaver.paths import expanded
 
 _FIELDS = tuple(item.name for item in fields(Config))
 
@@ -29,6 +32,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     goal.add_argument(
         "--higher-is-better", dest="higher_is_better", action="store_true", help="for scores like accuracy"
+    )
+    goal.add_argument(
+        "--allow-any-loss", action="store_true", help="allow a --relative of 0.5 and more, which is refused otherwise"
     )
     goal.add_argument(
         "--objective",
@@ -56,11 +62,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--quant-format", metavar="FORMAT", help="qdq or qoperator")
     run.add_argument("--threads", type=int, metavar="N", help="threads of one inference; 0 lets the runtime decide")
     run.add_argument(
-        "--diagnosis", action="store_true", help="say which ops are bad in int8 and why; tables go to the workspace"
+        "--diagnosis",
+        action=argparse.BooleanOptionalAction,
+        help="say which ops are bad in int8 and why; tables go to the workspace",
     )
     run.add_argument("--framework", metavar="NAME", help="the framework the model must be of")
     run.add_argument("--workspace", metavar="FOLDER", help="the folder of the run")
-    run.add_argument("--resume", metavar="FOLDER", help="go on with an earlier run: its workspace or history.snapshot")
+    run.add_argument(
+        "--resume",
+        metavar="FOLDER",
+        help="go on with an earlier run: its workspace or history.snapshot; all that is not given is as it was there",
+    )
     parser.set_defaults(**dict.fromkeys(_FIELDS))  # None is a flag that was not given
 
 
@@ -72,7 +84,7 @@ def add_rules(parser: Any) -> None:
         metavar="REGEX=RULE",
         type=_pair("REGEX=fp32", str.rpartition),
         action="append",
-        help="a rule for the ops of that name: fp32, int8, or the longer form in YAML; repeatable, added to the file's",
+        help="a rule for the ops of that name: fp32, int8, or the longer form in YAML; repeatable, added to the others",
     )
     parser.add_argument(
         "--op-type",
@@ -80,36 +92,56 @@ def add_rules(parser: Any) -> None:
         metavar="TYPE=RULE",
         type=_pair("Conv=fp32", str.rpartition),
         action="append",
-        help="a rule for the ops of that type, such as Conv=fp32; repeatable, added to the file's",
+        help="a rule for the ops of that type, such as Conv=fp32; repeatable, added to the others",
     )
 
 
-def config(args: argparse.Namespace) -> Config:
-    """The settings: the YAML file, if there is one, with the flags that were given on top."""
-    given: dict[str, Any] = {name: getattr(args, name) for name in _FIELDS if getattr(args, name) is not None}
-    base = make_config(args.config)
-    if "strategy_options" in given or given.get("strategy", base.strategy) != base.strategy:
-        same = given.get("strategy", base.strategy) == base.strategy
-        given["strategy_options"] = _on_top(base.strategy_options if same else {}, given.get("strategy_options", ()))
-    for name in ("op_name_dict", "op_type_dict"):
-        if name in given:
-            given[name] = _on_top(getattr(base, name), given[name])
-    # A flag for the one replaces the file's word for the other.
-    if "resume" in given:
-        given.setdefault("workspace", None)
-    elif "workspace" in given:
-        given.setdefault("resume", None)
-    chosen = make_config(args.config, **given)
+class Given(NamedTuple):
+    """What a command line says.
+
+    Attributes:
+        file: settings of the YAML file.
+        flags: settings of the flags that were given. Rules and options of theirs come behind those there are.
+        earlier: settings of the run that is resumed; empty if there is none.
+    """
+
+    file: dict[str, Any]
+    flags: dict[str, Any]
+    earlier: Mapping[str, Any]
+
+    @property
+    def config(self) -> Config:
+        """All of them together."""
+        if self.earlier:
+            return resumed_config(self.file, self.flags, self.earlier)[0]
+        return make_config(self.file, **self.flags)
+
+
+def given(args: argparse.Namespace) -> Given:
+    """What the YAML file, the flags and the run that is resumed say."""
+    file = _loaded(given_settings(args.config))
+    flags = _loaded({name: getattr(args, name) for name in _FIELDS if getattr(args, name) is not None})
+    earlier = earlier_settings(on_top(file, flags).get("resume"))
+    below = on_top(earlier, file)
+    if "strategy_options" in flags and "strategy" in flags:  # those of another strategy are dropped
+        below = on_top(below, {"strategy": flags["strategy"]})
+    for name in ("strategy_options", "op_name_dict", "op_type_dict"):
+        if name in flags:
+            flags[name] = _behind(below.get(name), flags[name])
+    return Given(file, flags, earlier)
+
+
+def _loaded(settings: dict[str, Any]) -> dict[str, Any]:
+    """The same with what FILE.py:NAME stands for."""
     for name in ("strategy", "objective"):
-        reference = getattr(chosen, name)
-        if loading.is_reference(reference):
-            chosen = replace(chosen, **{name: loading.load(reference, f"--{name}")})
-    return chosen
+        if loading.is_reference(settings.get(name)):
+            settings[name] = loading.load(settings[name], f"--{name}")
+    return settings
 
 
-def _on_top(below: Any, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _behind(there: Any, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Pairs added to a mapping, behind what is there: a later rule wins."""
-    merged = dict(below)
+    merged = dict(there) if isinstance(there, Mapping) else {}
     for key, value in pairs:
         merged.pop(key, None)
         merged[key] = value
@@ -138,12 +170,16 @@ def _pair(example: str, cut: Callable[[str, str], tuple[str, str, str]]) -> Call
     return parse
 
 
-def check_output(output: str | None, model: str) -> None:
-    """Refuse, before any work, to write where it cannot be meant."""
+def check_output(output: str | None, model: str) -> Path | None:
+    """Where to write; refused, before any work, where it cannot be meant or cannot be done."""
     if output is None:
-        return
-    place = Path(output)
+        return None
+    place, source = Path(expanded(output)), Path(expanded(model))
     if place.is_dir():
         raise SettingsError(f"-o takes a file to write, and {output!r} is a folder")
-    if Path(model).exists() and place.resolve() == Path(model).resolve():
+    if source.exists() and place.resolve() == source.resolve():
         raise SettingsError(f"-o {output!r} would overwrite the float model; choose another name")
+    folder = next(folder for folder in place.absolute().parents if folder.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise SettingsError(f"-o {output!r} cannot be written: {str(folder)!r} is no folder that can be written to")
+    return place

@@ -15,6 +15,7 @@ import numpy as np
 
 from quaver.errors import CalibrationError, SettingsError
 from quaver.nearest import hint
+from quaver.paths import expanded
 
 _modules: dict[Path, ModuleType] = {}
 _BROKEN = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
@@ -31,7 +32,7 @@ def load(reference: str, flag: str) -> Any:
     if not is_reference(reference) or not name:
         example = reference if reference.endswith(".py") else "my_file.py"
         raise SettingsError(f"{flag} takes FILE.py:NAME, such as {example}:my_function, not {reference!r}")
-    module = _import(Path(place), flag)
+    module = _import(Path(expanded(place)), flag)
     if not hasattr(module, name):
         own = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
         raise SettingsError(f"{flag}: there is no {name!r} in {place!r}; {hint(name, own)}")
@@ -61,7 +62,7 @@ def calibration(text: str) -> Any:
     """The calibration data from an .npz, an .npy, a folder of them, or `file.py:name`."""
     if is_reference(text):
         return _from_python(text)
-    path = Path(text)
+    path = Path(expanded(text))
     if path.is_dir():
         return Folder(path)
     if not path.exists():

@@ -39,8 +39,8 @@ def warn_when_slow(event: Event) -> None:
                 f"{what}: eval_func has been running for {wording.seconds(seconds)}; it took "
                 f"{wording.seconds(usual)} on the fp32 model. It may hang. Ctrl-C ends the run with the best so far"
             )
-        case SettingChanged(name, before, now):
-            _say(f"{name} is {now!r} from here on; the run had {before!r}")
+        case SettingChanged():
+            _say(str(event))
 
 
 def _say(text: str) -> None:

@@ -35,11 +35,12 @@ def run(args: argparse.Namespace) -> int:
     """Rebuild, and save."""
     if args.output is None:
         raise SettingsError(f"-o is needed: where to save the model, such as -o trial{args.number}.onnx")
-    flags.check_output(args.output, args.model)
+    output = flags.check_output(args.output, args.model)
+    assert output is not None
 
     import quaver
 
     model = quaver.recover(args.model, args.history, args.number)
-    path = model.save(args.output)
+    path = model.save(output)
     print(f"trial {args.number} is in {path} ({wording.size(model.size)}, sha256 {model.sha256})")
     return 0

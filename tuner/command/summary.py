@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from quaver.api.result import TuneResult
 from quaver.api.run_log import LOG
@@ -21,18 +22,32 @@ LISTED = 10
 ROWS = 10
 
 
-def write(result: TuneResult, config: Config, seconds: float, output: Path | None, again: Callable[..., str]) -> None:
+class Places(NamedTuple):
+    """The files of a command line.
+
+    Attributes:
+        model: the float model.
+        wanted: where the best model was to be saved.
+        saved: where it was; None if it was not, or nobody asked.
+    """
+
+    model: str
+    wanted: Path | None
+    saved: Path | None
+
+
+def write(result: TuneResult, config: Config, seconds: float, places: Places, again: Callable[..., str]) -> None:
     """Print the summary of a run to stdout. `again` gives the command line that resumes it, with changes."""
     snapshot = read_snapshot(result.history_path)
     print(verdict(result))
     print()
-    for label, text in (*figures(result, snapshot, config, seconds), *files(result, output)):
+    for label, text in (*figures(result, snapshot, config, seconds), *files(result, places)):
         print(f"  {label:<14}{text}")
     if result.diagnosis is not None:
         print()
         findings.write(result.diagnosis, ROWS)
         print(f"The tables are in {wording.path(result.workspace)}.")
-    advice = list(next_steps(result, again))
+    advice = list(next_steps(result, places, again))
     if advice:
         print("\nNext:")
         for what, command in advice:
@@ -97,17 +112,19 @@ def fallbacks(best: Trial, snapshot: Snapshot, config: Config) -> Iterator[tuple
         yield "kept in fp32", f"{kept} by your rules or because int8 does not pay"
 
 
-def files(result: TuneResult, output: Path | None) -> Iterator[tuple[str, str]]:
+def files(result: TuneResult, places: Places) -> Iterator[tuple[str, str]]:
     """Where everything is."""
-    if output is not None:
-        yield "model", wording.path(output)
+    if places.saved is not None:
+        yield "model", wording.path(places.saved)
     elif result.model_path is not None:
         yield "model", wording.path(result.model_path)
+    if places.wanted is not None and places.saved is None:
+        yield "not written", f"{wording.path(places.wanted)}, because no model meets the criterion"
     yield "history", wording.path(result.history_path)
     yield "log", wording.path(result.workspace / LOG)
 
 
-def next_steps(result: TuneResult, again: Callable[..., str]) -> Iterator[tuple[str, str]]:
+def next_steps(result: TuneResult, places: Places, again: Callable[..., str]) -> Iterator[tuple[str, str]]:
     """What to try next, each with a command line if there is one."""
     best, history = result.best, result.workspace
     if result.reason is StopReason.INTERRUPTED:
@@ -122,6 +139,10 @@ def next_steps(result: TuneResult, again: Callable[..., str]) -> Iterator[tuple[
     yield "see how the best one runs each op", wording.command("quaver", "show", history, best.number)
     if not result.met:
         yield from _when_not_met(result, again)
+        if places.saved is None:
+            out = places.wanted or f"trial{best.number}{'' if result.model_path is None else result.model_path.suffix}"
+            take = wording.command("quaver", "recover", places.model, history, best.number, "-o", out)
+            yield "take the most accurate model all the same (or tune with --save-anyway)", take
     elif result.reason is StopReason.MET and best.config.fp32_ops:
         yield "use ten more minutes to find a faster one", again("--timeout", 600)
     if best.measured.get("latency", 0.0) > 1.03:

@@ -16,13 +16,15 @@ from quaver.command.warned import warnings_shown
 from quaver.errors import SettingsError
 
 DESCRIPTION = """\
-Finds which ops of a model can run in int8, and saves the best model that meets the accuracy criterion.
+Finds which ops of a model can run in int8, and saves the best model that meets the accuracy criterion. If none meets
+it, nothing is written to OUT; the most accurate one is in the workspace.
 
   quaver tune --model model.onnx --calib calib.npz --eval my_eval.py:accuracy -o model-int8.onnx
   quaver tune conf.yaml --model model.onnx --calib calib/ --eval my_eval.py:accuracy --max-trials 20
   quaver tune --model model.onnx --calib data.py:batches --eval my_eval.py:wer --lower-is-better --absolute 0.2
   quaver tune --model model.onnx --calib calib.npy --eval my_eval.py:accuracy --strategy my.py:WorstFirst \\
       --op-type Softmax=fp32 --op-name '/head/.*=fp32'
+  quaver tune --model model.onnx --eval my_eval.py:accuracy --resume quaver_workspace/2025-01-31_12-00-00
 
 my_eval.py holds a function of the model that returns the score:
 
@@ -49,7 +51,8 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         "or FILE.py:NAME of a dataloader or of a function that returns one",
     )
     parser.add_argument("--eval", metavar="FILE.py:FUNCTION", help="the function that scores a model")
-    parser.add_argument("-o", "--output", metavar="OUT", help="where to save the best model")
+    parser.add_argument("-o", "--output", metavar="OUT", help="where to save the best model, if it meets the criterion")
+    parser.add_argument("--save-anyway", action="store_true", help="write OUT even if no model meets the criterion")
     parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
     flags.add(parser)
     return parser
@@ -57,14 +60,17 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Tune, and print the summary."""
-    config = flags.config(args)
+    given = flags.given(args)
+    config = given.config
     if args.model is None:
         raise SettingsError("--model is needed: the float model, such as --model model.onnx")
     if args.eval is None:
         raise SettingsError("--eval is needed: a function that scores a model, such as --eval my_eval.py:accuracy")
     if args.calib is None and config.resume is None:
         raise SettingsError("--calib is needed: a few hundred typical inputs without labels, such as --calib data.npz")
-    flags.check_output(args.output, args.model)
+    output = flags.check_output(args.output, args.model)
+    if args.save_anyway and output is None:
+        raise SettingsError("--save-anyway goes with -o: where to save the model")
     eval_func = loading.load_function(args.eval, "--eval")
     data = None if args.calib is None else loading.calibration(args.calib)
 
@@ -73,10 +79,15 @@ def run(args: argparse.Namespace) -> int:
 
     begin = time.monotonic()
     with warnings_shown(), _watching(args, config, data) as observer:
-        result = quaver.fit(args.model, config, calib_dataloader=data, eval_func=eval_func, observer=observer)
-        output = result.save(args.output) if args.output and result.best is not None else None
+        result = quaver.fit(
+            args.model, given.file, calib_dataloader=data, eval_func=eval_func, observer=observer, **given.flags
+        )
+        saved = None
+        if output is not None and result.best is not None and (result.met or args.save_anyway):
+            saved = result.save(output)
+    places = summary.Places(args.model, output, saved)
     again = partial(again_with, args.argv, "--resume", result.workspace)
-    summary.write(result, config, time.monotonic() - begin, output, again)
+    summary.write(result, config, time.monotonic() - begin, places, again)
     if result.best is None and result.reason is quaver.StopReason.INTERRUPTED:
         return 130
     return 0 if result.met else 3

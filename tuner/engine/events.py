@@ -67,6 +67,9 @@ class SettingChanged(Event):
     before: Any
     now: Any
 
+    def __str__(self) -> str:
+        return f"{self.name} is {self.now!r} from here on; it was {self.before!r}"
+
 
 @dataclass(frozen=True, slots=True)
 class Planned(Event):

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
+import typing
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
+from fake import FakeFloat
 
-from quaver import Config, Criterion, SettingsError
-from quaver.api.settings import YAML_LAYOUT, make_config
+import quaver
+from quaver import FP32, INT8, Config, Criterion, OpConfig, Probe, SettingsError, Strategy, TuningSpace
+from quaver.api.keywords import Settings
+from quaver.api.layout import YAML_LAYOUT
+from quaver.api.settings import make_config
+from quaver.engine.objective import Objective, Size
+from quaver.rules import apply_rules
+from quaver.strategies import Basic, registry
 
 LAYOUT = """
 version: 1.0
@@ -245,15 +256,129 @@ def test_a_run_is_new_or_resumed() -> None:
 
 
 def test_settings_are_kept_as_plain_builtins() -> None:
-    class Mine:
-        name = "mine"
-
-    config = Config(strategy=Mine(), objective=len, workspace=Path("a") / "b", op_name_dict={"x": {1: ("fp32",)}})
+    config = Config(
+        relative=np.float64(0.02),
+        workspace=Path("a") / "b",
+        op_name_dict={"x": {"activation": {"dtype": ("fp32",)}}, "y": OpConfig(INT8, "entropy"), "z": FP32},
+        strategy_options={"by": {1: np.arange(2)}, "kinds": {"b", "a"}, "share": np.float32(0.5), "raw": b"x"},
+    )
     plain = config.plain()
-    assert (plain["strategy"], plain["objective"]) == ("mine", "len")
     assert plain["workspace"] == str(Path("a", "b"))
-    assert plain["op_name_dict"] == {"x": {"1": ["fp32"]}}
+    assert plain["op_name_dict"] == {
+        "x": {"activation": {"dtype": ["fp32"]}},
+        "y": {
+            "activation": {"dtype": ["int8"], "algorithm": ["entropy"], "scheme": ["asym"], "mode": ["static"]},
+            "weight": {"granularity": ["per_channel"]},
+        },
+        "z": "fp32",
+    }
+    assert plain["strategy_options"] == {"by": {1: [0, 1]}, "kinds": ["a", "b"], "share": 0.5, "raw": b"x"}
+    assert {type(plain[name]) for name in ("relative", "timeout")} == {float}
     assert yaml.safe_load(yaml.safe_dump(plain)) == plain
+
+
+def test_a_choice_kept_as_a_rule_allows_what_it_allowed() -> None:
+    ops = FakeFloat({"a": 0.0}).ops
+    for choice in ops[0].choices:
+        kept = Config(op_name_dict={"a": choice}).plain()["op_name_dict"]
+        assert apply_rules(ops, kept) == apply_rules(ops, {"a": choice})
+
+
+class Sized(Objective):
+    name = "size"
+
+
+class Options(Strategy):
+    """It can be made in several ways, of which its name would say nothing."""
+
+    name = "options"
+
+    def __init__(self, token: str = "") -> None:
+        self.token = token
+
+    def __repr__(self) -> str:
+        return self.token
+
+    def propose(self, space: TuningSpace, probe: Probe) -> Any:
+        yield space.all_int8()
+
+
+def test_strategies_and_objectives_are_kept_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry._registered, "options", Options)
+    here = __name__
+    for strategy, name in [
+        ("basic", "basic"),
+        (Basic, "basic"),
+        (Basic(), "basic"),
+        (Options, "options"),
+        (Options("secret"), f"{here}.Options"),
+    ]:
+        assert Config(strategy=strategy).plain()["strategy"] == name  # type: ignore[arg-type]
+    for objective, name in [
+        ("size", "size"),
+        (Size, "size"),
+        (Size(), "size"),
+        (Sized, f"{here}.Sized"),
+        (len, "builtins.len"),
+        (lambda model: 0.0, f"{here}.test_strategies_and_objectives_are_kept_by_name.<locals>.<lambda>"),
+    ]:
+        assert Config(objective=objective).plain()["objective"] == name
+
+
+def test_no_secret_of_an_object_is_kept_or_shown() -> None:
+    config = Config(
+        strategy=Options("secret"),
+        objective=functools.partial(round, ndigits=3),
+        strategy_options={"x": Options("secret")},
+    )
+    assert "secret" not in repr(config) + str(config.plain())
+    assert config.plain()["objective"] == "functools.partial"
+
+
+def test_an_object_of_which_only_the_name_was_kept_has_to_be_given_again(written: Any) -> None:
+    kept = Config(strategy_options={"scores": [len]}).plain()
+    with pytest.raises(SettingsError, match=r"of 'builtins\.len' in `strategy_options` only the name was kept: give"):
+        make_config(written(yaml.safe_dump(kept)))
+
+
+def test_a_config_shows_what_is_not_as_by_default() -> None:
+    assert repr(Config()) == "Config()"
+    assert repr(Config(strategy="basic", absolute=0.5)) == "Config(strategy='basic', absolute=0.5)"
+
+
+@pytest.mark.parametrize("relative", [0.5, 1, 1.0, 2, 100])
+def test_a_loss_of_half_the_score_must_be_said_twice(relative: float) -> None:
+    with pytest.raises(SettingsError, match=r"would allow a loss of \d+% of the fp32 score; 1 % is 0\.01\. If that"):
+        make_config(None, relative=relative)
+    assert make_config(None, relative=relative, allow_any_loss=True).criterion == Criterion(relative)
+    assert make_config(None, relative=0.49).relative == 0.49
+
+
+def test_options_go_with_their_strategy(written: Any) -> None:
+    path = written("tuning: {strategy: {name: bayesian, options: {batch: 2}}}")
+    assert make_config(path, strategy="basic").strategy_options == {}
+    assert make_config(path, strategy="bayesian").strategy_options == {"batch": 2}
+    assert make_config(path, strategy="mse_v2", strategy_options={"candidates": 3}).strategy_options == {
+        "candidates": 3
+    }
+
+
+def test_a_keyword_for_a_new_run_replaces_the_earlier_one_of_a_file_and_the_other_way_round(written: Any) -> None:
+    assert make_config(written("workspace: a"), resume="b").workspace is None
+    assert make_config(written("resume: a"), workspace="b").resume is None
+
+
+def test_a_file_in_the_home_folder_is_found(written: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    written("seed: 7")
+    assert make_config("~/conf.yaml").seed == make_config(Path("~") / "conf.yaml").seed == 7
+
+
+def test_the_keywords_that_editors_complete_are_the_settings() -> None:
+    assert typing.get_type_hints(Settings) == typing.get_type_hints(Config)
+    assert Settings.__total__ is False
+    for item in fields(Config):
+        assert f"\n        {item.name}: " in (quaver.fit.__doc__ or ""), item.name
 
 
 def test_a_hostile_tag_is_refused_and_runs_nothing(written: Any, tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ from quaver.adapters import registry
 from quaver.api import workspace
 from quaver.engine.events import Event
 
+pytestmark = pytest.mark.filterwarnings("ignore:resumed run")  # of which test_api_resuming tells
+
 MODEL = FakeFloat({"a": 0.0, "b": 0.2})
 DATA = np.zeros((4, 2), np.float32)
 

@@ -21,7 +21,7 @@ from quaver.trial import Trial, TrialState
 
 
 def config(*words: str) -> library.Config:
-    return flags.config(parse(["tune", *words]))
+    return flags.given(parse(["tune", *words])).config
 
 
 def test_every_setting_has_a_flag() -> None:

@@ -48,6 +48,20 @@ def test_a_criterion_that_is_not_met_gives_3_and_says_how_to_go_on(tmp_path: Pat
     assert done.stdout.count("--max-trials") == 1 and "--workspace" not in done.stdout
 
 
+def test_a_model_that_misses_the_criterion_is_written_only_if_that_is_said(tmp_path: Path) -> None:
+    make_folder(tmp_path)
+    done = tune(tmp_path, "--max-trials", 2, "-o", "out.onnx", function="only_fp32")
+    assert done.returncode == 3 and not (tmp_path / "out.onnx").exists()
+    assert "model         run/best_model.onnx" in done.stdout
+    assert "not written   out.onnx, because no model meets the criterion" in done.stdout
+    assert "quaver recover model.onnx run 1 -o out.onnx" in done.stdout and "--save-anyway" in done.stdout
+    taken = quaver(tmp_path, "recover", "model.onnx", "run", 1, "-o", "out.onnx")
+    assert taken.returncode == 0, taken.stderr
+    again = tune(tmp_path, "--resume", "run", "-o", "any.onnx", "--save-anyway", function="only_fp32")
+    assert again.returncode == 3 and "not written" not in again.stdout and "quaver recover" not in again.stdout
+    assert (tmp_path / "any.onnx").read_bytes() == (tmp_path / "out.onnx").read_bytes()
+
+
 def test_a_winner_that_is_all_fp32_is_called_that(tmp_path: Path) -> None:
     done = tune(make_folder(tmp_path), function="only_fp32")
     assert done.returncode == 0, done.stderr
@@ -101,6 +115,52 @@ def test_a_resumed_run_evaluates_only_what_is_new(tmp_path: Path) -> None:
     assert len(library.read_snapshot(tmp_path / "run").trials) == 5
     again = tune(tmp_path, "--max-trials", 5, function="only_fp32")
     assert again.returncode == 2 and "holds the history of an earlier run" in again.stderr
+
+
+def test_a_resumed_run_goes_on_with_the_flags_that_it_was_started_with(tmp_path: Path) -> None:
+    make_folder(tmp_path)
+    given = ("--absolute", 0.25, "--objective", "size", "--op-name", "stem/Conv=fp32", "--seed", 5, "--threads", 1)
+    assert tune(tmp_path, "--max-trials", 2, *given, function="only_fp32").returncode == 3
+    words = ("--model", "model.onnx", "--eval", "my_eval.py:only_fp32", "--resume", "run")
+    done = quaver(tmp_path, "tune", *words, "--max-trials", 4, "--op-name", "body/Conv=fp32")
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.splitlines() == [
+        "quaver: max_trials is 4 from here on; it was 2",
+        "quaver: op_name_dict is {'stem/Conv': 'fp32', 'body/Conv': 'fp32'} from here on; it was {'stem/Conv': 'fp32'}",
+    ]
+    assert "(allowed: 0.25)" in done.stdout and "kept in fp32  2 by your rules" in done.stdout
+    used = yaml.safe_load((tmp_path / "run" / "quaver.yaml").read_text())
+    kept = {"absolute": 0.25, "objective": "size", "seed": 5, "threads": 1, "strategy": "basic", "max_trials": 4}
+    assert {name: used[name] for name in kept} == kept
+    assert used["op_name_dict"] == {"stem/Conv": "fp32", "body/Conv": "fp32"}
+
+
+def test_a_strategy_in_a_file_has_to_be_named_again(tmp_path: Path) -> None:
+    make_folder(tmp_path)
+    (tmp_path / "mine.py").write_text(STRATEGY)
+    mine = ("--strategy", "mine.py:AllButOne", "--strategy-option", "keep=2")
+    assert tune(tmp_path, *mine, function="always").returncode == 0
+    words = ("tune", "--model", "model.onnx", "--eval", "my_eval.py:always", "--resume", "run")
+    refused = quaver(tmp_path, *words)
+    assert refused.returncode == 2 and "the run used strategy 'mine.AllButOne', pass it again" in refused.stderr
+    again = quaver(tmp_path, *words, "--strategy", "mine.py:AllButOne")
+    assert (again.returncode, again.stderr) == (0, "")
+
+
+def test_paths_may_begin_at_home(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    make_folder(home)
+    done = quaver(
+        tmp_path, "tune", "--model=~/model.onnx", "--calib=~/calib.npz", "--eval=~/my_eval.py:accuracy", "-o",
+        "~/out.onnx", "--workspace", "~/run", "--relative", 0.05, "--strategy", "basic", HOME=str(home),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (home / "out.onnx").is_file() and (home / "run" / "history.snapshot").is_file()
+    for words in (["history", "~/run"], ["recover", "~/model.onnx", "~/run", "1", "-o", "~/again.onnx"]):
+        assert quaver(tmp_path, *words, HOME=str(home)).returncode == 0
+    assert (home / "again.onnx").read_bytes() == (home / "out.onnx").read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
 @pytest.mark.parametrize("form", ["other_name.npz", "folder", "data.py:batches"])

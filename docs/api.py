@@ -1,0 +1,162 @@
+"""Write docs/api.md, every public name with its signature and what its docstring says: python docs/api.py"""
+
+import enum
+import importlib
+import inspect
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+PAGE = Path(__file__).with_name("api.md")
+ROOMS = (
+    "quaver", "quaver.events", "quaver.strategies", "quaver.adapters", "quaver.history", "quaver.diagnosis",
+    "quaver.testing",
+)  # fmt: skip
+WIDTH = 110
+HEAD = """\
+# Every public name
+
+Written by `make docs` from the docstrings; what is not listed here may change at any time. [running.md](running.md)
+tells how the settings of a run work together.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    described: dict[int, str] = {}
+    anchors: Counter[str] = Counter()
+    for room in ROOMS:
+        module = _room(room)
+        parts.append(f"## {room}\n\n{_first(module)}\n")
+        for name in _public(module):
+            value = getattr(module, name)
+            if id(value) in described:
+                parts.append(f"### {room}.{name}\n\nSee [{name}](#{described[id(value)]}).\n")
+                continue
+            anchor = name.lower()
+            if inspect.isclass(value) or inspect.isroutine(value):
+                described[id(value)] = f"{anchor}-{anchors[anchor]}" if anchors[anchor] else anchor
+            anchors[anchor] += 1
+            parts.append("\n\n".join([f"### {name}", *_told(name, value)]) + "\n")
+    return "\n".join(parts)
+
+
+def _room(name: str) -> ModuleType:
+    """A module by the name that users know it by."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        above, _, last = name.rpartition(".")
+        found: ModuleType = getattr(importlib.import_module(above), last)
+        return found
+
+
+def _public(module: ModuleType) -> list[str]:
+    """What a module exports: `__all__`, or the classes that it defines."""
+    own = [
+        name for name, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__
+    ]
+    return sorted(getattr(module, "__all__", None) or [name for name in own if not name.startswith("_")], key=str.lower)
+
+
+def _told(name: str, value: Any) -> Iterator[str]:
+    if inspect.ismodule(value):
+        yield f"A module: {_first(value)} See [{value.__name__.split('.')[0]}.{name}](#quaver{name})."
+    elif name == "__version__":
+        yield "The version that is installed."
+    elif not inspect.isclass(value) and not inspect.isroutine(value):
+        yield f"```python\n{name} = {value!r}\n```"
+    else:
+        signature = _class_line(name, value) if inspect.isclass(value) else _signature(name, value)
+        yield f"```python\n{signature}\n```"
+        yield _first(value)
+        for heading in ("Args", "Attributes"):
+            yield from _listed(value, heading)
+        if inspect.isclass(value):
+            yield from _members(value)
+
+
+def _class_line(name: str, value: type) -> str:
+    if issubclass(value, enum.Enum):
+        return "\n".join(f"{name}.{member.name} = {member.value!r}" for member in value)
+    if (
+        issubclass(value, BaseException)
+        or getattr(value, "_is_protocol", False)
+        or not {"__init__", "__new__"} & vars(value).keys()
+    ):
+        bases = [
+            base.__name__ for base in value.__bases__ if base.__name__ not in ("object", "ABC", "Protocol", "Generic")
+        ]
+        return f"class {name}({', '.join(bases)})" if bases else f"class {name}"
+    return _signature(name, value)
+
+
+def _members(value: type) -> Iterator[str]:
+    """Public methods and properties that a class defines itself."""
+    lines = []
+    for name, member in vars(value).items():
+        plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+        hidden = name.startswith("_") and name != "__call__"
+        if hidden or not (inspect.isfunction(plain) or isinstance(plain, property | cached_property)):
+            continue
+        shown = _signature(name, plain, broken=False) if inspect.isfunction(plain) else name
+        lines.append(f"- `{shown}`: {_first(getattr(value, name)) or 'as its base class says.'}")
+    if lines:
+        yield "Members:"
+        yield "\n".join(lines)
+
+
+def _signature(name: str, value: Any, broken: bool = True) -> str:
+    signature = inspect.signature(value)
+    parameters = [one for one in signature.parameters.values() if one.name not in ("self", "cls")]
+    shown: list[str] = []
+    for index, one in enumerate(parameters):
+        before = parameters[index - 1].kind if index else None
+        if one.kind is one.KEYWORD_ONLY and before not in (one.KEYWORD_ONLY, one.VAR_POSITIONAL):
+            shown.append("*")
+        if before is one.POSITIONAL_ONLY and one.kind is not one.POSITIONAL_ONLY:
+            shown.append("/")
+        shown.append(_parameter(one))
+    back = "" if inspect.isclass(value) else _annotation(" -> ", signature.return_annotation)
+    line = f"{name}({', '.join(shown)}){back}"
+    if len(line) <= WIDTH or not broken:
+        return line
+    return f"{name}(\n" + "".join(f"    {one},\n" for one in shown) + f"){back}"
+
+
+def _parameter(one: inspect.Parameter) -> str:
+    stars = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+    said = _annotation(": ", one.annotation)
+    if one.default is one.empty:
+        return f"{stars}{one.name}{said}"
+    default = getattr(one.default, "__qualname__", None) or repr(one.default)
+    return f"{one.name}{said}{' = ' if said else '='}{'...' if '<' in default or ' at 0x' in default else default}"
+
+
+def _annotation(sign: str, annotation: Any) -> str:
+    if annotation is inspect.Signature.empty:
+        return ""
+    return sign + (annotation if isinstance(annotation, str) else inspect.formatannotation(annotation))
+
+
+def _first(value: Any) -> str:
+    """The first paragraph of a docstring, on one line."""
+    own = value.__doc__ if inspect.isclass(value) else inspect.getdoc(value)
+    return " ".join(inspect.cleandoc(own or "").split("\n\n")[0].split())
+
+
+def _listed(value: Any, heading: str) -> Iterator[str]:
+    """A section of a docstring that has a name and a text on each line, as a list."""
+    found = re.search(rf"^{heading}:\n((?:    .*\n?|\n)+)", inspect.cleandoc(value.__doc__ or ""), re.MULTILINE)
+    if found:
+        joined = re.sub(r"\n {5,}", " ", found[1].rstrip())
+        yield "\n".join(f"- `{name}`: {text}" for name, text in re.findall(r"^ {4}(\w+): (.*)$", joined, re.MULTILINE))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

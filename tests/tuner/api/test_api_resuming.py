@@ -1,0 +1,216 @@
+"""What a resumed run takes from the run before, and what it is told."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake import FakeAdapter, FakeFloat, quality
+
+import quaver
+from quaver import Config, Criterion, OpConfig, SettingsError, TuneResult
+from quaver.adapters import registry
+from quaver.api.resuming import resumed_config
+from quaver.engine.events import Event, SettingChanged
+from quaver.strategies import registry as strategy_registry
+
+EARLIER = Config(
+    strategy="bayesian",
+    strategy_options={"batch": 2},
+    absolute=0.5,
+    higher_is_better=False,
+    timeout=60,
+    max_trials=7,
+    objective="size",
+    seed=3,
+    calibration_sampling_size=16,
+    op_name_dict={"a": "fp32"},
+    op_type_dict={"Conv": {"weight": {"granularity": ["per_tensor"]}}},
+    quant_format="qoperator",
+    threads=2,
+    diagnosis=True,
+    workspace="there",
+    framework="onnx",
+)
+
+
+def resumed(given: Any = None, earlier: Config = EARLIER, **keywords: Any) -> tuple[Config, dict[str, tuple[Any, Any]]]:
+    config, changes = resumed_config(given, {"resume": "there", **keywords}, earlier.plain())
+    return config, {change.name: (change.before, change.now) for change in changes}
+
+
+def test_nothing_given_is_everything_as_it_was() -> None:
+    config, changes = resumed()
+    assert config.plain() == {**EARLIER.plain(), "workspace": None, "resume": "there"}
+    assert changes == {}
+
+
+def test_the_same_given_again_changes_nothing() -> None:
+    for given in (EARLIER, EARLIER.plain()):
+        assert resumed(given)[1] == {}
+
+
+@pytest.mark.parametrize("way", ["keyword", "dict", "file", "config"])
+def test_what_is_given_and_differs_is_applied_and_told(way: str, tmp_path: Path) -> None:
+    (tmp_path / "conf.yaml").write_text("tuning: {exit_policy: {max_trials: 9}, random_seed: 3}")
+    if way == "keyword":
+        config, changes = resumed(max_trials=9, seed=3)
+    else:
+        given: Any = {"dict": {"max_trials": 9}, "file": tmp_path / "conf.yaml", "config": Config(max_trials=9)}[way]
+        config, changes = resumed(given)
+    assert (config.max_trials, config.objective, config.threads) == (9, "size", 2)
+    assert changes == {"max_trials": (7, 9)}
+
+
+def test_a_default_that_is_said_counts_unless_a_config_says_it() -> None:
+    assert resumed(max_trials=100)[1] == {"max_trials": (7, 100)}
+    assert resumed({"max_trials": 100})[1] == {"max_trials": (7, 100)}
+    assert resumed(Config(max_trials=100))[1] == {}
+
+
+def test_one_way_to_give_the_criterion_replaces_the_other() -> None:
+    config, changes = resumed(relative=0.02)
+    assert config.criterion == Criterion(0.02, None, higher_is_better=False)
+    assert changes == {"relative": (None, 0.02), "absolute": (0.5, None)}
+    assert resumed(Config(relative=0.02))[0].criterion == config.criterion
+    config, changes = resumed(earlier=Config(relative=0.02), absolute=3.0)
+    assert config.criterion == Criterion(None, 3.0)
+    assert changes == {"relative": (0.02, None), "absolute": (None, 3.0)}
+
+
+def test_another_strategy_does_not_inherit_the_options() -> None:
+    config, changes = resumed(strategy="basic")
+    assert (config.strategy, config.strategy_options) == ("basic", {})
+    assert changes == {"strategy": ("bayesian", "basic"), "strategy_options": ({"batch": 2}, {})}
+    assert resumed(strategy="bayesian")[0].strategy_options == {"batch": 2}
+    assert resumed(strategy_options={"batch": 3})[1] == {"strategy_options": ({"batch": 2}, {"batch": 3})}
+
+
+@pytest.mark.parametrize(("name", "value"), [("calibration_sampling_size", 32), ("quant_format", "qdq")])
+def test_what_the_trials_rest_on_cannot_change(name: str, value: Any) -> None:
+    with pytest.raises(SettingsError, match=f"`{name}` is {value!r}, but .* in the run that is resumed"):
+        resumed(**{name: value})
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(SettingsError, match="unknown setting 'max_trails'; did you mean 'max_trials'"):
+        resumed(max_trails=3)
+    with pytest.raises(SettingsError, match="`max_trials` must be"):
+        resumed(max_trials=0)
+
+
+class Mine(quaver.Strategy):
+    """A strategy of the user's, registered or not."""
+
+    name = "mine"
+
+    def propose(self, space: quaver.TuningSpace, probe: quaver.Probe) -> Any:
+        yield space.all_int8()
+
+
+def small(model: Any) -> float:
+    return float(model.size)
+
+
+def test_a_strategy_or_objective_of_ones_own_has_to_be_passed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError, match=rf"the run used strategy '{__name__}\.Mine', pass it again"):
+        resumed(earlier=Config(strategy=Mine))
+    assert resumed(earlier=Config(strategy=Mine), strategy=Mine) == (Config(strategy=Mine, resume="there"), {})
+    with pytest.raises(SettingsError, match=rf"the run used objective '{__name__}\.small', pass it again"):
+        resumed(earlier=Config(objective=small))
+    assert resumed(earlier=Config(objective=small), objective=small)[1] == {}
+    monkeypatch.setitem(strategy_registry._registered, "mine", Mine)
+    assert resumed(earlier=Config(strategy=Mine))[0].strategy == "mine"
+
+
+def test_objects_in_options_have_to_be_passed_again_and_choices_in_rules_need_not() -> None:
+    options = Config(strategy="bayesian", strategy_options={"batch": small})
+    with pytest.raises(SettingsError, match=rf"of '{__name__}\.small' in `strategy_options` only the name was kept"):
+        resumed(earlier=options)
+    assert resumed(earlier=options, strategy_options={"batch": 2})[0].strategy_options == {"batch": 2}
+    ruled = Config(op_name_dict={"a": OpConfig(quaver.INT8, "entropy")})
+    assert resumed(earlier=ruled, op_name_dict={"a": OpConfig(quaver.INT8, "entropy")})[1] == {}
+
+
+def test_settings_that_an_older_version_did_not_know_are_as_by_default() -> None:
+    earlier = {"strategy": "basic", "relative": 0.9, "max_trials": 7}
+    config, changes = resumed_config(None, {"resume": "there"}, earlier)
+    assert (config.relative, config.strategy, config.seed, changes) == (0.9, "basic", Config().seed, [])
+    with pytest.raises(SettingsError, match=r"1 % is 0\.01"):
+        resumed_config(None, {"resume": "there", "relative": 1}, earlier)
+
+
+@pytest.mark.parametrize("wrong", [{"strategy": ["x"]}, {"strategy": 5}, {"objective": {}}, {"max_trials": "7"},
+                                   {"op_name_dict": [1]}, {"strategy_options": 3}])  # fmt: skip
+def test_settings_of_a_wrong_type_in_a_history_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError):
+        resumed_config(None, {"resume": "there"}, {**Config().plain(), **wrong})
+
+
+Fit = Callable[..., TuneResult]
+MODEL = FakeFloat({"a": 0.0, "b": 0.2, "c": 0.1})
+
+
+@pytest.fixture
+def fit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fit:
+    """`quaver.fit` on a model that exists in name only, in an empty folder."""
+    monkeypatch.setattr(registry, "adapters", lambda: {"fake": FakeAdapter})
+    monkeypatch.chdir(tmp_path)
+
+    def run(**settings: Any) -> TuneResult:
+        return quaver.fit(MODEL, **{"calib_dataloader": np.zeros((4, 2), np.float32), "eval_func": quality, **settings})
+
+    return run
+
+
+def test_a_run_goes_on_as_it_was_started(fit: Fit) -> None:
+    first = fit(workspace="here", strategy="basic", absolute=0.01, objective="size", max_trials=2, seed=3)
+    with warnings.catch_warnings(action="error"):
+        again = fit(resume="here", calib_dataloader=None)
+    assert (again.trials, again.criterion, again.objective.name) == (first.trials, Criterion(None, 0.01), "size")
+    assert "max_trials: 2" in Path("here/quaver.yaml").read_text()
+
+
+def test_whoever_resumes_hears_of_a_change_once(fit: Fit, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    fit(workspace="here", strategy="basic", objective="size", max_trials=1)
+    with pytest.warns(UserWarning, match="resumed run: max_trials is 2 from here on; it was 1") as said:
+        fit(resume="here", max_trials=2)
+    assert [Path(one.filename).name for one in said] == ["test_api_resuming.py"]
+    told: list[Event] = []
+    with warnings.catch_warnings(action="error"):
+        fit(resume="here", max_trials=3, observer=told.append)
+    assert [(event.name, event.now) for event in told if isinstance(event, SettingChanged)] == [("max_trials", 3)]
+    log = Path("here/quaver.log").read_text()
+    assert log.count("max_trials is 2 from here on; it was 1") == 1 and log.count("max_trials is 3 from") == 1
+    assert caplog.text == ""
+
+
+def test_a_baseline_of_zero_and_a_relative_criterion_are_refused_on_resuming_too(
+    fit: Fit,
+) -> None:
+    fit(workspace="here", strategy="basic", absolute=0.5, objective="size", eval_func=lambda model: 0.0)
+    with pytest.raises(SettingsError, match="the fp32 model scores 0, so a relative criterion has no meaning"):
+        fit(resume="here", relative=0.01)
+    assert fit(resume="here").met
+
+
+def test_a_resumed_run_that_is_to_be_diagnosed_needs_samples(fit: Fit) -> None:
+    fit(workspace="here", strategy="basic", objective="size", max_trials=1)
+    with pytest.raises(SettingsError, match=r"diagnosis=True .* pass calib_dataloader to a resumed run too"):
+        fit(resume="here", diagnosis=True, calib_dataloader=None)
+
+
+def test_paths_may_begin_at_home(fit: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    result = fit(workspace="~/run", strategy="basic", objective="size", max_trials=1)
+    assert result.workspace == tmp_path / "home" / "run"
+    assert fit(resume="~/run").trials == fit(resume=Path("~/run/history.snapshot")).trials == result.trials
+    assert result.save("~/saved.fake") == tmp_path / "home" / "saved.fake"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home"]
+    assert quaver.recover(MODEL, "~/run", 1).sha256 == result.trials[0].model_hash

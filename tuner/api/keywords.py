@@ -1,0 +1,34 @@
+"""The keywords of `fit`, for editors and type checkers. A test keeps them equal to the fields of `Config`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict
+
+from quaver.engine.objective import Objective
+from quaver.strategies import Strategy
+
+
+class Settings(TypedDict, total=False):
+    """Every field of `quaver.Config`, none of them needed."""
+
+    strategy: str | type[Strategy] | Strategy
+    strategy_options: Mapping[str, Any]
+    relative: float | None
+    absolute: float | None
+    higher_is_better: bool
+    allow_any_loss: bool
+    timeout: float
+    max_trials: int
+    objective: str | Callable[[Any], float] | Objective | type[Objective]
+    seed: int
+    calibration_sampling_size: int | None
+    op_name_dict: Mapping[str, Any]
+    op_type_dict: Mapping[str, Any]
+    quant_format: str
+    threads: int
+    diagnosis: bool
+    workspace: str | os.PathLike[str] | None
+    resume: str | os.PathLike[str] | None
+    framework: str | None
