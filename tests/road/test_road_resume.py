@@ -167,9 +167,10 @@ def test_a_torn_end_is_cut_off_and_evaluated_again(whole: TuneResult, part: Path
 def test_a_run_that_ended_before_its_baseline_goes_on_without_calibrating_again(
     whole: TuneResult, tmp_path: Path
 ) -> None:
-    header = quaver.read_snapshot(whole.history_path).header
+    snapshot = quaver.read_snapshot(whole.history_path)
     with History.create(tmp_path / "history.snapshot") as history:
-        history.begin(header)
+        history.begin(snapshot.header)
+        history.start_run(snapshot.run.settings, snapshot.run.versions)
     result, calls = fit(resume=tmp_path)
     assert (essence(result), calls) == (essence(whole), whole.evaluations)
 

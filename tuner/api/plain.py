@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from quaver.engine.objective import make_objective
+from quaver.engine.objective import make_objective, recorded_name
 from quaver.errors import QuaverError
 from quaver.ops import OpConfig
 from quaver.strategies import Strategy, find_strategy
@@ -77,7 +77,7 @@ def objective_name(value: Any) -> str:
     if isinstance(value, str):
         return str(value)
     try:
-        return make_objective(value).name
+        return recorded_name(make_objective(value))
     except QuaverError:
         return qualified_name(value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -87,4 +88,12 @@ def announce(changes: Sequence[SettingChanged], watch: Observer, heard: bool) ->
     for change in changes:
         watch(change)
         if not heard:
-            warnings.warn(f"resumed run: {change}", UserWarning, stacklevel=3)
+            warnings.warn(f"resumed run: {change}", UserWarning, stacklevel=_levels_to_the_caller())
+
+
+def _levels_to_the_caller() -> int:
+    """How far above the line that warns the user's own code is."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == "quaver":
+        level, frame = level + 1, frame.f_back
+    return level

@@ -115,6 +115,14 @@ def make_objective(wanted: Any) -> Objective:
     )
 
 
+def recorded_name(objective: Objective) -> str:
+    """What an objective goes by in a history: its name; of a class of the user's, module and name of that."""
+    kind = type(objective)
+    if isinstance(objective, UserObjective) or OBJECTIVES.get(objective.name) is kind:
+        return objective.name
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 def recorded_objective(name: Any) -> Objective:
     """The objective of a run from its recorded name, to compare trials by."""
     if not isinstance(name, str):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from quaver.adapters import Adapter, RunnableModel
 from quaver.budget import Budget, StopReason
@@ -16,7 +17,7 @@ from quaver.engine.dialogue import Dialogue
 from quaver.engine.evaluation import as_score
 from quaver.engine.events import BaselineScored, Observer, TrialFinished, TrialStarted
 from quaver.engine.judge import Judge
-from quaver.engine.objective import Objective
+from quaver.engine.objective import OBJECTIVES, Objective, recorded_name
 from quaver.errors import StrategyError
 from quaver.history import History
 from quaver.ops import QuantConfig
@@ -250,6 +251,9 @@ class Run:
         feed = self.adapter.kept[0] if self.adapter.kept else None
         try:
             figures = self._objective.measure(model, self._baseline_model, feed)
+            name = recorded_name(self._objective)
+            if name not in OBJECTIVES and name not in figures:  # so that others can compare by it, too
+                figures[name] = float(self._objective.value(replace(trial, measured={**trial.measured, **figures})))
         except Exception:  # the score was dearly bought; what is missing is only the figure to compare by
             log.exception("the objective could not be measured")
             return trial

@@ -322,7 +322,7 @@ def test_strategies_and_objectives_are_kept_by_name(monkeypatch: pytest.MonkeyPa
         (len, "builtins.len"),
         (lambda model: 0.0, f"{here}.test_strategies_and_objectives_are_kept_by_name.<locals>.<lambda>"),
     ]:
-        assert Config(objective=objective).plain()["objective"] == name
+        assert Config(objective=objective).plain()["objective"].split("@")[0] == name
 
 
 def test_no_secret_of_an_object_is_kept_or_shown() -> None:
