@@ -6,6 +6,7 @@ if __name__ == "tuner":
 import logging
 from importlib.metadata import PackageNotFoundError, version
 
+from quaver.adapters import Model
 from quaver.api import Config, TuneResult, diagnose, fit, profile, recover
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
@@ -38,7 +39,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 __all__ = [
     "FP32", "INT8", "Budget", "BuildError", "CalibrationError", "Cause", "Config", "Criterion", "Diagnosis",
     "EvaluationError",
-    "HistoryError", "ModelError", "Observer", "Op", "OpConfig", "Precision", "Probe", "Profile", "QuantConfig",
+    "HistoryError", "Model", "ModelError", "Observer", "Op", "OpConfig", "Precision", "Probe", "Profile", "QuantConfig",
     "QuaverError", "SettingsError",
     "StopReason", "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningSpace", "__version__",
     "diagnose", "fit", "profile",

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from quaver.adapters import Adapter, AdapterOptions, open_model
+from quaver.adapters import Adapter, AdapterOptions, adapter_for
 from quaver.api.result import TuneResult
 from quaver.api.run_log import run_log
 from quaver.api.settings import Config, make_config
@@ -67,6 +67,8 @@ def fit(
         raise SettingsError("calib_dataloader is needed: a few hundred typical inputs, without labels")
     if calib_dataloader is None and chosen.diagnosis:
         raise SettingsError("diagnosis=True runs samples through the model: pass calib_dataloader to a resumed run too")
+    kind = adapter_for(model, chosen.framework)
+    chosen = replace(chosen, quant_format=kind.quant_format(chosen.quant_format, chosen.framework))
     observers = make_observers(observer)
     strategy = make_strategy(chosen.strategy, chosen.strategy_options)
     strategy.seed = chosen.seed
@@ -76,11 +78,7 @@ def fit(
         watch = Observers(log, *observers)
         watch(StageStarted(Stage.READING))
         options = AdapterOptions(folder, chosen.threads, chosen.quant_format)
-        with contextlib.closing(open_model(model, options)) as adapter:
-            if chosen.framework is not None and chosen.framework not in adapter.frameworks:
-                raise SettingsError(
-                    f"framework is set to {chosen.framework!r}, but the model is one for {adapter.name}"
-                )
+        with contextlib.closing(kind.open(model, options)) as adapter:
             space = TuningSpace(apply_rules(adapter.inspect(), chosen.op_name_dict, chosen.op_type_dict))
             if not space.quantizable:
                 raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
@@ -121,7 +119,7 @@ def prepare(adapter: Adapter, history: History, config: Config, data: Any, watch
         )
         return
     check_same_model(adapter, header, history.path)
-    before = header.settings.get("quant_format", config.quant_format)
+    before = adapter.recorded_format(header.settings)
     if before != config.quant_format:
         raise HistoryError(f"{history.path} was made with quant_format={before!r}, not {config.quant_format!r}")
     adapter.restore(header.calibration)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from quaver.adapters import AdapterOptions, RunnableModel, open_model
+from quaver.adapters import AdapterOptions, Model, adapter_for
 from quaver.engine.same_model import check_same_model
 from quaver.errors import HistoryError
 from quaver.history import read_snapshot
 
 
-def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads: int = 0) -> RunnableModel:
+def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads: int = 0) -> Model:
     """Rebuild a trial from the float model and its history.snapshot alone; no calibration data is needed.
 
     Args:
@@ -27,8 +27,8 @@ def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads:
     record = snapshot.baseline if trial == 0 else snapshot.trial(trial)
     if record is None:
         raise HistoryError(f"{snapshot.path} holds no baseline yet")
-    options = AdapterOptions(None, threads, str(snapshot.header.settings.get("quant_format", "qdq")))
-    adapter = open_model(model, options)
+    kind = adapter_for(model, snapshot.header.settings.get("framework"))
+    adapter = kind.open(model, AdapterOptions(None, threads, kind.recorded_format(snapshot.header.settings)))
     check_same_model(adapter, snapshot.header, snapshot.path)
     adapter.restore(snapshot.header.calibration)
     rebuilt = adapter.rebuild(record.config if trial else None)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from quaver.adapters.base import Adapter, RunnableModel
+from quaver.adapters import Adapter, Model
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
 from quaver.engine.evaluation import score, watched
@@ -53,7 +53,7 @@ class Loop:
     _start: float = field(default_factory=time.monotonic, init=False)
     _resumed: int = field(default=0, init=False)
     _outside: frozenset[int] = field(default=frozenset(), init=False)
-    _fp32: RunnableModel | None = field(default=None, init=False)
+    _fp32: Model | None = field(default=None, init=False)
     _proposed: set[QuantConfig] = field(default_factory=set, init=False)
     _repeats: int = field(default=0, init=False)
 
@@ -191,7 +191,7 @@ class Loop:
         number = self.history.next_number
         self.observer(TrialStarted(number, self.best()))
         begin = built = done = time.monotonic()
-        model: RunnableModel | None = None
+        model: Model | None = None
         try:
             model = self.adapter.build(config)
             built = time.monotonic()
@@ -222,7 +222,7 @@ class Loop:
         self.observer(TrialFinished(trial, self.best()))
         return trial
 
-    def _measure(self, model: RunnableModel) -> dict[str, float]:
+    def _measure(self, model: Model) -> dict[str, float]:
         feed = self.adapter.kept[0] if self.adapter.kept else None
         try:
             return self.objective.measure(model, self._baseline_model, feed)
@@ -230,7 +230,7 @@ class Loop:
             log.exception("the objective could not be measured")
             return {}
 
-    def _baseline_model(self) -> RunnableModel:
+    def _baseline_model(self) -> Model:
         if self._fp32 is None:
             self._fp32 = self.adapter.rebuild(None)
         return self._fp32

@@ -5,27 +5,20 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+from quaver.adapters import Model
+from quaver.adapters.batches import Feed
 from quaver.errors import SettingsError
 from quaver.nearest import hint
 from quaver.trial import Trial
-
-Feed = Mapping[str, Any]
 
 # How long a latency measurement goes on, and how many pairs of runs it takes at least and at most.
 SECONDS = 0.5
 PAIRS = (5, 200)
 # This thread does all the work if the whole process takes no more than so many times its time.
 ALONE = 1.02
-
-
-class Runnable(Protocol):
-    """As much of a model as a measurement needs."""
-
-    def run(self, feed: Any) -> Any:
-        """Run on one feed."""
 
 
 class Objective:
@@ -110,7 +103,7 @@ def make_objective(wanted: Any) -> Objective:
     )
 
 
-def relative_latency(model: Runnable, baseline: Runnable, feed: Feed) -> float:
+def relative_latency(model: Model, baseline: Model, feed: Feed) -> float:
     """How long `model` takes compared with `baseline`: medians of runs taken in turns, so that noise hits both.
 
     Where this thread does all the work, it is the processor's time that counts: other programs do not disturb it.
