@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
-from quaver.adapters.batches import Feed, InputSpec
+from quaver.adapters.batches import Feed, InputSpec, feeds
+from quaver.adapters.keeping import KEPT_SAMPLES, keeping
+from quaver.adapters.model import Model
+from quaver.adapters.streaming import Progress, StreamingCalibrator, silent
 from quaver.adapters.view import View
 from quaver.errors import SettingsError
 from quaver.introspection import Timing
+from quaver.nearest import hint
 from quaver.ops import Op, QuantConfig
-
-Progress = Callable[[int, int | None], None]
-
-
-def silent(done: int, total: int | None) -> None:
-    """Progress that nobody watches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +29,12 @@ class AdapterOptions:
     Attributes:
         folder: where large temporary files may lie; None is the system's place for them.
         threads: threads of one inference; 0 lets the runtime decide.
-        quant_format: how int8 is written into the model, where the framework knows several ways.
+        quant_format: how int8 is written into the model, where the framework knows several ways; None is its default.
     """
 
     folder: Path | None = None
     threads: int = 0
-    quant_format: str = "qdq"
+    quant_format: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,35 +54,21 @@ class TimingOptions:
     runs: int = 50
 
 
-class RunnableModel(Protocol):
-    """What `eval_func` gets, and what `recover` returns."""
-
-    def __call__(self, *args: Any, **inputs: Any) -> Any:
-        """Run the model: arrays by position, or by input name. One output comes as an array, several as a list."""
-
-    def run(self, feed: Feed) -> Any:
-        """Run the model on a dict of arrays that fit."""
-
-    @property
-    def sha256(self) -> str:
-        """Hash of the complete model file."""
-
-    @property
-    def size(self) -> int:
-        """Size of the complete model file in bytes."""
-
-    def SerializeToString(self) -> bytes:  # noqa: N802 - the name that evaluation code for ONNX expects
-        """The complete model file."""
-
-    def save(self, path: str | Path) -> Path:
-        """Write the complete model to a file."""
-
-    def close(self) -> None:
-        """Let go of the session."""
-
-
 class Adapter(ABC):
     """One model of one framework, ready to be inspected, calibrated and rebuilt in any configuration.
+
+    A new adapter is a subclass that names itself (`name`, `frameworks`, `suffix`, `takes`) and writes
+
+    - `accepts` and `open`, which calls this class's `__init__` with the options and what the model takes;
+    - `fingerprint` and `versions`: what the model is, and what the bytes of a built one depend on;
+    - `inspect`: the ops, with their choices;
+    - `calibrator`: what runs the float model and shows its tensors, and `restore`: use what calibration found;
+    - `rebuild`: the `Model` of a configuration, and `load`: one that was saved;
+    - `watch`, `local_errors` and `op_seconds`: a look inside, for strategies.
+
+    Everything else has an answer here, and may have a better one: `look` and `time` for diagnosis, `close` if there are
+    files to remove, `_samples_kept` to be told when there are samples. `formats` and `implied_formats` say how int8 can
+    be written into a model, if there are several ways.
 
     `quaver.testing.check_adapter` checks a new adapter against this contract.
     """
@@ -92,6 +77,13 @@ class Adapter(ABC):
     frameworks: ClassVar[tuple[str, ...]]  # what users call it in `framework:`
     suffix: ClassVar[str]  # of a saved model's file name
     takes: ClassVar[str] = "what its documentation says"  # the forms of a model, for a user who gave another
+    formats: ClassVar[tuple[str, ...]] = ()  # what `quant_format` may be, the default first
+    implied_formats: ClassVar[Mapping[str, str]] = MappingProxyType({})  # of names in `frameworks` that say it, too
+
+    def __init__(self, options: AdapterOptions, inputs: Sequence[InputSpec]) -> None:
+        self._options = options
+        self._inputs = tuple(inputs)
+        self._kept: list[Feed] = []
 
     @classmethod
     @abstractmethod
@@ -102,6 +94,31 @@ class Adapter(ABC):
     @abstractmethod
     def open(cls, model: Any, options: AdapterOptions) -> Adapter:
         """Read the model. The user's object or file is never changed. Raises `ModelError`."""
+
+    @classmethod
+    def quant_format(cls, wanted: str | None, framework: str | None = None) -> str | None:
+        """How int8 is written into models: as wanted, as the framework's name says, or as is usual.
+
+        Raises `SettingsError` for what the adapter does not know, and where two wishes contradict each other.
+        """
+        implied = cls.implied_formats.get(framework or "")
+        if wanted is None:
+            return implied or next(iter(cls.formats), None)
+        if not cls.formats:
+            raise SettingsError(f"{cls.name} knows no quant_format, and this one is {wanted!r}: leave it out")
+        if wanted not in cls.formats:
+            raise SettingsError(f"unknown quant_format {wanted!r} for {cls.name}; {hint(str(wanted), cls.formats)}")
+        if implied not in (None, wanted):
+            raise SettingsError(
+                f"framework {framework!r} means quant_format {implied!r}, and quant_format is {wanted!r}: give one only"
+            )
+        return wanted
+
+    @classmethod
+    def recorded_format(cls, settings: Mapping[str, Any]) -> str | None:
+        """The format of an earlier run. Version 0.1.0 wrote one into its settings for adapters that know none, too."""
+        recorded = settings.get("quant_format")
+        return recorded if recorded in cls.formats else cls.quant_format(None)
 
     @property
     @abstractmethod
@@ -114,42 +131,60 @@ class Adapter(ABC):
         """The packages on which the bytes of a built model depend."""
 
     @property
-    @abstractmethod
     def inputs(self) -> tuple[InputSpec, ...]:
         """What the model takes."""
+        return self._inputs
 
     @abstractmethod
     def inspect(self) -> tuple[Op, ...]:
         """The ops that can run in int8, in graph order, with their choices."""
 
-    @abstractmethod
     def calibrate(self, data: Any, limit: int | None = None, progress: Progress = silent) -> dict[str, Any]:
         """Run `data` through the float model once, for all methods. Returns the result as builtins, and uses it."""
+        calibration = self.calibrator().run(self._keeping(data, limit), limit, progress)
+        self._samples_kept()
+        self.restore(calibration)
+        return calibration
+
+    @abstractmethod
+    def calibrator(self) -> StreamingCalibrator:
+        """What runs the float model and shows the tensors whose range some configuration may need."""
 
     @abstractmethod
     def restore(self, calibration: dict[str, Any]) -> None:
         """Use a calibration result from `calibrate`."""
 
-    @abstractmethod
-    def build(self, config: QuantConfig | None) -> RunnableModel:
+    def build(self, config: QuantConfig | None) -> Model:
         """The model of a configuration, ready to run; None is the float model. Raises `BuildError`."""
+        model = self.rebuild(config)
+        model.session  # noqa: B018 - a model that does not load must fail here
+        model.start_hashing()
+        return model
 
     @abstractmethod
-    def rebuild(self, config: QuantConfig | None) -> RunnableModel:
+    def rebuild(self, config: QuantConfig | None) -> Model:
         """The same model, for its bytes: a session is made only when it is called."""
 
     @abstractmethod
-    def load(self, path: Path) -> RunnableModel:
+    def load(self, path: Path) -> Model:
         """A model that was saved before. It outlives the adapter."""
 
     @property
-    @abstractmethod
     def kept(self) -> Sequence[Feed]:
         """A few calibration samples, for work that needs no labels."""
+        return self._kept
 
-    @abstractmethod
     def keep(self, data: Any) -> None:
         """Take those samples from `data` without calibrating, for a resumed run."""
+        for _ in self._keeping(data, KEPT_SAMPLES):
+            pass
+        self._samples_kept()
+
+    def _keeping(self, data: Any, limit: int | None) -> Iterator[Feed]:
+        return keeping(feeds(data, self._inputs, limit), self._inputs, self._kept)
+
+    def _samples_kept(self) -> None:  # noqa: B027 - few have something to do
+        """Called when there are samples."""
 
     @abstractmethod
     def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Callable[[Feed], dict[str, NDArray[Any]]]:
@@ -181,6 +216,5 @@ class Adapter(ABC):
         """
         raise SettingsError(f"models of {cls.name} cannot be profiled")
 
-    @abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - few have something to remove
         """Remove temporary files."""

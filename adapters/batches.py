@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.errors import CalibrationError
+
+log = logging.getLogger(__name__)
 
 Feed = dict[str, NDArray[Any]]
 
@@ -35,12 +38,26 @@ def feeds(data: Any, inputs: Sequence[InputSpec], limit: int | None = None) -> I
 
     A model that fixes its batch gets whole batches only, and one at least.
 
-    `data` is an iterable of batches (arrays, tuples, lists, dicts by input name, or (input, label) pairs; anything
-    with `.numpy()` counts as an array), or one array or dict of arrays that holds the whole set. It is iterated once.
+    `data` is an iterable of batches, or one array or dict of arrays that holds the whole set. It is iterated once.
+    What a batch may be; anything with `.numpy()`, and numbers in nested lists, count as an array:
+
+    - `x`, `(x,)`, `[x]`: the only input. One sample may come without its batch axis.
+    - `{"x": x, "ids": ids}`: inputs by name. What the model does not take is left out.
+    - `(x, ids)`, `[x, ids]`: all inputs, by position.
+    - `(x, label)`, `(x, ids, label)`, also as lists: all inputs and one thing more, which is left out.
+    - `((x, ids), label, ...)`, `({"x": x}, label, ...)`: the inputs together. What follows is left out.
+    - `[x1, x2]`, `[(x1, y1), (x2, y2)]`, `[{"x": x1}, {"x": x2}]`, where the second could be an input as well: refused.
+      They may be samples that were not put together, of which all but the first would be lost.
+
+    What follows the inputs could be one itself if it has their type and rank and a shape that the model takes, unless
+    it is one number for each sample.
     """
     taken = 0
     for index, batch in enumerate(_batches(data, inputs)):
-        feed = match(batch, inputs, where=f"calibration batch {index}")
+        where = f"calibration batch {index}"
+        if index == 0 and _is_group(batch) and len(batch) > 1 and _without_label(batch, inputs, where) is not batch:
+            log.info("what follows the inputs in each calibration batch is taken for labels, and left out")
+        feed = match(batch, inputs, where)
         size = samples(feed)
         if limit is not None and taken + size > limit:
             if open_batch(inputs):
@@ -89,9 +106,12 @@ def split(feed: Feed, size: int) -> Iterator[Feed]:
         }
 
 
-def match(batch: Any, inputs: Sequence[InputSpec], where: str) -> Feed:
-    """One batch in any of the accepted forms, by input name, checked against the model's inputs."""
-    named = _by_name(batch, inputs, where)
+def match(batch: Any, inputs: Sequence[InputSpec], where: str, labels: bool = True) -> Feed:
+    """One batch in any of the accepted forms, by input name, checked against the model's inputs.
+
+    Without `labels` all that is given must be inputs.
+    """
+    named = _by_name(_without_label(batch, inputs, where) if labels else batch, inputs, where)
     return {spec.name: _fit(named[spec.name], spec, where) for spec in inputs}
 
 
@@ -121,7 +141,6 @@ def _cut(whole: Feed, inputs: Sequence[InputSpec]) -> Iterator[Feed]:
 
 def _by_name(batch: Any, inputs: Sequence[InputSpec], where: str) -> Mapping[str, Any]:
     names = [spec.name for spec in inputs]
-    batch = _without_label(batch, inputs)
     if _is_nested_list(batch):
         batch = np.asarray(batch)
     if isinstance(batch, Mapping):
@@ -145,18 +164,58 @@ def _by_name(batch: Any, inputs: Sequence[InputSpec], where: str) -> Mapping[str
     raise CalibrationError(f"{where} is a {type(batch).__name__}; an array, a tuple, a list or a dict is needed")
 
 
-def _without_label(batch: Any, inputs: Sequence[InputSpec]) -> Any:
-    """(input, label) pairs: keep the input. A pair of arrays is two inputs only if the model takes two."""
-    if not isinstance(batch, tuple | list) or not batch:
+def _without_label(batch: Any, inputs: Sequence[InputSpec], where: str) -> Any:
+    """The batch without the label that may follow the inputs; a batch that has none is given back as it is."""
+    if not _is_group(batch):
         return batch
-    if _is_nested_list(batch):
-        return batch
-    first = batch[0]
-    if isinstance(first, Mapping) or (isinstance(first, tuple | list) and not _is_nested_list(first)):
-        return first
-    if len(batch) == len(inputs) + 1:
-        return first if len(inputs) == 1 else batch[:-1]
-    return batch
+    first, others = batch[0], batch[1:]
+    grouped = isinstance(first, Mapping) or _is_group(first)
+    if not grouped and len(inputs) > 1:
+        return batch[:-1] if len(batch) == len(inputs) + 1 else batch
+    alike = [_is_alike(other, first, inputs) for other in others]
+    if alike and (all(alike) or (grouped and any(alike))):
+        raise CalibrationError(_two_readings(batch, inputs, where))
+    return first if grouped or len(batch) == 2 else batch
+
+
+def _is_alike(value: Any, first: Any, inputs: Sequence[InputSpec]) -> bool:
+    """Whether what should be a label could be another sample like the first."""
+    if isinstance(first, Mapping):
+        return isinstance(value, Mapping) and all(spec.name in value for spec in inputs)
+    if _is_group(first):
+        return _is_group(value) and _is_alike(value[0], first[0], inputs)
+    if isinstance(value, Mapping) or _is_group(value):
+        return False
+    try:
+        array, beside = _array(value), _array(first)
+    except ValueError:  # lists of different lengths
+        return False
+    spec = inputs[0]
+    if not _converts(array.dtype, spec.dtype) or array.ndim != beside.ndim:
+        return False
+    if array.ndim and array.size == len(array) == len(beside) < beside.size:
+        return False  # one number for each sample
+    shape = spec.shape
+    return shape is None or _shape_fits(array.shape, shape) or _shape_fits(array.shape, shape[1:])
+
+
+def _two_readings(batch: Sequence[Any], inputs: Sequence[InputSpec], where: str) -> str:
+    count = len(batch)
+    what = "dicts" if isinstance(batch[0], Mapping) else "tuples" if _is_group(batch[0]) else "arrays"
+    takes = f"input {inputs[0]}" if len(inputs) == 1 else f"{len(inputs)} inputs"
+    one_by_one = "If they are samples, put them together into one batch, or give them one by one"
+    told = f"{where} is a {type(batch).__name__} of {count} {what} that the model could each take for {takes}"
+    if count > 2:
+        return f"{told}. {one_by_one}"
+    return (
+        f"{told}: it may be (input, label), or two samples. If the second is a label, give the input alone, as in "
+        f"`[x for x, _ in data]`. {one_by_one}"
+    )
+
+
+def _is_group(value: Any) -> bool:
+    """Whether this is a tuple or a list of things, and not of plain numbers."""
+    return isinstance(value, tuple | list) and len(value) > 0 and not _is_nested_list(value)
 
 
 def _is_nested_list(value: Any) -> bool:

@@ -2,7 +2,8 @@
 
 Besides the exact minimum and maximum, each tensor keeps a histogram over the upper half of its float32 bits:
 65,536 bins whose width is 1/128 of the value they hold, so outliers and the bulk are both seen finely, no range
-has to be known in advance, and two histograms merge by addition.
+has to be known in advance, and two histograms merge by addition. Only bins that hold something are kept: a few
+thousand of a usual tensor.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ PERCENTILE = 99.99
 # More elements of one tensor in one batch than this are thinned out; minimum and maximum see all of them.
 ELEMENTS = 16384
 RUN = 16
-# So many values are collected before they are counted.
+# So many values of a tensor are collected before they are counted, as long as all tensors together hold no more than
+# the second number.
 WAITING = 131072
+WAITING_TOGETHER = 32 * 2**20
 
 Range = tuple[float, float]
 
@@ -65,7 +68,9 @@ class TensorStatistics:
     low: float = np.inf
     high: float = -np.inf
     elements: int = 0
-    _counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, np.int64))
+    most_waiting: int = WAITING
+    _bins: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
+    _held: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # how many values in each of these
     _waiting: list[NDArray[np.uint16]] = field(default_factory=list)  # bins of values that are not counted yet
     _uncounted: int = 0
     _turn: int = 0
@@ -82,20 +87,19 @@ class TensorStatistics:
         self._waiting.append(some.view(np.uint16)[1::2].copy())
         self.elements += some.size
         self._uncounted += some.size
-        if self._uncounted > WAITING:
-            self._count()
-
-    def _count(self) -> None:
-        """Count what is waiting. All 65,536 bins are touched, so it pays to do it for many values at once."""
-        if self._waiting:
-            self._counts += np.bincount(np.concatenate(self._waiting), minlength=BINS)
+        if self._uncounted > self.most_waiting:
+            counts = self.counts
+            held = np.flatnonzero(counts)
+            self._bins, self._held = held.astype(np.uint16), counts[held]
             self._waiting, self._uncounted = [], 0
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """The histogram."""
-        self._count()
-        return self._counts
+        """The histogram. All 65,536 bins are touched, so it pays to count many values at once."""
+        waiting = np.concatenate(self._waiting) if self._waiting else np.zeros(0, np.uint16)
+        counts = np.bincount(waiting, minlength=BINS)
+        counts[self._bins] += self._held
+        return counts
 
     @property
     def finite(self) -> bool:
@@ -107,38 +111,41 @@ class TensorStatistics:
         low, high = min(self.low, 0.0), max(self.high, 0.0)
         if not self.elements:
             return dict.fromkeys(CALIBRATIONS, (0.0, 0.0))
+        counts = self.counts
         return {
             "minmax": (low, high),
-            "percentile": self._percentile(low, high),
-            "entropy": self._entropy(low, high),
+            "percentile": _percentile(counts, low, high),
+            "entropy": _entropy(counts, low, high),
         }
 
-    def _percentile(self, low: float, high: float) -> Range:
-        order = _ascending()
-        values = bin_centres()[order]
-        seen = np.cumsum(self.counts[order])
-        tail = (1 - PERCENTILE / 100) / 2 * seen[-1]
-        bottom = values[np.searchsorted(seen, tail, side="right")]
-        top = values[min(int(np.searchsorted(seen, seen[-1] - tail)), BINS - 1)]
-        return max(low, min(float(bottom), 0.0)), min(high, max(float(top), 0.0))
 
-    def _entropy(self, low: float, high: float, bins: int = 2048) -> Range:
-        """The threshold on |x| whose clipped and quantized histogram is nearest to the full one (KL divergence).
+def _percentile(counts: NDArray[np.int64], low: float, high: float) -> Range:
+    order = _ascending()
+    values = bin_centres()[order]
+    seen = np.cumsum(counts[order])
+    tail = (1 - PERCENTILE / 100) / 2 * seen[-1]
+    bottom = values[np.searchsorted(seen, tail, side="right")]
+    top = values[min(int(np.searchsorted(seen, seen[-1] - tail)), BINS - 1)]
+    return max(low, min(float(bottom), 0.0)), min(high, max(float(top), 0.0))
 
-        Exact zeros are left out: they are representable in any scale, and their spike would drag the threshold
-        down. All thresholds are tried at once through cumulative sums.
-        """
-        peak = max(-low, high)
-        counts = self.counts.copy()
-        counts[[0, BINS // 2]] = 0
-        held = counts > 0
-        if peak <= 0 or not held.any():
-            return low, high
-        index = np.minimum((np.abs(bin_centres()[held]) * (bins / peak)).astype(np.int64), bins - 1)
-        histogram = np.bincount(index, weights=counts[held], minlength=bins).astype(np.float64)
-        levels = 255 if low >= 0 else 128
-        threshold = peak * best_threshold(histogram, levels) / bins
-        return max(low, -threshold), min(high, threshold)
+
+def _entropy(counts: NDArray[np.int64], low: float, high: float, bins: int = 2048) -> Range:
+    """The threshold on |x| whose clipped and quantized histogram is nearest to the full one (KL divergence).
+
+    Exact zeros are left out: they are representable in any scale, and their spike would drag the threshold
+    down. All thresholds are tried at once through cumulative sums.
+    """
+    peak = max(-low, high)
+    counts = counts.copy()
+    counts[[0, BINS // 2]] = 0
+    held = counts > 0
+    if peak <= 0 or not held.any():
+        return low, high
+    index = np.minimum((np.abs(bin_centres()[held]) * (bins / peak)).astype(np.int64), bins - 1)
+    histogram = np.bincount(index, weights=counts[held], minlength=bins).astype(np.float64)
+    levels = 255 if low >= 0 else 128
+    threshold = peak * best_threshold(histogram, levels) / bins
+    return max(low, -threshold), min(high, threshold)
 
 
 def best_threshold(histogram: NDArray[np.float64], levels: int) -> int:

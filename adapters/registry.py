@@ -1,36 +1,142 @@
-"""Which adapter takes a model. Adapters are found through entry points, so that a new one needs no change here."""
+"""Which adapter takes a model. Adapters are found through entry points, so that a new one needs no change here.
+
+Each is loaded when it is asked for: by a name in `framework=`, or whether it accepts a model. One that cannot be loaded
+is named in a warning, and stops only the run that asked for it by name.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
-from importlib.metadata import entry_points
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from quaver.adapters.base import Adapter, AdapterOptions
-from quaver.errors import ModelError
+from quaver.errors import ModelError, SettingsError
+from quaver.nearest import hint
 
 GROUP = "quaver.adapters"
+_OURS = "quaver.adapters."
+
+
+class Installed(Mapping[str, type[Adapter]]):
+    """Adapters by the names of their entry points, quaver's own first. Each is loaded when it is looked up.
+
+    To look up one that cannot be loaded raises a `SettingsError` that names the entry point and its distribution.
+    """
+
+    def __init__(self, points: Iterator[EntryPoint]) -> None:
+        ordered = sorted(points, key=lambda point: (not point.value.startswith(_OURS), point.name, point.value))
+        self._points = {point.name: point for point in reversed(ordered)}
+        self._names = list(dict.fromkeys(point.name for point in ordered))
+        self._loaded: dict[str, type[Adapter] | SettingsError] = {}
+
+    def __getitem__(self, name: str) -> type[Adapter]:
+        if name not in self._loaded:
+            try:
+                self._loaded[name] = _load(self._points[name])
+            except SettingsError as error:
+                self._loaded[name] = error
+        found = self._loaded[name]
+        if isinstance(found, SettingsError):
+            raise SettingsError(*found.args) from found.__cause__
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _load(point: EntryPoint) -> type[Adapter]:
+    home = f"{point.dist.name} {point.dist.version}" if point.dist is not None else "an unknown package"
+    which = f"adapter {point.name!r}, entry point {point.value!r} of {home},"
+    try:
+        found = point.load()
+    except (Exception, SystemExit) as error:
+        raise SettingsError(f"{which} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Adapter)):
+        raise SettingsError(f"{which} is no subclass of quaver.adapters.Adapter but {found!r:.80}")
+    return found
 
 
 @functools.cache
-def adapters() -> dict[str, type[Adapter]]:
+def adapters() -> Mapping[str, type[Adapter]]:
     """All installed adapters by name."""
-    return {point.name: point.load() for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
+    return Installed(iter(entry_points(group=GROUP)))
 
 
-def open_model(model: Any, options: AdapterOptions) -> Adapter:
-    """Hand a model to the first adapter that accepts it."""
-    return adapter_for(model).open(model, options)
+def open_model(model: Any, options: AdapterOptions, framework: str | None = None) -> Adapter:
+    """Hand a model to the adapter of a framework, or to the first that accepts it."""
+    adapter = adapter_for(model, framework)
+    return adapter.open(model, replace(options, quant_format=adapter.quant_format(options.quant_format, framework)))
 
 
-def adapter_for(model: Any) -> type[Adapter]:
-    """The first adapter that accepts a model."""
-    for adapter in adapters().values():
-        if adapter.accepts(model):
+def adapter_for(model: Any, framework: str | None = None) -> type[Adapter]:
+    """The adapter of a framework, which must take the model; or, if none is named, the first that accepts it."""
+    named = None if framework is None else _named(framework)
+    for name, adapter in _usable() if named is None else [(framework, named)]:
+        if _accepts(name, adapter, model):
             return adapter
     if isinstance(model, str | os.PathLike) and not os.path.exists(model):
         raise ModelError(f"no model at {os.fspath(model)!r}")
     what = repr(os.fspath(model)) if isinstance(model, str | os.PathLike) else f"a {type(model).__name__}"
-    known = "; ".join(f"{name} takes {adapter.takes}" for name, adapter in adapters().items())
+    if _is_torch(model):
+        raise ModelError(
+            f"{what} is of PyTorch: export the module, with torch.onnx.export(module, example_inputs, 'model.onnx'), "
+            "and give quaver the file"
+        )
+    if named is not None:
+        raise SettingsError(
+            f"framework is set to {framework!r}, but adapter {named.name} does not take {what}: it takes {named.takes}"
+        )
+    known = "; ".join(f"{name} takes {adapter.takes}" for name, adapter in _usable())
     raise ModelError(f"no adapter knows what to do with {what}: {known or 'none is installed'}")
+
+
+def _named(framework: str) -> type[Adapter]:
+    """The adapter that a user calls so. One whose own name it is needs no other to be loaded."""
+    known = adapters()
+    if framework in known:
+        return known[framework]
+    names: list[str] = []
+    for _, adapter in _usable():
+        if framework in adapter.frameworks:
+            return adapter
+        names += adapter.frameworks
+    raise SettingsError(f"unknown framework {framework!r}; {hint(str(framework), dict.fromkeys([*names, *known]))}")
+
+
+def _usable() -> Iterator[tuple[str, type[Adapter]]]:
+    """All that can be loaded, one after the other."""
+    known = adapters()
+    for name in known:
+        try:
+            adapter = known[name]
+        except SettingsError as error:
+            warnings.warn(f"{error}. It is left out", RuntimeWarning, stacklevel=3)
+        else:
+            yield name, adapter
+
+
+def _accepts(name: str | None, adapter: type[Adapter], model: Any) -> bool:
+    try:
+        return adapter.accepts(model)
+    except Exception as error:
+        warnings.warn(
+            f"adapter {name!r} fails when it is asked for a model: {type(error).__name__}: {error}. It is left out",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return False
+
+
+def _is_torch(model: Any) -> bool:
+    """A module, by where its class comes from or by what every module has."""
+    if any(kind.__module__.partition(".")[0] == "torch" for kind in type(model).__mro__):
+        return True
+    return all(callable(getattr(model, name, None)) for name in ("state_dict", "forward"))

@@ -1,4 +1,4 @@
-"""One streaming pass over the calibration data: the range of every tensor, by every method, in bounded memory.
+"""One streaming pass over the calibration data: all ranges and statistics of all tensors, in bounded memory.
 
 Statistics of one batch are taken by a second thread while the model runs the next one.
 """
@@ -6,34 +6,49 @@ Statistics of one batch are taken by a second thread while the model runs the ne
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.adapters.base import Progress
 from quaver.adapters.batches import Feed, InputSpec, head, open_batch, samples, split, tail
-from quaver.adapters.ranges import Range, TensorStatistics
+from quaver.adapters.channels import KINDS, Accumulator, Statistic, to_plain
+from quaver.adapters.ranges import WAITING, WAITING_TOGETHER, TensorStatistics
 from quaver.errors import CalibrationError
 
 # All tensors of two runs are held at once; batches are cut so that those of one take about this much.
 HELD_BYTES = 128 * 2**20
 Values = list[tuple[str, NDArray[np.float32]]]
+# Told of samples done, and of how many there are if that is known.
+Progress = Callable[[int, int | None], None]
+
+
+def silent(done: int, total: int | None) -> None:
+    """Progress that nobody watches."""
 
 
 class StreamingCalibrator(ABC):
-    """Statistics of named tensors, fed batch by batch."""
+    """Statistics of named tensors, fed batch by batch: ranges of `tensors`, and what `statistics` ask of channels."""
 
-    def __init__(self, inputs: Sequence[InputSpec], tensors: Iterable[str]) -> None:
+    def __init__(
+        self, inputs: Sequence[InputSpec], tensors: Iterable[str], statistics: Iterable[Statistic] = ()
+    ) -> None:
         self._inputs = inputs
-        self._statistics = {name: TensorStatistics() for name in tensors}
+        names = list(tensors)
+        waiting = min(WAITING, WAITING_TOGETHER // max(len(names), 1))
+        self._ranges = {name: TensorStatistics(most_waiting=waiting) for name in names}
+        self._channels = {wanted: KINDS[wanted.kind](wanted.axis) for wanted in statistics}
+        self._takers: dict[str, list[TensorStatistics | Accumulator]] = {name: [self._ranges[name]] for name in names}
+        for wanted, accumulator in self._channels.items():
+            self._takers.setdefault(wanted.tensor, []).append(accumulator)
         self._sample_bytes = 0.0
         self._cuttable = open_batch(inputs)
 
     @abstractmethod
     def values(self, feed: Feed) -> Values:
-        """Run the float model; the values of each tensor, the model's inputs among them.
+        """Run the float model; the values of each of these tensors, the model's inputs among them.
 
         They are read while the next feed runs: memory may be used again by the call after the next, not before.
         """
@@ -42,8 +57,13 @@ class StreamingCalibrator(ABC):
     def whose(self, tensor: str) -> str:
         """Where a tensor comes from, for the user."""
 
-    def run(self, stream: Iterator[Feed], limit: int | None, progress: Progress) -> dict[str, dict[str, Range]]:
-        """Take in all feeds; returns the range of every tensor by every method."""
+    @property
+    def tensors(self) -> list[str]:
+        """The tensors of which something is wanted."""
+        return list(self._takers)
+
+    def run(self, stream: Iterator[Feed], limit: int | None, progress: Progress) -> dict[str, Any]:
+        """Take in all feeds. Returns, as builtins, the `ranges` of every tensor by every method, and `statistics`."""
         taken = 0
         with ThreadPoolExecutor(1) as worker:
             waiting: Future[None] = worker.submit(self._take, [])
@@ -61,7 +81,10 @@ class StreamingCalibrator(ABC):
             raise CalibrationError(
                 "calib_dataloader gave no samples. A generator that was used before is empty: pass a list or a new one"
             )
-        return {name: statistics.ranges() for name, statistics in self._statistics.items()}
+        found: dict[str, Any] = {"ranges": {name: seen.ranges() for name, seen in self._ranges.items()}}
+        if self._channels:
+            found["statistics"] = to_plain({wanted: seen.result() for wanted, seen in self._channels.items()})
+        return found
 
     def _parts(self, feed: Feed) -> Iterator[Feed]:
         """Cut a batch so that its activations fit. The first sample goes alone, to see how large they are."""
@@ -95,12 +118,13 @@ class StreamingCalibrator(ABC):
 
     def _take(self, values: Values) -> None:
         for name, array in values:
-            self._statistics[name].add(array)
+            for taker in self._takers[name]:
+                taker.add(array)
 
     def _check_finite(self) -> None:
-        for name, statistics in self._statistics.items():
-            if statistics.elements and not statistics.finite:
+        for name, seen in self._ranges.items():
+            if seen.elements and not seen.finite:
                 raise CalibrationError(
                     f"tensor {name!r} ({self.whose(name)}) holds NaN or infinity on calibration data "
-                    f"(range {statistics.low} to {statistics.high}); check the data's preprocessing and the float model"
+                    f"(range {seen.low} to {seen.high}); check the data's preprocessing and the float model"
                 )

@@ -6,7 +6,7 @@ if __name__ == "tuner":
 import logging
 from importlib.metadata import PackageNotFoundError, version
 
-from quaver.adapters import Adapter
+from quaver.adapters import Adapter, Model
 from quaver.api import Config, TuneResult, TuningRun, diagnose, fit, open_run, profile, recover
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
@@ -41,9 +41,9 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
     "FP32", "INT8", "Adapter", "Budget", "BuildError", "CalibrationError", "Cause", "Config", "Criterion", "Diagnosis",
-    "EvaluationError", "HistoryError", "MissingPackageError", "ModelError", "Objective", "Observer", "Op", "OpConfig",
-    "Precision", "Probe", "Profile", "QuantConfig", "QuaverError", "SettingsError", "Snapshot", "Stage", "StopReason",
-    "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningRun", "TuningSpace", "__version__",
+    "EvaluationError", "HistoryError", "MissingPackageError", "Model", "ModelError", "Objective", "Observer", "Op",
+    "OpConfig", "Precision", "Probe", "Profile", "QuantConfig", "QuaverError", "SettingsError", "Snapshot", "Stage",
+    "StopReason", "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningRun", "TuningSpace", "__version__",
     "diagnose", "events", "fit", "open_run", "profile", "read_snapshot", "recover", "register_strategy",
 ]  # fmt: skip
 

@@ -7,9 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quaver.adapters.base import Adapter, AdapterOptions, Progress, TimingOptions, silent
-from quaver.adapters.batches import Feed, InputSpec, feeds
-from quaver.adapters.keeping import KEPT_SAMPLES, first, keeping
+from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
+from quaver.adapters.keeping import first
 from quaver.adapters.litert.read import sources
 from quaver.adapters.view import View
 from quaver.errors import ModelError
@@ -19,6 +18,7 @@ from quaver.ops import Op, QuantConfig
 if TYPE_CHECKING:
     from quaver.adapters.litert.look.observation import Watcher
     from quaver.adapters.litert.read.intake import Taken
+    from quaver.adapters.litert.run.calibration import Calibrator
     from quaver.adapters.litert.run.model import LiteRTModel
 
 PACKAGES = ("ai-edge-quantizer", "ai-edge-litert", "flatbuffers", "numpy")
@@ -35,12 +35,11 @@ class LiteRTAdapter(Adapter):
     def __init__(self, taken: Taken, options: AdapterOptions) -> None:
         from quaver.adapters.litert.build.quantizing import Builder
 
-        self._graph, self._source, self._options = taken.graph, taken.source, options
+        super().__init__(options, taken.graph.input_specs())
+        self._graph, self._source = taken.graph, taken.source
         self._converter = taken.versions
-        self._inputs = taken.graph.input_specs()
         self._names = [spec.name for spec in self._inputs]
         self._builder = Builder(taken.graph)
-        self._kept: list[Feed] = []
 
     @classmethod
     def accepts(cls, model: Any) -> bool:
@@ -50,6 +49,7 @@ class LiteRTAdapter(Adapter):
     @classmethod
     def open(cls, model: Any, options: AdapterOptions) -> LiteRTAdapter:
         """Read the model, convert it to .tflite where it is none, and find its ops."""
+        cls.quant_format(options.quant_format)
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
         from quaver.adapters.litert.read.intake import take_in
 
@@ -68,48 +68,24 @@ class LiteRTAdapter(Adapter):
     def versions(self) -> dict[str, str]:
         return {name: version(name) for name in PACKAGES} | self._converter
 
-    @property
-    def inputs(self) -> tuple[InputSpec, ...]:
-        return self._inputs
-
-    @property
-    def kept(self) -> Sequence[Feed]:
-        return self._kept
-
     def inspect(self) -> tuple[Op, ...]:
         return tuple(unit.op for unit in self._builder.units)
 
-    def calibrate(self, data: Any, limit: int | None = None, progress: Progress = silent) -> dict[str, Any]:
+    def calibrator(self) -> Calibrator:
         from quaver.adapters.litert.run.calibration import Calibrator
 
-        calibrator = Calibrator(self._graph, self._inputs, self._builder.needed(), self._options.threads)
-        stream = keeping(feeds(data, self._inputs, limit), self._inputs, self._kept)
-        ranges = calibrator.run(stream, limit, progress)
-        self._check_conversion()
-        self.restore({"ranges": ranges})
-        return {"ranges": ranges}
+        return Calibrator(self._graph, self._inputs, self._builder.needed(), self._options.threads)
 
     def restore(self, calibration: dict[str, Any]) -> None:
         self._builder.calibrate(calibration["ranges"])
 
-    def keep(self, data: Any) -> None:
-        for _ in keeping(feeds(data, self._inputs, KEPT_SAMPLES), self._inputs, self._kept):
-            pass
-        self._check_conversion()
-
-    def _check_conversion(self) -> None:
-        """Once there are samples, see whether the .tflite computes what its source does; then let go of the source."""
+    def _samples_kept(self) -> None:
+        """See whether the .tflite computes what its source does; then let go of the source."""
         from quaver.adapters.litert.run.calibration import check_conversion
 
         if self._source is not None:
             check_conversion(self.rebuild(None), self._source, self._kept)
             self._source = None
-
-    def build(self, config: QuantConfig | None) -> LiteRTModel:
-        model = self.rebuild(config)
-        model.session  # noqa: B018 - a model that does not load must fail here
-        model.start_hashing()
-        return model
 
     def rebuild(self, config: QuantConfig | None) -> LiteRTModel:
         from quaver.adapters.litert.run.model import LiteRTModel

@@ -5,16 +5,19 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 
-from quaver.adapters.base import Adapter, AdapterOptions, Progress, TimingOptions, silent
-from quaver.adapters.batches import Feed, InputSpec, feeds
-from quaver.adapters.keeping import KEPT_SAMPLES, first, keeping
+from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
+from quaver.adapters.batches import InputSpec
+from quaver.adapters.channels import from_plain
+from quaver.adapters.keeping import first
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.build.weights import WeightStore
 from quaver.adapters.onnxrt.look.file_view import FileView
@@ -22,6 +25,7 @@ from quaver.adapters.onnxrt.look.observation import Watcher, local_errors, watch
 from quaver.adapters.onnxrt.look.views import ConfigView
 from quaver.adapters.onnxrt.read.graph import Graph
 from quaver.adapters.onnxrt.read.intake import take_in
+from quaver.adapters.onnxrt.read.other_floats import of_other_floats, some, warn_of_doubles
 from quaver.adapters.onnxrt.read.units import find_units
 from quaver.adapters.onnxrt.run.calibration import Calibrator
 from quaver.adapters.onnxrt.run.model import OnnxModel, SavedModel
@@ -29,11 +33,9 @@ from quaver.adapters.onnxrt.run.qoperator import QOperatorModel
 from quaver.adapters.onnxrt.time.profiling import op_seconds
 from quaver.adapters.onnxrt.time.timing import time_model
 from quaver.adapters.view import View
-from quaver.errors import ModelError, SettingsError
+from quaver.errors import ModelError
 from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
-
-FORMATS = ("qdq", "qoperator")
 
 
 class OnnxAdapter(Adapter):
@@ -43,15 +45,16 @@ class OnnxAdapter(Adapter):
     frameworks = ("onnxrt", "onnx", "onnxruntime", "onnxrt_qdq", "onnxrt_qlinearops")
     suffix = ".onnx"
     takes = "a path ending in .onnx, an onnx.ModelProto or bytes"
+    formats = ("qdq", "qoperator")
+    implied_formats = MappingProxyType({"onnxrt_qdq": "qdq", "onnxrt_qlinearops": "qoperator"})
 
     def __init__(self, graph: Graph, fingerprint: str, options: AdapterOptions) -> None:
-        self._graph, self._fingerprint, self._options = graph, fingerprint, options
-        self._inputs = tuple(_input_spec(value) for value in graph.inputs)
+        super().__init__(options, [_input_spec(value) for value in graph.inputs])
+        self._fingerprint = fingerprint
         self._units = find_units(graph)
         mark = _mark(graph)
         self._store = WeightStore(graph.constants, options.folder, mark)
         self._assembler = Assembler(graph, self._units, self._store, mark)
-        self._kept: list[Feed] = []
 
     @classmethod
     def accepts(cls, model: Any) -> bool:
@@ -63,13 +66,13 @@ class OnnxAdapter(Adapter):
     @classmethod
     def open(cls, model: Any, options: AdapterOptions) -> OnnxAdapter:
         """Read and clean the model, and find its ops."""
-        if options.quant_format not in FORMATS:
-            raise SettingsError(f"quant_format must be one of {', '.join(FORMATS)}, not {options.quant_format!r}")
+        options = replace(options, quant_format=cls.quant_format(options.quant_format))
         graph, fingerprint = take_in(model)
         adapter = cls(graph, fingerprint, options)
         if not adapter._units:
             adapter.close()
             raise ModelError(f"nothing in the model can run in int8: {_what_it_holds(graph)}")
+        warn_of_doubles(graph)
         return adapter
 
     @property
@@ -80,36 +83,14 @@ class OnnxAdapter(Adapter):
     def versions(self) -> dict[str, str]:
         return {"onnx": onnx.__version__, "onnxruntime": ort.__version__, "numpy": np.__version__}
 
-    @property
-    def inputs(self) -> tuple[InputSpec, ...]:
-        return self._inputs
-
-    @property
-    def kept(self) -> Sequence[Feed]:
-        return self._kept
-
     def inspect(self) -> tuple[Op, ...]:
         return tuple(unit.op for unit in self._units)
 
-    def calibrate(self, data: Any, limit: int | None = None, progress: Progress = silent) -> dict[str, Any]:
-        tensors = self._assembler.needed()
-        calibrator = Calibrator(self._graph, self._assembler, self._inputs, tensors, self._options.threads)
-        ranges = calibrator.run(keeping(feeds(data, self._inputs, limit), self._inputs, self._kept), limit, progress)
-        self.restore({"ranges": ranges})
-        return {"ranges": ranges}
+    def calibrator(self) -> Calibrator:
+        return Calibrator(self._assembler, self._inputs, self._options.threads)
 
     def restore(self, calibration: dict[str, Any]) -> None:
-        self._assembler.calibrate(calibration["ranges"])
-
-    def keep(self, data: Any) -> None:
-        for _ in keeping(feeds(data, self._inputs, KEPT_SAMPLES), self._inputs, self._kept):
-            pass
-
-    def build(self, config: QuantConfig | None) -> OnnxModel:
-        model = self.rebuild(config)
-        model.session  # noqa: B018 - a model that does not load must fail here
-        model.start_hashing()
-        return model
+        self._assembler.calibrate(calibration["ranges"], from_plain(calibration.get("statistics", ())))
 
     def rebuild(self, config: QuantConfig | None) -> OnnxModel:
         assembly = self._assembler.assemble(config)
@@ -125,7 +106,7 @@ class OnnxAdapter(Adapter):
 
     def op_seconds(self, config: QuantConfig | None) -> dict[str, float]:
         sample = first(self._kept[0], self._inputs, 1)
-        return op_seconds(self._assembler, config, sample, self._options.threads)
+        return op_seconds(self._assembler, self.rebuild(config), sample, self._options.threads)
 
     def look(self, quantized: Any) -> View:
         if isinstance(quantized, QuantConfig):
@@ -167,6 +148,4 @@ def _mark(graph: Graph) -> str:
 
 def _what_it_holds(graph: Graph) -> str:
     kinds = sorted({node.op_type for node in graph.nodes})
-    listed = ", ".join(kinds[:8]) + (", ..." if len(kinds) > 8 else "")
-    halves = any(array.dtype == np.float16 for array in graph.constants.values())
-    return f"it holds {listed}" + (". Its weights are float16: give the float32 model" if halves else "")
+    return f"it holds {some(kinds)}{of_other_floats(graph)}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.adapters.base import Adapter, AdapterOptions, Progress
-from quaver.adapters.base import silent as unwatched
-from quaver.adapters.batches import Feed, InputSpec, feeds
+from quaver.adapters import Adapter, AdapterOptions, Model
+from quaver.adapters.batches import Feed, InputSpec
+from quaver.adapters.repairs import refuse_repairs
+from quaver.adapters.streaming import StreamingCalibrator, Values
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
 from quaver.engine.events import Observer, silent
@@ -71,38 +73,40 @@ class FakeFloat:
         return self.score - lost
 
 
-class FakeModel:
-    """A built model. `quality` is its score, `config` what it was built from; None is the float model."""
+class FakeModel(Model):
+    """A built model. `quality` is its score, `config` what it was built from; None is the float model.
+
+    Its file has 1 byte for each int8 op, a letter for the choice, and 4 for each fp32 op.
+    """
+
+    suffix = ".fake"
 
     def __init__(self, float_model: FakeFloat, config: QuantConfig | None) -> None:
+        super().__init__(INPUTS, threads=1)
         self.config = config
         self.quality = float_model.quality(config)
-        self._ops = len(float_model.damage)
+        self._float_model = float_model
 
-    def __call__(self, *args: Any, **inputs: Any) -> NDArray[np.float64]:
-        return np.array([self.quality])
+    def _open(self) -> None:
+        return None
 
-    def run(self, feed: Feed) -> NDArray[np.float64]:
-        return self()
+    def _outputs(self, feed: Feed) -> list[Any]:
+        return [np.array([self.quality])]
 
-    def SerializeToString(self) -> bytes:  # noqa: N802 - as RunnableModel has it
-        return (self.config.fingerprint if self.config is not None else "float").encode()
+    def chunks(self) -> Iterator[bytes]:
+        for op in self._float_model.ops:
+            pick = self.config[op.name] if self.config is not None else FLOAT
+            yield b"fp32" if pick == FLOAT else bytes([ord("A") + op.choices.index(pick)])
 
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.SerializeToString()).hexdigest()
 
-    @property
-    def size(self) -> int:
-        """An int8 op takes 1 byte, an fp32 op 4."""
-        return 4 * self._ops - 3 * len(self.config.int8_ops if self.config is not None else ())
+class FakeCalibrator(StreamingCalibrator):
+    """Sees what goes in."""
 
-    def save(self, path: str | Path) -> Path:
-        Path(path).write_bytes(self.SerializeToString())
-        return Path(path)
+    def values(self, feed: Feed) -> Values:
+        return [("x", feed["x"])]
 
-    def close(self) -> None:
-        pass
+    def whose(self, tensor: str) -> str:
+        return "an input"
 
 
 class FakeAdapter(Adapter):
@@ -112,9 +116,9 @@ class FakeAdapter(Adapter):
     frameworks = ("fake",)
     suffix = ".fake"
 
-    def __init__(self, model: FakeFloat) -> None:
+    def __init__(self, model: FakeFloat, options: AdapterOptions | None = None) -> None:
+        super().__init__(options or AdapterOptions(), INPUTS)
         self._model = model
-        self._kept: list[Feed] = []
         self.built: list[QuantConfig | None] = []
         self.broken: Callable[[QuantConfig], bool] = lambda config: False
 
@@ -126,7 +130,7 @@ class FakeAdapter(Adapter):
     def open(cls, model: Any, options: AdapterOptions) -> FakeAdapter:
         if not model.damage:
             raise ModelError("nothing in the model can run in int8")
-        return cls(model)
+        return cls(model, options)
 
     @property
     def fingerprint(self) -> str:
@@ -136,38 +140,32 @@ class FakeAdapter(Adapter):
     def versions(self) -> dict[str, str]:
         return {"fake": "1"}
 
-    @property
-    def inputs(self) -> tuple[InputSpec, ...]:
-        return INPUTS
-
     def inspect(self) -> tuple[Op, ...]:
         return self._model.ops
 
-    def calibrate(self, data: Any, limit: int | None = None, progress: Progress = unwatched) -> dict[str, Any]:
-        self._kept = list(feeds(data, INPUTS, limit))
-        return {"batches": len(self._kept)}
+    def calibrator(self) -> FakeCalibrator:
+        return FakeCalibrator(INPUTS, ["x"])
 
     def restore(self, calibration: dict[str, Any]) -> None:
-        assert "batches" in calibration
+        assert "ranges" in calibration
 
-    def build(self, config: QuantConfig | None) -> FakeModel:
+    def build(self, config: QuantConfig | None) -> Model:
         self.built.append(config)
         if config is not None and self.broken(config):
             raise RuntimeError("the framework refuses this model")
-        return self.rebuild(config)
+        return super().build(config)
 
     def rebuild(self, config: QuantConfig | None) -> FakeModel:
+        refuse_repairs(config, self.name)
         return FakeModel(self._model, config)
 
     def load(self, path: Path) -> FakeModel:
-        return FakeModel(self._model, None)
-
-    @property
-    def kept(self) -> Sequence[Feed]:
-        return self._kept
-
-    def keep(self, data: Any) -> None:
-        self._kept = list(feeds(data, INPUTS))
+        picks = re.findall(b"fp32|[A-Z]", path.read_bytes())
+        config = QuantConfig(
+            (op.name, FLOAT if pick == b"fp32" else op.choices[ord(pick) - ord("A")])
+            for op, pick in zip(self._model.ops, picks, strict=True)
+        )
+        return FakeModel(self._model, config)
 
     def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Callable[[Feed], dict[str, NDArray[Any]]]:
         return lambda feed: {name: np.array([self._model.quality(config)]) for name in ops}
@@ -178,9 +176,6 @@ class FakeAdapter(Adapter):
     def op_seconds(self, config: QuantConfig | None) -> dict[str, float]:
         int8 = config.int8_ops if config is not None else ()
         return {"": 0.0} | {name: 1.0 if name in int8 else 2.0 for name in self._model.damage}
-
-    def close(self) -> None:
-        pass
 
 
 class FakeProbe(Probe):

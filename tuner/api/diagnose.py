@@ -75,7 +75,8 @@ def diagnose(
     watch(StageStarted(Stage.READING))
     wishes = Wishes(samples, layer_metrics or {}, model_metrics or {}, timing)
     again = calib_dataloader if reiterable(calib_dataloader) else None
-    with contextlib.closing(open_model(model, AdapterOptions(None, chosen.threads, chosen.quant_format))) as adapter:
+    options = AdapterOptions(None, chosen.threads, chosen.quant_format)
+    with contextlib.closing(open_model(model, options, chosen.framework)) as adapter:
         config = _config_of(quantized, adapter, chosen)
         try:
             _calibrate(adapter, config is not None, snapshot, calib_dataloader, chosen, watch)

@@ -46,12 +46,12 @@ def fit(
         calibration_sampling_size: how many calibration samples to use; all if None.
         op_name_dict: rules by op name, such as {"/head/.*": "fp32"} (see `quaver.rules`).
         op_type_dict: rules by op type, such as {"Softmax": "fp32"}.
-        quant_format: "qdq" or "qoperator".
+        quant_format: how int8 is written, where a framework knows several ways; for ONNX "qdq" or "qoperator".
         threads: threads of one inference; 0 lets the runtime decide.
         diagnosis: whether to say at the end which ops are bad in int8 and why.
         workspace: the folder of the run; a dated one under quaver_workspace/ if None.
         resume: the snapshot or workspace of an earlier run; whatever is not given is as it was there.
-        framework: the framework the model must be of; usually left to the model itself.
+        framework: the framework whose adapter takes the model; usually left to the model itself.
 
     Returns:
         A `TuneResult`, also when nothing meets the criterion (`result.met` is False) and after Ctrl-C.

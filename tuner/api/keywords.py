@@ -26,7 +26,7 @@ class Settings(TypedDict, total=False):
     calibration_sampling_size: int | None
     op_name_dict: Mapping[str, Any]
     op_type_dict: Mapping[str, Any]
-    quant_format: str
+    quant_format: str | None
     threads: int
     diagnosis: bool
     workspace: str | os.PathLike[str] | None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Unpack
 
-from quaver.adapters import Adapter, AdapterOptions, open_model
+from quaver.adapters import Adapter, AdapterOptions, adapter_for
 from quaver.api.keywords import Settings
 from quaver.api.result import TuneResult
 from quaver.api.resuming import Given, announce, settle
@@ -92,7 +93,13 @@ class TuningRun:
         self.workspace, history = stack.enter_context(open_workspace(asked))
         log = stack.enter_context(run_log(self.workspace))
         self.config, changes = settle(given, settings, history)
-        config = self.config
+        model = expanded(model)
+        kind = adapter_for(model, self.config.framework)
+        if history.header is None:
+            wanted = kind.quant_format(self.config.quant_format, self.config.framework)
+        else:
+            wanted = kind.recorded_format(history.run.settings)
+        self.config = config = replace(self.config, quant_format=wanted)
         if self._data is None and config.diagnosis:
             raise SettingsError(
                 "diagnosis=True runs samples through the model: pass calib_dataloader to a resumed run too, or "
@@ -105,9 +112,7 @@ class TuningRun:
         announce(changes, self._tell, heard=bool(self._observers))
         self._tell(StageStarted(Stage.READING))
         options = AdapterOptions(self.workspace, config.threads, config.quant_format)
-        self._adapter = stack.enter_context(contextlib.closing(open_model(expanded(model), options)))
-        if config.framework is not None and config.framework not in self._adapter.frameworks:
-            raise SettingsError(f"framework is {config.framework!r}, but the model is one for {self._adapter.name}")
+        self._adapter = stack.enter_context(contextlib.closing(kind.open(model, options)))
         self.space = TuningSpace(apply_rules(self._adapter.inspect(), config.op_name_dict, config.op_type_dict))
         if not self.space.quantizable:
             raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")

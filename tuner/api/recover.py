@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from quaver.adapters import Adapter, AdapterOptions, RunnableModel, open_model
+from quaver.adapters import Adapter, AdapterOptions, Model, adapter_for
 from quaver.engine.same_model import check_same_model, complete
 from quaver.engine.versions import versions_of
 from quaver.errors import BuildError, HistoryError
@@ -16,7 +16,7 @@ from quaver.history import Snapshot, read_snapshot
 from quaver.paths import expanded
 
 
-def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads: int = 0) -> RunnableModel:
+def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads: int = 0) -> Model:
     """Rebuild a trial from the float model and its history.snapshot alone; no calibration data is needed.
 
     Args:
@@ -32,8 +32,9 @@ def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads:
     if trial == 0 and snapshot.baseline is None:
         raise HistoryError(f"{snapshot.path} holds no baseline yet")
     run = snapshot.run_of(trial)
-    options = AdapterOptions(None, threads, str(run.settings.get("quant_format", "qdq")))
-    adapter = open_model(expanded(model), options)
+    model = expanded(model)
+    kind = adapter_for(model, run.settings.get("framework"))
+    adapter = kind.open(model, AdapterOptions(None, threads, kind.recorded_format(run.settings)))
     with contextlib.ExitStack() as on_error:
         on_error.callback(adapter.close)
         rebuilt = _rebuild(adapter, snapshot, trial)
@@ -43,7 +44,7 @@ def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads:
     return rebuilt
 
 
-def _rebuild(adapter: Adapter, snapshot: Snapshot, number: int) -> RunnableModel:
+def _rebuild(adapter: Adapter, snapshot: Snapshot, number: int) -> Model:
     check_same_model(adapter, snapshot.header, snapshot.path)
     adapter.restore(snapshot.header.calibration)
     record, ops = snapshot.trial(number), adapter.inspect()

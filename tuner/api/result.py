@@ -19,7 +19,7 @@ from quaver.trial import Trial
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from quaver.adapters.base import RunnableModel
+    from quaver.adapters import Model
     from quaver.diagnosis import Diagnosis
 
 
@@ -53,7 +53,7 @@ class TuneResult:
     workspace: Path
     history_path: Path
     model_path: Path | None
-    model: RunnableModel | None = field(repr=False, default=None)
+    model: Model | None = field(repr=False, default=None)
     diagnosis: Diagnosis | None = field(repr=False, default=None)
 
     def save(self, path: str | os.PathLike[str]) -> Path:

@@ -18,9 +18,6 @@ from quaver.strategies import Strategy
 
 # Whoever allows to lose half of the score has probably written percents.
 _SUSPECT = 0.5
-_FRAMEWORKS = (
-    "onnxrt", "onnx", "onnxruntime", "onnxrt_qdq", "onnxrt_qlinearops", "tensorflow", "keras", "tflite", "litert",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +39,13 @@ class Config:
         calibration_sampling_size: how many calibration samples to use; all if None.
         op_name_dict: rules by op name (see `quaver.rules`).
         op_type_dict: rules by op type.
-        quant_format: "qdq" or "qoperator".
+        quant_format: how int8 is written into the model, where the framework knows several ways (ONNX: "qdq" or
+            "qoperator"); None is its default.
         threads: threads of one inference; 0 lets the runtime decide.
         diagnosis: whether to write tables and causes into the workspace at the end.
         workspace: the folder of the run; a dated one under quaver_workspace/ if None.
         resume: the snapshot or workspace of an earlier run to go on with; what is not given is as it was there.
-        framework: the framework the model must be of; usually left to the model itself.
+        framework: the framework whose adapter takes the model; usually left to the model itself.
     """
 
     strategy: str | type[Strategy] | Strategy = "auto"
@@ -63,7 +61,7 @@ class Config:
     calibration_sampling_size: int | None = None
     op_name_dict: Mapping[str, Any] = field(default_factory=dict)
     op_type_dict: Mapping[str, Any] = field(default_factory=dict)
-    quant_format: str = "qdq"
+    quant_format: str | None = None
     threads: int = 0
     diagnosis: bool = False
     workspace: str | os.PathLike[str] | None = None
@@ -84,7 +82,9 @@ class Config:
             )
         _check(_is_count(self.seed), "seed", self.seed, "a whole number of at least 0")
         _check(_is_count(self.threads), "threads", self.threads, "a whole number; 0 lets the runtime decide")
-        _check(isinstance(self.quant_format, str), "quant_format", self.quant_format, '"qdq" or "qoperator"')
+        for name in ("quant_format", "framework"):
+            value = getattr(self, name)
+            _check(value is None or isinstance(value, str), name, value, "a name")
         for name in ("op_name_dict", "op_type_dict", "strategy_options"):
             _check(isinstance(getattr(self, name), Mapping), name, getattr(self, name), "a mapping")
             for lost in names_only(getattr(self, name)):
@@ -92,8 +92,6 @@ class Config:
         for name in ("workspace", "resume"):
             value = getattr(self, name)
             _check(value is None or _is_path(value), name, value, "the path of a folder")
-        if self.framework is not None and self.framework not in _FRAMEWORKS:
-            raise SettingsError(f"unknown framework {self.framework!r}; {hint(str(self.framework), _FRAMEWORKS)}")
         if self.workspace is not None and self.resume is not None:
             raise SettingsError("give `workspace` for a new run or `resume` for an earlier one, not both")
 

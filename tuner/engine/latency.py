@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
+
+from quaver.adapters import Model
+from quaver.adapters.batches import Feed
 
 # How long a latency measurement goes on, and how many pairs of runs it takes at least and at most.
 SECONDS = 0.5
@@ -14,14 +16,7 @@ PAIRS = (5, 200)
 ALONE = 1.02
 
 
-class Runnable(Protocol):
-    """As much of a model as a measurement needs."""
-
-    def run(self, feed: Any) -> Any:
-        """Run on one feed."""
-
-
-def relative_latency(model: Runnable, baseline: Runnable, feed: Mapping[str, Any]) -> float:
+def relative_latency(model: Model, baseline: Model, feed: Feed) -> float:
     """How long `model` takes compared with `baseline`: medians of runs taken in turns, so that noise hits both.
 
     Where this thread does all the work, it is the processor's time that counts: other programs do not disturb it.

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
+from quaver.adapters.batches import Feed
 from quaver.engine.latency import relative_latency
 from quaver.errors import SettingsError
 from quaver.nearest import hint
 from quaver.trial import Trial
-
-Feed = Mapping[str, Any]
 
 
 class Objective:

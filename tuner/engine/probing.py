@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.adapters.base import Adapter, RunnableModel
+from quaver.adapters import Adapter, Model
 from quaver.adapters.batches import samples
 from quaver.engine.events import Observer, Progressed, Stage, StageStarted
 from quaver.engine.latency import relative_latency
@@ -34,7 +34,7 @@ class AdapterProbe(Probe):
     def __init__(self, adapter: Adapter, space: TuningSpace, history: History, observer: Observer) -> None:
         self._adapter, self._space, self._history, self._observer = adapter, space, history, observer
         self._reference: list[Outputs] | None = None
-        self._baseline: RunnableModel | None = None
+        self._baseline: Model | None = None
 
     def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
         config = config or self._space.all_int8()
@@ -109,7 +109,7 @@ class AdapterProbe(Probe):
             self._reference = self._run(self._adapter.rebuild(None), self._all())
         return relative_error(self._reference[:count], self._run(self._adapter.rebuild(config), count))
 
-    def _run(self, model: RunnableModel, count: int) -> list[Outputs]:
+    def _run(self, model: Model, count: int) -> list[Outputs]:
         results = [as_outputs(model.run(feed)) for feed in self._samples()[:count]]
         model.close()
         return results

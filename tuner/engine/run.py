@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from quaver.adapters import Adapter, RunnableModel
+from quaver.adapters import Adapter, Model
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
 from quaver.engine.dialogue import Dialogue
@@ -42,14 +42,14 @@ class PendingTrial:
         config: how each op runs.
     """
 
-    def __init__(self, number: int, config: QuantConfig, build: Callable[[], RunnableModel]) -> None:
+    def __init__(self, number: int, config: QuantConfig, build: Callable[[], Model]) -> None:
         self.number, self.config = number, config
         self._build = build
-        self._model: RunnableModel | None = None
+        self._model: Model | None = None
         self.begun = self.built = time.monotonic()
 
     @property
-    def model(self) -> RunnableModel:
+    def model(self) -> Model:
         """The model to score, built when it is first asked for."""
         if self._model is None:
             self.begun = time.monotonic()
@@ -96,7 +96,7 @@ class Run:
         self._dialogue: Dialogue | None = None
         self._strategy: tuple[Strategy, Probe] | None = None
         self._pending: dict[QuantConfig, PendingTrial] = {}
-        self._fp32: RunnableModel | None = None
+        self._fp32: Model | None = None
         self._proposed: set[QuantConfig] = set()
         self._repeats = self._failures = 0
 
@@ -209,7 +209,7 @@ class Run:
             self._count_repeat(True)
         return None
 
-    def _hand_out(self, number: int, config: QuantConfig, build: Callable[[], RunnableModel]) -> PendingTrial:
+    def _hand_out(self, number: int, config: QuantConfig, build: Callable[[], Model]) -> PendingTrial:
         self._observer(TrialStarted(number, self.judge.best))
         pending = self._pending[config] = PendingTrial(number, config, build)
         return pending
@@ -247,7 +247,7 @@ class Run:
             if trial.met and not self._objective.known(trial) and self.space.allows(trial.config):
                 self.judge.add(self._measured(trial, self.adapter.rebuild(trial.config)))
 
-    def _measured(self, trial: Trial, model: RunnableModel) -> Trial:
+    def _measured(self, trial: Trial, model: Model) -> Trial:
         feed = self.adapter.kept[0] if self.adapter.kept else None
         try:
             figures = self._objective.measure(model, self._baseline_model, feed)
@@ -259,7 +259,7 @@ class Run:
             return trial
         return self.history.measure(trial.number, figures) if figures else trial
 
-    def _baseline_model(self) -> RunnableModel:
+    def _baseline_model(self) -> Model:
         if self._fp32 is None:
             self._fp32 = self.adapter.rebuild(None)
         return self._fp32

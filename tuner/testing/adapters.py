@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters.base import Adapter, AdapterOptions, RunnableModel
+from quaver.adapters import Adapter, AdapterOptions, Model
 from quaver.ops import FLOAT, Op, QuantConfig
 from quaver.space import TuningSpace
 from quaver.testing.comparing import Outputs, as_list, content, difference, equal_feeds, not_builtin
@@ -98,7 +98,7 @@ class _Case:
         for _ in range(RANDOM):
             yield "a model in a random configuration", self.space.configure(lambda op: rng.choice(op.choices))
 
-    def outputs(self, model: RunnableModel) -> list[Outputs]:
+    def outputs(self, model: Model) -> list[Outputs]:
         """What a model gives for each kept sample batch."""
         return [as_list(model.run(feed)) for feed in self.adapter.kept]
 
@@ -187,7 +187,7 @@ def _check_builds(case: _Case) -> None:
         built.close()
 
 
-def _check_calls(case: _Case, model: RunnableModel, expected: list[Outputs]) -> None:
+def _check_calls(case: _Case, model: Model, expected: list[Outputs]) -> None:
     feed = case.adapter.kept[0]
     ways: dict[str, Callable[[], Any]] = {
         "by position": lambda: model(*(feed[spec.name] for spec in case.adapter.inputs)),

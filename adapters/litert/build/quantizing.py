@@ -21,6 +21,7 @@ from quaver.adapters.litert.build.minimum_ranges import Extremes, fitted, weight
 from quaver.adapters.litert.read.graph import Graph
 from quaver.adapters.litert.read.units import Unit, activations, find_followers, find_units
 from quaver.adapters.ranges import Range
+from quaver.adapters.repairs import refuse_repairs
 from quaver.errors import BuildError, CalibrationError
 from quaver.ops import CALIBRATIONS, QuantConfig
 
@@ -77,6 +78,7 @@ class Builder:
 
     def build(self, config: QuantConfig | None) -> bytes:
         """The model file of a configuration; None is the float model."""
+        refuse_repairs(config, "litert")
         int8 = [unit for unit in self.units if config is not None and config[unit.op.name].reduced]
         if config is None or not int8:
             return self.graph.content

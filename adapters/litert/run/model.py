@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from quaver.adapters.batches import Feed, InputSpec
 from quaver.adapters.litert.run.session import Session
-from quaver.adapters.runnable import Runnable, write_safely
-from quaver.errors import BuildError
+from quaver.adapters.model import Model
 
 
-class LiteRTModel(Runnable):
+class LiteRTModel(Model):
     """A .tflite: callable, with its `interpreter`, and complete as bytes."""
+
+    suffix = ".tflite"
 
     def __init__(self, content: bytes, inputs: Sequence[InputSpec], threads: int) -> None:
         super().__init__(inputs, threads)
@@ -44,13 +44,3 @@ class LiteRTModel(Runnable):
     def size(self) -> int:
         """Size of the model file in bytes."""
         return len(self._content)
-
-    def save(self, path: str | Path) -> Path:
-        """Write the model to a file. Never leaves half a file."""
-        path = Path(path)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_safely(path, [self._content])
-        except OSError as error:
-            raise BuildError(f"cannot write {str(path)!r}: {error.strerror}") from error
-        return path

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 import numpy as np
 from onnx import NodeProto
 
+from quaver.adapters.channels import Channels, Statistic
 from quaver.adapters.onnxrt.build import wire
 from quaver.adapters.onnxrt.build.affine import ActivationParams, Float, activation_params
 from quaver.adapters.onnxrt.build.assembly import Assembly
 from quaver.adapters.onnxrt.build.plan import Scheme
+from quaver.adapters.onnxrt.build.repairing import RepairedUnit, repair_unit
 from quaver.adapters.onnxrt.build.walk import Walk
 from quaver.adapters.onnxrt.build.weights import Entry, WeightStore
 from quaver.adapters.onnxrt.read.graph import Graph
@@ -55,13 +57,15 @@ class Assembler:
                 names.append(self.root(unit.output))
         return list(dict.fromkeys(names))
 
-    def calibrate(self, ranges: Ranges) -> None:
-        """Set the ranges that later assemblies use, and start their parts anew."""
+    def calibrate(self, ranges: Ranges, statistics: Mapping[Statistic, Channels] | None = None) -> None:
+        """Set the ranges that later assemblies use, and the statistics for repairs, and start their parts anew."""
         self.ranges = ranges
+        self.statistics = statistics or {}
         self.params = functools.cache(self._params)
         self.scales = functools.cache(self._scales)
         self.activation = functools.cache(self._activation)
         self.bias = functools.cache(self._bias)
+        self.repaired = functools.cache(self._repaired)
 
     def assemble(self, config: QuantConfig | None, outputs: tuple[str, ...] = ()) -> Assembly:
         """The model of a configuration; None is all fp32. `outputs` are float tensors to give out besides."""
@@ -102,6 +106,13 @@ class Assembler:
         node, entries = self.store.bias(self.label(unit.op.name, "bias"), unit.bias, step, scale)
         return node, entries, wider
 
+    def _repaired(self, anchor: int, scheme: Scheme, per_channel: bool, repairs: tuple[str, ...]) -> RepairedUnit:
+        """A unit with its weight and bias changed before they are quantized."""
+        unit = self.unit_of[anchor]
+        step = self.params(self.root(unit.activations[0]), scheme).scale
+        axis = unit.axis if per_channel else None
+        return repair_unit(self.graph, self.store, unit, repairs, self.statistics, axis, step, self.mark)
+
     def label(self, name: str, part: str) -> str:
         """A name for something made from `name`, that the model cannot hold already."""
         return f"{name}{self.mark}{part}"
@@ -115,6 +126,8 @@ class Assembler:
             if inputs or outputs:
                 proto = NodeProto.FromString(raw)
                 for slot, name in inputs:
+                    if slot == len(proto.input):  # a bias where there was none
+                        proto.input.append(name)
                     proto.input[slot] = name
                 for slot, name in outputs:
                     proto.output[slot] = name

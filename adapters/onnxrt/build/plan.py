@@ -26,7 +26,7 @@ class Plan:
     """
 
     def __init__(self, assembler: Assembler, config: QuantConfig | None) -> None:
-        self.a = assembler
+        self.assembler = assembler
         self.chosen: dict[int, OpConfig] = {}
         self.schemes: dict[str, Scheme] = {}
         self.written: set[str] = set()
@@ -36,24 +36,24 @@ class Plan:
             self._plan(config)
 
     def _plan(self, config: QuantConfig) -> None:
-        a = self.a
-        active = [(unit, config[unit.op.name]) for unit in a.units if config[unit.op.name].reduced]
+        assembler = self.assembler
+        active = [(unit, config[unit.op.name]) for unit in assembler.units if config[unit.op.name].reduced]
         self.chosen = {unit.anchor: pick for unit, pick in active}
         # The producer of a tensor decides how it is quantized; if that is fp32, its first int8 reader.
         for unit, pick in active:
             if unit.quantized_output:
-                root = a.root(unit.output)
+                root = assembler.root(unit.output)
                 self.schemes[root] = (pick.calibration, pick.scheme)
                 self.written.add(root)
                 self.flowing.add(unit.output)
         for unit, pick in active:
             for name in unit.activations:
-                self.schemes.setdefault(a.root(name), (pick.calibration, pick.scheme))
+                self.schemes.setdefault(assembler.root(name), (pick.calibration, pick.scheme))
                 self.flowing.add(name)
         # Between a uint8 producer and a uint8 reader everything that is only moved about stays uint8.
-        for index in sorted(a.moved, reverse=True):
-            node = a.graph.nodes[index]
-            if a.root(node.input[0]) in self.written and any(name in self.flowing for name in node.output):
+        for index in sorted(assembler.moved, reverse=True):
+            node = assembler.graph.nodes[index]
+            if assembler.root(node.input[0]) in self.written and any(name in self.flowing for name in node.output):
                 self.flowing.add(node.input[0])
                 self.flowing.update(name for name in node.output if name)
         self.loose = {end for unit, _ in active if (end := self._loose_end(unit)) is not None}
@@ -65,34 +65,38 @@ class Plan:
         by a Relu or Clip that no QuantizeLinear makes redundant. And it makes one Gemm of a flat product and what is
         added to it, which is then no longer int8.
         """
-        a = self.a
-        node = a.graph.nodes[unit.anchor]
+        assembler = self.assembler
+        node = assembler.graph.nodes[unit.anchor]
         if unit.quantized_output or node.op_type not in ("Gemm", "MatMul"):
             return None
         name = node.output[0]
-        readers = a.graph.consumers.get(name, [])
-        only = a.graph.nodes[readers[0]] if len(readers) == 1 else None
+        readers = assembler.graph.consumers.get(name, [])
+        only = assembler.graph.nodes[readers[0]] if len(readers) == 1 else None
         clip = only if only is not None and only.op_type in ("Relu", "Clip") else None
         if not any(self._reaches_int8(i, name) for i in readers):
-            flat = node.op_type == "MatMul" and a.graph.ranks.get(node.input[0], 2) == 2
+            flat = node.op_type == "MatMul" and assembler.graph.ranks.get(node.input[0], 2) == 2
             joined = flat and only is not None and only.op_type == "Add"
             return name if joined or clip is not None else None
         if clip is None:
-            shared = name in a.pinned or len(readers) > 1
+            shared = name in assembler.pinned or len(readers) > 1
             return name if shared and not self._only_quantized(name) else None
-        return None if name not in a.pinned and absorbs(a.graph, clip) else name
+        return None if name not in assembler.pinned and absorbs(assembler.graph, clip) else name
 
     def _only_quantized(self, name: str) -> bool:
         """Whether int8 ops are all that reads a tensor."""
-        a = self.a
-        readers = a.graph.consumers.get(name, [])
-        return name not in a.pinned and all(i in self.chosen and name in a.unit_of[i].activations for i in readers)
+        assembler = self.assembler
+        readers = assembler.graph.consumers.get(name, [])
+        return name not in assembler.pinned and all(
+            i in self.chosen and name in assembler.unit_of[i].activations for i in readers
+        )
 
     def _reaches_int8(self, index: int, name: str) -> bool:
         """Whether a node that reads `name` is an int8 op, or one that the optimiser looks through on its way there."""
-        a, node = self.a, self.a.graph.nodes[index]
-        if index in self.chosen and name in a.unit_of[index].activations:
+        assembler, node = self.assembler, self.assembler.graph.nodes[index]
+        if index in self.chosen and name in assembler.unit_of[index].activations:
             return True
-        if index not in a.moved and node.op_type not in ("Relu", "Clip"):
+        if index not in assembler.moved and node.op_type not in ("Relu", "Clip"):
             return False
-        return any(self._reaches_int8(i, output) for output in node.output for i in a.graph.consumers.get(output, []))
+        return any(
+            self._reaches_int8(i, output) for output in node.output for i in assembler.graph.consumers.get(output, [])
+        )

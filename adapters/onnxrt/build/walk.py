@@ -30,33 +30,34 @@ class Walk(Plan):
         self.parts: list[Entry] = []
         self.entries: list[Entry] = []
         self.done: set[str] = set()
+        self.replaced: dict[int, dict[int, str]] = {}  # of nodes that are repaired, what slots read instead
 
     def run(self, outputs: tuple[str, ...]) -> Assembly:
         """Walk over all nodes; the result gives out these float tensors besides the model's outputs."""
-        a = self.a
-        for index in range(len(a.graph.nodes)):
+        assembler = self.assembler
+        for index in range(len(assembler.graph.nodes)):
             self._emit(index)
-        for name in a.captured_constants:
+        for name in assembler.captured_constants:
             self._constant(name)
-        for value in a.graph.outputs:
-            if value.name in a.graph.constants:
+        for value in assembler.graph.outputs:
+            if value.name in assembler.graph.constants:
                 self._constant(value.name)
         return self.finish(outputs)
 
     def finish(self, outputs: tuple[str, ...]) -> Assembly:
         """Join what was emitted so far."""
-        shell, tail = self.a.frame()
+        shell, tail = self.assembler.frame()
         extra = b"".join(wire.float_output(name) for name in outputs)
-        return Assembly(shell, tuple(merged([*self.parts, *self.entries, tail + extra])), self.a.store)
+        return Assembly(shell, tuple(merged([*self.parts, *self.entries, tail + extra])), self.assembler.store)
 
     def visible(self, name: str) -> str:
         """The name under which readers see a tensor: dequantized if its producer writes uint8."""
-        return self._quantized(name) if name in self.flowing and self.a.root(name) in self.written else name
+        return self._quantized(name) if name in self.flowing and self.assembler.root(name) in self.written else name
 
     def quantized_copy(self, name: str, scheme: Scheme, mark: str, source: str | None = None) -> str:
         """Quantize and dequantize a tensor aside, whatever the configuration does to it."""
-        a, root = self.a, self.a.root(name)
-        scale, zero = a.params(root, scheme)
+        assembler, root = self.assembler, self.assembler.root(name)
+        scale, zero = assembler.params(root, scheme)
         quantized, result, by_scale, by_zero = (f"{name}{mark}{part}" for part in ("q", "dq", "scale", "zero"))
         if result not in self.done:
             self.done.add(result)
@@ -69,40 +70,51 @@ class Walk(Plan):
 
     def constant_copy(self, unit: Unit, pick: OpConfig, slot: int, scheme: Scheme) -> str:
         """The int8 weight or bias of a unit, whatever the configuration does to it."""
-        self.schemes[self.a.root(unit.activations[0])] = scheme
+        self.schemes[self.assembler.root(unit.activations[0])] = scheme
         assert unit.weight is not None
         return self._int8_input(unit, pick, slot, (unit.weight if slot == 1 else unit.bias) or "")
 
+    def repair(self, unit: Unit, pick: OpConfig, scheme: Scheme) -> None:
+        """Emit the constants of a unit that is repaired."""
+        made = self.assembler.repaired(unit.anchor, scheme, pick.granularity == "per_channel", pick.repairs)
+        self.parts.append(made.nodes)
+        self.entries.extend(made.entries)
+        for (index, slot), name in made.inputs.items():
+            self.replaced.setdefault(index, {})[slot] = name
+
     def _emit(self, index: int) -> None:
-        a, node = self.a, self.a.graph.nodes[index]
+        assembler, node = self.assembler, self.assembler.graph.nodes[index]
         pick = self.chosen.get(index)
-        unit = a.unit_of.get(index)
-        renamed: list[tuple[int, str]] = []
+        unit = assembler.unit_of.get(index)
+        if pick is not None and pick.repairs and unit is not None:
+            self.repair(unit, pick, self.schemes[assembler.root(unit.activations[0])])
+        replaced = self.replaced.get(index, {})
+        renamed: list[tuple[int, str]] = list(replaced.items())
         for slot, name in enumerate(node.input):
-            if not name:
+            if not name or slot in replaced:
                 continue
             if pick is not None and unit is not None and index == unit.anchor:
                 new = self._int8_input(unit, pick, slot, name)
             else:
                 new = self._float_input(name)
-            if index in a.moved and slot == 0 and self._is_exposed(name):
+            if index in assembler.moved and slot == 0 and self._is_exposed(name):
                 new = self._behind_guard(new)
             if new != name:
                 renamed.append((slot, new))
         if pick is None:
             self._guard(index, renamed)
         outputs = [(slot, new) for slot, name in enumerate(node.output) if (new := self._raw_name(name)) != name]
-        self.parts.append(a.node(index, tuple(renamed), tuple(outputs)))
+        self.parts.append(assembler.node(index, tuple(renamed), tuple(outputs)))
         for name in node.output:
             if name in self.loose:
-                self.parts.append(wire.node("Max", [self._raw_name(name)], [name], a.label(name, "guard")))
+                self.parts.append(wire.node("Max", [self._raw_name(name)], [name], assembler.label(name, "guard")))
             elif self._is_repinned(name):
                 seen = self._quantized(name)
                 if seen != name:  # a body may be put in place of its If, and then be fused
-                    self.parts.append(wire.node("Max", [seen], [name], a.label(name, "guard")))
+                    self.parts.append(wire.node("Max", [seen], [name], assembler.label(name, "guard")))
 
     def _int8_input(self, unit: Unit, pick: OpConfig, slot: int, name: str) -> str:
-        a = self.a
+        assembler = self.assembler
         if name in unit.activations:
             return self._quantized(name)
         per_channel = pick.granularity == "per_channel"
@@ -110,15 +122,15 @@ class Walk(Plan):
         wider: Float | None = None
         owner = ""
         if unit.bias is not None:
-            scheme = self.schemes[a.root(unit.activations[0])]
-            node, entries, wider = a.bias(unit.anchor, scheme, per_channel)
+            scheme = self.schemes[assembler.root(unit.activations[0])]
+            node, entries, wider = assembler.bias(unit.anchor, scheme, per_channel)
             owner = unit.op.name
             if slot == 2 and name == unit.bias:
                 self.parts.append(node)
                 self.entries.extend(entries)
-                return a.label(unit.op.name, "bias")
+                return assembler.label(unit.op.name, "bias")
         if slot == 1 and name == unit.weight:
-            weight = a.store.int8(name, axis, wider, owner)
+            weight = assembler.store.int8(name, axis, wider, owner)
             if weight.name not in self.done:
                 self.done.add(weight.name)
                 self.parts.append(weight.node)
@@ -127,40 +139,40 @@ class Walk(Plan):
         return self._float_input(name)
 
     def _float_input(self, name: str) -> str:
-        if name in self.a.graph.constants:
+        if name in self.assembler.graph.constants:
             self._constant(name)
             return name
-        if name in self.flowing and self.a.root(name) in self.written:
+        if name in self.flowing and self.assembler.root(name) in self.written:
             return self._quantized(name)
         return name
 
     def _constant(self, name: str) -> None:
         if name not in self.done:
             self.done.add(name)
-            self.entries.append(self.a.store.constant(name))
+            self.entries.append(self.assembler.store.constant(name))
 
     def _is_repinned(self, name: str) -> bool:
         """A uint8 tensor whose name others rely on: its dequantized form takes the name, behind a guard in a body."""
-        return name in self.a.pinned and name in self.flowing and self.a.root(name) in self.written
+        return name in self.assembler.pinned and name in self.flowing and self.assembler.root(name) in self.written
 
     def _raw_name(self, name: str) -> str:
         """The name under which a node writes what goes by `name` afterwards."""
-        return self.a.label(name, "float") if name in self.loose or self._is_repinned(name) else name
+        return self.assembler.label(name, "float") if name in self.loose or self._is_repinned(name) else name
 
     def _quantized(self, name: str) -> str:
         """Quantize and dequantize a tensor, once; returns the name of the result."""
-        a, root = self.a, self.a.root(name)
+        assembler, root = self.assembler, self.assembler.root(name)
         repinned = self._is_repinned(name)
-        target = name if repinned and name not in a.graph.captured else a.label(name, "dq")
-        if (quantized := a.label(name, "q")) not in self.done:
+        target = name if repinned and name not in assembler.graph.captured else assembler.label(name, "dq")
+        if (quantized := assembler.label(name, "q")) not in self.done:
             self.done.add(quantized)
             source = self._raw_name(name) if repinned else name
             if self._is_exposed(name):
                 source = self._behind_guard(source)
-            self.parts.append(a.activation(name, source, target))
-            if (scale := a.label(root, "scale")) not in self.done:
+            self.parts.append(assembler.activation(name, source, target))
+            if (scale := assembler.label(root, "scale")) not in self.done:
                 self.done.add(scale)
-                self.entries.append(a.scales(root, self.schemes[root]))
+                self.entries.append(assembler.scales(root, self.schemes[root]))
         return target
 
     def _guard(self, index: int, renamed: list[tuple[int, str]]) -> None:
@@ -168,25 +180,27 @@ class Walk(Plan):
 
         A one-input Max on one dequantized input is exact, costs next to nothing and no pass looks through it.
         """
-        node = self.a.graph.nodes[index]
+        node = self.assembler.graph.nodes[index]
         for slot in self._fusing_slots(index, node):
             guarded = self._behind_guard(dict(renamed).get(slot, node.input[slot]))
             renamed[:] = [entry for entry in renamed if entry[0] != slot] + [(slot, guarded)]
 
     def _fusing_slots(self, index: int, node: NodeProto) -> list[int]:
         """The inputs of a float node that need a guard. The bodies of local functions are fused like any node."""
-        a = self.a
-        if (node.domain, node.op_type) in a.functions:
-            return [slot for slot, name in enumerate(node.input) if a.root(name) in self.written]
-        names = a.fusing_inputs(index)
-        if not names or any(a.root(name) not in self.written for name in names):
+        assembler = self.assembler
+        if (node.domain, node.op_type) in assembler.functions:
+            return [slot for slot, name in enumerate(node.input) if assembler.root(name) in self.written]
+        names = assembler.fusing_inputs(index)
+        if not names or any(assembler.root(name) not in self.written for name in names):
             return []
-        if node.op_type not in _HEAVY and not any(a.root(name) in self.schemes for name in a.tails[index]):
+        if node.op_type not in _HEAVY and not any(
+            assembler.root(name) in self.schemes for name in assembler.tails[index]
+        ):
             return []
         return [list(node.input).index(names[0])]
 
     def _behind_guard(self, source: str) -> str:
-        guarded = self.a.label(source, "guard")
+        guarded = self.assembler.label(source, "guard")
         if guarded not in self.done:
             self.done.add(guarded)
             self.parts.append(wire.node("Max", [source], [guarded], guarded))
@@ -197,5 +211,5 @@ class Walk(Plan):
 
         The optimiser would quantize it before it is moved, and so the output too.
         """
-        root = self.a.root(name)
-        return name in self.a.moved_outputs and root in self.schemes and root not in self.written
+        root = self.assembler.root(name)
+        return name in self.assembler.moved_outputs and root in self.schemes and root not in self.written

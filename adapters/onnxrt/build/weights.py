@@ -8,10 +8,12 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import re
+import secrets
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import onnx
@@ -29,7 +31,9 @@ from quaver.errors import BuildError, ModelError
 # Smaller constants travel inside the model: shapes and scales must be there for the optimiser to see them.
 INLINE_BYTES = 1024
 _PAGE = 4096
-PREFIX, SUFFIX = "weights-", ".cache"
+# How a weight file is called and how it begins: others may keep caches beside it.
+NAME = re.compile(r"quaver-weights-[0-9a-f]{16}\.cache")
+MAGIC = b"quaver: weights of a run, removed at its end\n"
 
 
 def align(offset: int) -> int:
@@ -73,10 +77,26 @@ def claim(handle: int) -> bool:
 
 def remove_orphans(folder: Path) -> None:
     """Delete weight files whose process was killed: nobody holds their lock any more."""
-    for path in folder.glob(f"{PREFIX}*{SUFFIX}"):
-        with contextlib.suppress(OSError), open(path, "rb") as file:
-            if claim(file.fileno()):
-                path.unlink()
+    for path in folder.glob("quaver-weights-*.cache"):
+        if NAME.fullmatch(path.name) and not path.is_symlink():
+            with contextlib.suppress(OSError), open(path, "rb") as file:
+                if claim(file.fileno()) and file.read(len(MAGIC)) == MAGIC:
+                    path.unlink()
+
+
+def new_file(folder: Path) -> tuple[Path, BinaryIO]:
+    """A weight file of its own: to write into one that another store's sessions have mapped would kill them.
+
+    It is locked before it shows what it is, so that nobody takes it for one that was left over.
+    """
+    path = folder / f"quaver-weights-{secrets.token_hex(8)}.cache"
+    try:
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b")
+        claim(file.fileno())
+        file.write(MAGIC)
+    except OSError as error:
+        raise BuildError(f"cannot write the weight file into {str(folder)!r}: {error.strerror}") from error
+    return path, file
 
 
 class Int8Weight(NamedTuple):
@@ -102,12 +122,7 @@ class WeightStore:
         self._scales: dict[tuple[str, int | None], Float] = {}
         self._mapped: memoryview | None = None  # the file as it was when last read; made anew when it has grown
         remove_orphans(folder)
-        try:  # a name of its own: to write into a file that another store's sessions have mapped would kill them
-            handle, name = tempfile.mkstemp(SUFFIX, PREFIX, folder)
-        except OSError as error:
-            raise BuildError(f"cannot write the weight file into {str(folder)!r}: {error.strerror}") from error
-        self._path, self._file = Path(name), os.fdopen(handle, "w+b")
-        claim(handle)
+        self._path, self._file = new_file(folder)
 
     @property
     def path(self) -> Path:
@@ -131,6 +146,9 @@ class WeightStore:
     def array(self, name: str) -> Array:
         """The value of a constant."""
         return self._constants[name]
+
+    def _real(self, name: str) -> Float:
+        return np.asarray(self._constants[name], np.float32)
 
     def read(self, tensor: StoredTensor) -> memoryview:
         """The data of a stored tensor, mapped."""
@@ -163,7 +181,7 @@ class WeightStore:
         """The scale of a weight, before any regard for a bias."""
         key = (name, axis)
         if key not in self._scales:
-            scale = weight_scale(np.asarray(self._constants[name], np.float32), axis)
+            scale = weight_scale(self._real(name), axis)
             if not np.all(np.isfinite(scale)):
                 raise ModelError(f"the weight {name!r} holds NaN or infinity; the float model is broken there")
             self._scales[key] = scale
@@ -180,12 +198,17 @@ class WeightStore:
 
     def bias_scale(self, weight: str, axis: int | None, bias: str, activation_scale: np.float32) -> Float | None:
         """A wider weight scale if the bias needs one to fit int32."""
-        values = np.asarray(self._constants[bias], np.float32)
-        return scale_for_bias(values, activation_scale, self.scale(weight, axis))
+        return scale_for_bias(self._real(bias), activation_scale, self.scale(weight, axis))
 
     def bias(self, name: str, bias: str, activation_scale: np.float32, scale: Float) -> tuple[bytes, tuple[Entry, ...]]:
         """The node that dequantizes an int32 bias into `name`, and its constants."""
-        steps, step = bias_steps(np.asarray(self._constants[bias], np.float32), activation_scale, scale)
+        return self.bias_parts(name, self._real(bias), activation_scale, scale)
+
+    def bias_parts(
+        self, name: str, values: Float, activation_scale: np.float32, scale: Float
+    ) -> tuple[bytes, tuple[Entry, ...]]:
+        """The same of any values."""
+        steps, step = bias_steps(values, activation_scale, scale)
         quantized, scaled = f"{name}{self._mark}q", f"{name}{self._mark}scale"
         axis = {"axis": 0} if step.ndim else {}
         node = wire.node("DequantizeLinear", [quantized, scaled], [name], name, **axis)
@@ -193,9 +216,12 @@ class WeightStore:
 
     def _quantize(self, name: str, axis: int | None, scale: Float | None, owner: str) -> Int8Weight:
         used = self.scale(name, axis) if scale is None else scale
-        values = quantize_weight(np.asarray(self._constants[name], np.float32), axis, used).values
         parts = [name, "tensor" if axis is None else f"axis{axis}"] + ([owner] if scale is not None else [])
-        base = self._mark.join(parts)
+        return self.weight_parts(self._mark.join(parts), self._real(name), axis, used)
+
+    def weight_parts(self, base: str, weight: Float, axis: int | None, used: Float) -> Int8Weight:
+        """Any values as an int8 weight in steps of a scale, under names that begin with `base`."""
+        values = quantize_weight(weight, axis, used).values
         quantized, scaled, zero = (f"{base}{self._mark}{part}" for part in ("q", "scale", "zero"))
         output = f"{base}{self._mark}dq"
         where = {} if axis is None else {"axis": axis}

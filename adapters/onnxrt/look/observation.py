@@ -78,7 +78,7 @@ def watch_whole(
 
 def _tap(walk: Walk, name: str) -> Tap:
     """Where to look at what an op writes: in 8 bits, if that is how it goes on."""
-    a, seen = walk.a, walk.visible(name)
+    a, seen = walk.assembler, walk.visible(name)
     root, quantized = a.root(name), a.label(name, "q")
     if root not in walk.written or quantized not in walk.done:
         return Tap(seen)
@@ -192,6 +192,8 @@ def _branch(assembler: Assembler, trunk: Walk, unit: Unit, pick: OpConfig, plan:
         return trunk.constant_copy(unit, pick, slot, scheme(unit.activations[0]))
 
     renamed = {name: trunk.quantized_copy(name, scheme(name), mark) for name in unit.activations}
+    if pick.repairs:
+        trunk.repair(unit, pick, scheme(unit.activations[0]))
     result = copy_unit(assembler, trunk, unit, renamed, constant, mark)
     if not unit.quantized_output:
         return Tap(result)
@@ -201,7 +203,7 @@ def _branch(assembler: Assembler, trunk: Walk, unit: Unit, pick: OpConfig, plan:
 
 def quantized(trunk: Walk, name: str, scale: NDArray[Any], zero_point: NDArray[Any]) -> Tap:
     """Quantize what a branch ends in."""
-    result, by_scale, by_zero = (f"{name}{trunk.a.mark}{part}" for part in ("q", "scale", "zero"))
+    result, by_scale, by_zero = (f"{name}{trunk.assembler.mark}{part}" for part in ("q", "scale", "zero"))
     trunk.parts.append(wire.node("QuantizeLinear", [name, by_scale, by_zero], [result], result))
     trunk.entries.append(wire.tensor(by_scale, scale) + wire.tensor(by_zero, zero_point))
     return Tap(result, scale, zero_point)
@@ -216,8 +218,13 @@ def copy_unit(
         node = NodeProto()
         node.CopyFrom(assembler.graph.nodes[index])
         node.name += mark
+        replaced = trunk.replaced.get(index, {})
+        if len(node.input) in replaced:  # a bias where there was none
+            node.input.append("")
         for slot, name in enumerate(node.input):
-            if index == unit.anchor and name in renamed:
+            if slot in replaced:
+                node.input[slot] = replaced[slot]
+            elif index == unit.anchor and name in renamed:
                 node.input[slot] = renamed[name]
             elif index == unit.anchor and slot in (1, 2) and name in (unit.weight, unit.bias):
                 node.input[slot] = constant(slot)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from quaver.adapters.batches import Feed, InputSpec
 from quaver.adapters.onnxrt.build.assembler import Assembler
-from quaver.adapters.onnxrt.read.graph import Graph
+from quaver.adapters.onnxrt.build.repairing import repairable
 from quaver.adapters.onnxrt.run import session as sessions
+from quaver.adapters.repairs import wanted_statistics
 from quaver.adapters.streaming import StreamingCalibrator, Values
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -35,15 +36,15 @@ class Calibrator(StreamingCalibrator):
     memory for every tensor of every sample costs as much as a small model's inference.
     """
 
-    def __init__(
-        self, graph: Graph, assembler: Assembler, inputs: Sequence[InputSpec], tensors: Sequence[str], threads: int
-    ) -> None:
-        super().__init__(inputs, tensors)
+    def __init__(self, assembler: Assembler, inputs: Sequence[InputSpec], threads: int) -> None:
+        graph = assembler.graph
+        ops = (op for unit in assembler.units if (op := repairable(graph, unit)) is not None)
+        super().__init__(inputs, assembler.needed(), wanted_statistics(ops))
         names = {spec.name for spec in inputs}
         given = {value.name for value in graph.outputs}
         self._graph = graph
-        self._fed = [name for name in tensors if name in names]
-        self._read = [name for name in tensors if name not in names]
+        self._fed = [name for name in self.tensors if name in names]
+        self._read = [name for name in self.tensors if name not in names]
         extra = tuple(name for name in self._read if name not in given)
         assembly = assembler.assemble(None, extra)
         store = assembly.store.path

@@ -9,17 +9,19 @@ from typing import Any
 import onnx
 
 from quaver.adapters.batches import Feed, InputSpec
+from quaver.adapters.model import Model
 from quaver.adapters.onnxrt.build.assembly import Assembly
 from quaver.adapters.onnxrt.run import session as sessions
-from quaver.adapters.runnable import Runnable, write_safely
-from quaver.errors import BuildError
+from quaver.adapters.writing import write_safely
 
 # A protobuf message cannot be larger; beyond it the constants go to a second file.
 PROTOBUF_LIMIT = 2**31 - 2**20
 
 
-class _Runnable(Runnable):
+class OrtModel(Model):
     """A model that ONNX Runtime runs; `session` is its `onnxruntime.InferenceSession`."""
+
+    suffix = ".onnx"
 
     def _outputs(self, feed: Feed) -> list[Any]:
         return list(self.session.run(None, feed))
@@ -30,16 +32,20 @@ class _Runnable(Runnable):
         return onnx.load_model_from_string(self.SerializeToString())
 
 
-class OnnxModel(_Runnable):
+class OnnxModel(OrtModel):
     """A model in one configuration: callable, with its `session`, and complete as `model` or as bytes."""
 
     def __init__(self, assembly: Assembly, inputs: Sequence[InputSpec], threads: int) -> None:
         super().__init__(inputs, threads)
         self._assembly = assembly
 
+    def source(self) -> tuple[bytes, Path | None]:
+        """What sessions are made from: the model, and where its large constants lie if they are not inside."""
+        return self._assembly.skeleton(), self._assembly.store.path.parent
+
     def _open(self) -> Any:
-        folder = self._assembly.store.path.parent
-        return sessions.create(self._assembly.skeleton(), sessions.options(self._threads), folder)
+        model, folder = self.source()
+        return sessions.create(model, sessions.options(self._threads), folder)
 
     def chunks(self) -> Iterator[bytes | memoryview]:
         """The bytes of the complete model, piece by piece."""
@@ -50,24 +56,18 @@ class OnnxModel(_Runnable):
         """Size of the complete model file in bytes."""
         return self._assembly.size()
 
-    def save(self, path: str | Path) -> Path:
-        """Write the complete model; over 2 GB its constants go to `<path>.data`. Never leaves half a file."""
-        path = Path(path)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if self.size <= PROTOBUF_LIMIT:
-                write_safely(path, self.chunks())
-            else:
-                data = path.with_name(path.name + ".data")
-                skeleton, parts = self._assembly.split(data.name)
-                write_safely(data, parts)
-                write_safely(path, [skeleton])
-        except OSError as error:
-            raise BuildError(f"cannot write {str(path)!r}: {error.strerror}") from error
-        return path
+    def _write(self, path: Path) -> None:
+        """Over 2 GB the constants go to `<path>.data`."""
+        if self.size <= PROTOBUF_LIMIT:
+            write_safely(path, self.chunks())
+            return
+        data = path.with_name(path.name + ".data")
+        skeleton, parts = self._assembly.split(data.name)
+        write_safely(data, parts)
+        write_safely(path, [skeleton])
 
 
-class SavedModel(_Runnable):
+class SavedModel(OrtModel):
     """A model that lies in a file."""
 
     def __init__(self, path: Path, inputs: Sequence[InputSpec], threads: int) -> None:
@@ -95,20 +95,14 @@ class SavedModel(_Runnable):
     def _data(self) -> Path:
         return self._path.with_name(self._path.name + ".data")
 
-    def save(self, path: str | Path) -> Path:
-        """Copy the file. External data goes by its name, so the name must stay where there is some."""
-        path = Path(path)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if self._data.exists():
-                data = path.with_name(path.name + ".data")
-                write_safely(data, _pieces(self._data))
-                write_safely(path, [_pointing_at(self._path, data.name)])
-            else:
-                write_safely(path, self.chunks())
-        except OSError as error:
-            raise BuildError(f"cannot write {str(path)!r}: {error.strerror}") from error
-        return path
+    def _write(self, path: Path) -> None:
+        """Copy the file. External data goes by its name, so it is written anew where there is some."""
+        if not self._data.exists():
+            write_safely(path, self.chunks())
+            return
+        data = path.with_name(path.name + ".data")
+        write_safely(data, _pieces(self._data))
+        write_safely(path, [_pointing_at(self._path, data.name)])
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

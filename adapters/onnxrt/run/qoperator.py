@@ -33,8 +33,9 @@ class QOperatorModel(OnnxModel):
         self._optimised  # noqa: B018
         super().start_hashing()
 
-    def _open(self) -> Any:
-        return sessions.create(self._optimised, sessions.options(self._threads))
+    def source(self) -> tuple[bytes, Path | None]:
+        """What sessions are made from: the model, which holds all its constants."""
+        return self._optimised, None
 
     def chunks(self) -> Iterator[bytes | memoryview]:
         """The bytes of the complete model."""

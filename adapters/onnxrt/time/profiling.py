@@ -16,25 +16,23 @@ from quaver.adapters.batches import Feed
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.read.graph import Graph
 from quaver.adapters.onnxrt.run import session as sessions
+from quaver.adapters.onnxrt.run.model import OnnxModel
 from quaver.adapters.onnxrt.time.kernels import plain_name
-from quaver.ops import QuantConfig
 
 KERNEL = "_kernel_time"
 _FUSION = re.compile(r"/\w+Fusion/$")
 
 
-def op_seconds(
-    assembler: Assembler, config: QuantConfig | None, feed: Feed, threads: int, runs: int = 10
-) -> dict[str, float]:
-    """Median seconds of each op. Kernels that belong to no op are summed up under the empty name."""
-    assembly = assembler.assemble(config)
+def op_seconds(assembler: Assembler, model: OnnxModel, feed: Feed, threads: int, runs: int = 10) -> dict[str, float]:
+    """Median seconds of each op in a built model. Kernels of no op are summed up under the empty name."""
+    source, constants = model.source()
     with tempfile.TemporaryDirectory(prefix="quaver-") as folder:
         path = Path(folder) / "optimised.onnx"
         options = sessions.options(threads)
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "profile")
         options.optimized_model_filepath = str(path)
-        session = sessions.create(assembly.skeleton(), options, assembly.store.path.parent)
+        session = sessions.create(source, options, constants)
         for _ in range(runs + 1):
             session.run(None, feed)
         events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))

@@ -12,7 +12,8 @@ import pytest
 from onnx_models import Net, as_given, data, kernels, opened, space, tensor, weight
 
 from quaver.adapters import streaming
-from quaver.adapters.onnxrt.adapter import KEPT_SAMPLES, OnnxAdapter
+from quaver.adapters.keeping import KEPT_SAMPLES
+from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.errors import BuildError, CalibrationError
 from quaver.ops import CALIBRATIONS
 

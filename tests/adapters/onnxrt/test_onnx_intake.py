@@ -109,7 +109,7 @@ def test_the_users_model_is_not_changed() -> None:
 
 def test_external_data_is_mapped_and_not_read(tmp_path: Path) -> None:
     with opened(save_external(two_convs(256), tmp_path), calibrate=False) as adapter:
-        mapped = [array for array in adapter._graph.constants.values() if isinstance(array, np.memmap)]
+        mapped = [array for array in adapter._assembler.graph.constants.values() if isinstance(array, np.memmap)]
     assert sum(array.nbytes for array in mapped) > 40_000
 
 

@@ -242,7 +242,6 @@ def test_a_configuration_of_another_type_is_refused(given: Any) -> None:
         ("workspace", b"folder"),
         ("resume", ["a"]),
         ("framework", 5),
-        ("framework", "mxnet"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_named_with_its_setting(name: str, value: Any) -> None:

@@ -234,8 +234,8 @@ def test_an_observer_is_told_in_order() -> None:
     told: list[Event] = []
     fit(observer=told.append, eval_func=lambda model: 0.5)
     assert [type(event).__name__ for event in told] == [
-        "StageStarted", "StageStarted", "Planned", "TrialStarted", "BaselineScored", "TrialStarted",
-        "TrialFinished", "RunFinished",
+        "StageStarted", "StageStarted", "Progressed", "Progressed", "Planned", "TrialStarted", "BaselineScored",
+        "TrialStarted", "TrialFinished", "RunFinished",
     ]  # fmt: skip
     assert [event.time for event in told] == sorted(event.time for event in told)
 

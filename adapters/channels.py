@@ -1,0 +1,125 @@
+"""Statistics of each channel of a tensor from a stream of batches, for repairs. They merge, so memory stays small."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaver.errors import CalibrationError
+
+Channels = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """What is to be known of a tensor, channel by channel.
+
+    Attributes:
+        tensor: its name in the float model.
+        kind: "mean" or "peak", the largest absolute value.
+        axis: the axis that holds channels; negative ones count from the end.
+    """
+
+    tensor: str
+    kind: str
+    axis: int
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise CalibrationError(
+                f"there is no statistic {self.kind!r} of channels; known are: {', '.join(map(repr, KINDS))}"
+            )
+
+
+class Accumulator(ABC):
+    """One statistic while batches come in."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, axis: int) -> None:
+        self._axis = axis
+
+    def add(self, values: NDArray[Any]) -> None:
+        """Take in one batch."""
+        if values.size:
+            others = tuple(dim for dim in range(values.ndim) if dim != self._axis % values.ndim)
+            self._add(values, others)
+
+    @abstractmethod
+    def _add(self, values: NDArray[Any], others: tuple[int, ...]) -> None: ...
+
+    @abstractmethod
+    def result(self) -> Channels:
+        """One value for each channel; empty if nothing came in."""
+
+
+class Mean(Accumulator):
+    """The mean of each channel."""
+
+    kind = "mean"
+
+    def __init__(self, axis: int) -> None:
+        super().__init__(axis)
+        self._sum = np.zeros(0)
+        self._count = 0
+
+    def _add(self, values: NDArray[Any], others: tuple[int, ...]) -> None:
+        found = values.sum(axis=others, dtype=np.float64)
+        self._sum = found if not self._count else self._sum + found
+        self._count += values.size // found.size
+
+    def result(self) -> Channels:
+        return self._sum / max(self._count, 1)
+
+
+class Peak(Accumulator):
+    """The largest absolute value of each channel."""
+
+    kind = "peak"
+
+    def __init__(self, axis: int) -> None:
+        super().__init__(axis)
+        self._peak = np.zeros(0)
+
+    def _add(self, values: NDArray[Any], others: tuple[int, ...]) -> None:
+        found = np.maximum(values.max(axis=others), -values.min(axis=others)).astype(np.float64)
+        self._peak = np.maximum(self._peak, found) if self._peak.size else found
+
+    def result(self) -> Channels:
+        return self._peak
+
+
+KINDS: Mapping[str, type[Accumulator]] = {kind.kind: kind for kind in (Mean, Peak)}
+
+
+def to_plain(found: Mapping[Statistic, Channels]) -> list[dict[str, Any]]:
+    """Statistics as builtins, to be kept with the calibration: arrays as bytes, with type and shape."""
+    return [
+        {
+            "tensor": wanted.tensor,
+            "kind": wanted.kind,
+            "axis": wanted.axis,
+            "dtype": values.dtype.str,
+            "shape": list(values.shape),
+            "data": values.tobytes(),
+        }
+        for wanted, values in found.items()
+    ]
+
+
+def from_plain(kept: Iterable[Mapping[str, Any]]) -> dict[Statistic, Channels]:
+    """What `to_plain` made builtins of."""
+    try:
+        return {
+            Statistic(item["tensor"], item["kind"], item["axis"]): np.frombuffer(
+                item["data"], np.dtype(item["dtype"])
+            ).reshape(item["shape"])
+            for item in kept
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise CalibrationError(f"the calibration holds statistics that cannot be read: {error}") from error

@@ -1,0 +1,127 @@
+"""Label-free changes of an op that quantizing it makes good again: smoothing, bias correction, and the like.
+
+A repair leaves the float model alone. It is recorded in `OpConfig.repairs`, so that a trial is rebuilt with it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaver.adapters.channels import Channels, Statistic
+from quaver.errors import BuildError, SettingsError
+from quaver.nearest import hint
+from quaver.ops import QuantConfig
+
+Float = NDArray[np.float32]
+Rounding = Callable[[Float], Float]
+R = TypeVar("R", bound="type[Repair]")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RepairableOp:
+    """An op with a weight, laid out in one way whatever the framework.
+
+    Attributes:
+        name: of the op.
+        kind: its type, as the framework spells it.
+        reads: the tensor that the weight multiplies with.
+        axis: the axis of that tensor which holds channels.
+        weight: (output channels, input channels of a group, places...).
+        groups: into how many groups the channels are divided; 1 but for grouped convolutions.
+        bias: one value for each output channel; None where there is none.
+        takes_bias: whether one can be given to it.
+    """
+
+    name: str
+    kind: str
+    reads: str
+    axis: int
+    weight: Float
+    groups: int = 1
+    bias: Float | None = None
+    takes_bias: bool = True
+
+
+class Repair(ABC):
+    """A change of an op's float weight and bias, before they are quantized.
+
+    Write both methods, give it a `name`, and register it with `register_repair`: adapters collect the statistics in the
+    one calibration pass, and ops whose `OpConfig.repairs` names the repair are built with it. It must give the same for
+    the same arguments, so that a trial is rebuilt byte for byte.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def statistics(self, op: RepairableOp) -> Iterable[Statistic]:
+        """What must be known of tensors of the float model for this op, such as `Statistic(op.reads, "mean", op.axis)`.
+
+        Empty for an op that cannot be repaired so.
+        """
+
+    @abstractmethod
+    def apply(self, op: RepairableOp, statistics: Mapping[Statistic, Channels], quantized: Rounding) -> RepairableOp:
+        """The op with another weight or bias: `dataclasses.replace(op, bias=...)`.
+
+        `statistics` are those asked for; `quantized` gives a weight as the quantized op will have it, as real numbers.
+        """
+
+
+_registered: dict[str, Repair] = {}
+
+
+def register_repair(cls: R) -> R:
+    """Make a repair available under its `name`. Used as a class decorator."""
+    if not getattr(cls, "name", ""):
+        raise SettingsError(f"repair class {cls.__name__} needs a `name` to be registered under")
+    _registered[cls.name] = cls()
+    return cls
+
+
+def repairs() -> tuple[Repair, ...]:
+    """All that are registered, by name."""
+    return tuple(_registered[name] for name in sorted(_registered))
+
+
+def find_repair(name: str) -> Repair:
+    """A repair by name."""
+    found = _registered.get(name)
+    if found is None:
+        raise BuildError(f"no repair is called {name!r}; {hint(name, _registered)}")
+    return found
+
+
+def wanted_statistics(ops: Iterable[RepairableOp]) -> list[Statistic]:
+    """All that any repair may need of these ops. Nothing, as long as no repair is registered."""
+    found = (wanted for op in ops for repair in repairs() for wanted in repair.statistics(op))
+    return list(dict.fromkeys(found)) if _registered else []
+
+
+def repaired(
+    op: RepairableOp, names: Iterable[str], known: Mapping[Statistic, Channels], quantized: Rounding
+) -> RepairableOp:
+    """The op after these repairs, one after the other."""
+    for name in names:
+        repair = find_repair(name)
+        wanted = list(repair.statistics(op))
+        missing = next((statistic for statistic in wanted if statistic not in known), None)
+        if missing is not None:
+            raise BuildError(
+                f"repair {name!r} of op {op.name!r} needs the {missing.kind} of tensor {missing.tensor!r}, which "
+                "calibration did not take: register the repair before the run, and calibrate anew"
+            )
+        op = repair.apply(op, {statistic: known[statistic] for statistic in wanted}, quantized)
+    return op
+
+
+def refuse_repairs(config: QuantConfig | None, adapter: str) -> None:
+    """For an adapter that cannot repair: no op of a configuration may want it."""
+    for name, pick in (config or {}).items():
+        if pick.repairs:
+            raise BuildError(f"op {name!r} is to be built with repair {pick.repairs[0]!r}, which {adapter} cannot do")
