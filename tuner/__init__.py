@@ -43,7 +43,8 @@ __all__ = [
     "FP32", "INT8", "Adapter", "Budget", "BuildError", "CalibrationError", "Cause", "Config", "Criterion", "Diagnosis",
     "EvaluationError", "HistoryError", "MissingPackageError", "Model", "ModelError", "Objective", "Observer", "Op",
     "OpConfig", "Precision", "Probe", "Profile", "QuantConfig", "QuaverError", "SettingsError", "Snapshot", "Stage",
-    "StopReason", "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningRun", "TuningSpace", "__version__",
+    "StopReason", "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningRun", "TuningSpace",
+    "__version__",
     "diagnose", "events", "fit", "open_run", "profile", "read_snapshot", "recover", "register_strategy",
 ]  # fmt: skip
 
