@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import calibrating, diagnosing, litert, memory, overhead, scaling
+from benchmarks import calibrating, diagnosing, histories, litert, memory, overhead, scaling
 from benchmarks.machine import machine
 
 RESULTS = Path(__file__).parent / "results"
@@ -19,6 +19,7 @@ PARTS: dict[str, tuple[str, Callable[[], list[dict[str, Any]]]]] = {
     "overhead": ("A trial besides eval_func", overhead.run),
     "calibration": ("Calibration by all methods", calibrating.run),
     "scaling": ("Growth with the number of ops", scaling.run),
+    "histories": ("History of many trials of a model with 100 ops", histories.run),
     "memory": ("Memory over many trials", memory.run),
     "diagnosis": ("Diagnosis, in passes of the float model", diagnosing.run),
     "litert": ("TensorFlow and LiteRT", litert.run),

@@ -30,7 +30,8 @@ class Content:
         baseline: the last that was recorded.
         trials: in order, the baseline not among them.
         notes: the last of each name, with all that was added to it.
-        origins: number of a trial -> number of the run that recorded it.
+        starts: for each run, how many trials were recorded before it.
+        baseline_run: number of the run that recorded the baseline.
         highest: number of a trial.
         position: how far the file was read.
         damage: what follows, in a sentence; None if nothing does.
@@ -44,7 +45,8 @@ class Content:
     baseline: Trial | None = None
     trials: list[Trial] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
-    origins: dict[int, int] = field(default_factory=dict)
+    starts: list[int] = field(default_factory=list)
+    baseline_run: int = 0
     highest: int = 0
     position: Position = field(default_factory=Position)
     damage: str | None = None
@@ -78,24 +80,20 @@ class Content:
         self.header, self.schema = opening.header, opening.schema
         self.names = tuple(op.name for op in opening.header.ops)
         if opening.run is not None:
-            self.runs.append(opening.run)
+            self.add_run(opening.run)
 
     def add_run(self, run: Run) -> None:
-        """The next run."""
-        self.check_run(run.number)
+        """The next run, to which the trials that follow belong."""
+        if run.number != len(self.runs) + 1:
+            raise Malformed(f"run {run.number} follows {len(self.runs)} runs")
         self.runs.append(run)
-
-    def check_run(self, number: int) -> None:
-        """Runs are counted."""
-        if number != len(self.runs) + 1:
-            raise Malformed(f"run {number} follows {len(self.runs)} runs")
+        self.starts.append(len(self.trials))
 
     def add_trial(self, trial: Trial) -> None:
         """A trial of a new number, or the baseline, of which the last counts."""
         self.check_trial(trial.number)
-        self.origins[trial.number] = len(self.runs)
         if trial.number == 0:
-            self.baseline = trial
+            self.baseline, self.baseline_run = trial, len(self.runs)
             return
         self._places[trial.number] = len(self.trials)
         self.highest = max(self.highest, trial.number)
@@ -152,7 +150,8 @@ class Content:
             trials=tuple(self.trials),
             baseline=self.baseline,
             notes=self.notes.copy(),
-            origins=self.origins.copy(),
+            starts=tuple(self.starts),
+            baseline_run=self.baseline_run,
             damage=self.damage,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,7 +29,8 @@ class Snapshot:
             say nothing.
         baseline: the fp32 model's trial (number 0); None if the run ended before it.
         notes: name -> plain data, the last of each name, with all that was added to it.
-        origins: number of a trial -> number of the run that recorded it.
+        starts: for each run, how many trials were recorded before it.
+        baseline_run: number of the run that recorded the baseline.
         damage: what could not be read, in a sentence; None if the file is whole.
     """
 
@@ -38,7 +40,8 @@ class Snapshot:
     trials: tuple[Trial, ...] = ()
     baseline: Trial | None = None
     notes: dict[str, Any] = field(default_factory=dict)
-    origins: dict[int, int] = field(default_factory=dict)
+    starts: tuple[int, ...] = ()
+    baseline_run: int = 0
     damage: str | None = None
 
     @property
@@ -48,19 +51,22 @@ class Snapshot:
 
     def trial(self, number: int) -> Trial:
         """The trial of that number; 0 is the fp32 baseline."""
-        if number not in self._by_number:
-            raise HistoryError(f"{self.path} has no trial {number!r}; it has {_ranges(self._by_number)}")
-        return self._by_number[number]
+        if number == 0 and self.baseline is not None:
+            return self.baseline
+        if number not in self._places:
+            known = [*([] if self.baseline is None else [0]), *self._places]
+            raise HistoryError(f"{self.path} has no trial {number!r}; it has {_ranges(known)}")
+        return self.trials[self._places[number]]
 
     def run_of(self, number: int) -> Run:
         """The run that recorded the trial of that number."""
-        origin = self.origins.get(self.trial(number).number, 0)
+        baseline = self.trial(number) is self.baseline
+        origin = self.baseline_run if baseline else bisect_right(self.starts, self._places[number])
         return self.runs[origin - 1] if origin else self._unrecorded
 
     @cached_property
-    def _by_number(self) -> dict[int, Trial]:
-        known = {trial.number: trial for trial in self.trials}
-        return known if self.baseline is None else {0: self.baseline, **known}
+    def _places(self) -> dict[int, int]:
+        return {trial.number: index for index, trial in enumerate(self.trials)}
 
     @property
     def _unrecorded(self) -> Run:

@@ -52,7 +52,6 @@ def test_a_snapshot_that_was_given_out_does_not_change(tmp_path: Path) -> None:
         later = reader.poll()
         assert later is not None and later.notes["probe"] == NOTE | ADDED | {"more": 1}
         assert (repr(given), given.notes["probe"]) == before
-        assert given.origins == {1: 0}
 
 
 def test_a_file_that_grows_byte_by_byte_gives_each_frame_when_it_is_whole(tmp_path: Path) -> None:
@@ -244,6 +243,6 @@ def test_a_hundred_files_that_change_at_random_are_always_read_as_from_the_begin
         else:
             expected = read_snapshot(path)
             assert snapshot is not None
-            assert (snapshot.trials, snapshot.notes, snapshot.runs, snapshot.origins, snapshot.baseline) == (
-                expected.trials, expected.notes, expected.runs, expected.origins, expected.baseline,
+            assert (snapshot.trials, snapshot.notes, snapshot.runs, snapshot.starts, snapshot.baseline) == (
+                expected.trials, expected.notes, expected.runs, expected.starts, expected.baseline,
             )  # fmt: skip
