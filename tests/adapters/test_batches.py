@@ -207,6 +207,97 @@ def test_a_batch_that_does_not_fit_is_described(batch: Any, inputs: tuple[InputS
         list(feeds([match(cut(0)[: len(inputs)], inputs, "first"), batch], inputs))
 
 
+IMAGES = (InputSpec("image", FLOAT, (None, 3, None, None)),)
+WORDS = (InputSpec("ids", np.dtype(np.int64), (None, None)),)
+SENTENCES = np.zeros((8, 128), np.int64)
+
+# A pair that can be nothing but (input, label), for a model that takes one input.
+LABELLED: dict[str, tuple[Any, Any, tuple[InputSpec, ...]]] = {
+    "classes": (X, LABELS, ONE),
+    "classes of one sample": (X[0], 3, ONE),
+    "one-hot": (X, np.eye(6, 10, dtype=np.float32), ONE),
+    "real targets": (X, np.ones(6, np.float32), ONE),
+    "a column of real targets": (X, np.ones((6, 1, 1), np.float32), ONE),
+    "a mask of another type": (X, np.ones((6, 3, 4), bool), ONE),
+    "masks of an image": (np.ones((2, 3, 8, 8), np.float32), np.ones((2, 1, 8, 8), np.float32), IMAGES),
+    "classes of a text": (SENTENCES, np.ones(8, np.int64), WORDS),
+    "a column of classes of a text": (SENTENCES, np.ones((8, 1), np.int64), WORDS),
+    "real targets of a text": (SENTENCES, np.ones((8, 128), np.float32), WORDS),
+    "boxes": (np.ones((2, 3, 8, 8), np.float32), [{"boxes": np.ones((5, 4))}] * 2, IMAGES),
+    "a name": (X, "cat", ONE),
+    "lists of different lengths": (X, [[1.0], [1.0, 2.0]], ONE),
+}
+
+
+@pytest.mark.parametrize("what", LABELLED)
+@pytest.mark.parametrize("kind", [tuple, list])
+@pytest.mark.parametrize("tensor", [False, True], ids=["arrays", "tensors"])
+def test_what_could_not_be_an_input_is_a_label(what: str, kind: Callable[[Any], Any], tensor: bool) -> None:
+    first, label, inputs = LABELLED[what]
+    wrapped = Tensor(label) if tensor and isinstance(label, np.ndarray) else label
+    (feed,) = feeds([kind([Tensor(first) if tensor else first, wrapped])], inputs)
+    (found,) = feed.values()
+    assert np.array_equal(found, first if first.ndim == len(inputs[0].shape or ()) else first[None])
+
+
+def test_it_is_said_that_labels_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "quaver")
+    list(feeds([X, X], ONE))
+    list(feeds([{"x": X}, [X]], ONE))
+    assert not caplog.messages
+    list(feeds([(X, LABELS)] * 5, ONE))
+    assert caplog.messages == ["what follows the inputs in each calibration batch is taken for labels, and left out"]
+
+
+# Two samples, or (input, label)? By half of the readings half of the data would be lost.
+AMBIGUOUS: dict[str, tuple[Any, tuple[InputSpec, ...]]] = {
+    "a list of two samples": ([X[0], X[1]], ONE),
+    "a tuple of two samples": ((X[0], X[1]), ONE),
+    "a list of two batches": ([X[:3], X[3:]], ONE),
+    "batches of different length": ([X[:4], X[4:]], ONE),
+    "an input and its reconstruction": ((X, X.astype(np.float64)), ONE),
+    "two tensors": ([Tensor(X), Tensor(X)], ONE),
+    "two plain lists": ((X.tolist(), X.tolist()), ONE),
+    "images of different sizes": ([np.ones((3, 8, 8), np.float32), np.ones((3, 6, 9), np.float32)], IMAGES),
+    "a text and its next words": ((SENTENCES, SENTENCES.astype(np.int32)), WORDS),
+    "samples with labels that were not put together": ([(X[0], 1), (X[1], 2)], ONE),
+    "samples of two inputs": ([(X[0], IDS[0]), (X[1], IDS[1])], TWO),
+    "dicts": ([{"x": X[0]}, {"x": X[1]}], ONE),
+    "dicts with labels": ([({"x": X[0]}, 1), ({"x": X[1]}, 2)], ONE),
+}
+
+
+@pytest.mark.parametrize("what", AMBIGUOUS)
+def test_what_may_be_two_samples_is_refused_with_both_readings(what: str) -> None:
+    batch, inputs = AMBIGUOUS[what]
+    with pytest.raises(
+        CalibrationError, match=r"calibration batch 0 is a (list|tuple) of 2 .*\(input, label\).*two samples"
+    ):
+        list(feeds([batch], inputs))
+
+
+def test_more_than_two_samples_are_no_label_for_sure() -> None:
+    with pytest.raises(CalibrationError, match=r"is a list of 3 arrays .* for input 'x'.*put them together"):
+        list(feeds([list(X[:3])], ONE))
+
+
+def test_samples_one_by_one_are_all_taken() -> None:
+    for data in ([X[0], X[1]], (X[:1], X[1:2]), iter([X[0], X[1]])):
+        assert np.array_equal(joined(list(feeds(data, ONE)), "x"), X[:2])
+
+
+def test_targets_that_are_a_dict_or_a_tuple_are_left_out() -> None:
+    for batch in (({"x": X}, {"label": LABELS}), ((X,), (LABELS, X)), ({"x": X}, LABELS, np.ones(6))):
+        (feed,) = feeds([batch], ONE)
+        assert np.array_equal(feed["x"], X)
+
+
+def test_arrays_of_a_call_are_all_inputs() -> None:
+    assert list(match((X, LABELS), ONE, "the model call")) == ["x"]
+    with pytest.raises(CalibrationError, match=r"the model call has 2 array\(s\), but the model takes 1 inputs"):
+        match((X, LABELS), ONE, "the model call", labels=False)
+
+
 @pytest.mark.parametrize("data", ["data.npz", b"bytes", 7, None])
 def test_data_that_is_no_data_is_refused(data: Any) -> None:
     with pytest.raises(CalibrationError, match=f"must be an iterable of batches.*not {type(data).__name__}"):

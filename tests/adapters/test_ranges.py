@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -136,10 +138,42 @@ def test_views_that_are_not_contiguous_are_read_right() -> None:
     assert seen(values.T[::2]).ranges() == seen(np.ascontiguousarray(values.T[::2])).ranges()
 
 
+def held(statistics: list[TensorStatistics]) -> float:
+    """Bytes for each."""
+    return sum(one._bins.nbytes + one._held.nbytes + sum(map(len, one._waiting)) * 2 for one in statistics) / len(
+        statistics
+    )
+
+
 def test_memory_does_not_grow_with_the_stream() -> None:
-    statistics = TensorStatistics()
-    before = statistics.counts.nbytes
-    for _ in range(20):
+    statistics = TensorStatistics(most_waiting=ELEMENTS)
+    for turn in range(40):
         statistics.add(draw("normal", 2 * ELEMENTS))
-    assert statistics.counts.nbytes == before == ranges.BINS * 8
-    assert statistics.elements <= 20 * ELEMENTS
+        if turn % 20 == 1:
+            before = held([statistics])
+    assert held([statistics]) == before
+    assert statistics.elements <= 40 * ELEMENTS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tensor_takes_what_its_values_need_and_not_all_bins(kind: str) -> None:
+    statistics = [TensorStatistics(most_waiting=1000) for _ in range(20)]
+    assert held(statistics) == 0
+    tracemalloc.start()
+    for one in statistics:
+        for part in np.array_split(draw(kind, 30_000), 4):
+            one.add(part)
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size / len(statistics) < 0.1 * ranges.BINS * 8
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("waiting", [0, 100, 5000])
+def test_when_values_are_counted_does_not_matter(kind: str, waiting: int) -> None:
+    batches = np.array_split(draw(kind), 9)
+    early = TensorStatistics(most_waiting=waiting)
+    for batch in batches:
+        early.add(batch)
+    assert early.ranges() == seen(*batches).ranges()
+    assert np.array_equal(early.counts, seen(*batches).counts)

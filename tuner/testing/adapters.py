@@ -9,13 +9,14 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from quaver.adapters import Adapter, AdapterOptions, Model
+from quaver.errors import BuildError, SettingsError
 from quaver.ops import FLOAT, Op, QuantConfig
 from quaver.space import TuningSpace
 from quaver.testing.comparing import Outputs, as_list, content, difference, equal_feeds, not_builtin
@@ -124,6 +125,7 @@ def _check_identity(case: _Case) -> None:
     assert kind.suffix.startswith("."), f"`suffix` must be like '.onnx', not {kind.suffix!r}"
     frameworks = getattr(kind, "frameworks", ())
     assert isinstance(frameworks, tuple) and frameworks, "`frameworks` must be a tuple of the names that users know"
+    _check_formats(kind)
     for stranger in (object(), None, 3, "no such model"):
         assert not kind.accepts(stranger), f"accepts says yes to {stranger!r}"
     if case.model is not None:
@@ -138,6 +140,25 @@ def _check_identity(case: _Case) -> None:
         assert other.inspect() == adapter.inspect(), "inspect gives other ops when the same model is opened again"
     finally:
         other.close()
+
+
+def _check_formats(kind: type[Adapter]) -> None:
+    """What `quant_format` may be is said by the adapter, and checked before it opens anything."""
+    assert isinstance(kind.formats, tuple), f"`formats` must be a tuple of names, not {kind.formats!r:.80}"
+    usual = kind.quant_format(None)
+    assert usual == next(iter(kind.formats), None), (
+        f"quant_format without a wish is {usual!r}, not the first of `formats`"
+    )
+    for name in kind.formats:
+        assert kind.quant_format(name) == name, f"quant_format {name!r} is among `formats`, but becomes another"
+    for name, implied in kind.implied_formats.items():
+        known = name in kind.frameworks and implied in kind.formats
+        assert known, f"implied_formats says {implied!r} for {name!r}, and `formats` or `frameworks` does not know it"
+    try:
+        kind.quant_format("no such format")
+    except SettingsError:
+        return
+    raise AssertionError("quant_format takes a format that is not among `formats`; it must raise a SettingsError")
 
 
 def _check_calibration(case: _Case) -> None:
@@ -170,6 +191,7 @@ def _check_restore(case: _Case) -> None:
 
 def _check_builds(case: _Case) -> None:
     float_model = case.adapter.build(None)
+    assert isinstance(float_model, Model), f"build must return a quaver.Model, not a {type(float_model).__name__}"
     expected = case.outputs(float_model)
     _check_calls(case, float_model, expected)
     for words, config in case.configs():
@@ -196,6 +218,32 @@ def _check_calls(case: _Case, model: Model, expected: list[Outputs]) -> None:
     for way, call in ways.items():
         far = difference(expected[:1], [as_list(call())])
         assert far <= SAME, f"a model called with arrays {way} gives something else than `run` with the same feed"
+
+
+def _check_repairs(case: _Case) -> None:
+    """A repair that is not known, or that the adapter cannot do, must not be left out silently."""
+    name, pick = next(iter(case.all_int8.items()))
+    config = case.all_int8.replace({name: replace(pick, repairs=("no such repair",))})
+    try:
+        case.adapter.rebuild(config)
+    except BuildError as error:
+        assert "no such repair" in str(error), f"the error for a repair that cannot be done does not name it: {error}"
+    else:
+        raise AssertionError("an op with a repair that nobody knows is built without a word; raise a BuildError")
+
+
+def _check_names(case: _Case) -> None:
+    """A file is not given a name that belongs to another framework."""
+    other = ".tflite" if case.adapter.suffix != ".tflite" else ".onnx"
+    model = case.adapter.rebuild(None)
+    assert model.suffix == case.adapter.suffix, (
+        f"models are written as {model.suffix!r}, and the adapter's suffix is {case.adapter.suffix!r}"
+    )
+    try:
+        model.save(case.scratch / f"model{other}")
+    except BuildError:
+        return
+    raise AssertionError(f"a model is saved as {other}, which belongs to another framework; raise a BuildError")
 
 
 def _check_bytes(case: _Case) -> None:
@@ -262,6 +310,8 @@ CHECKS: tuple[Callable[[_Case], None], ...] = (
     _check_calibration,
     _check_builds,
     _check_restore,
+    _check_repairs,
+    _check_names,
     _check_bytes,
     _check_watch,
     _check_local_errors,

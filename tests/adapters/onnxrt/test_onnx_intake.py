@@ -240,6 +240,33 @@ def test_a_float16_model_is_refused_with_a_hint() -> None:
         OnnxAdapter.open(net.model(y), AdapterOptions())
 
 
+def test_a_float64_model_is_refused_with_the_names_of_its_weights() -> None:
+    net = Net()
+    x = net.input(None, 8, dtype=TensorProto.DOUBLE)
+    y = net.Gemm(x, net.constant(weight(8, 3).astype(np.float64), "dense.weight"))
+    model = net.model(tensor(y, None, 3, dtype=TensorProto.DOUBLE))
+    with pytest.raises(
+        ModelError, match=r"it holds Gemm\. Its weights are float64: give the float32 .*'dense\.weight'"
+    ):
+        OnnxAdapter.open(model, AdapterOptions())
+
+
+def test_ops_that_are_left_out_because_of_float64_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    net = Net()
+    first = net.Gemm(net.input(None, 8), weight(8, 8), name="first")
+    wide = net.constant(weight(8, 3).astype(np.float64), "head.weight")
+    second = net.MatMul(net.Cast(first, to=TensorProto.DOUBLE), wide, name="second")
+    model = net.model(tensor(second, None, 3, dtype=TensorProto.DOUBLE))
+    with opened(model) as adapter:
+        assert [op.name for op in adapter.inspect()] == ["first"]
+    assert caplog.messages == [
+        "1 op(s) compute in float64 and are left out: 'second'. Convert their weights to float32 ('head.weight')"
+    ]
+    caplog.clear()
+    with opened(two_convs()):
+        assert not caplog.messages
+
+
 def test_an_input_that_is_a_sequence_is_refused_by_name() -> None:
     net = Net()
     net.inputs.append(helper.make_tensor_sequence_value_info("parts", TensorProto.FLOAT, [2, 4]))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +15,11 @@ import onnxruntime as ort
 import pytest
 from onnx_models import Array, Net, data, opened, space, weight
 
+import quaver
 from quaver.adapters import open_model
 from quaver.adapters.base import AdapterOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.adapters.onnxrt.run.model import OnnxModel
+from quaver.adapters.onnxrt.run.model import OnnxModel, SavedModel
 from quaver.errors import BuildError, CalibrationError, SettingsError
 
 X, Y = weight(2, 8), weight(2, 8, seed=1)
@@ -107,13 +110,53 @@ def test_saving_makes_the_folder_and_replaces_the_file(model: OnnxModel, tmp_pat
     model.save(path)
     assert path.read_bytes() == model.SerializeToString()
     assert os.listdir(path.parent) == ["model.onnx"]
-    assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+UMASK = """
+import os, sys
+sys.path[:0] = sys.argv[2:]
+from test_onnx_models import opened, two_inputs
+os.umask(int(sys.argv[1], 8))
+def changed(mask):
+    raise AssertionError("the mask of the whole process was changed")
+os.umask = changed
+with opened(two_inputs(), calibrate=False) as adapter:
+    print(oct(adapter.build(None).save("model.onnx").stat().st_mode & 0o777))
+"""
+
+
+@pytest.mark.parametrize(("mask", "mode"), [("022", "0o644"), ("077", "0o600"), ("002", "0o664"), ("000", "0o666")])
+def test_a_saved_file_has_the_mode_of_any_new_file(mask: str, mode: str, tmp_path: Path) -> None:
+    """The mask is left alone meanwhile: other threads may be making files."""
+    arguments = [sys.executable, "-c", UMASK, mask, str(Path(__file__).parent)]
+    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == mode and os.listdir(tmp_path) == ["model.onnx"]
+
+
+@pytest.mark.parametrize("suffix", [".tflite", ".keras", ".pb", ".pt", ".ort", ".TFLITE"])
+def test_a_name_that_belongs_to_another_framework_is_refused(model: OnnxModel, suffix: str, tmp_path: Path) -> None:
+    for some in (model, SavedModel(model.save(tmp_path / "model.onnx"), (), 1)):
+        with pytest.raises(BuildError, match=rf"'.*other\{suffix}' is .* written as \.onnx: save it as 'other\.onnx'"):
+            some.save(tmp_path / f"other{suffix}")
+    assert os.listdir(tmp_path) == ["model.onnx"]
+
+
+def test_any_other_name_is_the_users(model: OnnxModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("model", "model.int8", "model.v2.onnx", "MODEL.ONNX"):
+        assert model.save(f"~/{name}") == tmp_path / name
+        assert (tmp_path / name).read_bytes() == model.SerializeToString()
+
+
+def test_a_name_that_no_file_can_have_is_refused(model: OnnxModel, tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match=r"cannot write .*null byte"):
+        model.save(tmp_path / "a\0b.onnx")
+
+
+def test_what_eval_func_gets_is_a_quaver_model(adapter: OnnxAdapter, tmp_path: Path) -> None:
+    model = adapter.build(None)
+    assert isinstance(model, quaver.Model) and isinstance(adapter.load(model.save(tmp_path / "a.onnx")), quaver.Model)
+    assert isinstance(model.model, onnx.ModelProto)
 
 
 @pytest.mark.parametrize("quant_format", ["qdq", "qoperator"])
@@ -176,6 +219,35 @@ def test_the_weight_file_lies_in_the_folder_given_and_is_removed(tmp_path: Path)
     assert os.listdir(tmp_path) == []
 
 
+def test_a_file_that_a_killed_run_left_behind_is_removed(tmp_path: Path) -> None:
+    adapter = OnnxAdapter.open(two_inputs(), AdapterOptions(folder=tmp_path))
+    adapter.build(None).close()
+    left = adapter._store.path
+    content = left.read_bytes()
+    with opened(two_inputs(), folder=tmp_path):
+        assert left.exists()  # whoever made it is alive
+    adapter.close()
+    left.write_bytes(content)
+    with opened(two_inputs(), folder=tmp_path):
+        assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "weights-of-mine.cache", "weights-0123456789abcdef.cache", "quaver-weights-mine.cache",
+        "quaver-weights-0123456789abcdef.cache",
+    ],
+)  # fmt: skip
+def test_what_the_user_keeps_in_the_folder_is_left_alone(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"not to be lost")
+    (tmp_path / "quaver-weights-0000000000000000.cache").symlink_to(tmp_path / name)
+    with opened(two_inputs(), folder=tmp_path) as adapter:
+        adapter.build(space(adapter).all_int8()).close()
+    assert (tmp_path / name).read_bytes() == b"not to be lost"
+    assert len(os.listdir(tmp_path)) == 2
+
+
 def test_two_adapters_can_share_a_folder(tmp_path: Path) -> None:
     with opened(two_inputs(), folder=tmp_path) as one:
         model = one.build(space(one).all_int8())
@@ -193,7 +265,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_an_unknown_format_is_named() -> None:
-    with pytest.raises(SettingsError, match="quant_format must be one of qdq, qoperator, not 'tflite'"):
+    with pytest.raises(SettingsError, match="unknown quant_format 'tflite' for onnxrt; known are: 'qdq', 'qoperator'"):
         open_model(two_inputs(), AdapterOptions(quant_format="tflite"))
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,7 +16,9 @@ import pytest
 from onnx_models import data, kernels, opened, random_config, space
 from test_onnx_networks import NETWORKS
 
+from quaver.adapters import TimingOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
+from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.onnxrt.time.kernels import INTEGER_KERNELS, plain_name
 from quaver.ops import QuantConfig
 
@@ -78,6 +81,27 @@ def test_signature_and_metadata_are_kept(tmp_path: Path) -> None:
         (built.graph.input, built.graph.output), (given.graph.input, given.graph.output), strict=True
     ):
         assert [(value.name, value.type) for value in mine] == [(value.name, value.type) for value in users]
+
+
+def test_it_is_timed_as_what_it_is(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not as the model of pairs that has the same kernels in the end."""
+    qdq, qoperator, (all_int8, *_) = pair
+    qoperator.keep(data(qdq, batch=8))
+    content = qoperator.rebuild(all_int8).SerializeToString()
+    made: list[bytes] = []
+    create = sessions.create
+
+    def noted(model: Any, *rest: Any) -> Any:
+        made.append(model)
+        return create(model, *rest)
+
+    monkeypatch.setattr(sessions, "create", noted)
+    seconds = qoperator.op_seconds(all_int8)
+    assert made[-1] == content
+    assert all(seconds[name] > 0 for name in all_int8.int8_ops)
+    timed = qoperator.time(content, None, TimingOptions(threads=1, warmup=1, runs=5), qoperator)
+    assert {kernel.op for kernel in timed.kernels if kernel.kernel in INTEGER_KERNELS} == set(all_int8.int8_ops)
+    assert {name for name, precision in timed.precisions.items() if precision == "int8"} == set(all_int8.int8_ops)
 
 
 SCRIPT = """

@@ -14,11 +14,12 @@ import networks
 import numpy as np
 import onnx
 import pytest
+from fake import FakeAdapter, FakeFloat
 from onnx import TensorProto, helper, numpy_helper
 
 from quaver.adapters import AdapterOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.ops import FLOAT, INT8, Op
+from quaver.ops import FLOAT, INT8, Op, QuantConfig
 from quaver.testing import check_adapter
 
 MODEL = networks.chain(3)
@@ -77,6 +78,11 @@ def test_it_passes_on_a_file_and_one_array(tmp_path: Path) -> None:
     check_adapter(lambda options: OnnxAdapter.open(path, options), networks.inputs(8), model=path)
 
 
+def test_the_fake_passes() -> None:
+    model = FakeFloat({"a": 0.1, "b": 0.2, "c": 0.0})
+    check_adapter(lambda options: FakeAdapter.open(model, options), np.zeros((40, 2), np.float32), model=model)
+
+
 def test_it_leaves_the_folder_for_temporary_files_as_it_was() -> None:
     before = tempfile.gettempdir()
     check_adapter(lambda options: OnnxAdapter.open(MODEL, options), DATA)
@@ -88,8 +94,8 @@ def changed(method: str, change: Callable[..., Any]) -> type[OnnxAdapter]:
     right = getattr(OnnxAdapter, method)
     if isinstance(right, property):
         wrong: Any = property(lambda self: change(right.fget(self)))
-    elif method == "accepts":
-        wrong = classmethod(lambda cls, model: change(right(model), model))
+    elif method in ("accepts", "quant_format"):
+        wrong = classmethod(lambda cls, *arguments: change(right(*arguments), *arguments))
     else:
 
         def wrong(self: OnnxAdapter, *arguments: Any) -> Any:
@@ -98,18 +104,22 @@ def changed(method: str, change: Callable[..., Any]) -> type[OnnxAdapter]:
     return type("Changed", (OnnxAdapter,), {method: wrong})
 
 
-class Model:
-    """A built model of which some is replaced."""
+def altered(model: Any, **changes: Any) -> Any:
+    """A built model of which some is replaced; `answer` and `by_name` are put behind calls of it."""
+    kind = type(model)
 
-    def __init__(self, model: Any, **changes: Any) -> None:
-        self.__dict__.update(changes, _model=model)
+    def call(self: Any, *args: Any, **inputs: Any) -> Any:
+        answer = changes.get("by_name" if inputs else "answer", lambda right: right)
+        return answer(kind.__call__(model, *args, **inputs))
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_model"], name)
-
-    def __call__(self, *args: Any, **inputs: Any) -> Any:
-        answer = self.__dict__.get("by_name" if inputs else "answer", lambda right: right)
-        return answer(self._model(*args, **inputs))
+    parts = {
+        name: staticmethod(change) if callable(change) else property(lambda self, change=change: change)
+        for name, change in changes.items()
+        if name not in ("answer", "by_name")
+    }
+    made = object.__new__(type("Altered", (kind,), {"__call__": call, **parts}))
+    made.__dict__.update(model.__dict__)
+    return made
 
 
 def on_ops(change: Callable[[Op], Op]) -> Callable[..., Any]:
@@ -120,7 +130,7 @@ def on_built(where: Callable[[Any], bool], **changes: Callable[[Any], Any]) -> C
     """Change what models of some configurations are."""
 
     def change(model: Any, config: Any) -> Any:
-        return Model(model, **{name: make(model) for name, make in changes.items()}) if where(config) else model
+        return altered(model, **{name: make(model) for name, make in changes.items()}) if where(config) else model
 
     return change
 
@@ -150,7 +160,7 @@ def watched(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[...,
 
 
 def other_outputs(model: Any, path: Path) -> Any:
-    return Model(model, run=lambda feed: model.run(feed) + 1)
+    return altered(model, run=lambda feed: model.run(feed) + 1)
 
 
 FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
@@ -184,6 +194,12 @@ FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
         lambda result, data: {**result, "more": [{"mean": np.float64(1)}]},
         r"builtins only, but there is a numpy.float64 in the result\['more'\]\[0\]\['mean'\]",
     ),
+    "a model that is none": (
+        "build",
+        lambda model, config: type("Other", (), {"run": model.run})(),
+        "build must return a quaver.Model, not a Other",
+    ),
+    "a format of its own liking": ("quant_format", lambda right, *_: "qoperator", "without a wish is 'qoperator'"),
     "nothing kept": ("kept", lambda kept: [], "calibrate keeps no samples"),
     "kept under another name": ("kept", lambda kept: [{"z": feed["x"]} for feed in kept], r"has the inputs \['z'\]"),
     "outputs of another shape": (
@@ -232,7 +248,7 @@ FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
     "another model when loaded": ("load", other_outputs, "gives other outputs after it was saved and loaded"),
     "another hash when loaded": (
         "load",
-        lambda model, path: Model(model, sha256="0" * 64),
+        lambda model, path: altered(model, sha256="0" * 64),
         "has another sha256 after it was saved and loaded",
     ),
     "an op that cannot be watched": ("watch", watched(without_first), "gives no output of op 'layer.0/Gemm'"),
@@ -324,6 +340,38 @@ def test_an_adapter_without_a_name_or_frameworks() -> None:
     check(type("Stray", (OnnxAdapter,), {"frameworks": ()}), "`frameworks` must be a tuple")
 
 
+def test_an_adapter_that_takes_any_format() -> None:
+    class Easy(OnnxAdapter):
+        @classmethod
+        def quant_format(cls, wanted: str | None, framework: str | None = None) -> str | None:
+            return wanted or "qdq"
+
+    check(Easy, "quant_format takes a format that is not among `formats`")
+    check(type("Vague", (OnnxAdapter,), {"formats": ["qdq"]}), "`formats` must be a tuple of names")
+    implied = {"onnxrt_qlinearops": "qlinear"}
+    check(type("Vague", (OnnxAdapter,), {"implied_formats": implied}), "implied_formats says 'qlinear' for 'onnxrt_ql")
+
+
+def test_an_adapter_that_leaves_repairs_out() -> None:
+    class Silent(OnnxAdapter):
+        def rebuild(self, config: Any) -> Any:
+            plain = config and QuantConfig((name, replace(pick, repairs=())) for name, pick in config.items())
+            return super().rebuild(plain)
+
+    check(Silent, "an op with a repair that nobody knows is built without a word")
+
+
+def test_an_adapter_whose_models_take_any_name() -> None:
+    class Careless(OnnxAdapter):
+        def rebuild(self, config: Any) -> Any:
+            model = super().rebuild(config)
+            return altered(model, save=lambda path: path)
+
+    check(Careless, "a model is saved as .tflite, which belongs to another framework")
+    other = type("Stray", (OnnxAdapter,), {"suffix": ".ort"})
+    check(other, "models are written as '.onnx', and the adapter's suffix is '.ort'")
+
+
 def test_an_adapter_that_looks_at_other_ops() -> None:
     class View:
         precisions = {"other": "int8"}  # noqa: RUF012
@@ -348,15 +396,12 @@ def test_an_adapter_that_leaves_files_behind(given: bool) -> None:
 
 
 def test_an_adapter_whose_models_die_with_it() -> None:
-    class Loaded(Model):
-        def run(self, feed: Any) -> Any:
-            return self._model.run(feed) * self._adapter.alive
-
     class Mortal(OnnxAdapter):
         alive = 1
 
         def load(self, path: Path) -> Any:
-            return Loaded(super().load(path), _adapter=self)
+            loaded = super().load(path)
+            return altered(loaded, run=lambda feed: loaded.run(feed) * self.alive)
 
         def close(self) -> None:
             super().close()
@@ -396,7 +441,9 @@ def test_an_adapter_that_builds_other_bytes_than_it_rebuilds() -> None:
         def build(self, config: Any) -> Any:
             model = super().build(config)
             data = model.SerializeToString() + b"\0"
-            return Model(model, SerializeToString=lambda: data, sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+            return altered(
+                model, SerializeToString=lambda: data, sha256=hashlib.sha256(data).hexdigest(), size=len(data)
+            )
 
     check(Twofold, "`rebuild` of the float model gives other bytes")
 
