@@ -79,13 +79,12 @@ def remove_orphans(folder: Path) -> None:
                 path.unlink()
 
 
-class Int8Weight(NamedTuple):
-    """A quantized weight as parts of a graph."""
+class WeightParts(NamedTuple):
+    """A quantized weight as parts of a graph: the node that dequantizes it, its constants, the name of the result."""
 
     node: bytes
     entries: tuple[Entry, ...]
     name: str
-    scale: Float
 
 
 class WeightStore:
@@ -98,7 +97,7 @@ class WeightStore:
         folder = Path(self._temporary.name) if self._temporary else Path(folder or "")
         self._mark = mark
         self._entries: dict[str, Entry] = {}
-        self._weights: dict[tuple[object, ...], Int8Weight] = {}
+        self._weights: dict[tuple[object, ...], WeightParts] = {}
         self._scales: dict[tuple[str, int | None], Float] = {}
         self._mapped: memoryview | None = None  # the file as it was when last read; made anew when it has grown
         remove_orphans(folder)
@@ -169,7 +168,7 @@ class WeightStore:
             self._scales[key] = scale
         return self._scales[key]
 
-    def int8(self, name: str, axis: int | None, scale: Float | None = None, owner: str = "") -> Int8Weight:
+    def int8(self, name: str, axis: int | None, scale: Float | None = None, owner: str = "") -> WeightParts:
         """A weight in int8. `scale` and `owner` are given when one op needs a wider scale than the weight itself."""
         wide = b"" if scale is None else scale.tobytes()
         key = (name, axis, owner if scale is not None else "", wide)
@@ -178,12 +177,12 @@ class WeightStore:
             weight = self._weights[key] = self._quantize(name, axis, scale, owner)
         return weight
 
-    def bias_scale(self, weight: str, axis: int | None, bias: str, activation_scale: np.float32) -> Float | None:
+    def bias_scale(self, weight: str, axis: int | None, bias: str, activation_scale: Float) -> Float | None:
         """A wider weight scale if the bias needs one to fit int32."""
         values = np.asarray(self._constants[bias], np.float32)
         return scale_for_bias(values, activation_scale, self.scale(weight, axis))
 
-    def bias(self, name: str, bias: str, activation_scale: np.float32, scale: Float) -> tuple[bytes, tuple[Entry, ...]]:
+    def bias(self, name: str, bias: str, activation_scale: Float, scale: Float) -> tuple[bytes, tuple[Entry, ...]]:
         """The node that dequantizes an int32 bias into `name`, and its constants."""
         steps, step = bias_steps(np.asarray(self._constants[bias], np.float32), activation_scale, scale)
         quantized, scaled = f"{name}{self._mark}q", f"{name}{self._mark}scale"
@@ -191,9 +190,9 @@ class WeightStore:
         node = wire.node("DequantizeLinear", [quantized, scaled], [name], name, **axis)
         return node, (wire.tensor(quantized, steps), wire.tensor(scaled, step))
 
-    def _quantize(self, name: str, axis: int | None, scale: Float | None, owner: str) -> Int8Weight:
+    def _quantize(self, name: str, axis: int | None, scale: Float | None, owner: str) -> WeightParts:
         used = self.scale(name, axis) if scale is None else scale
-        values = quantize_weight(np.asarray(self._constants[name], np.float32), axis, used).values
+        values, params = quantize_weight(np.asarray(self._constants[name], np.float32), axis, used)
         parts = [name, "tensor" if axis is None else f"axis{axis}"] + ([owner] if scale is not None else [])
         base = self._mark.join(parts)
         quantized, scaled, zero = (f"{base}{self._mark}{part}" for part in ("q", "scale", "zero"))
@@ -202,7 +201,7 @@ class WeightStore:
         node = wire.node("DequantizeLinear", [quantized, scaled, zero], [output], output, **where)
         entries = (
             self.add(quantized, values),
-            wire.tensor(scaled, used),
-            wire.tensor(zero, np.zeros(used.shape, np.int8)),
+            wire.tensor(scaled, params.scale),
+            wire.tensor(zero, params.zero_point),
         )
-        return Int8Weight(node, entries, output, used)
+        return WeightParts(node, entries, output)
