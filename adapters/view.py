@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quaver.adapters.batches import Feed
-from quaver.introspection import Array, LocalRun, OpInside, OpWeight, WholeRun
+from quaver.introspection import LocalRun, OpContext, OpWeight, QuantizedRun
 from quaver.ops import QuantConfig
+from quaver.quantization import Array
 
 if TYPE_CHECKING:
     from quaver.adapters.base import Adapter
@@ -26,11 +27,11 @@ class View:
 
     @property
     def precisions(self) -> Mapping[str, str]:
-        """How each op runs: "fp32" or "int8"."""
+        """The precision that each op runs in."""
         return {name: str(pick.precision) for name, pick in self._config.items()}
 
     def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
-        """A function that runs a feed through the float model, and these ops in int8 from the same float inputs.
+        """A function that runs a feed through the float model, and these ops in reduced precision beside it.
 
         `tensors` are others of the float model to give out; one that is not known is left out.
         """
@@ -41,16 +42,16 @@ class View:
 
         return run
 
-    def whole(self, ops: Sequence[str]) -> Callable[[Feed], WholeRun]:
+    def quantized(self, ops: Sequence[str]) -> Callable[[Feed], QuantizedRun]:
         """A function that runs a feed through the quantized model; ops that cannot be found in it are left out."""
         watch, model = self._adapter.watch(self._config, ops), self._adapter.rebuild(self._config)
-        return lambda feed: WholeRun(watch(feed), listed(model.run(feed)))
+        return lambda feed: QuantizedRun(watch(feed), listed(model.run(feed)))
 
     def weights(self) -> Iterator[OpWeight]:
         """The weights of the ops that have one, one by one: they may be large."""
         return iter(())
 
-    def inside(self) -> Mapping[str, OpInside]:
+    def contexts(self) -> Mapping[str, OpContext]:
         """What surrounds each op."""
         return {}
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from quaver.diagnosis.activations import Activation
-from quaver.diagnosis.cause import Cause, Rules, calibrate_by, to_fp32
+from quaver.diagnosis.cause import Cause
 from quaver.diagnosis.cells import Doubles
+from quaver.diagnosis.remedies import Remedy, calibrate_by, to_fp32
 from quaver.diagnosis.suspects import Suspect
 from quaver.diagnosis.wording import listed, number, percent, times
-from quaver.introspection import Tensor8
+from quaver.introspection import ActivationContext
 
 # A channel stands out if it reaches so many times as far as the median one, and leaves that less than so many steps.
 _STANDS_OUT, _FEW_STEPS = 8.0, 16.0
@@ -23,9 +25,10 @@ _CURES = 8.0
 _ENOUGH_SAMPLES = 16
 # Clipping is to blame if it makes this part of the error.
 _CLIPS = 0.5
-# A tensor that uses so few of its 255 steps suffers from having to share them.
+# A tensor that uses so few of its steps (255 in 8 bits) suffers from having to share them.
 _SHARED_STEPS = 8.0
-_STEPS = 255
+
+_BOTH_SIDES = "keep all that write or read this tensor in fp32"
 
 
 def outlier_channels(suspect: Suspect) -> Iterator[Cause]:
@@ -33,7 +36,7 @@ def outlier_channels(suspect: Suspect) -> Iterator[Cause]:
     if not suspect.bad:
         return
     for which, tensor, seen in suspect.tensors():
-        found = _outlier(seen, tensor.scale)
+        found = _outlier(seen, float(tensor.parameters.scale))
         if found is None:
             continue
         channel, reach, median, steps = found
@@ -41,10 +44,10 @@ def outlier_channels(suspect: Suspect) -> Iterator[Cause]:
         sentence = (
             f"channel {channel} of its {which} reaches {number(reach)}, {times(reach / median)} as far as the median "
             f"channel ({number(median)}). Activations have one scale for all channels, so the median channel is left "
-            f"{number(steps)} of {_STEPS} steps.{_milder(tensor, median)}"
+            f"{number(steps)} of {tensor.parameters.steps} steps.{_milder(suspect, tensor, median)}"
         )
-        advice = f"Keep {'it' if ops == [suspect.name] else 'all that write or read this tensor'} in fp32"
-        yield Cause(suspect.name, "outlier_channel", sentence, advice, to_fp32(ops), suspect.record.error)
+        words = "keep it in fp32" if ops == [suspect.name] else _BOTH_SIDES
+        yield suspect.cause("outlier_channel", sentence, [to_fp32(ops, words)])
         return
 
 
@@ -55,7 +58,7 @@ def _outlier(seen: Activation, scale: float) -> tuple[int, float, float, float] 
     if alive.sum() < 2 or not np.isfinite(reach).all():
         return None
     channel, median = int(np.argmax(reach)), _median(reach[alive])
-    steps = _median((seen.channel_high - seen.channel_low)[alive]) / scale
+    steps = _in_steps(_median((seen.channel_high - seen.channel_low)[alive]), scale)
     if reach[channel] < _STANDS_OUT * median or steps > _FEW_STEPS:
         return None
     return channel, float(reach[channel]), median, steps
@@ -66,9 +69,16 @@ def _median(values: Doubles) -> float:
     return float(np.quantile(values, 0.5, method="lower"))
 
 
-def _milder(tensor: Tensor8, median: float) -> str:
-    """Whether another calibration method would cut the outlier off."""
-    spans = {method: high - low for method, (low, high) in tensor.ranges.items() if high - low < tensor.span / 2}
+def _milder(suspect: Suspect, tensor: ActivationContext, median: float) -> str:
+    """Whether another calibration method, that the rules allow, would cut the outlier off."""
+    low, high = tensor.parameters.limits
+    half = (high - low) / 2
+    names = _deciding(suspect, tensor)
+    spans = {
+        method: high - low
+        for method, (low, high) in tensor.ranges.items()
+        if high - low < half and all(suspect.leeway.allows(name, {"calibration": method}) for name in names)
+    }
     method = min(spans, key=lambda name: spans[name], default=None)
     if method is None or spans[method] < median:
         return ""
@@ -80,9 +90,9 @@ def few_samples(suspect: Suspect) -> Iterator[Cause]:
     """A handful of samples that set the range for all others."""
     if not suspect.bad:
         return
-    for which, tensor, seen in sorted(suspect.tensors(), key=lambda found: -found[2].reach / found[2].usual_reach):
+    for which, tensor, seen in sorted(suspect.tensors(), key=lambda found: -found[2].excess):
         numbers = _lonely(seen, suspect.samples)
-        if numbers is None or max(abs(tensor.low), abs(tensor.high)) < seen.reach / 2:
+        if numbers is None or max(map(abs, tensor.parameters.limits)) < seen.reach / 2:
             continue
         who = f"{len(numbers)} of {suspect.samples} samples (numbers {listed(numbers)}) set"
         who = who if len(numbers) > 1 else f"1 of {suspect.samples} samples, number {numbers[0]}, sets"
@@ -90,7 +100,10 @@ def few_samples(suspect: Suspect) -> Iterator[Cause]:
             f"{who} the range of its {which}, which reaches {number(seen.reach)}; half of the samples stay below "
             f"{number(seen.usual_reach)}."
         )
-        yield _other_method(suspect, tensor, sentence, seen.usual_reach)
+        remedies = [*_other_method(suspect, tensor, seen.usual_reach), to_fp32(suspect.around(tensor), _BOTH_SIDES)]
+        which = "it" if len(numbers) == 1 else "them"
+        before = f"leave {which} out of calibration if {'it is' if which == 'it' else 'they are'} not typical, or "
+        yield suspect.cause("few_samples", sentence, remedies, before=before)
         return
 
 
@@ -103,21 +116,19 @@ def _lonely(seen: Activation, samples: int) -> list[str] | None:
     return [str(sample) for _, sample in seen.furthest[:count]]
 
 
-def _other_method(suspect: Suspect, tensor: Tensor8, sentence: str, usual: float) -> Cause:
-    """Choose the range in a way that passes over such samples, if one of the methods does."""
+def _other_method(suspect: Suspect, tensor: ActivationContext, usual: float) -> Iterator[Remedy]:
+    """Choose the range in a way that passes over such samples, if one of the methods does; the closest one first."""
     current = suspect.pick.calibration if suspect.pick is not None else ""
     reaches = {method: max(-low, high) for method, (low, high) in tensor.ranges.items() if method != current}
     fits = {name: reach for name, reach in reaches.items() if usual <= reach < _CURES * usual}
-    # Who writes a tensor decides how it is quantized; if that is no op, those who read it.
-    names = [tensor.origin] if tensor.origin else [suspect.name]
-    if fits:
-        method = min(fits, key=lambda name: fits[name])
-        advice = f"Look at what is there, or calibrate by {method}, which ends the range at {number(fits[method])}"
-        rules = calibrate_by(names, method)
-    else:
-        advice = "Leave it out of calibration, or, if it is typical, keep all that write or read this tensor in fp32"
-        rules = to_fp32(suspect.around(tensor))
-    return Cause(suspect.name, "few_samples", sentence, advice, rules, suspect.record.error)
+    for method, reach in sorted(fits.items(), key=lambda entry: entry[1]):
+        words = f"calibrate by {method}, which ends the range at {number(reach)}"
+        yield calibrate_by(_deciding(suspect, tensor), method, words)
+
+
+def _deciding(suspect: Suspect, tensor: ActivationContext) -> list[str]:
+    """Who writes a tensor decides how it is quantized; if that is no op, those who read it."""
+    return [tensor.origin or suspect.name]
 
 
 def clipped(suspect: Suspect) -> Iterator[Cause]:
@@ -134,81 +145,87 @@ def clipped(suspect: Suspect) -> Iterator[Cause]:
         method = suspect.pick.calibration if suspect.pick is not None else ""
         by = f"calibration by {method}" if method else "its calibration"
         sentence = (
-            f"{by} ends the range of its {which} at {number(tensor.low)} .. {number(tensor.high)}, but values go from "
+            f"{by} ends the range of its {which} at {_range(tensor)}, but values go from "
             f"{number(seen.low)} to {number(seen.high)}: {percent(seen.clipped / seen.count)} of them are cut off, "
             f"which takes {percent(error)} of the signal."
         )
-        names = [tensor.origin] if tensor.origin else [suspect.name]
-        rules: Rules = {}
+        before, remedies = "", [to_fp32(suspect.around(tensor), _BOTH_SIDES)]
         if method in ("", "minmax"):
-            advice = "Calibrate with more samples: these values were not among them"
-        elif _outlier(seen, (seen.high - seen.low) / _STEPS) is not None:
-            advice = "The whole range would leave the other channels too few steps: keep both ends in fp32"
-            rules = to_fp32(suspect.around(tensor))
+            before, remedies = "Calibrate with more samples: these values were not among them", []
+        elif _outlier(seen, (seen.high - seen.low) / tensor.parameters.steps) is not None:
+            before = "The whole range would leave the other channels too few steps: "
         elif (numbers := _lonely(seen, suspect.samples)) is not None:
-            advice = f"Only sample number {listed(numbers)} goes beyond half of that: if it is not typical, all is well"
+            before = f"Only sample number {listed(numbers)} goes beyond half of that: if it is not typical, all is well"
+            remedies = []
         else:
-            advice, rules = "Calibrate by minmax", calibrate_by(names, "minmax")
-        yield Cause(suspect.name, "clipped", sentence, advice, rules, suspect.record.error)
+            remedies.insert(0, calibrate_by(_deciding(suspect, tensor), "minmax", "calibrate by minmax"))
+        yield suspect.cause("clipped", sentence, remedies, before=before)
         return
 
 
 def shared_scale(suspect: Suspect) -> Iterator[Cause]:
     """A tensor that has to live with the scale of another one."""
-    if suspect.precision != "int8":
+    if not suspect.precision.reduced:
         return
     for which, tensor, seen in suspect.tensors():
-        steps = _steps(seen, tensor.scale)
+        steps = _steps(seen, tensor)
         if tensor.moved and steps < _SHARED_STEPS and suspect.bad:
             through = " and ".join(dict.fromkeys(tensor.moved))
             sentence = (
                 f"its {which} comes through {through}, which leaves it the scale of what went in "
-                f"({number(tensor.low)} .. {number(tensor.high)}); it goes from {number(seen.low)} to "
-                f"{number(seen.high)}, and uses {number(steps)} of {_STEPS} steps."
+                f"({_range(tensor)}); it goes from {number(seen.low)} to "
+                f"{number(seen.high)}, and uses {number(steps)} of {tensor.parameters.steps} steps."
             )
-            rules = to_fp32(suspect.around(tensor))
-            yield Cause(suspect.name, "shared_scale", sentence, "Keep both ends in fp32", rules, suspect.record.error)
+            yield suspect.cause("shared_scale", sentence, [to_fp32(suspect.around(tensor), _BOTH_SIDES)])
             return
         if tensor.forced not in ("", suspect.name) and steps < _SHARED_STEPS and suspect.bad:
             sentence = (
                 f"its {which} has to take the scale of {tensor.forced}, which joins it with others "
-                f"({number(tensor.low)} .. {number(tensor.high)}); it goes from {number(seen.low)} to "
-                f"{number(seen.high)}, and uses {number(steps)} of {_STEPS} steps."
+                f"({_range(tensor)}); it goes from {number(seen.low)} to "
+                f"{number(seen.high)}, and uses {number(steps)} of {tensor.parameters.steps} steps."
             )
-            rules = to_fp32([tensor.forced])
-            yield Cause(
-                suspect.name, "shared_scale", sentence, f"Keep {tensor.forced} in fp32", rules, suspect.record.error
-            )
+            yield suspect.cause("shared_scale", sentence, [to_fp32([tensor.forced], f"keep {tensor.forced} in fp32")])
             return
     yield from _joined(suspect)
 
 
 def _joined(suspect: Suspect) -> Iterator[Cause]:
     """Two inputs whose sizes differ so much that the scale of the result suits only one."""
-    result = suspect.inside.writes
+    result = suspect.context.writes
     parts = [(which, tensor, seen) for which, tensor, seen in suspect.tensors() if which.startswith("input ")]
     kind = suspect.op.kind.lower()
     if result is None or len(parts) < 2 or not ("concat" in kind or ("add" in kind and suspect.bad)):
         return
     largest = max(parts, key=lambda part: part[2].reach)
     for which, tensor, seen in parts:
-        steps = _steps(seen, result.scale)
+        steps = _steps(seen, result)
         if seen.reach > 0 and steps < _SHARED_STEPS and seen is not largest[2]:
             sentence = (
                 f"its {which}{_from(tensor)} reaches {number(seen.reach)}, and its {largest[0]}{_from(largest[1])} "
                 f"{number(largest[2].reach)}; the result has one scale, in which the former is left {number(steps)} of "
-                f"{_STEPS} steps."
+                f"{result.parameters.steps} steps."
             )
             names = [suspect.name, *suspect.readers.get(suspect.name, ())]
-            advice = f"Keep it{' and what reads it' if len(names) > 1 else ''} in fp32"
+            words = f"keep it{' and what reads it' if len(names) > 1 else ''} in fp32"
             weight = max(suspect.record.error, 1 / max(steps, 1.0))
-            yield Cause(suspect.name, "shared_scale", sentence, advice, to_fp32(names), weight)
+            yield suspect.cause("shared_scale", sentence, [to_fp32(names, words)], weight=weight)
             return
 
 
-def _steps(seen: Activation, scale: float) -> float:
-    return (seen.high - seen.low) / scale if seen.count else float("inf")
+def _steps(seen: Activation, tensor: ActivationContext) -> float:
+    """How many steps of a tensor's scale an activation reaches over."""
+    return _in_steps(seen.high - seen.low, float(tensor.parameters.scale)) if seen.count else math.inf
 
 
-def _from(tensor: Tensor8) -> str:
+def _in_steps(span: float, scale: float) -> float:
+    """A file may hold a scale of zero."""
+    return span / scale if scale else math.inf
+
+
+def _range(tensor: ActivationContext) -> str:
+    low, high = tensor.parameters.limits
+    return f"{number(low)} .. {number(high)}"
+
+
+def _from(tensor: ActivationContext) -> str:
     return f" (from {tensor.origin})" if tensor.origin else ""

@@ -1,4 +1,4 @@
-"""What a float activation looks like: its range, by channel and by sample, and what of it 8 bits cut off."""
+"""What a float activation looks like: its range, by channel and by sample, and what of it quantizing cuts off."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from quaver.diagnosis.cells import Array, Doubles, Surveyed
+from quaver.diagnosis.cells import Doubles, Surveyed
 from quaver.diagnosis.histograms import Histogram, LogHistogram
+from quaver.quantization import Array
 
 # So many of the samples that reach furthest are remembered.
 FURTHEST = 8
@@ -18,13 +19,13 @@ class Activation:
 
     Args:
         axis: which axis holds channels.
-        limits: what the tensor can hold in 8 bits; what lies outside is clipped.
+        limits: what the tensor can hold when it is quantized; what lies outside is clipped.
         histogram: whether to keep one.
 
     Attributes:
         low, high: the smallest and the largest value.
         count: how many values were seen, and `squares`, the sum of their squares.
-        strange: how many of them are NaN or infinite, and `first_strange`, the first sample that has one.
+        not_finite: how many of them are NaN or infinite, and `first_not_finite`, the first sample that has one.
         clipped: how many lie outside the limits, and `clipped_noise`, their squared distance from these.
         channel_low, channel_high: the smallest and the largest value of each channel.
         furthest: the samples that reach furthest, as (largest size of a value, number of the sample).
@@ -35,9 +36,9 @@ class Activation:
     ) -> None:
         self.axis, self.limits = axis, limits
         self.low, self.high = math.inf, -math.inf
-        self.count = self.strange = self.clipped = 0
+        self.count = self.not_finite = self.clipped = 0
         self.clipped_noise = self.squares = 0.0
-        self.first_strange: int | None = None
+        self.first_not_finite: int | None = None
         self.channel_low: Doubles = np.zeros(0)
         self.channel_high: Doubles = np.zeros(0)
         self.furthest: list[tuple[float, int]] = []
@@ -70,9 +71,9 @@ class Activation:
 
     def _add_reaches(self, reach: Doubles, values: Array, first: int) -> None:
         if not np.isfinite(reach).all():
-            self.strange += int(np.count_nonzero(~np.isfinite(values)))
-            if self.first_strange is None:
-                self.first_strange = first + int(np.argmin(np.isfinite(reach)))
+            self.not_finite += int(np.count_nonzero(~np.isfinite(values)))
+            if self.first_not_finite is None:
+                self.first_not_finite = first + int(np.argmin(np.isfinite(reach)))
             return
         order = np.argsort(-reach, kind="stable")[:FURTHEST]
         known = [*self.furthest, *((float(reach[at]), first + int(at)) for at in order)]
@@ -104,6 +105,12 @@ class Activation:
     def usual_reach(self) -> float:
         """The reach that half of the samples stay below."""
         return self._reaches.median()
+
+    @property
+    def excess(self) -> float:
+        """How many times as far as the usual sample the furthest one reaches; infinite if the usual one is all zero."""
+        usual = self.usual_reach
+        return self.reach / usual if usual else math.inf
 
     def beyond(self, limit: float) -> int:
         """How many samples reach further."""

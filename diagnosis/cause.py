@@ -12,14 +12,15 @@ Rules = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why an op is bad in int8.
+    """Why an op is bad in reduced precision.
 
     Attributes:
         op: its name.
         kind: which cause this is, in one word.
         sentence: the reason, with figures.
         advice: what to do, in words.
-        rules: the same as `op_name_dict`, to be given to `fit`; empty if no rule helps.
+        rules: the same as `op_name_dict`, to be given to `fit`. They demand all that rules given before do; empty if
+            no rule helps, or none that may be given.
         weight: how bad it is; the worst come first.
     """
 
@@ -38,21 +39,6 @@ class Cause:
     def __str__(self) -> str:
         rule = f": {self.paste}" if self.rules else ""
         return f"{self.op}: {self.sentence} {self.advice}{rule}"
-
-
-def to_fp32(names: Iterable[str]) -> Rules:
-    """Rules that keep ops in fp32."""
-    return dict.fromkeys(names, "fp32")
-
-
-def calibrate_by(names: Iterable[str], method: str) -> Rules:
-    """Rules that choose how the ranges of activations are found."""
-    return {name: {"activation": {"algorithm": [method]}} for name in names}
-
-
-def per_channel(name: str) -> Rules:
-    """A rule that gives each channel of a weight a scale of its own."""
-    return {name: {"weight": {"granularity": ["per_channel"]}}}
 
 
 def joined(causes: Iterable[Cause]) -> Rules:

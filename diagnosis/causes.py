@@ -21,9 +21,12 @@ _FINDERS = (
 def find_causes(
     suspects: Sequence[Suspect],
     fp32: Sequence[Mapping[str, float]] = (),
-    int8: Sequence[Mapping[str, float]] = (),
+    reduced: Sequence[Mapping[str, float]] = (),
 ) -> tuple[Cause, ...]:
-    """All causes, the worst first. `fp32` and `int8` are measured seconds of each op, once or several times."""
+    """All causes, the worst first.
+
+    `fp32` and `reduced` are measured seconds of each op in the float and in the quantized model, once or several times.
+    """
     found: list[Cause] = [
         *other_causes.not_finite(suspects),
         *other_causes.no_samples(suspects),
@@ -35,5 +38,5 @@ def find_causes(
             causes = [cause for cause in causes if cause.kind != "outlier_channel"]
         found += causes or ([other_causes.unexplained(suspect)] if suspect.bad else [])
     found.sort(key=lambda cause: -cause.weight)
-    slow = sorted(other_causes.slower(suspects, fp32, int8), key=lambda cause: -cause.weight)
+    slow = sorted(other_causes.slower(suspects, fp32, reduced), key=lambda cause: -cause.weight)
     return (*found, *slow)

@@ -1,7 +1,7 @@
 """Activations cut into cells, one for each sample and channel, and what lies in each.
 
 A float tensor and its quantized forms are gone through together, in pieces that fit the processor's cache, so that each
-is fetched from memory once, and what is in 8 bits is only made real there.
+is fetched from memory once, and what is in integers is only made real there.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.introspection import Steps
+from quaver.quantization import Array, QuantizedTensor, as_float
 
-Array = NDArray[Any]
 Doubles = NDArray[np.float64]
 
 # Values of one piece.
@@ -97,9 +96,11 @@ def cut(values: Array, how: Layout) -> Array:
     return _cut(values, how)
 
 
-def cut_form(values: Array | Steps, how: Layout) -> Array | Steps:
-    """The same for another form of the array, which may be in 8 bits."""
-    return values._replace(values=_cut(values.values, how)) if isinstance(values, Steps) else cut(values, how)
+def cut_form(values: Array | QuantizedTensor, how: Layout) -> Array | QuantizedTensor:
+    """The same for another form of the array, which may be in integers."""
+    if isinstance(values, QuantizedTensor):
+        return values._replace(values=_cut(values.values, how))
+    return cut(values, how)
 
 
 def _cut(values: Array, how: Layout) -> Array:
@@ -109,14 +110,14 @@ def _cut(values: Array, how: Layout) -> Array:
     return np.ascontiguousarray(values).reshape(shape)
 
 
-def survey(values: Array, others: Sequence[Array | Steps], how: Layout) -> Surveyed:
+def survey(values: Array, others: Sequence[Array | QuantizedTensor], how: Layout) -> Surveyed:
     """Look at a float tensor that holds something, and at other forms of it; all were cut alike."""
     with np.errstate(over="ignore", invalid="ignore"):
         found = _survey(values, others, how)
         clear = np.isfinite(found.signal).all() and all(_is_clear(other) for other in found.others)
         if clear or values.dtype == np.float64:
             return found
-        exact = [(other.real() if isinstance(other, Steps) else other).astype(np.float64) for other in others]
+        exact = [as_float(other).astype(np.float64) for other in others]
         return _survey(values.astype(np.float64), exact, how)
 
 
@@ -124,7 +125,7 @@ def _is_clear(other: Compared) -> bool:
     return bool(np.isfinite(other.noise).all() and (other.worst == 0.0 or other.worst > _SMALL))
 
 
-def _survey(values: Array, others: Sequence[Array | Steps], how: Layout) -> Surveyed:
+def _survey(values: Array, others: Sequence[Array | QuantizedTensor], how: Layout) -> Surveyed:
     signal = np.zeros((how.samples, how.channels))
     low, high = (np.full(how.channels, end) for end in (np.inf, -np.inf))
     sample_low, sample_high = (np.full(how.samples, end) for end in (np.inf, -np.inf))
@@ -151,13 +152,18 @@ class _Gap:
         self._cross = self._total = self._worst = 0.0
 
     def add(
-        self, one: Array, other: Array | Steps, samples: slice, channels: slice, index: tuple[slice, slice, slice]
+        self,
+        one: Array,
+        other: Array | QuantizedTensor,
+        samples: slice,
+        channels: slice,
+        index: tuple[slice, slice, slice],
     ) -> None:
         fits = one.size <= self._room.size
         gap = self._room[: one.size].reshape(one.shape) if fits else np.empty(one.shape, one.dtype)
-        if isinstance(other, Steps):
+        if isinstance(other, QuantizedTensor):
             np.copyto(gap, other.values[index])
-            other.scaled(gap)
+            other.rescaled(gap)
             np.subtract(gap, one, out=gap)
         else:
             np.subtract(other[index], one, out=gap)

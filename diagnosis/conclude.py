@@ -8,21 +8,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from quaver.diagnosis.causes import find_causes
 from quaver.diagnosis.pictures import as_arrays
 from quaver.diagnosis.recorder import Recorder
+from quaver.diagnosis.remedies import Leeway
 from quaver.diagnosis.report import Diagnosis
 from quaver.diagnosis.suspects import BAD, Suspect, carried, readers
 from quaver.diagnosis.tables import ActivationRow, LayerRow, worst_first
 from quaver.diagnosis.weights import WeightHistogram, WeightRow, WeightShape, histogram, shape_of, summarize
-from quaver.introspection import OpInside, OpWeight
-from quaver.ops import Op, OpConfig, QuantConfig
+from quaver.introspection import ActivationContext, OpContext, OpWeight
+from quaver.ops import FP32, Op, OpConfig, Precision, QuantConfig
+from quaver.space import TuningSpace
 
 Seconds = Sequence[Mapping[str, float]]
 
 
 def conclude(
     ops: Sequence[Op],
+    space: TuningSpace,
     precisions: Mapping[str, str],
     config: QuantConfig | None,
-    insides: Mapping[str, OpInside],
+    contexts: Mapping[str, OpContext],
     recorder: Recorder,
     weights: Iterable[OpWeight],
     seconds: tuple[Seconds, Seconds] = ((), ()),
@@ -31,36 +34,38 @@ def conclude(
 
     Args:
         ops: the ops, with all the choices that the framework offers.
-        precisions: how each runs.
+        space: the same ops with the choices that the user's rules leave.
+        precisions: what each runs in.
         config: the configuration, if there is one.
-        insides: what surrounds each op.
+        contexts: what surrounds each op.
         recorder: what was seen of them.
         weights: their weights, taken one by one and let go.
-        seconds: of each op in fp32 and in int8, each measured once or several times.
+        seconds: of each op in the float and in the quantized model, each measured once or several times.
     """
     rows: list[WeightRow] = []
     shapes: dict[str, WeightShape] = {}
     pictures: list[WeightHistogram] = []
     for weight in weights:
         rows.append(summarize(weight))
-        record, inside = recorder.ops.get(weight.op), insides.get(weight.op)
-        if record is not None and inside is not None and record.error > BAD and weight.scales:
-            shape = shape_of(weight, carried(inside, recorder))
+        record, context = recorder.ops.get(weight.op), contexts.get(weight.op)
+        if record is not None and context is not None and record.error > BAD:
+            shape = shape_of(weight, carried(context, recorder))
             if shape is not None:
                 shapes[weight.op] = shape
         picture = histogram(weight)
         if picture is not None:
             pictures.append(picture)
-    by_reader = readers(insides)
+    by_reader, leeway = readers(contexts), Leeway(ops, space)
     suspects = [
         Suspect(
-            op, _pick(config, op.name), precisions.get(op.name, "fp32"), insides[op.name], recorder.ops[op.name],
-            shapes.get(op.name), recorder.read, by_reader, recorder.samples,
+            op, _pick(config, op.name), Precision(precisions.get(op.name, FP32)), contexts[op.name],
+            recorder.ops[op.name], shapes.get(op.name), recorder.read, by_reader, recorder.samples, leeway,
         )
         for op in ops
     ]  # fmt: skip
     return Diagnosis(
         ops=tuple(ops),
+        space=space,
         precisions=dict(precisions),
         samples=recorder.samples,
         activations=tuple(sorted(map(_activation, suspects), key=lambda row: worst_first(row.mse))),
@@ -70,6 +75,7 @@ def conclude(
         model_statistics=recorder.model_figures(),
         output_error=recorder.outputs.relative,
         histograms=as_arrays(recorder.ops, pictures),
+        config=config,
     )
 
 
@@ -78,28 +84,36 @@ def _pick(config: QuantConfig | None, name: str) -> OpConfig | None:
 
 
 def _activation(suspect: Suspect) -> ActivationRow:
-    return ActivationRow(suspect.name, suspect.record.whole.mean_squared_error, *suspect.record.output.range)
+    return ActivationRow(suspect.name, suspect.record.cumulative.mean_squared_error, *suspect.record.output.range)
 
 
 def _layer(suspect: Suspect) -> LayerRow:
-    record, inside = suspect.record, suspect.inside
-    written = () if inside.writes is None else (inside.writes,)
+    record, context = suspect.record, suspect.context
+    written = () if context.writes is None else (context.writes,)
     return LayerRow(
         op=suspect.name,
-        tensor=inside.output,
+        tensor=context.output,
         kind=suspect.op.kind,
-        precision=suspect.precision,
+        precision=str(suspect.precision),
         local=record.local.figures(),
-        cumulative=record.whole.figures(),
+        cumulative=record.cumulative.figures(),
         error=record.error,
-        strange=max(record.local.strange, record.whole.strange),
-        scales=tuple(tensor.scale for tensor in written),
-        zero_points=tuple(tensor.zero_point for tensor in written),
-        input_scales=tuple(tensor.scale for tensor in inside.reads),
-        input_zero_points=tuple(tensor.zero_point for tensor in inside.reads),
+        not_finite=max(record.local.not_finite, record.cumulative.not_finite),
+        scales=_scales(written),
+        zero_points=_zero_points(written),
+        input_scales=_scales(context.reads),
+        input_zero_points=_zero_points(context.reads),
     )
+
+
+def _scales(tensors: Iterable[ActivationContext]) -> tuple[float, ...]:
+    return tuple(scale for tensor in tensors for scale in tensor.parameters.scales)
+
+
+def _zero_points(tensors: Iterable[ActivationContext]) -> tuple[int, ...]:
+    return tuple(zero for tensor in tensors for zero in tensor.parameters.zero_points)
 
 
 def _badness(row: LayerRow) -> tuple[bool, bool, float]:
     """Values that are no numbers first, then the largest error; ops without one of their own come last."""
-    return (not row.strange, math.isnan(row.error), 0.0 if math.isnan(row.error) else -row.error)
+    return (not row.not_finite, math.isnan(row.error), 0.0 if math.isnan(row.error) else -row.error)

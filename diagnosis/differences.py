@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from quaver.diagnosis.cells import Array, Compared
-from quaver.introspection import Steps
+from quaver.diagnosis.cells import Compared
+from quaver.quantization import Array, QuantizedTensor, as_float
 
 Metric = Callable[[Any], Any]
 
@@ -31,12 +31,12 @@ class Differences:
 
     def __init__(self, metrics: Mapping[str, Metric] | None = None) -> None:
         self.count = 0
-        self.strange = 0  # values that are NaN or infinite where the float ones are not
+        self.not_finite = 0  # values that are NaN or infinite where the float ones are not
         self._sum = self._noise = self._signal = self._cross = self._worst = 0.0
         self._metrics = dict(metrics or {})
         self._measured = dict.fromkeys(self._metrics, 0.0)
 
-    def add(self, before: Array, after: Array | Steps, found: Compared, signal: float) -> None:
+    def add(self, before: Array, after: Array | QuantizedTensor, found: Compared, signal: float) -> None:
         """Take in a float tensor and its other form: what they differ by, and the sum of squares of the former."""
         noise = float(found.noise.sum())
         self.count += before.size
@@ -46,9 +46,9 @@ class Differences:
         self._sum += found.total
         self._worst = float(np.maximum(self._worst, found.worst))  # lets NaN through
         if not math.isfinite(noise) or self._metrics:
-            real = after.real() if isinstance(after, Steps) else after
+            real = as_float(after)
             if not math.isfinite(noise):
-                self.strange += int(np.count_nonzero(np.isfinite(before) & ~np.isfinite(real)))
+                self.not_finite += int(np.count_nonzero(np.isfinite(before) & ~np.isfinite(real)))
             for name, metric in self._metrics.items():
                 self._measured[name] += float(metric(real - before)) * before.size
 

@@ -10,25 +10,14 @@ from typing import Any
 
 import yaml
 
-from quaver.ops import Op
+from quaver.ops import FP32, INT8, Op, OpConfig, Precision
 
 # From good to bad.
 _COLOURS = ("#e8f5e9", "#fff59d", "#ef5350")
-# The schema of node data takes numbers alone: bits, and a colour for each.
-_PRECISIONS = {"int8": {"value": 8, "bgColor": "#bbdefb"}, "fp32": {"value": 32, "bgColor": "#ffe0b2"}}
+# Of what is reduced, and of what is not.
+_REDUCED, _FLOAT = "#bbdefb", "#ffe0b2"
 
-_TENSOR = {"num_bits": 8, "dtype": "INT"}
-_STATIC_INT8 = {
-    "activation_tensor_config": {**_TENSOR, "symmetric": False, "granularity": "TENSORWISE"},
-    "weight_tensor_config": {**_TENSOR, "symmetric": True, "granularity": "CHANNELWISE"},
-    "compute_precision": "INTEGER",
-    "explicit_dequantize": False,
-    "skip_checks": False,
-    "min_weight_elements": 0,
-}
-_FLOAT = {
-    "compute_precision": "FLOAT", "explicit_dequantize": False, "skip_checks": False, "min_weight_elements": 0,
-}  # fmt: skip
+_DEFAULT = OpConfig(INT8)
 
 
 def nodes_to_exclude(ops: Iterable[Op], fallback: Iterable[str]) -> list[str]:
@@ -43,24 +32,44 @@ def rules_yaml(rules: Mapping[str, Any]) -> str:
     return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000))
 
 
-def recipe(outputs: Mapping[str, str], fallback: Iterable[str]) -> list[dict[str, Any]]:
-    """A recipe for ai-edge-quantizer: static int8 for all ops but these; `outputs` names the tensor each writes.
+def recipe(
+    outputs: Mapping[str, str], fallback: Iterable[str], config: Mapping[str, OpConfig] | None = None
+) -> list[dict[str, Any]]:
+    """A recipe for ai-edge-quantizer: all ops but these are quantized, in the bits and the mode of a configuration.
 
-    What is not named stays float, as in our models. An output of the model goes by the name of the op that writes it,
-    so that inputs and outputs have to be named at the end, where rules that come later win.
+    `outputs` names the tensor that each op writes; without a configuration static int8 is meant. What is not named
+    stays float, as in our models. An output of the model goes by the name of the op that writes it, so that inputs and
+    outputs have to be named at the end, where rules that come later win.
     """
-    spared = frozenset(fallback)
+    spared, known = frozenset(fallback), config or {}
     chosen = [
-        _rule(f"^{re.escape(tensor)};$", "*", "min_max_uniform_quantize", _STATIC_INT8)
+        _rule(f"^{re.escape(tensor)};$", "*", "min_max_uniform_quantize", _way(known.get(name, _DEFAULT)))
         for name, tensor in outputs.items()
         if name not in spared
     ]
-    ends = [_rule(".*", end, "no_quantize", _FLOAT) for end in ("INPUT", "OUTPUT")]
+    ends = [_rule(".*", end, "no_quantize", _way(OpConfig(FP32))) for end in ("INPUT", "OUTPUT")]
     return [*chosen, *ends] if chosen else []
 
 
 def _rule(regex: str, operation: str, algorithm: str, config: Mapping[str, Any]) -> dict[str, Any]:
     return {"regex": regex, "operation": operation, "algorithm_key": algorithm, "op_config": dict(config)}
+
+
+def _way(pick: OpConfig) -> dict[str, Any]:
+    """How an op runs, in the quantizer's words."""
+    tensor = {"num_bits": pick.precision.bits, "dtype": "INT"}
+    tensors: dict[str, Any] = {}
+    if pick.mode == "static":
+        tensors["activation_tensor_config"] = {**tensor, "symmetric": False, "granularity": "TENSORWISE"}
+    if pick.reduced:
+        tensors["weight_tensor_config"] = {**tensor, "symmetric": True, "granularity": "CHANNELWISE"}
+    return {
+        **tensors,
+        "compute_precision": "INTEGER" if pick.mode in ("static", "dynamic") else "FLOAT",
+        "explicit_dequantize": pick.mode == "weight_only",
+        "skip_checks": False,
+        "min_weight_elements": 0,
+    }
 
 
 def error_data(ops: Sequence[Op], outputs: Mapping[str, str], errors: Mapping[str, float]) -> dict[str, Any]:
@@ -76,11 +85,12 @@ def error_data(ops: Sequence[Op], outputs: Mapping[str, str], errors: Mapping[st
 
 
 def precision_data(ops: Sequence[Op], outputs: Mapping[str, str], precisions: Mapping[str, str]) -> dict[str, Any]:
-    """Node data for Model Explorer: in how many bits each op runs."""
+    """Node data for Model Explorer: in how many bits each op runs; its schema takes numbers alone."""
     values = {
-        key: _PRECISIONS[precisions[op.name]]
+        key: {"value": precision.bits, "bgColor": _REDUCED if precision.reduced else _FLOAT}
         for op in ops
-        if precisions.get(op.name) in _PRECISIONS
+        if op.name in precisions
+        for precision in (Precision(precisions[op.name]),)
         for key in _keys(op, outputs)
     }
     return {"results": values}

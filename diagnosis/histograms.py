@@ -7,7 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.diagnosis.cells import Array, Doubles
+from quaver.diagnosis.cells import Doubles
+from quaver.quantization import Array
 
 BINS = 256
 # Of a larger batch so many values are counted, spread evenly over it.

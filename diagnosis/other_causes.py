@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from quaver.diagnosis.cause import Cause, to_fp32
+from quaver.diagnosis.cause import Cause
+from quaver.diagnosis.remedies import to_fp32
 from quaver.diagnosis.suspects import Suspect
 from quaver.diagnosis.wording import listed, number, percent, seconds
 
@@ -19,86 +20,87 @@ def not_finite(suspects: Sequence[Suspect]) -> Iterator[Cause]:
     """The first op whose values are no numbers; those behind it have them from there."""
     for suspect in suspects:
         seen = suspect.record.output
-        if seen.strange:
+        if seen.not_finite:
             sentence = (
-                f"it writes NaN or infinity in the float model already: {seen.strange:,} of {seen.count:,} values, "
-                f"first in sample {seen.first_strange}."
+                f"it writes NaN or infinity in the float model already: {seen.not_finite:,} of {seen.count:,} values, "
+                f"first in sample {seen.first_not_finite}."
             )
-            yield Cause(suspect.name, "not_finite", sentence, "Mend the float model or the data", {}, math.inf)
+            yield suspect.cause("not_finite", sentence, before="Mend the float model or the data", weight=math.inf)
             break
     for suspect in suspects:
-        strange = max(suspect.record.local.strange, suspect.record.whole.strange)
-        if strange and not suspect.record.output.strange:
+        count = max(suspect.record.local.not_finite, suspect.record.cumulative.not_finite)
+        if count and not suspect.record.output.not_finite:
             sentence = (
-                f"its output is NaN or infinite in the quantized model, in {strange:,} of "
-                f"{suspect.record.whole.count or suspect.record.local.count:,} values, and finite in the float model."
+                f"its output is NaN or infinite in the quantized model, in {count:,} of "
+                f"{suspect.record.cumulative.count or suspect.record.local.count:,} values, and finite in the float "
+                "model."
             )
-            between = f" ({', '.join(suspect.inside.between)})" if suspect.inside.between else ""
-            advice = (
-                f"Rounding pushes values out of what a function before it{between} takes. Keep what is there in fp32"
-            )
-            yield Cause(suspect.name, "not_finite", sentence, advice, to_fp32(_behind(suspect, suspects)), math.inf)
+            between = f" ({', '.join(suspect.context.between)})" if suspect.context.between else ""
+            before = f"Rounding pushes values out of what a function before it{between} takes: "
+            remedy = to_fp32(_behind(suspect, suspects), "keep what is there in fp32")
+            yield suspect.cause("not_finite", sentence, [remedy], before=before, weight=math.inf)
             break
 
 
 def _behind(suspect: Suspect, suspects: Sequence[Suspect]) -> list[str]:
-    """The op and those before it that run in int8."""
-    int8 = {other.name for other in suspects if other.precision == "int8"}
-    return [name for name in (suspect.name, *suspect.inside.before) if name in int8]
+    """The op and those before it that run in reduced precision."""
+    reduced = {other.name for other in suspects if other.precision.reduced}
+    return [name for name in (suspect.name, *suspect.context.before) if name in reduced]
 
 
 def amplified(suspects: Sequence[Suspect]) -> Iterator[Cause]:
     """Ops that get far more error than the ops before them make: a float function in between enlarges it."""
-    errors = {suspect.name: suspect.record.whole.relative for suspect in suspects}
+    errors = {suspect.name: suspect.record.cumulative.relative for suspect in suspects}
     for suspect in suspects:
-        inside, now = suspect.inside, errors[suspect.name]
-        before = [errors[name] for name in inside.before if name in errors]
+        context, now = suspect.context, errors[suspect.name]
+        before = [errors[name] for name in context.before if name in errors]
         own = suspect.record.error if suspect.record.error > 0 else 0.0
-        if not before or not inside.between or not now > _AMPLIFIED or not math.isfinite(now):
+        if not before or not context.between or not now > _AMPLIFIED or not math.isfinite(now):
             continue
         most = max(before)
         if now > _ENLARGED * (most + own):
             sentence = (
                 f"its output is off by {percent(now)} of its power in the running model, though the ops before it are "
                 f"off by {percent(most)} at most, and it adds {percent(own)}: the float functions in between "
-                f"({listed(list(inside.between), 6)}) enlarge the error."
+                f"({listed(list(context.between), 6)}) enlarge the error."
             )
             names = [name for name in _behind(suspect, suspects) if name != suspect.name]
-            yield Cause(suspect.name, "amplified", sentence, "Keep the ops before it in fp32", to_fp32(names), now)
+            remedy = to_fp32(names, "keep the ops before it in fp32")
+            yield suspect.cause("amplified", sentence, [remedy], weight=now)
 
 
 def no_samples(suspects: Sequence[Suspect]) -> Iterator[Cause]:
     """Ops that no sample went through."""
     for suspect in suspects:
-        if suspect.precision == "int8" and suspect.samples and not suspect.record.output.count:
+        if suspect.precision.reduced and suspect.samples and not suspect.record.output.count:
             sentence = "no value went through it in any sample, so its range is not known."
-            yield Cause(suspect.name, "no_samples", sentence, "Calibrate with samples that reach it", {}, 0.0)
+            yield suspect.cause("no_samples", sentence, before="Calibrate with samples that reach it", weight=0.0)
 
 
 def slower(
-    suspects: Sequence[Suspect], fp32: Sequence[Mapping[str, float]], int8: Sequence[Mapping[str, float]]
+    suspects: Sequence[Suspect], fp32: Sequence[Mapping[str, float]], reduced: Sequence[Mapping[str, float]]
 ) -> Iterator[Cause]:
-    """Ops that int8 makes slower. Each side was measured several times; the verdict must hold for all of them."""
-    if not fp32 or not int8:
+    """Ops that are slower than in fp32. Each side was measured several times; the verdict must hold for all of them."""
+    if not fp32 or not reduced:
         return
     total = min(sum(times.values()) for times in fp32)
     for suspect in suspects:
         name = suspect.name
-        if suspect.precision != "int8" or not all(name in times for times in (*fp32, *int8)):
+        if not suspect.precision.reduced or not all(name in times for times in (*fp32, *reduced)):
             continue
-        before, after = max(times[name] for times in fp32), min(times[name] for times in int8)
+        before, after = max(times[name] for times in fp32), min(times[name] for times in reduced)
         if after > before * _SLOWER and after - before > max(_SECONDS, _PART * total):
             ratio = f"{after / before:.1f}x slower" if before > 0 else "slower"
-            sentence = f"it takes {seconds(after)} in int8 and {seconds(before)} in fp32 ({ratio})."
-            yield Cause(name, "slower", sentence, "Keep it in fp32", to_fp32([name]), (after - before) / total)
+            sentence = f"it takes {seconds(after)} in {suspect.precision} and {seconds(before)} in fp32 ({ratio})."
+            weight = (after - before) / total if total else math.inf
+            yield suspect.cause("slower", sentence, [to_fp32([name])], weight=weight)
 
 
 def unexplained(suspect: Suspect) -> Cause:
     """A bad op of which nothing shows why."""
     decibels = suspect.record.local.figures()["sqnr"]
     sentence = (
-        f"its int8 output is off by {percent(suspect.record.error)} of its power (SQNR {number(decibels)} dB over all "
-        "values), and neither its weights nor its ranges show why."
+        f"its {suspect.precision} output is off by {percent(suspect.record.error)} of its power (SQNR "
+        f"{number(decibels)} dB over all values), and neither its weights nor its ranges show why."
     )
-    rules = to_fp32([suspect.name])
-    return Cause(suspect.name, "unexplained", sentence, "Keep it in fp32", rules, suspect.record.error)
+    return suspect.cause("unexplained", sentence, [to_fp32([suspect.name])])

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from quaver.diagnosis.recorder import OpRecord
 from quaver.diagnosis.weights import WeightHistogram
 from quaver.errors import SettingsError
+from quaver.paths import expanded
 
 HISTOGRAMS_FILE = "histograms.npz"
 
@@ -82,7 +83,7 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Histograms:
 
 def read_histograms(place: str | os.PathLike[str]) -> Histograms:
     """The histograms of a run or a diagnosis: from its folder, or from the file itself."""
-    path = Path(place)
+    path = Path(expanded(place))
     path = path / HISTOGRAMS_FILE if path.is_dir() else path
     try:
         with np.load(path, allow_pickle=False) as arrays:

@@ -1,4 +1,4 @@
-"""Where the time goes: ops by what they take, fp32 beside int8, and the model as a whole."""
+"""Where the time goes: ops by what they take, one model beside another, and each as a whole."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 from quaver.diagnosis import tables
 from quaver.diagnosis.export import as_json
 from quaver.introspection import KernelTime, Timing
+from quaver.paths import expanded
 
 HEADS = ("op", "kernel", "count", "seconds", "share")
 BESIDE = ("against kernel", "against count", "against seconds", "against / first")
@@ -77,7 +78,7 @@ class Profile:
         latency: the model end to end.
         rows: its ops, those that take most first.
         against: the other model end to end; None without one.
-        precisions: how each op runs in the other model, or in the model itself if there is no other.
+        precisions: what each op runs in in the other model, or in the model itself if there is no other.
         how: where the times of ops come from.
     """
 
@@ -117,7 +118,7 @@ class Profile:
 
     def save(self, path: str | Path) -> Path:
         """Write the rows as CSV, or everything as JSON, going by how the file name ends."""
-        place = Path(path)
+        place = Path(expanded(path))
         place.write_text(self.to_csv() if place.suffix.lower() == ".csv" else self.to_json(), encoding="utf-8")
         return place
 
@@ -131,7 +132,7 @@ def make_profile(first: Timing, other: Timing | None = None) -> Profile:
         ProfileRow(name, kernel, count, seconds, seconds / total if total else 0.0, beside.get(name))
         for name, (kernel, count, seconds) in ops.items()
     ]
-    # What only the other model has: conversions between fp32 and int8.
+    # What only the other model has: conversions between precisions.
     rows += [ProfileRow(name, "", 0, 0.0, 0.0, found) for name, found in beside.items() if name not in ops]
     rows.sort(key=lambda row: (-row.seconds, -(row.against[2] if row.against else 0.0)))
     shown = other if other is not None else first

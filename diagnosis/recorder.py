@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from quaver.diagnosis.activations import Activation
-from quaver.diagnosis.cells import Array, Doubles, cut, cut_form, layout, survey
+from quaver.diagnosis.cells import Doubles, cut, cut_form, layout, survey
 from quaver.diagnosis.differences import Differences, Metric
 from quaver.diagnosis.histograms import LogHistogram
-from quaver.introspection import LocalRun, OpInside, Steps, Tensor8, WholeRun
+from quaver.introspection import ActivationContext, LocalRun, OpContext, QuantizedRun
+from quaver.quantization import Array, QuantizedTensor
 
 
 class OpRecord:
@@ -19,33 +20,38 @@ class OpRecord:
 
     Attributes:
         output: what it writes in the float model.
-        local: its int8 output beside its float output, both from the same float inputs.
-        whole: its output in the running quantized model beside that in the float model.
+        local: its output in reduced precision beside its float output, both from the same float inputs.
+        cumulative: its output in the running quantized model beside that in the float model.
         noise, signal: of each channel, from `local`.
     """
 
-    def __init__(self, inside: OpInside, limits: tuple[float, float] | None, metrics: Mapping[str, Metric]) -> None:
-        self.output = Activation(inside.axis, limits)
-        self.local, self.whole = Differences(metrics), Differences(metrics)
+    def __init__(self, context: OpContext, limits: tuple[float, float] | None, metrics: Mapping[str, Metric]) -> None:
+        self.output = Activation(context.axis, limits)
+        self.local, self.cumulative = Differences(metrics), Differences(metrics)
         self.noise: Doubles = np.zeros(0)
         self.signal: Doubles = np.zeros(0)
         self._samples = LogHistogram()
         self._error: float | None = None  # known until more is added
 
     def add(
-        self, before: Array, local: Array | Steps | None, whole: Array | Steps | None, samples: int, first: int
+        self,
+        before: Array,
+        local: Array | QuantizedTensor | None,
+        running: Array | QuantizedTensor | None,
+        samples: int,
+        first: int,
     ) -> None:
-        """Take in what the op makes of a batch: in float, in int8 from the same inputs, in the quantized model."""
+        """Take in what the op makes of a batch: in float, reduced from the same inputs, in the quantized model."""
         if local is not None and local.shape != before.shape:
             raise ValueError(f"an output of shape {list(local.shape)} cannot be compared with {list(before.shape)}")
         if not before.size:
             return
-        if whole is not None and whole.shape != before.shape:  # how much there is may depend on the values
-            whole = None
+        if running is not None and running.shape != before.shape:  # how much there is may depend on the values
+            running = None
         self._error = None
         how = layout(before.shape, samples, self.output.axis)
         pieces = cut(before, how)
-        pairs = [(into, cut_form(form, how)) for into, form in ((self.local, local), (self.whole, whole))
+        pairs = [(into, cut_form(form, how)) for into, form in ((self.local, local), (self.cumulative, running))
                  if form is not None]  # fmt: skip
         found = survey(pieces, [form for _, form in pairs], how)
         self.output.add(pieces, found, first)
@@ -97,28 +103,30 @@ class Recorder:
         samples: how many were taken in.
 
     Args:
-        insides: what surrounds each op.
+        contexts: what surrounds each op.
         layer_metrics: the user's functions of an op's differences (quantized minus float).
         model_metrics: the user's functions of the outputs of the float and of the quantized model, for one sample.
     """
 
     def __init__(
         self,
-        insides: Mapping[str, OpInside],
+        contexts: Mapping[str, OpContext],
         layer_metrics: Mapping[str, Metric] | None = None,
         model_metrics: Mapping[str, Metric] | None = None,
     ) -> None:
         self.samples = 0
-        self._insides = insides
-        limits = {tensor.name: (tensor.low, tensor.high) for inside in insides.values() for tensor in _tensors(inside)}
-        self.ops = {
-            name: OpRecord(inside, limits.get(inside.output), layer_metrics or {}) for name, inside in insides.items()
+        limits = {
+            tensor.name: tensor.parameters.limits for context in contexts.values() for tensor in _tensors(context)
         }
-        written = {inside.output: name for name, inside in insides.items()}
+        self.ops = {
+            name: OpRecord(context, limits.get(context.output), layer_metrics or {})
+            for name, context in contexts.items()
+        }
+        written = {context.output: name for name, context in contexts.items()}
         # What ops read, by the name of the tensor; the output of another op is that op's.
         self.read: dict[str, Activation] = {}
-        for inside in insides.values():
-            for tensor in inside.reads:
+        for context in contexts.values():
+            for tensor in context.reads:
                 if tensor.name in written:
                     self.read[tensor.name] = self.ops[written[tensor.name]].output
                 elif tensor.name not in self.read:
@@ -128,17 +136,18 @@ class Recorder:
         self._model_metrics = dict(model_metrics or {})
         self._model_sums = dict.fromkeys(self._model_metrics, 0.0)
 
-    def add(self, local: LocalRun, whole: WholeRun | None, samples: int) -> None:
+    def add(self, local: LocalRun, quantized: QuantizedRun | None, samples: int) -> None:
         """Take in one batch. Without a quantized model there is the float one alone."""
         for name, (before, after) in local.ops.items():
-            self.ops[name].add(before, after, None if whole is None else whole.ops.get(name), samples, self.samples)
+            running = None if quantized is None else quantized.ops.get(name)
+            self.ops[name].add(before, after, running, samples, self.samples)
         for name, values in local.tensors.items():
             if values.size:
                 how = layout(values.shape, samples, self.read[name].axis)
                 pieces = cut(values, how)
                 self.read[name].add(pieces, survey(pieces, (), how), self.samples)
-        if whole is not None:
-            self._add_outputs(local.outputs, whole.outputs, samples)
+        if quantized is not None:
+            self._add_outputs(local.outputs, quantized.outputs, samples)
         self.samples += samples
 
     def _add_outputs(self, before: Sequence[Array], after: Sequence[Array], samples: int) -> None:
@@ -158,8 +167,8 @@ class Recorder:
         return {name: total / self.samples if self.samples else math.nan for name, total in self._model_sums.items()}
 
 
-def _tensors(inside: OpInside) -> Iterable[Tensor8]:
-    return (*inside.reads, *(() if inside.writes is None else (inside.writes,)))
+def _tensors(context: OpContext) -> Iterable[ActivationContext]:
+    return (*context.reads, *(() if context.writes is None else (context.writes,)))
 
 
 def _sample(outputs: Sequence[Array], index: int, samples: int) -> list[Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,12 +15,15 @@ from numpy.typing import NDArray
 from quaver.diagnosis import export, tables
 from quaver.diagnosis.cause import Cause, Rules, joined
 from quaver.diagnosis.pictures import HISTOGRAMS_FILE
+from quaver.diagnosis.remedies import Leeway
 from quaver.diagnosis.suspects import BAD
 from quaver.diagnosis.tables import ActivationRow, LayerRow
 from quaver.diagnosis.weights import WeightRow
 from quaver.diagnosis.wording import percent
 from quaver.errors import SettingsError
-from quaver.ops import Op
+from quaver.ops import FP32, INT8, Op, Precision, QuantConfig
+from quaver.paths import expanded
+from quaver.space import TuningSpace
 
 ACTIVATIONS_FILE = "activations_table.csv"
 WEIGHTS_FILE = "weights_table.csv"
@@ -35,8 +39,9 @@ class Diagnosis:
     """Which op, how bad, and why.
 
     Attributes:
-        ops: the ops of the model.
-        precisions: how each runs: "fp32" or "int8".
+        ops: the ops of the model, with all the choices that the framework offers.
+        space: the same ops with the choices that the user's rules leave.
+        precisions: what each runs in.
         samples: how many samples were used.
         activations: the activations summary, the largest MSE first.
         weights: the weights summary, the largest MSE first.
@@ -45,9 +50,11 @@ class Diagnosis:
         model_statistics: the user's own figures of the model, by name.
         output_error: squared error over squared signal at the outputs of the model.
         histograms: arrays for pictures; `quaver.diagnosis.read_histograms` reads them again from the folder.
+        config: the configuration that was looked at; None for a quantized file.
     """
 
     ops: tuple[Op, ...]
+    space: TuningSpace
     precisions: Mapping[str, str]
     samples: int
     activations: tuple[ActivationRow, ...]
@@ -57,10 +64,11 @@ class Diagnosis:
     model_statistics: Mapping[str, float] = field(default_factory=dict)
     output_error: float = float("nan")
     histograms: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    config: QuantConfig | None = None
 
     @property
     def layer_statistics(self) -> dict[str, dict[str, float]]:
-        """For each op its figures: its own where it runs in int8, those of the running model besides."""
+        """For each op its figures: its own where it is not in fp32, those of the running model besides."""
         return {
             row.op: {**row.local, **{f"cumulative_{name}": value for name, value in row.cumulative.items()}}
             for row in self.layers
@@ -75,9 +83,10 @@ class Diagnosis:
     def fallback(self) -> tuple[str, ...]:
         """The ops that run in fp32, and those that should by what was found; in graph order."""
         rules = self.rules
-        return tuple(
-            op.name for op in self.ops if self.precisions.get(op.name) == "fp32" or rules.get(op.name) == "fp32"
-        )
+        return tuple(op.name for op in self.ops if self._in_fp32(op.name) or rules.get(op.name) == FP32)
+
+    def _in_fp32(self, name: str) -> bool:
+        return self.precisions.get(name) == FP32
 
     def layer_statistics_dump(self, file: TextIO) -> None:
         """Write the layer statistics to an open file, as CSV."""
@@ -85,7 +94,7 @@ class Diagnosis:
 
     def save(self, folder: str | os.PathLike[str]) -> dict[str, Path]:
         """Write everything into a folder; returns the files by name."""
-        place = Path(folder)
+        place = Path(expanded(folder))
         try:
             return self._save(place)
         except OSError as error:
@@ -102,21 +111,27 @@ class Diagnosis:
 
     def _texts(self) -> Iterator[tuple[str, str]]:
         outputs = {row.op: row.tensor for row in self.layers}
-        errors = {row.op: row.error for row in self.layers if row.precision == "int8"}
+        errors = {row.op: row.error for row in self.layers if Precision(row.precision).reduced}
         yield ACTIVATIONS_FILE, tables.to_csv(tables.activations(self.activations))
         yield WEIGHTS_FILE, tables.to_csv(tables.weights(self.weights))
         yield LAYERS_FILE, tables.to_csv(tables.layers(self.layers))
         yield CAUSES_FILE, "".join(f"{cause}\n" for cause in self.causes)
         yield REPORT_FILE, export.as_json(self.plain())
-        yield "rules.yaml", export.rules_yaml({**self._kept(), **self.rules})
+        yield "rules.yaml", export.rules_yaml({**self._standing(), **self.rules})
         yield "nodes_to_exclude.json", export.as_json(export.nodes_to_exclude(self.ops, self.fallback))
-        yield "recipe.json", export.as_json(export.recipe(outputs, self.fallback))
+        yield "recipe.json", export.as_json(export.recipe(outputs, self.fallback, self.config))
         yield "error.node_data.json", export.as_json(export.error_data(self.ops, outputs, errors))
         yield "precision.node_data.json", export.as_json(export.precision_data(self.ops, outputs, self.precisions))
 
-    def _kept(self) -> Rules:
-        """Rules for the ops that run in fp32 already."""
-        return {op.name: "fp32" for op in self.ops if self.precisions.get(op.name) == "fp32" and op.quantizable}
+    def _standing(self) -> Rules:
+        """Rules for the ops that run in fp32 already, and those that were given, op by op."""
+        leeway, rules = Leeway(self.ops, self.space), {}
+        for op in self.ops:
+            falls_back = self._in_fp32(op.name) and op.quantizable and leeway.allows(op.name, {"precision": FP32})
+            rule = str(FP32) if falls_back else leeway.standing(op.name)
+            if rule is not None:
+                rules[op.name] = rule
+        return rules
 
     def plain(self) -> dict[str, Any]:
         """Everything but the histograms as builtins."""
@@ -136,9 +151,10 @@ class Diagnosis:
         return f"Diagnosis({len(self.ops)} ops, {self.samples} samples, {len(self.causes)} causes)"
 
     def __str__(self) -> str:
-        int8 = sum(precision == "int8" for precision in self.precisions.values())
+        found = Counter(map(Precision, self.precisions.values()))
+        counts = [f"{found[precision]} {precision}" for precision in sorted({*found, INT8, FP32})]
         head = (
-            f"{int8} int8 and {len(self.precisions) - int8} fp32 ops on {self.samples} samples: "
+            f"{' and '.join(counts)} ops on {self.samples} samples: "
             f"the output is off by {percent(self.output_error)} of its power"
         )
         lines = [f"{head}; {self._verdict()}", *(f"- {cause}" for cause in self.causes[:TOLD])]
@@ -152,4 +168,4 @@ class Diagnosis:
             words = f"{found} cause(s) found"
         else:
             words = "no op is bad by itself" + (", the errors of all add up" if self.output_error > BAD else "")
-        return f"{words}; {slower} op(s) slower in int8" if slower else words
+        return f"{words}; {slower} op(s) slower than in fp32" if slower else words

@@ -43,13 +43,13 @@ class LayerRow:
         op: its name.
         tensor: the name of its output.
         kind: its op type.
-        precision: "fp32" or "int8".
-        local: statistics of its int8 output against its float output, both from the same float inputs.
+        precision: what it runs in.
+        local: statistics of its reduced output against its float output, both from the same float inputs.
         cumulative: statistics of its output in the running quantized model against the float model.
         error: its own error as a part of what it computes: over all values, in the median channel or in the median
             sample, whichever is worst.
-        strange: how many values are NaN or infinite in the quantized model and not in the float model.
-        scales, zero_points: of its output, where that is in 8 bits.
+        not_finite: how many values are NaN or infinite in the quantized model and not in the float model.
+        scales, zero_points: of its output, where that is quantized.
         input_scales, input_zero_points: of what it reads.
     """
 
@@ -60,7 +60,7 @@ class LayerRow:
     local: Mapping[str, float]
     cumulative: Mapping[str, float]
     error: float
-    strange: int
+    not_finite: int
     scales: tuple[float, ...] = ()
     zero_points: tuple[int, ...] = ()
     input_scales: tuple[float, ...] = ()
@@ -96,7 +96,7 @@ def layers(rows: Sequence[LayerRow]) -> Table:
     table = [
         [
             row.op, row.tensor, row.kind, row.precision, *row.local.values(), *row.cumulative.values(), row.error,
-            row.strange, _list(row.scales), _list(row.zero_points), _list(row.input_scales),
+            row.not_finite, _list(row.scales), _list(row.zero_points), _list(row.input_scales),
             _list(row.input_zero_points),
         ]
         for row in rows

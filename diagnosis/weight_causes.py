@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from quaver.diagnosis.cause import Cause, per_channel, to_fp32
+from quaver.diagnosis.cause import Cause
 from quaver.diagnosis.cells import Doubles
+from quaver.diagnosis.remedies import per_channel, to_fp32
 from quaver.diagnosis.suspects import BAD, Suspect
-from quaver.diagnosis.weights import STEPS, WeightShape
+from quaver.diagnosis.weights import WeightShape
 from quaver.diagnosis.wording import number, percent, times
 
 # The weight is to blame if rounding it alone makes this part of what counts as bad, and of the op's error.
@@ -23,12 +24,12 @@ _STANDS_OUT = 4.0
 def weight_causes(suspect: Suspect) -> Iterator[Cause]:
     """What is wrong with the weight of a bad op."""
     shape = suspect.weight
-    if not suspect.bad or shape is None or not shape.steps:
+    if not suspect.bad or shape is None or not shape.scales:
         return
-    now = shape.one_error if shape.steps == 1 else shape.channel_error
+    now = shape.one_error if shape.scales == 1 else shape.channel_error
     if now < max(BAD * _SHARE, suspect.record.error * _PART):
         return
-    if shape.steps == 1 and len(shape.outer) > 1 and shape.channel_error < now * _HELPS:
+    if shape.scales == 1 and len(shape.outer) > 1 and shape.channel_error < now * _HELPS:
         yield _one_scale(suspect, shape)
     else:
         yield _no_scale(suspect, shape, now)
@@ -37,26 +38,23 @@ def weight_causes(suspect: Suspect) -> Iterator[Cause]:
 def _one_scale(suspect: Suspect, shape: WeightShape) -> Cause:
     """One channel, or a few, leave the others few steps; each could have a scale of its own."""
     channel, reach, median = _peak(shape.outer)
-    left = median / reach * STEPS
+    left = median / reach * shape.steps
     sentence = (
         f"the weights of output channel {channel} reach {number(reach)}, {times(reach / median)} as far as those of "
         f"the median channel ({number(median)}), and all share one scale: the median channel is left {number(left)} of "
-        f"{STEPS} steps. A scale for each channel would bring the error of the weights from {percent(shape.one_error)} "
-        f"to {percent(shape.channel_error)}."
+        f"{shape.steps} steps. A scale for each channel would bring the error of the weights from "
+        f"{percent(shape.one_error)} to {percent(shape.channel_error)}."
     )
-    weight = suspect.record.error
+    fallback = to_fp32([suspect.name])
     if any(choice.granularity == "per_channel" for choice in suspect.op.choices):
-        advice = "Give each channel a scale of its own"
-        return Cause(suspect.name, "one_weight_scale", sentence, advice, per_channel(suspect.name), weight)
-    why = f" It cannot have that: {suspect.inside.one_scale}." if suspect.inside.one_scale else ""
-    advice = "Keep it in fp32"
-    return Cause(suspect.name, "per_channel_dropped", sentence + why, advice, to_fp32([suspect.name]), weight)
+        return suspect.cause("one_weight_scale", sentence, [per_channel(suspect.name), fallback])
+    why = f" It cannot have that: {suspect.context.one_scale}." if suspect.context.one_scale else ""
+    return suspect.cause("per_channel_dropped", sentence + why, [fallback])
 
 
 def _no_scale(suspect: Suspect, shape: WeightShape, now: float) -> Cause:
     """Large values sit in every output channel, so that a scale for each does not help."""
-    rules, weight = to_fp32([suspect.name]), suspect.record.error
-    per = "a scale for each output channel" if shape.steps > 1 or len(shape.outer) == 1 else "one scale"
+    per = "a scale for each output channel" if shape.scales > 1 or len(shape.outer) == 1 else "one scale"
     if shape.inner.size > 1:
         channel, reach, median = _peak(shape.inner)
         if median > 0 and reach > _STANDS_OUT * median:
@@ -66,9 +64,9 @@ def _no_scale(suspect: Suspect, shape: WeightShape, now: float) -> Cause:
                 f"output channel does not help: rounding the weights makes an error of {percent(shape.channel_error)} "
                 "even so."
             )
-            return Cause(suspect.name, "weight_outlier", sentence, "Keep it in fp32", rules, weight)
+            return suspect.cause("weight_outlier", sentence, [to_fp32([suspect.name])])
     sentence = f"few large weights set {per}: rounding the others to it makes an error of {percent(now)}."
-    return Cause(suspect.name, "weight_outlier", sentence, "Keep it in fp32", rules, weight)
+    return suspect.cause("weight_outlier", sentence, [to_fp32([suspect.name])])
 
 
 def _peak(reach: Doubles) -> tuple[int, float, float]:

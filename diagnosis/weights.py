@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quaver.diagnosis.cells import Array, Doubles
+from quaver.diagnosis.cells import Doubles
 from quaver.diagnosis.histograms import Counts, channel_counts
 from quaver.introspection import OpWeight
+from quaver.quantization import Array, QuantizedTensor, as_float
 
-# 8-bit weights are symmetric in every framework we know: 127 steps to each side.
-STEPS = 127
 BINS = 128
 # Neighbouring output channels share a row of the histogram where there are more than this.
 ROWS = 1024
@@ -49,7 +48,8 @@ class WeightShape:
     Attributes:
         outer: the largest size of a value for each output channel.
         inner: for each input channel.
-        steps: how many scales the quantized weight has.
+        scales: how many scales the quantized weight has.
+        steps: how many steps it has to each side of zero: 127 in 8 bits.
         one_error: squared error over squared signal in the median output channel, with one scale for all.
         channel_error: the same with a scale for each output channel.
 
@@ -58,6 +58,7 @@ class WeightShape:
 
     outer: Doubles
     inner: Doubles
+    scales: int
     steps: int
     one_error: float
     channel_error: float
@@ -65,9 +66,10 @@ class WeightShape:
 
 def summarize(weight: OpWeight) -> WeightRow:
     """The row of one op."""
-    gap = weight.optimized.astype(np.float64) - weight.fp32
+    optimized = as_float(weight.optimized)
+    gap = optimized.astype(np.float64) - weight.fp32
     mse = float(np.mean(np.square(gap))) if gap.size else float("nan")
-    return WeightRow(weight.op, mse, _summary(weight.fp32), _summary(weight.optimized))
+    return WeightRow(weight.op, mse, _summary(weight.fp32), _summary(optimized))
 
 
 def _summary(values: Array) -> Summary:
@@ -80,12 +82,14 @@ def _summary(values: Array) -> Summary:
 
 
 def shape_of(weight: OpWeight, carried: Doubles | None = None) -> WeightShape | None:
-    """Look into the channels of a weight; None if it has none.
+    """Look into the channels of a quantized weight; None if it has none, or is float.
 
     `carried` is the largest size of what comes in through each input channel, if that is known.
     """
-    if weight.axis is None or not weight.fp32.size:
+    if weight.axis is None or not weight.fp32.size or not isinstance(weight.optimized, QuantizedTensor):
         return None
+    parameters = weight.optimized.parameters
+    steps = parameters.steps // 2  # symmetric in every framework we know
     rows = np.moveaxis(weight.fp32, weight.axis, 0).astype(np.float64)
     rows = rows.reshape(len(rows), -1)
     importance = _importance(weight, carried)
@@ -93,9 +97,10 @@ def shape_of(weight: OpWeight, carried: Doubles | None = None) -> WeightShape | 
     return WeightShape(
         outer,
         _inner(weight),
-        len(weight.scales),
-        _median_error(rows, np.full(len(rows), outer.max()), importance),
-        _median_error(rows, outer, importance),
+        parameters.scale.size,
+        steps,
+        _median_error(rows, np.full(len(rows), outer.max()), steps, importance),
+        _median_error(rows, outer, steps, importance),
     )
 
 
@@ -118,9 +123,9 @@ def _importance(weight: OpWeight, carried: Doubles | None) -> Doubles:
     return np.asarray(np.moveaxis(whole, weight.axis, 0)[0].reshape(-1))
 
 
-def _median_error(rows: Doubles, reach: Doubles, importance: Doubles) -> float:
-    """Squared error over squared signal in the median row, rounded in steps that reach so far."""
-    step = np.where(reach > 0, reach, 1.0)[:, None] / STEPS
+def _median_error(rows: Doubles, reach: Doubles, steps: int, importance: Doubles) -> float:
+    """Squared error over squared signal in the median row, rounded to so many steps that reach so far."""
+    step = np.where(reach > 0, reach, 1.0)[:, None] / steps
     noise = (np.square(np.rint(rows / step) * step - rows) * importance).sum(axis=1)
     signal = (np.square(rows) * importance).sum(axis=1)
     alive = signal > 0

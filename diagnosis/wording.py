@@ -28,6 +28,8 @@ def times(ratio: float) -> str:
 
 def seconds(value: float) -> str:
     """A short duration."""
+    if value >= 1:
+        return f"{value:.3g} s"
     return f"{value * 1e3:.3g} ms" if value >= 1e-3 else f"{value * 1e6:.3g} us"
 
 

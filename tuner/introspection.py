@@ -4,53 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-Array = NDArray[Any]
-
-
-class Steps(NamedTuple):
-    """A tensor as it is in 8 bits, one scale for all of it: real = scale * (values - zero_point)."""
-
-    values: Array
-    scale: float
-    zero_point: int
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The tensor's shape."""
-        return self.values.shape
-
-    @property
-    def nbytes(self) -> int:
-        """How much memory it takes."""
-        return self.values.nbytes
-
-    def scaled(self, room: Array) -> Array:
-        """Turn steps that were copied into an array of floats into real numbers, in place."""
-        if self.zero_point:
-            room -= self.zero_point
-        room *= self.scale
-        return room
-
-    def real(self) -> Array:
-        """The tensor as float32."""
-        return self.scaled(self.values.astype(np.float32))
+from quaver.quantization import Array, QuantizationParameters, QuantizedTensor
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor8:
-    """An activation that is written in 8 bits: real = scale * (integer - zero_point).
+class ActivationContext:
+    """An activation that is quantized, and what is known of how that came about.
 
     Attributes:
         name: of the tensor.
-        scale: one step.
-        zero_point: the integer that stands for zero.
-        low: the smallest value that 8 bits hold in this scale; what lies below is clipped to it.
-        high: the largest.
+        parameters: its scale and zero point.
         ranges: what each calibration method would have chosen, if that is known.
         origin: the op that writes it, also when it was moved about since; empty if no op does.
         moved: kinds of the nodes that moved it about since then, in order; they leave it the scale it had.
@@ -59,32 +24,24 @@ class Tensor8:
     """
 
     name: str
-    scale: float
-    zero_point: int
-    low: float
-    high: float
+    parameters: QuantizationParameters
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     origin: str = ""
     moved: tuple[str, ...] = ()
     axis: int | None = None
     forced: str = ""
 
-    @property
-    def span(self) -> float:
-        """From the smallest value to the largest."""
-        return self.high - self.low
-
 
 @dataclass(frozen=True, slots=True)
-class OpInside:
+class OpContext:
     """What surrounds one op.
 
     Attributes:
         op: its name.
         output: the tensor it writes.
         axis: which axis of that holds channels; None if that is not known.
-        reads: the 8-bit tensors it reads; empty for an fp32 op.
-        writes: its output in 8 bits; None if it writes float.
+        reads: the quantized tensors it reads; empty for an fp32 op.
+        writes: its output where that is quantized; None if it writes float.
         one_scale: why its weight can have only one scale; empty if it can have one for each channel, or has no weight.
         before: the ops whose outputs reach it, directly or through nodes that are no ops.
         between: the kinds of these nodes.
@@ -93,8 +50,8 @@ class OpInside:
     op: str
     output: str
     axis: int | None = None
-    reads: tuple[Tensor8, ...] = ()
-    writes: Tensor8 | None = None
+    reads: tuple[ActivationContext, ...] = ()
+    writes: ActivationContext | None = None
     one_scale: str = ""
     before: tuple[str, ...] = ()
     between: tuple[str, ...] = ()
@@ -107,46 +64,42 @@ class OpWeight:
     Attributes:
         op: the op's name.
         fp32: in the float model.
-        optimized: in the quantized model, as real numbers again; the same as `fp32` for an fp32 op.
+        optimized: in the quantized model: in integers, or float for an fp32 op.
         axis: which axis holds output channels; None if none does.
         inner: which axis holds input channels; None if none does.
-        scales: one, or one for each output channel; empty for an fp32 op.
-        zero_points: as many.
     """
 
     op: str
     fp32: Array
-    optimized: Array
+    optimized: Array | QuantizedTensor
     axis: int | None
     inner: int | None
-    scales: tuple[float, ...] = ()
-    zero_points: tuple[int, ...] = ()
 
 
 class LocalRun(NamedTuple):
-    """One feed through the float model, with each op computed in int8 beside it.
+    """One feed through the float model, with each op computed in its reduced precision beside it.
 
     Attributes:
-        ops: of each op its float output, and its int8 output from the same float inputs, as real numbers or as it is
-            in 8 bits; None for an fp32 op.
+        ops: of each op its float output, and its output in reduced precision from the same float inputs, as real
+            numbers or in integers; None for an fp32 op.
         tensors: other float tensors that were asked for.
         outputs: of the float model.
     """
 
-    ops: Mapping[str, tuple[Array, Array | Steps | None]]
+    ops: Mapping[str, tuple[Array, Array | QuantizedTensor | None]]
     tensors: Mapping[str, Array]
     outputs: list[Array]
 
 
-class WholeRun(NamedTuple):
+class QuantizedRun(NamedTuple):
     """One feed through the quantized model.
 
     Attributes:
-        ops: the output of each op, as real numbers or as it is in 8 bits.
+        ops: the output of each op, as real numbers or in integers.
         outputs: of the model.
     """
 
-    ops: Mapping[str, Array | Steps]
+    ops: Mapping[str, Array | QuantizedTensor]
     outputs: list[Array]
 
 
@@ -176,7 +129,7 @@ class Timing:
         latencies: seconds of each inference, end to end, without the profiler.
         samples: how many samples one inference holds.
         threads: as asked for; 0 is the runtime's own choice.
-        precisions: how each op runs ("fp32" or "int8"), if that is known.
+        precisions: the precision that each op runs in, if that is known.
         how: where the times of kernels come from, in a sentence.
     """
 

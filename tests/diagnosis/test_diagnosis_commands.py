@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_tune_with_diagnosis_shows_tables_and_causes(folder: Path) -> None:
     told = (folder / "told").read_text()
     assert "Activations summary" in told and "Weights summary" in told and "The tables are in run." in told
-    assert "output channel 5" in told and 'op_name_dict={"second": {"weight"' in told
+    assert "output channel 5" in told and 'op_name_dict={"second": "fp32"}' in told
     assert (folder / "run" / "activations_table.csv").exists()
 
 
@@ -59,7 +59,8 @@ def test_diagnose_prints_the_top_rows_and_the_rule_to_paste(folder: Path) -> Non
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "... and 1 more" in done.stdout and "Activation min" in done.stdout and "deviation" in done.stdout
-    assert 'op_name_dict={"second": {"weight": {"granularity": ["per_channel"]}}}' in done.stdout
+    assert 'op_name_dict={"second": "fp32"}' in done.stdout
+    assert "Your rules do not allow to give each channel a scale of its own" in done.stdout
     assert "The tables are in tables." in done.stdout
     with open(folder / "tables" / "activations_table.csv", newline="") as file:
         assert [row["OP name"] for row in csv.DictReader(file)] == ["second", "first"]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import diagnosis_models as models
 import numpy as np
+import onnx
 import pytest
 from fake import FakeAdapter, FakeFloat
 
 import quaver
 from quaver.adapters.keeping import KEPT_SAMPLES
+from quaver.diagnosis import read_histograms
 from quaver.engine.diagnosing import Wishes, examine
 from quaver.engine.events import Diagnosed, Event, Progressed, Stage, silent
 from quaver.space import TuningSpace
@@ -123,6 +126,8 @@ def test_trials_results_numbers_and_configurations_can_be_diagnosed(tmp_path: Pa
     ]
     assert all(found.precisions == best.precisions for found in same)
     assert all(found.activations == best.activations for found in same[:3]) and same[3].samples == KEPT_SAMPLES
+    with pytest.raises(quaver.SettingsError, match="the result has no best trial to diagnose"):
+        quaver.diagnose(model, replace(result, best=None), data)
     first = quaver.diagnose(model, 1, data, history=result.workspace, **rest)
     assert [cause.op for cause in first.causes] == ["second"]
     assert best.rules == {} and best.fallback == ("second",)
@@ -137,10 +142,45 @@ def test_what_cannot_be_meant_is_named() -> None:
     strange = quaver.QuantConfig({"nowhere": quaver.OpConfig(quaver.INT8)})
     with pytest.raises(quaver.SettingsError, match="one for another model"):
         quaver.diagnose(model, strange, data)
-    with pytest.raises(quaver.SettingsError, match="unknown setting 'thread'"):
+    with pytest.raises(quaver.SettingsError, match="diagnose has no keyword 'thread'; did you mean 'threads'"):
         quaver.diagnose(model, None, data, thread=1)
+    with pytest.raises(quaver.SettingsError, match="no keyword 'strategy'; it has: model, quantized, calib"):
+        quaver.diagnose(model, None, data, strategy="nonsense", resume="/nowhere")
+    with pytest.raises(quaver.SettingsError, match="`threads` must be a whole number"):
+        quaver.diagnose(model, None, data, threads=-1)
+    with pytest.raises(quaver.SettingsError, match="`op_name_dict` must be a mapping"):
+        quaver.diagnose(model, None, data, op_name_dict=["first"])
+    with pytest.raises(quaver.SettingsError, match="`layer_metrics` must hold functions by name"):
+        quaver.diagnose(model, None, data, layer_metrics={"worst": 1})
+    with pytest.raises(quaver.SettingsError, match="a quantized model or a history"):
+        quaver.diagnose(model, "int8.onnx", data, history="/nowhere")
+    with pytest.raises(quaver.HistoryError, match="there is no snapshot at /nowhere"):
+        quaver.diagnose(model, None, data, history="/nowhere")
     with pytest.raises(quaver.CalibrationError, match="gave no samples"):
         quaver.diagnose(model, None, [])
+
+
+def test_paths_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    onnx.save(models.outlying_output_channel(), tmp_path / "model.onnx")
+    tuned(tmp_path / "run", max_trials=1)
+    found = quaver.diagnose(
+        "~/model.onnx", 1, models.images(), history="~/run", workspace="~/tables", timing=False, threads=1
+    )
+    assert found.causes and {path.name for path in (tmp_path / "tables").iterdir()} >= FILES
+    assert found.save("~/again")["causes.txt"] == tmp_path / "again" / "causes.txt"
+    assert set(read_histograms("~/again").weights) == {"first", "second"}
+
+
+def test_rules_of_a_run_that_cannot_be_applied_are_left_out_and_that_is_said(tmp_path: Path, caplog: Any) -> None:
+    """A rule that was given as an object is recorded in words."""
+    rules = {"Conv": quaver.OpConfig(quaver.INT8, "minmax", "per_tensor")}
+    result = tuned(tmp_path / "run", max_trials=1, op_type_dict=rules)
+    found = quaver.diagnose(
+        models.outlying_output_channel(), 1, models.images(), history=result.workspace, timing=False, threads=1
+    )
+    assert found.rules == {"second": {"weight": {"granularity": ["per_channel"]}}}
+    assert "the rules of the run cannot be applied" in caplog.text
 
 
 @pytest.mark.parametrize("batches", [[64], [1] * 64, [3, 61], [40, 24]])

@@ -11,7 +11,7 @@ from quaver.diagnosis.activations import Activation
 from quaver.diagnosis.cells import cut, cut_form, layout, survey
 from quaver.diagnosis.differences import STATISTICS, Differences
 from quaver.diagnosis.histograms import Histogram, LogHistogram, channel_counts
-from quaver.introspection import Steps
+from quaver.quantization import QuantizationParameters, QuantizedTensor
 
 RANDOM = np.random.default_rng(0)
 
@@ -61,9 +61,10 @@ def test_what_is_in_8_bits_counts_as_the_real_numbers_it_stands_for(
 ) -> None:
     before, _ = pair(shape)
     limits = np.iinfo(kind)
-    steps = Steps(RANDOM.integers(limits.min, limits.max, shape, kind, endpoint=True), float(np.float32(0.031)), zero)
+    parameters = QuantizationParameters(np.asarray(0.031, np.float32), np.asarray(zero, kind))
+    steps = QuantizedTensor(RANDOM.integers(limits.min, limits.max, shape, kind, endpoint=True), parameters)
     real = (steps.values.astype(np.float32) - np.float32(zero)) * np.float32(0.031)
-    np.testing.assert_array_equal(steps.real(), real)
+    np.testing.assert_array_equal(steps.dequantized(), real)
     how = layout(shape, shape[0], axis)
     (found,) = survey(cut(before, how), [cut_form(steps, how)], how).others
     (wanted,) = survey(cut(before, how), [cut(real, how)], how).others
@@ -119,7 +120,7 @@ def test_values_that_are_no_numbers_are_counted_and_show_as_such() -> None:
     after[0, 2:4] = np.nan, np.inf
     add(seen, before, after, None)
     figures = seen.figures()
-    assert seen.strange == 2
+    assert seen.not_finite == 2
     assert all(math.isnan(figures[name]) for name in ("mean_squared_error", "max_abs_error", "stddev", "sqnr"))
 
 

@@ -9,20 +9,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions, TimingOptions, adapter_for
-from quaver.api.result import TuneResult
+from quaver.api.checked import keywords_checked
+from quaver.api.target import Target, find_target
 from quaver.diagnosis import Profile, make_profile
 from quaver.engine.diagnosing import reiterable
 from quaver.engine.same_model import check_same_model
 from quaver.errors import HistoryError, ModelError, SettingsError
-from quaver.history import read_snapshot
-from quaver.ops import QuantConfig
-from quaver.trial import Trial
+from quaver.paths import expanded
 
 
+@keywords_checked
 def profile(
     model: Any,
     against: Any = None,
-    data: Any = None,
+    calib_dataloader: Any = None,
     *,
     history: str | os.PathLike[str] | None = None,
     batch: int = 1,
@@ -34,10 +34,11 @@ def profile(
 
     Args:
         model: any model of a known framework, float or quantized.
-        against: a quantized model to set beside it: a file or bytes, a `TuneResult`, or a `QuantConfig`, a `Trial` or
-            the number of one, which need `history`.
-        data: typical inputs, as for `fit`; without them inputs are made up.
-        history: the run that trials and their calibration come from: a snapshot, or the workspace it lies in.
+        against: a quantized model to set beside it: a file or bytes, a `TuneResult` (its best trial), or a
+            `QuantConfig`, a `Trial` or the number of one, which need `history`.
+        calib_dataloader: typical inputs, as for `fit`; without them inputs are made up.
+        history: the earlier run (a snapshot, or the workspace it lies in) that trials, their calibration and their
+            format come from.
         batch: samples of one inference, where the model leaves that open.
         threads: threads of one inference; 0 lets the runtime decide.
         warmup: inferences that do not count.
@@ -49,27 +50,30 @@ def profile(
     for name, value, least in (("batch", batch, 1), ("threads", threads, 0), ("warmup", warmup, 0), ("runs", runs, 1)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise SettingsError(f"`{name}` must be a whole number of at least {least}, not {value!r}")
-    if isinstance(against, TuneResult):
-        history = against.history_path if history is None else history
-        against = against.best
+    target = find_target(against, history, "profile")
+    if target.config is not None and target.snapshot is None:
+        raise SettingsError("a trial or a configuration needs its calibration: pass the run's workspace as history")
+    if target.config is None and target.snapshot is not None:
+        raise SettingsError("history holds many trials: say which one is meant, such as profile(model, 3, history=...)")
+    data = calib_dataloader
     if data is not None and not reiterable(data):
         data = list(itertools.islice(data, batch))  # both models need it
+    model = expanded(model)
     kind = adapter_for(model)
-    options = TimingOptions(batch, threads, warmup, runs)
-    with _opened(kind, model, threads) as adapter:
-        other = None
-        if against is not None:
-            other = kind.time(_bytes(against, adapter, history), data, options, adapter)
+    timing = TimingOptions(batch, threads, warmup, runs)
+    with _opened(kind, model, AdapterOptions(None, threads, kind.recorded_format(target.settings))) as adapter:
+        other = _other(target, adapter)
+        beside = None if other is None else kind.time(other, data, timing, adapter)
         source = model if adapter is None else adapter.rebuild(None).SerializeToString()
-        first = kind.time(source, data, options, adapter)
-    return make_profile(first, other)
+        first = kind.time(source, data, timing, adapter)
+    return make_profile(first, beside)
 
 
 @contextlib.contextmanager
-def _opened(kind: type[Adapter], model: Any, threads: int) -> Iterator[Adapter | None]:
+def _opened(kind: type[Adapter], model: Any, options: AdapterOptions) -> Iterator[Adapter | None]:
     """The model with its ops, if it has any: a quantized one can be timed, but not taken apart."""
     try:
-        adapter = kind.open(model, AdapterOptions(None, threads))
+        adapter = kind.open(model, options)
     except ModelError:
         yield None
         return
@@ -77,20 +81,15 @@ def _opened(kind: type[Adapter], model: Any, threads: int) -> Iterator[Adapter |
         yield adapter
 
 
-def _bytes(against: Any, adapter: Adapter | None, history: str | os.PathLike[str] | None) -> Any:
-    """The other model as the framework takes it."""
-    if not isinstance(against, int | Trial | QuantConfig) or isinstance(against, bool):
-        return against
+def _other(target: Target, adapter: Adapter | None) -> Any:
+    """The other model as the framework takes it; None without one."""
+    if target.config is None or target.snapshot is None:
+        return target.file
     if adapter is None:
         raise SettingsError("a trial can only be set beside the float model that it was made from")
-    if history is None:
-        raise SettingsError("a trial or a configuration needs its calibration: pass the run's workspace as history")
-    snapshot = read_snapshot(history)
-    check_same_model(adapter, snapshot.header, snapshot.path)
-    adapter.restore(snapshot.header.calibration)
-    found = snapshot.trial(against) if isinstance(against, int) else against
-    config = found.config if isinstance(found, Trial) else found
+    check_same_model(adapter, target.snapshot.header, target.snapshot.path)
+    adapter.restore(target.snapshot.header.calibration)
     try:
-        return adapter.rebuild(config).SerializeToString()
+        return adapter.rebuild(target.config).SerializeToString()
     except KeyError as error:
         raise HistoryError(f"the configuration does not fit the ops of the model: {error}") from error

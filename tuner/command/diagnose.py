@@ -24,7 +24,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     """Describe the command."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "diagnose",
-        help="say which ops are bad in int8, and why",
+        help="say which ops of a quantized model are bad, and why",
         description=DESCRIPTION,
         usage="quaver diagnose MODEL [QUANTIZED] --calib DATA [--history RUN [--trial N]] [-o FOLDER] [options]",
     )
@@ -34,6 +34,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--history", metavar="RUN", help="the run to take a trial from: its workspace or snapshot")
     parser.add_argument("--trial", metavar="N", type=int, help="the number of the trial; the best one if not given")
     parser.add_argument("--samples", metavar="N", type=int, help="how many samples to look at (default: 128)")
+    parser.add_argument("--calibration-sampling-size", type=int, metavar="N", help="calibration samples (default: all)")
     parser.add_argument("--rows", metavar="N", type=int, default=10, help="rows of each table; 0 is all (default: 10)")
     parser.add_argument("--no-timing", action="store_true", help="do not time the ops")
     parser.add_argument("--threads", metavar="N", type=int, default=0, help="threads of one inference")
@@ -71,8 +72,9 @@ def run(args: argparse.Namespace) -> int:
             samples=SAMPLES if args.samples is None else args.samples,
             timing=not args.no_timing,
             workspace=args.output,
-            op_name_dict=dict(args.op_name_dict or ()),
-            op_type_dict=dict(args.op_type_dict or ()),
+            calibration_sampling_size=args.calibration_sampling_size,
+            op_name_dict=dict(args.op_name_dict) if args.op_name_dict else None,
+            op_type_dict=dict(args.op_type_dict) if args.op_type_dict else None,
             threads=args.threads,
         )
     if args.json:

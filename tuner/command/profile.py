@@ -25,10 +25,10 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         "profile",
         help="show where the time of a model goes",
         description=DESCRIPTION,
-        usage="quaver profile MODEL [--against INT8 | --history RUN --trial N] [options]",
+        usage="quaver profile MODEL [--against QUANTIZED | --history RUN --trial N] [options]",
     )
     parser.add_argument("model", metavar="MODEL", help="any model, float or quantized")
-    parser.add_argument("--against", metavar="INT8", help="a quantized model to set beside it")
+    parser.add_argument("--against", metavar="QUANTIZED", help="a quantized model to set beside it")
     parser.add_argument("--history", metavar="RUN", help="the run to take a trial from: its workspace or snapshot")
     parser.add_argument("--trial", metavar="N", type=int, help="the number of the trial to set beside it")
     parser.add_argument("--calib", metavar="DATA", help="typical inputs; without them inputs are made up")

@@ -16,8 +16,9 @@ from quaver.adapters.batches import Feed, InputSpec, feeds, head, open_batch, sa
 from quaver.diagnosis import Diagnosis, Recorder, conclude
 from quaver.engine.events import Diagnosed, Observer, Progressed, Stage, StageStarted
 from quaver.errors import CalibrationError
-from quaver.introspection import Array, LocalRun, OpInside, Steps, WholeRun
+from quaver.introspection import LocalRun, OpContext, QuantizedRun
 from quaver.ops import DETAILS, FLOAT, QuantConfig
+from quaver.quantization import Array, QuantizedTensor
 from quaver.space import TuningSpace
 from quaver.trial import Trial
 
@@ -54,18 +55,28 @@ def reiterable(data: Any) -> bool:
 
 
 def examine(
-    adapter: Adapter, view: View, config: QuantConfig | None, data: Any, wishes: Wishes, observer: Observer
+    adapter: Adapter,
+    view: View,
+    config: QuantConfig | None,
+    data: Any,
+    wishes: Wishes,
+    observer: Observer,
+    space: TuningSpace | None = None,
 ) -> Diagnosis:
-    """Diagnose one quantized model on `data`, or on the samples that the adapter keeps."""
+    """Diagnose one quantized model on `data`, or on the samples that the adapter keeps.
+
+    What is advised lies in `space`, which holds what the user's rules leave; None is all that the framework offers.
+    """
     ops = adapter.inspect()
     names = [op.name for op in ops]
-    insides = view.inside() or _bare(names)
-    recorder = Recorder(insides, wishes.layer_metrics, wishes.model_metrics)
+    contexts = view.contexts() or _bare(names)
+    recorder = Recorder(contexts, wishes.layer_metrics, wishes.model_metrics)
     observer(StageStarted(Stage.DIAGNOSING))
     stream: Iterable[Feed] = adapter.kept if data is None else feeds(data, adapter.inputs, wishes.samples)
     _record(adapter.inputs, view, names, stream, recorder, wishes.samples, observer)
     seconds = _seconds(adapter, view, observer) if wishes.timing else ((), ())
-    return conclude(ops, view.precisions, config, insides, recorder, view.weights(), seconds)
+    left = TuningSpace(ops) if space is None else space
+    return conclude(ops, left, view.precisions, config, contexts, recorder, view.weights(), seconds)
 
 
 def examine_float(adapter: Adapter, data: Any, wishes: Wishes, observer: Observer) -> Diagnosis:
@@ -79,11 +90,12 @@ def diagnose_run(
 ) -> Diagnosis | None:
     """Diagnose at the end of a run, and write the tables into its folder. A failure here does not cost the run.
 
-    Looked at is the best trial, but with the ops in int8 that tuning sent back: why had they to go?
+    Looked at is the best trial, but with the ops reduced that tuning sent back: why had they to go?
     """
-    config = everything_int8(space, best)
+    config = everything_reduced(space, best)
     try:
-        found = examine(adapter, adapter.look(config), config, data if reiterable(data) else None, Wishes(), observer)
+        again = data if reiterable(data) else None
+        found = examine(adapter, adapter.look(config), config, again, Wishes(), observer, space)
         found.save(folder)
     except KeyboardInterrupt:
         log.warning("interrupted while diagnosing; the result of the run is complete")
@@ -95,7 +107,7 @@ def diagnose_run(
     return found
 
 
-def everything_int8(space: TuningSpace, best: Trial | None) -> QuantConfig:
+def everything_reduced(space: TuningSpace, best: Trial | None) -> QuantConfig:
     """A trial's way of quantizing for all ops, also those that it runs in fp32."""
     if best is None:
         return space.all_int8()
@@ -105,9 +117,9 @@ def everything_int8(space: TuningSpace, best: Trial | None) -> QuantConfig:
     return space.all_int8(**wanted).replace({name: best.config[name] for name in best.config.reduced_ops})
 
 
-def _bare(names: Sequence[str]) -> Mapping[str, OpInside]:
+def _bare(names: Sequence[str]) -> Mapping[str, OpContext]:
     """What is known of ops by an adapter that tells nothing."""
-    return {name: OpInside(name, name) for name in names}
+    return {name: OpContext(name, name) for name in names}
 
 
 def _record(
@@ -119,12 +131,12 @@ def _record(
     limit: int | None,
     observer: Observer,
 ) -> None:
-    local, whole = view.local(names, recorder.wanted), view.whole(names)
+    local, quantized = view.local(names, recorder.wanted), view.quantized(names)
     batches = Batches(inputs)
     for feed in batches.cut(stream):
         count = samples(feed)
         try:
-            runs = local(feed), whole(feed)
+            runs = local(feed), quantized(feed)
         except Exception as error:
             if batches.refuse():
                 continue
@@ -137,9 +149,9 @@ def _record(
         raise CalibrationError("the data to diagnose on gave no samples; pass a list, an array or a new generator")
 
 
-def _held(local: LocalRun, whole: WholeRun) -> int:
-    arrays: list[Array | Steps | None] = [array for pair in local.ops.values() for array in pair]
-    arrays += [*local.tensors.values(), *whole.ops.values(), *local.outputs, *whole.outputs]
+def _held(local: LocalRun, quantized: QuantizedRun) -> int:
+    arrays: list[Array | QuantizedTensor | None] = [array for pair in local.ops.values() for array in pair]
+    arrays += [*local.tensors.values(), *quantized.ops.values(), *local.outputs, *quantized.outputs]
     return sum(array.nbytes for array in arrays if array is not None)
 
 
@@ -155,7 +167,7 @@ def _seconds(
     except Exception:
         log.warning("ops cannot be timed", exc_info=True)
         return (), ()
-    return [fp32 for fp32, _ in rounds], [int8 for _, int8 in rounds]
+    return [fp32 for fp32, _ in rounds], [reduced for _, reduced in rounds]
 
 
 class Batches:

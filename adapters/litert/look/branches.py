@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from quaver.adapters.batches import Feed
 from quaver.adapters.litert.build.quantizing import Builder
 from quaver.adapters.litert.build.submodel import Piece, Shapes
-from quaver.adapters.litert.look.matching import in_8_bits, scale_of
+from quaver.adapters.litert.look.matching import is_quantized, parameters_of
 from quaver.adapters.litert.read.graph import Graph, Operator
 from quaver.adapters.litert.read.units import Unit
 from quaver.adapters.litert.run.all_tensors import Whole
 from quaver.adapters.litert.run.session import Session
-from quaver.introspection import Array, Steps
+from quaver.quantization import Array, QuantizedTensor
 
 
 class Branch:
-    """One op of a quantized model: what it reads in 8 bits is quantized from float first, by the runtime itself."""
+    """One op of a quantized model: what it reads in integers is quantized from float first, by the runtime itself."""
 
     def __init__(self, ours: Graph, unit: Unit, other: Graph, op: Operator, shapes: Shapes, threads: int) -> None:
         piece = Piece(other, _renamed(ours, unit, other, op, shapes))
@@ -29,18 +29,18 @@ class Branch:
         for slot, tensor in enumerate(op.inputs):
             if tensor < 0 or other.is_constant(tensor) or tensor in op.inputs[:slot]:
                 continue
-            scaled = scale_of(other, tensor) is not None
-            places.append(piece.quantized_from_float(tensor) if scaled else piece.place(tensor))
+            quantized = parameters_of(other, tensor) is not None
+            places.append(piece.quantized_from_float(tensor) if quantized else piece.place(tensor))
             self._names.append(ours.tensor_name(unit.operator.inputs[slot]))
         piece.add(op.index)
         self._session = Session(piece.content(places, op.outputs), self._names, threads)
-        self._scale = scale_of(other, op.outputs[0])
+        self._parameters = parameters_of(other, op.outputs[0])
 
-    def run(self, trunk: Whole) -> Array | Steps:
+    def run(self, trunk: Whole) -> Array | QuantizedTensor:
         """What the op makes of what it reads in the float model."""
         fed: Feed = {name: trunk.raw(name) for name in self._names}
         values: NDArray[Any] = self._session.run(fed)[0]
-        return values if self._scale is None else Steps(values, *self._scale)
+        return values if self._parameters is None else QuantizedTensor(values, self._parameters)
 
 
 def _renamed(ours: Graph, unit: Unit, other: Graph, op: Operator, shapes: Shapes) -> Shapes:
@@ -65,14 +65,14 @@ class Branches:
     ) -> None:
         self.trunk = Whole(builder.graph, inputs, threads)
         self._builder, self._other, self._threads = builder, other, threads
-        self._int8 = {name: op for name, op in found.items() if in_8_bits(other, op)}
+        self._int8 = {name: op for name, op in found.items() if is_quantized(other, op)}
         self._made: dict[str, Branch] = {}
 
     def run(self, feed: Feed) -> None:
         """Run a feed through the float model."""
         self.trunk.invoke(feed)
 
-    def output(self, name: str) -> tuple[Array, Array | Steps | None]:
+    def output(self, name: str) -> tuple[Array, Array | QuantizedTensor | None]:
         """What an op writes in the float model, and in int8 from the same inputs; None if it does not run in int8."""
         before = self.trunk.value(self._builder.output(name))
         if name not in self._int8:

@@ -8,34 +8,16 @@ the names that are made from those of tensors, too. What is built otherwise is l
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quaver.adapters.litert.build.quantizing import Builder
-from quaver.adapters.litert.read.graph import WEIGHTS, Graph, Operator
+from quaver.adapters.litert.read.graph import DTYPES, WEIGHTS, Graph, Operator
 from quaver.adapters.litert.read.naming import Named, op_names
 from quaver.adapters.litert.read.units import Unit
+from quaver.quantization import QuantizationParameters, QuantizedTensor
 
 CASTS = ("QUANTIZE", "DEQUANTIZE")
-
-
-class Packed(NamedTuple):
-    """A constant in integers; with an axis it has a scale for each channel along it."""
-
-    values: NDArray[Any]
-    scales: NDArray[np.float32]
-    zero_points: NDArray[np.int64]
-    axis: int | None
-
-    def real(self) -> NDArray[Any]:
-        """As real numbers."""
-        shape = [1] * self.values.ndim
-        if self.axis is not None:
-            shape[self.axis] = -1
-        zeros = self.zero_points.reshape(shape).astype(np.float32)
-        return np.asarray((self.values.astype(np.float32) - zeros) * self.scales.reshape(shape), np.float32)
 
 
 def find_ops(builder: Builder, other: Graph) -> dict[str, Operator]:
@@ -61,7 +43,8 @@ def _named(graph: Graph) -> dict[str, Operator]:
     for op in working:
         outputs = [graph.tensor_name(tensor) for tensor in op.outputs]
         weight = weight_of(graph, op)
-        computes = bool(op.outputs) and (graph.is_float(op.outputs[0]) or scale_of(graph, op.outputs[0]) is not None)
+        first = op.outputs[0] if op.outputs else -1
+        computes = first >= 0 and (graph.is_float(first) or parameters_of(graph, first) is not None)
         named.append(Named(op.kind, outputs, "" if weight is None else graph.tensor_name(weight), computes))
     return dict(zip(op_names(named), working, strict=True))
 
@@ -120,32 +103,36 @@ def origin(graph: Graph, tensor: int) -> int:
     return tensor
 
 
-def scale_of(graph: Graph, tensor: int) -> tuple[float, int] | None:
+def parameters_of(graph: Graph, tensor: int) -> QuantizationParameters | None:
     """Scale and zero point of a tensor in integers; None if it is float, or has a scale for each channel."""
-    if tensor < 0 or graph.is_float(tensor):
-        return None
-    known = graph.main.tensors[tensor].quantization
-    if known is None or known.scale is None or len(known.scale) != 1:
-        return None
-    return float(known.scale[0]), int(known.zeroPoint[0]) if known.zeroPoint is not None else 0
+    found = None if tensor < 0 or graph.is_float(tensor) else _parameters(graph, tensor)
+    return found if found is not None and found.axis is None else None
 
 
-def packed(graph: Graph, tensor: int) -> Packed | None:
+def quantized_constant(graph: Graph, tensor: int) -> QuantizedTensor | None:
     """A constant in integers; None if it is float, or cannot be read."""
-    known, values = graph.main.tensors[tensor].quantization, graph.constant(tensor)
-    if values is None or values.dtype.kind not in "iu" or known is None or known.scale is None or not len(known.scale):
+    values, found = graph.constant(tensor), _parameters(graph, tensor)
+    return None if values is None or values.dtype.kind not in "iu" or found is None else QuantizedTensor(values, found)
+
+
+def _parameters(graph: Graph, tensor: int) -> QuantizationParameters | None:
+    entry = graph.main.tensors[tensor]
+    known = entry.quantization
+    if known is None or known.scale is None or not len(known.scale):
         return None
-    scales = np.asarray(known.scale, np.float32)
-    zeros = np.zeros(len(scales), np.int64) if known.zeroPoint is None else np.asarray(known.zeroPoint, np.int64)
-    return Packed(values, scales, zeros, int(known.quantizedDimension) if len(scales) > 1 else None)
+    scale, kind = np.asarray(known.scale, np.float32), DTYPES.get(entry.type, np.dtype(np.int64))
+    given = np.zeros(len(scale)) if known.zeroPoint is None or not len(known.zeroPoint) else np.asarray(known.zeroPoint)
+    if len(scale) > 1:
+        return QuantizationParameters(scale, given.astype(kind), int(known.quantizedDimension))
+    return QuantizationParameters(scale.reshape(()), given.astype(kind).reshape(()))
 
 
-def in_8_bits(graph: Graph, op: Operator) -> bool:
+def is_quantized(graph: Graph, op: Operator) -> bool:
     """Whether an operator reads a weight or an activation in integers, or writes one."""
     weight = weight_of(graph, op)
-    if weight is not None and packed(graph, weight) is not None:
+    if weight is not None and quantized_constant(graph, weight) is not None:
         return True
-    return any(scale_of(graph, tensor) is not None for tensor in (*_values(op), *op.outputs))
+    return any(parameters_of(graph, tensor) is not None for tensor in (*_values(op), *op.outputs))
 
 
 def _values(op: Operator) -> Iterator[int]:

@@ -14,8 +14,8 @@ from quaver.adapters.litert.look.branches import Branches
 from quaver.adapters.litert.look.matching import find_ops
 from quaver.adapters.litert.read.graph import Graph
 from quaver.adapters.litert.run.all_tensors import Whole
-from quaver.introspection import Steps
 from quaver.ops import QuantConfig
+from quaver.quantization import as_float
 
 Watcher = Callable[[Feed], dict[str, NDArray[Any]]]
 
@@ -46,9 +46,8 @@ def local_errors(
         branches.run(feed)
         for name in branches.names:
             before, after = branches.output(name)
-            real = after.real() if isinstance(after, Steps) else after
-            assert real is not None
-            sums[name] += _squares(before.astype(np.float64) - real), _squares(before)
+            assert after is not None
+            sums[name] += _squares(before.astype(np.float64) - as_float(after)), _squares(before)
     return {name: (float(noise), float(signal)) for name, (noise, signal) in sums.items()}
 
 

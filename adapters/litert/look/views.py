@@ -15,7 +15,13 @@ from quaver.adapters.keeping import first
 from quaver.adapters.litert.build.quantizing import Builder
 from quaver.adapters.litert.look.axes import channel_axis, upstream, way, weight_axes, why_one_scale
 from quaver.adapters.litert.look.branches import Branches
-from quaver.adapters.litert.look.matching import find_ops, in_8_bits, packed, scale_of, weight_of
+from quaver.adapters.litert.look.matching import (
+    find_ops,
+    is_quantized,
+    parameters_of,
+    quantized_constant,
+    weight_of,
+)
 from quaver.adapters.litert.read.graph import Graph, Operator
 from quaver.adapters.litert.read.intake import any_lite
 from quaver.adapters.litert.read.units import Unit
@@ -25,7 +31,7 @@ from quaver.adapters.litert.time.profiling import op_seconds
 from quaver.adapters.ranges import Range
 from quaver.adapters.view import View
 from quaver.errors import ModelError
-from quaver.introspection import LocalRun, OpInside, OpWeight, Tensor8, WholeRun
+from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, QuantizedRun
 from quaver.ops import FLOAT, FP32, INT8, QuantConfig
 
 log = logging.getLogger(__name__)
@@ -63,13 +69,13 @@ class ConfigView(View):
 
         return run
 
-    def whole(self, ops: Sequence[str]) -> Callable[[Feed], WholeRun]:
+    def quantized(self, ops: Sequence[str]) -> Callable[[Feed], QuantizedRun]:
         whole = Whole(self._file, [spec.name for spec in self._file.input_specs()], self._threads)
         tensors = {name: self._file.tensor_name(self._found[name].outputs[0]) for name in ops if name in self._found}
 
-        def run(feed: Feed) -> WholeRun:
+        def run(feed: Feed) -> QuantizedRun:
             whole.invoke(as_taken(self._file, feed))
-            return WholeRun({name: whole.seen(tensor) for name, tensor in tensors.items()}, whole.outputs())
+            return QuantizedRun({name: whole.seen(tensor) for name, tensor in tensors.items()}, whole.outputs())
 
         return run
 
@@ -83,23 +89,22 @@ class ConfigView(View):
         assert unit.weight is not None and tensor is not None
         before, axes = graph.constant(unit.weight), weight_axes(graph, unit)
         assert before is not None
-        found = packed(self._file, tensor)
-        if found is None:
-            after = self._file.constant(tensor)
-            known = after is not None and after.dtype.kind == "f"
-            return OpWeight(unit.op.name, before, np.asarray(after, np.float32) if known else before, *axes)
-        scales, zeros = tuple(map(float, found.scales)), tuple(map(int, found.zero_points))
-        return OpWeight(unit.op.name, before, found.real(), *axes, scales, zeros)
+        found = quantized_constant(self._file, tensor)
+        if found is not None:
+            return OpWeight(unit.op.name, before, found, *axes)
+        after = self._file.constant(tensor)
+        known = after is not None and after.dtype.kind == "f"
+        return OpWeight(unit.op.name, before, np.asarray(after, np.float32) if known else before, *axes)
 
-    def inside(self) -> Mapping[str, OpInside]:
-        return {unit.op.name: self._inside(unit) for unit in self._builder.units}
+    def contexts(self) -> Mapping[str, OpContext]:
+        return {unit.op.name: self._context(unit) for unit in self._builder.units}
 
-    def _inside(self, unit: Unit) -> OpInside:
+    def _context(self, unit: Unit) -> OpContext:
         graph, op = self._builder.graph, self._found.get(unit.op.name)
         output = unit.operator.outputs[0]
         name, axis, around = graph.tensor_name(output), channel_axis(graph, output), upstream(self._builder, unit)
-        if op is None or not in_8_bits(self._file, op):
-            return OpInside(unit.op.name, name, axis, (), None, "", *around)
+        if op is None or not is_quantized(self._file, op):
+            return OpContext(unit.op.name, name, axis, (), None, "", *around)
         pairs = dict(zip(unit.operator.inputs, op.inputs, strict=False))
         reads = [
             self._tensor(ours, theirs)
@@ -108,19 +113,18 @@ class ConfigView(View):
         ]
         known = tuple(tensor for tensor in reads if tensor is not None)
         writes = self._tensor(output, op.outputs[0])
-        return OpInside(unit.op.name, name, axis, known, writes, why_one_scale(unit), *around)
+        return OpContext(unit.op.name, name, axis, known, writes, why_one_scale(unit), *around)
 
-    def _tensor(self, ours: int, theirs: int) -> Tensor8 | None:
-        """A tensor of the float model, scaled as the quantized model's is; None if that is float."""
-        scaled = scale_of(self._file, theirs)
-        if scaled is None:
+    def _tensor(self, ours: int, theirs: int) -> ActivationContext | None:
+        """A tensor of the float model, with the scale of the quantized model's; None if that is float."""
+        params = parameters_of(self._file, theirs)
+        if params is None:
             return None
-        graph, (scale, zero) = self._builder.graph, scaled
+        graph = self._builder.graph
         root, moved = way(self._builder, ours)
-        low, high = ((limit - zero) * scale for limit in self._file.limits(theirs))
         origin, axis = self._origins.get(root, ""), channel_axis(graph, ours)
         name, forced = graph.tensor_name(ours), self._forced.get(theirs, "")
-        return Tensor8(name, scale, zero, low, high, self._ranges(root), origin, moved, axis, forced)
+        return ActivationContext(name, params, self._ranges(root), origin, moved, axis, forced)
 
     @functools.cached_property
     def _forced(self) -> dict[int, str]:
@@ -128,8 +132,9 @@ class ConfigView(View):
         found: dict[int, str] = {}
         for name, op in self._found.items():
             if op.kind in JOINS:
-                result = scale_of(self._file, op.outputs[0])
-                found |= {tensor: name for tensor in op.inputs if result and scale_of(self._file, tensor) == result}
+                result = parameters_of(self._file, op.outputs[0])
+                same = [tensor for tensor in op.inputs if result and parameters_of(self._file, tensor) == result]
+                found |= dict.fromkeys(same, name)
         return found
 
     @functools.cached_property
@@ -156,7 +161,7 @@ class FileView(ConfigView):
     @functools.cached_property
     def precisions(self) -> Mapping[str, str]:
         return {
-            unit.op.name: str(INT8 if name in self._found and in_8_bits(self._file, self._found[name]) else FP32)
+            unit.op.name: str(INT8 if name in self._found and is_quantized(self._file, self._found[name]) else FP32)
             for unit in self._builder.units
             for name in (unit.op.name,)
         }

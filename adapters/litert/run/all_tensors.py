@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters.batches import Feed
 from quaver.adapters.litert.read.graph import Graph
 from quaver.adapters.litert.run.session import Session
-from quaver.introspection import Steps
+from quaver.quantization import QuantizationParameters, QuantizedTensor, as_float
 
 log = logging.getLogger(__name__)
 
@@ -55,16 +56,19 @@ class Whole:
         array: NDArray[Any] = self._session.interpreter.get_tensor(self._places[name]["index"])
         return array
 
-    def seen(self, name: str) -> NDArray[Any] | Steps:
-        """A tensor as float, or in steps of its scale."""
+    def seen(self, name: str) -> NDArray[Any] | QuantizedTensor:
+        """A tensor as float, or in integers."""
         scale, zero = self._places[name]["quantization"]
         array = self.raw(name)
-        return array if scale == 0.0 or array.dtype.kind == "f" else Steps(array, float(scale), int(zero))
+        if scale == 0.0 or array.dtype.kind == "f":
+            return array
+        return QuantizedTensor(
+            array, QuantizationParameters(np.asarray(scale, np.float32), np.asarray(zero, array.dtype))
+        )
 
     def value(self, name: str) -> NDArray[Any]:
         """A tensor as float, dequantized where it is int8."""
-        found = self.seen(name)
-        return found.real() if isinstance(found, Steps) else found
+        return as_float(self.seen(name))
 
     def outputs(self) -> list[NDArray[Any]]:
         """What the model gives, dequantized where it is int8."""

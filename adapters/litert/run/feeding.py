@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 
 from quaver.adapters.batches import Feed, InputSpec
-from quaver.adapters.litert.look.matching import scale_of
+from quaver.adapters.litert.look.matching import parameters_of
 from quaver.adapters.litert.read.graph import Graph
 
 
 def float_specs(graph: Graph) -> tuple[InputSpec, ...]:
     """What a model takes, as its float model would: inputs that have a scale are float."""
     return tuple(
-        spec if scale_of(graph, tensor) is None else replace(spec, dtype=np.dtype(np.float32))
+        spec if parameters_of(graph, tensor) is None else replace(spec, dtype=np.dtype(np.float32))
         for spec, tensor in zip(graph.input_specs(), graph.inputs, strict=True)
     )
 
@@ -23,9 +23,9 @@ def as_taken(graph: Graph, feed: Feed) -> Feed:
     """A feed of the float model as this one takes it."""
     taken = {}
     for spec, tensor in zip(graph.input_specs(), graph.inputs, strict=True):
-        values, scaled = feed[spec.name], scale_of(graph, tensor)
-        if scaled is not None:
-            steps = np.rint(values / np.float32(scaled[0])) + scaled[1]
+        values, found = feed[spec.name], parameters_of(graph, tensor)
+        if found is not None:
+            steps = np.rint(values / found.scale) + int(found.zero_point)
             values = np.clip(steps, *graph.limits(tensor)).astype(spec.dtype)
         taken[spec.name] = values
     return taken

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quaver.adapters.litert.build.quantizing import Builder
-from quaver.adapters.litert.look.matching import find_ops, in_8_bits, scale_of
+from quaver.adapters.litert.look.matching import find_ops, is_quantized, parameters_of
 from quaver.adapters.litert.read.graph import Graph, Operator
 from quaver.ops import FP32, INT8
 
@@ -12,7 +12,7 @@ def kernel_name(graph: Graph, op: Operator) -> str:
     """What an operator is, in the runtime's words, and in which type it computes if that is not float."""
     if op.kind in ("QUANTIZE", "DEQUANTIZE"):
         return op.kind
-    return f"{op.kind} int8" if in_8_bits(graph, op) else op.kind
+    return f"{op.kind} int8" if is_quantized(graph, op) else op.kind
 
 
 def owners(graph: Graph, builder: Builder | None) -> dict[int, str]:
@@ -48,9 +48,9 @@ def precisions(graph: Graph, builder: Builder | None) -> dict[str, str]:
 
 
 def _precision(graph: Graph, op: Operator) -> str:
-    return str(INT8 if in_8_bits(graph, op) else FP32)
+    return str(INT8 if is_quantized(graph, op) else FP32)
 
 
 def _real(graph: Graph, tensor: int) -> bool:
     """Whether a tensor holds real numbers, not shapes or indices."""
-    return graph.is_float(tensor) or scale_of(graph, tensor) is not None
+    return graph.is_float(tensor) or parameters_of(graph, tensor) is not None

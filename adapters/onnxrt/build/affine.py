@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
+
+from quaver.quantization import QuantizationParameters, QuantizedTensor
 
 Float = NDArray[np.float32]
 
@@ -13,22 +13,8 @@ Float = NDArray[np.float32]
 BIAS_LIMIT = 2**31 - 129
 
 
-class ActivationParams(NamedTuple):
-    """Scale and zero point of a uint8 activation."""
-
-    scale: np.float32
-    zero_point: np.uint8
-
-
-class QuantizedWeight(NamedTuple):
-    """An int8 weight: values, and one scale or one per channel. Always symmetric."""
-
-    values: NDArray[np.int8]
-    scale: Float
-
-
-def activation_params(low: float, high: float, scheme: str) -> ActivationParams:
-    """Scale and zero point that map [low, high] onto 0..255 with an exact zero.
+def activation_parameters(low: float, high: float, scheme: str) -> QuantizationParameters:
+    """Scale and zero point of a uint8 activation that map [low, high] onto 0..255 with an exact zero.
 
     An all-zero range gets a scale of 1/255: any would do for the values, but the bias of the op that reads
     them is stored in steps of it. A symmetric scheme puts the zero point at 128, or at 0 for a range that
@@ -36,11 +22,15 @@ def activation_params(low: float, high: float, scheme: str) -> ActivationParams:
     """
     low, high = min(low, 0.0), max(high, 0.0)
     if low == high:
-        return ActivationParams(np.float32(1 / 255), np.uint8(0))
+        return _of_activation(np.float32(1 / 255), 0)
     if scheme == "sym" and low < 0:
-        return ActivationParams(_usable(max(-low / 128, high / 127)), np.uint8(128))
+        return _of_activation(_usable(max(-low / 128, high / 127)), 128)
     scale = _usable((high - low) / 255)
-    return ActivationParams(scale, np.uint8(np.clip(np.rint(-low / np.float64(scale)), 0, 255)))
+    return _of_activation(scale, np.clip(np.rint(-low / np.float64(scale)), 0, 255))
+
+
+def _of_activation(scale: np.float32, zero_point: float) -> QuantizationParameters:
+    return QuantizationParameters(np.asarray(scale), np.asarray(zero_point, np.uint8))
 
 
 def _usable(scale: float) -> np.float32:
@@ -66,18 +56,18 @@ def weight_scale(weight: Float, axis: int | None) -> Float:
     return np.where(scale < floor, largest, scale).astype(np.float32)
 
 
-def quantize_weight(weight: Float, axis: int | None, scale: Float) -> QuantizedWeight:
-    """Round a weight to int8 in steps of `scale`."""
+def quantize_weight(weight: Float, axis: int | None, scale: Float) -> QuantizedTensor:
+    """Round a weight to int8 in steps of `scale`, one or one for each channel along `axis`. Always symmetric."""
     shape = [1] * weight.ndim
     if axis is not None:
         shape[axis] = -1
     steps = np.divide(weight, scale.reshape(shape), dtype=np.float32)
     np.rint(steps, out=steps)
     np.clip(steps, -127, 127, out=steps)
-    return QuantizedWeight(steps.astype(np.int8), scale)
+    return QuantizedTensor(steps.astype(np.int8), QuantizationParameters(scale, np.zeros(scale.shape, np.int8), axis))
 
 
-def bias_steps(bias: Float, activation_scale: np.float32, scale: Float) -> tuple[NDArray[np.int32], Float]:
+def bias_steps(bias: Float, activation_scale: Float, scale: Float) -> tuple[NDArray[np.int32], Float]:
     """A bias as int32, and the scale it is stored in (activation scale times weight scale)."""
     step = np.asarray(np.float32(activation_scale) * scale, np.float32)
     step = np.maximum(step, np.float32(np.finfo(np.float32).tiny))
@@ -85,7 +75,7 @@ def bias_steps(bias: Float, activation_scale: np.float32, scale: Float) -> tuple
     return np.clip(steps, -BIAS_LIMIT, BIAS_LIMIT).astype(np.int32), step
 
 
-def scale_for_bias(bias: Float, activation_scale: np.float32, scale: Float) -> Float | None:
+def scale_for_bias(bias: Float, activation_scale: Float, scale: Float) -> Float | None:
     """A weight scale wide enough for the bias to fit int32, or None when `scale` is.
 
     A nearly dead channel has a tiny weight scale and an ordinary bias; in steps of that scale the bias would

@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-import numpy as np
 from onnx import NodeProto
 
 from quaver.adapters.channels import Channels, Statistic
 from quaver.adapters.onnxrt.build import wire
-from quaver.adapters.onnxrt.build.affine import ActivationParams, Float, activation_params
+from quaver.adapters.onnxrt.build.affine import Float, activation_parameters
 from quaver.adapters.onnxrt.build.assembly import Assembly
 from quaver.adapters.onnxrt.build.plan import Scheme
 from quaver.adapters.onnxrt.build.repairing import RepairedUnit, repair_unit
@@ -21,6 +20,7 @@ from quaver.adapters.onnxrt.read.units import FUSES_ITSELF, Unit, families, move
 from quaver.adapters.ranges import Range
 from quaver.errors import BuildError
 from quaver.ops import QuantConfig
+from quaver.quantization import QuantizationParameters
 
 Ranges = Mapping[str, Mapping[str, Range]]
 
@@ -71,20 +71,20 @@ class Assembler:
         """The model of a configuration; None is all fp32. `outputs` are float tensors to give out besides."""
         return Walk(self, config).run(outputs)
 
-    def _params(self, root: str, scheme: Scheme) -> ActivationParams:
+    def _params(self, root: str, scheme: Scheme) -> QuantizationParameters:
         """Scale and zero point of a tensor and all that share its scale."""
         method, kind = scheme
         try:
             low, high = self.ranges[root][method]
         except KeyError:
             raise BuildError(f"tensor {root!r} has no {method} range: calibrate before building int8 models") from None
-        return activation_params(low, high, kind)
+        return activation_parameters(low, high, kind)
 
     def _scales(self, root: str, scheme: Scheme) -> bytes:
         """The two constants that a tensor and all that share its scale are quantized by."""
-        scale, zero = self.params(root, scheme)
-        return wire.tensor(self.label(root, "scale"), np.asarray(scale)) + wire.tensor(
-            self.label(root, "zero"), np.asarray(zero)
+        found = self.params(root, scheme)
+        return wire.tensor(self.label(root, "scale"), found.scale) + wire.tensor(
+            self.label(root, "zero"), found.zero_point
         )
 
     def _activation(self, name: str, source: str, target: str) -> bytes:

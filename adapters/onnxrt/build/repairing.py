@@ -60,7 +60,7 @@ def repair_unit(
     names: tuple[str, ...],
     statistics: Mapping[Statistic, Channels],
     axis: int | None,
-    activation_scale: np.float32,
+    activation_scale: Float,
     mark: str,
 ) -> RepairedUnit:
     """Repair a unit, then quantize its weight along `axis` and its bias."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 from onnx import NodeProto
 
 from quaver.adapters.onnxrt.build import wire
@@ -57,7 +56,7 @@ class Walk(Plan):
     def quantized_copy(self, name: str, scheme: Scheme, mark: str, source: str | None = None) -> str:
         """Quantize and dequantize a tensor aside, whatever the configuration does to it."""
         assembler, root = self.assembler, self.assembler.root(name)
-        scale, zero = assembler.params(root, scheme)
+        params = assembler.params(root, scheme)
         quantized, result, by_scale, by_zero = (f"{name}{mark}{part}" for part in ("q", "dq", "scale", "zero"))
         if result not in self.done:
             self.done.add(result)
@@ -65,7 +64,7 @@ class Walk(Plan):
                 wire.node("QuantizeLinear", [source or name, by_scale, by_zero], [quantized], quantized)
                 + wire.node("DequantizeLinear", [quantized, by_scale, by_zero], [result], result)
             )
-            self.entries.append(wire.tensor(by_scale, np.asarray(scale)) + wire.tensor(by_zero, np.asarray(zero)))
+            self.entries.append(wire.tensor(by_scale, params.scale) + wire.tensor(by_zero, params.zero_point))
         return result
 
     def constant_copy(self, unit: Unit, pick: OpConfig, slot: int, scheme: Scheme) -> str:

@@ -99,13 +99,12 @@ def new_file(folder: Path) -> tuple[Path, BinaryIO]:
     return path, file
 
 
-class Int8Weight(NamedTuple):
-    """A quantized weight as parts of a graph."""
+class WeightParts(NamedTuple):
+    """A quantized weight as parts of a graph: the node that dequantizes it, its constants, the name of the result."""
 
     node: bytes
     entries: tuple[Entry, ...]
     name: str
-    scale: Float
 
 
 class WeightStore:
@@ -118,7 +117,7 @@ class WeightStore:
         folder = Path(self._temporary.name) if self._temporary else Path(folder or "")
         self._mark = mark
         self._entries: dict[str, Entry] = {}
-        self._weights: dict[tuple[object, ...], Int8Weight] = {}
+        self._weights: dict[tuple[object, ...], WeightParts] = {}
         self._scales: dict[tuple[str, int | None], Float] = {}
         self._mapped: memoryview | None = None  # the file as it was when last read; made anew when it has grown
         remove_orphans(folder)
@@ -187,7 +186,7 @@ class WeightStore:
             self._scales[key] = scale
         return self._scales[key]
 
-    def int8(self, name: str, axis: int | None, scale: Float | None = None, owner: str = "") -> Int8Weight:
+    def int8(self, name: str, axis: int | None, scale: Float | None = None, owner: str = "") -> WeightParts:
         """A weight in int8. `scale` and `owner` are given when one op needs a wider scale than the weight itself."""
         wide = b"" if scale is None else scale.tobytes()
         key = (name, axis, owner if scale is not None else "", wide)
@@ -196,16 +195,16 @@ class WeightStore:
             weight = self._weights[key] = self._quantize(name, axis, scale, owner)
         return weight
 
-    def bias_scale(self, weight: str, axis: int | None, bias: str, activation_scale: np.float32) -> Float | None:
+    def bias_scale(self, weight: str, axis: int | None, bias: str, activation_scale: Float) -> Float | None:
         """A wider weight scale if the bias needs one to fit int32."""
         return scale_for_bias(self._real(bias), activation_scale, self.scale(weight, axis))
 
-    def bias(self, name: str, bias: str, activation_scale: np.float32, scale: Float) -> tuple[bytes, tuple[Entry, ...]]:
+    def bias(self, name: str, bias: str, activation_scale: Float, scale: Float) -> tuple[bytes, tuple[Entry, ...]]:
         """The node that dequantizes an int32 bias into `name`, and its constants."""
         return self.bias_parts(name, self._real(bias), activation_scale, scale)
 
     def bias_parts(
-        self, name: str, values: Float, activation_scale: np.float32, scale: Float
+        self, name: str, values: Float, activation_scale: Float, scale: Float
     ) -> tuple[bytes, tuple[Entry, ...]]:
         """The same of any values."""
         steps, step = bias_steps(values, activation_scale, scale)
@@ -214,21 +213,21 @@ class WeightStore:
         node = wire.node("DequantizeLinear", [quantized, scaled], [name], name, **axis)
         return node, (wire.tensor(quantized, steps), wire.tensor(scaled, step))
 
-    def _quantize(self, name: str, axis: int | None, scale: Float | None, owner: str) -> Int8Weight:
+    def _quantize(self, name: str, axis: int | None, scale: Float | None, owner: str) -> WeightParts:
         used = self.scale(name, axis) if scale is None else scale
         parts = [name, "tensor" if axis is None else f"axis{axis}"] + ([owner] if scale is not None else [])
         return self.weight_parts(self._mark.join(parts), self._real(name), axis, used)
 
-    def weight_parts(self, base: str, weight: Float, axis: int | None, used: Float) -> Int8Weight:
+    def weight_parts(self, base: str, weight: Float, axis: int | None, used: Float) -> WeightParts:
         """Any values as an int8 weight in steps of a scale, under names that begin with `base`."""
-        values = quantize_weight(weight, axis, used).values
+        values, params = quantize_weight(weight, axis, used)
         quantized, scaled, zero = (f"{base}{self._mark}{part}" for part in ("q", "scale", "zero"))
         output = f"{base}{self._mark}dq"
         where = {} if axis is None else {"axis": axis}
         node = wire.node("DequantizeLinear", [quantized, scaled, zero], [output], output, **where)
         entries = (
             self.add(quantized, values),
-            wire.tensor(scaled, used),
-            wire.tensor(zero, np.zeros(used.shape, np.int8)),
+            wire.tensor(scaled, params.scale),
+            wire.tensor(zero, params.zero_point),
         )
-        return Int8Weight(node, entries, output, used)
+        return WeightParts(node, entries, output)

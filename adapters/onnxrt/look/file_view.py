@@ -15,15 +15,16 @@ from quaver.adapters.batches import Feed
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.look.axes import channel_axis, movers, upstream, weight_axes, why_one_scale
 from quaver.adapters.onnxrt.look.observation import watch_branches
-from quaver.adapters.onnxrt.look.quantized_file import QuantizedFile, Scaled
+from quaver.adapters.onnxrt.look.quantized_file import QuantizedFile
 from quaver.adapters.onnxrt.look.replay import replayed
 from quaver.adapters.onnxrt.read.units import Unit
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.onnxrt.time.timing import time_model
 from quaver.adapters.view import View
 from quaver.errors import ModelError
-from quaver.introspection import LocalRun, OpInside, OpWeight, Tensor8, WholeRun
-from quaver.ops import FLOAT, FP32, INT8, QuantConfig
+from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, QuantizedRun
+from quaver.ops import FLOAT, FP32, INT8, Precision, QuantConfig
+from quaver.quantization import QuantizationParameters
 
 log = logging.getLogger(__name__)
 
@@ -93,15 +94,15 @@ class FileView(View):
         trunk, results = replayed(self._assembler, self._file, self._nodes, self._visible)
         return watch_branches(self._assembler, trunk, results, ops, tensors, self._threads)
 
-    def whole(self, ops: Sequence[str]) -> Callable[[Feed], WholeRun]:
+    def quantized(self, ops: Sequence[str]) -> Callable[[Feed], QuantizedRun]:
         taps = {name: self._file.tap(self._visible[name]) for name in ops if name in self._visible}
         given = self._file.outputs()
         wanted = list(dict.fromkeys([*given, *(tap.tensor for tap in taps.values())]))
         session = sessions.create(self._file.giving(taps.values()), sessions.options(self._threads))
 
-        def run(feed: Feed) -> WholeRun:
+        def run(feed: Feed) -> QuantizedRun:
             values = dict(zip(wanted, session.run(wanted, feed), strict=True))
-            return WholeRun({name: tap.of(values) for name, tap in taps.items()}, [values[name] for name in given])
+            return QuantizedRun({name: tap.of(values) for name, tap in taps.items()}, [values[name] for name in given])
 
         return run
 
@@ -115,39 +116,37 @@ class FileView(View):
             if node is None:
                 continue
             found = self._file.weight(node)
-            if found is None or found.values.shape != values.shape:
+            if found is None or found.shape != values.shape:
                 real = self._file.float_weight(node)
                 known = real is not None and real.shape == values.shape
                 yield OpWeight(unit.op.name, values, real if real is not None and known else values, outer, inner)
-                continue
-            scales = tuple(map(float, found.scale.reshape(-1)))
-            zeros = tuple(map(int, found.zero_point.reshape(-1)))
-            yield OpWeight(unit.op.name, values, found.real(), outer, inner, scales, zeros)
+            else:
+                yield OpWeight(unit.op.name, values, found, outer, inner)
 
-    def inside(self) -> Mapping[str, OpInside]:
+    def contexts(self) -> Mapping[str, OpContext]:
         a, found = self._assembler, {}
         origins = {unit.output: unit.op.name for unit in a.units}
 
-        def tensor(name: str, scaled: Scaled, axis: int | None) -> Tensor8:
+        def tensor(name: str, params: QuantizationParameters, axis: int | None) -> ActivationContext:
             root = a.root(name)
             moved = tuple(movers(a.graph, name, root))
-            step, offset = float(scaled.scale), int(scaled.zero_point)
-            return Tensor8(name, step, offset, *scaled.ends, origin=origins.get(root, ""), moved=moved, axis=axis)
+            return ActivationContext(name, params, origin=origins.get(root, ""), moved=moved, axis=axis)
 
         for unit in a.units:
             name, axis = unit.op.name, channel_axis(a.graph, unit, unit.output)
-            written = self._file.scaled(self._visible.get(name, ""))
+            written = self._file.parameters(self._visible.get(name, ""))
             writes = None if written is None else tensor(unit.output, written, axis)
             node = self._nodes.get(name)
             reads = []
-            if node is not None and self.precisions[name] == INT8:
+            if node is not None and Precision(self.precisions[name]).reduced:
                 inputs = list(a.graph.nodes[unit.anchor].input)
                 for read in unit.activations:
-                    scaled = self._file.read(node, inputs.index(read))
-                    if scaled is not None:
-                        reads.append(tensor(read, scaled, channel_axis(a.graph, unit, read)))
+                    params = self._file.read(node, inputs.index(read))
+                    if params is not None:
+                        reads.append(tensor(read, params, channel_axis(a.graph, unit, read)))
             around = upstream(a.graph, unit, a.unit_of)
-            found[name] = OpInside(name, unit.output, axis, tuple(reads), writes, why_one_scale(a.graph, unit), *around)
+            why = why_one_scale(a.graph, unit)
+            found[name] = OpContext(name, unit.output, axis, tuple(reads), writes, why, *around)
         return found
 
     def seconds(self) -> Mapping[str, float]:

@@ -17,49 +17,47 @@ from quaver.adapters.onnxrt.build.plan import Scheme
 from quaver.adapters.onnxrt.build.walk import Walk
 from quaver.adapters.onnxrt.read.units import Unit
 from quaver.adapters.onnxrt.run import session as sessions
-from quaver.introspection import LocalRun, Steps, WholeRun
+from quaver.introspection import LocalRun, QuantizedRun
 from quaver.ops import OpConfig, QuantConfig
+from quaver.quantization import QuantizationParameters, QuantizedTensor, as_float
 
 Watcher = Callable[[Feed], dict[str, NDArray[Any]]]
 
 
 class Tap(NamedTuple):
-    """A tensor of a session to look at: float, or in 8 bits if it has a scale and a zero point (of its type)."""
+    """A tensor of a session to look at: float, or in integers if it has quantization parameters."""
 
     tensor: str
-    scale: NDArray[Any] | None = None
-    zero_point: NDArray[Any] | None = None
+    parameters: QuantizationParameters | None = None
 
     def output(self) -> bytes:
         """The entry of a graph that gives it out."""
-        if self.zero_point is None:
+        if self.parameters is None:
             return wire.float_output(self.tensor)
-        kind = helper.np_dtype_to_tensor_dtype(self.zero_point.dtype)
+        kind = helper.np_dtype_to_tensor_dtype(self.parameters.zero_point.dtype)
         return wire.block(wire.GRAPH_OUTPUT, helper.make_tensor_value_info(self.tensor, kind, None).SerializeToString())
 
-    def of(self, values: Mapping[str, NDArray[Any]]) -> NDArray[Any] | Steps:
+    def of(self, values: Mapping[str, NDArray[Any]]) -> NDArray[Any] | QuantizedTensor:
         """The tensor among those that a session gave."""
         found = values[self.tensor]
-        if self.scale is None or self.zero_point is None:
-            return found
-        return Steps(found, float(self.scale), int(self.zero_point))
+        return found if self.parameters is None else QuantizedTensor(found, self.parameters)
 
 
 def watch(assembler: Assembler, config: QuantConfig | None, ops: Sequence[str], threads: int) -> Watcher:
     """A function that runs a feed and gives the output of each of these ops, dequantized where it is int8."""
-    run = watch_whole(assembler, config, ops, threads, outputs=False)
+    run = watch_quantized(assembler, config, ops, threads, outputs=False)
 
     def real(feed: Feed) -> dict[str, NDArray[Any]]:
         seen = run(feed).ops
-        return {name: found.real() if isinstance(found, Steps) else found for name, found in seen.items()}
+        return {name: as_float(found) for name, found in seen.items()}
 
     return real
 
 
-def watch_whole(
+def watch_quantized(
     assembler: Assembler, config: QuantConfig | None, ops: Sequence[str], threads: int, outputs: bool = True
-) -> Callable[[Feed], WholeRun]:
-    """The same, with the outputs of the model besides, and in 8 bits what is int8."""
+) -> Callable[[Feed], QuantizedRun]:
+    """The same, with the outputs of the model besides, and in integers what is quantized."""
     units = {unit.op.name: unit for unit in assembler.units}
     walk = Walk(assembler, config)
     given = [value.name for value in assembler.graph.outputs]
@@ -68,21 +66,21 @@ def watch_whole(
     wanted = list(dict.fromkeys([*(tap.tensor for tap in taps.values()), *(given if outputs else ())]))
     session = _session(finished(walk, taps.values(), given), threads)
 
-    def run(feed: Feed) -> WholeRun:
+    def run(feed: Feed) -> QuantizedRun:
         values = dict(zip(wanted, session.run(wanted, feed), strict=True))
         seen = {name: tap.of(values) for name, tap in taps.items()}
-        return WholeRun(seen, [values[name] for name in given] if outputs else [])
+        return QuantizedRun(seen, [values[name] for name in given] if outputs else [])
 
     return run
 
 
 def _tap(walk: Walk, name: str) -> Tap:
-    """Where to look at what an op writes: in 8 bits, if that is how it goes on."""
+    """Where to look at what an op writes: in integers, if that is how it goes on."""
     a, seen = walk.assembler, walk.visible(name)
     root, quantized = a.root(name), a.label(name, "q")
     if root not in walk.written or quantized not in walk.done:
         return Tap(seen)
-    return Tap(quantized, *map(np.asarray, a.params(root, walk.schemes[root])))
+    return Tap(quantized, a.params(root, walk.schemes[root]))
 
 
 def finished(walk: Walk, taps: Iterable[Tap], given: Sequence[str]) -> Assembly:
@@ -117,12 +115,12 @@ def local_errors(
 
 def _dequantized(assembler: Assembler, trunk: Walk, tap: Tap) -> str:
     """A tensor as real numbers within the session."""
-    if tap.scale is None or tap.zero_point is None:
+    if tap.parameters is None:
         return tap.tensor
     names = [assembler.label(tap.tensor, part) for part in ("scale", "zero")]
     result = assembler.label(tap.tensor, "dq")
     trunk.parts.append(wire.node("DequantizeLinear", [tap.tensor, *names], [result], result))
-    trunk.entries.append(wire.tensor(names[0], tap.scale) + wire.tensor(names[1], tap.zero_point))
+    trunk.entries.append(constants(names, tap.parameters))
     return result
 
 
@@ -197,16 +195,20 @@ def _branch(assembler: Assembler, trunk: Walk, unit: Unit, pick: OpConfig, plan:
     result = copy_unit(assembler, trunk, unit, renamed, constant, mark)
     if not unit.quantized_output:
         return Tap(result)
-    scale, zero = assembler.params(assembler.root(unit.output), scheme(unit.output))
-    return quantized(trunk, result, np.asarray(scale), np.asarray(zero))
+    return quantized(trunk, result, assembler.params(assembler.root(unit.output), scheme(unit.output)))
 
 
-def quantized(trunk: Walk, name: str, scale: NDArray[Any], zero_point: NDArray[Any]) -> Tap:
+def quantized(trunk: Walk, name: str, parameters: QuantizationParameters) -> Tap:
     """Quantize what a branch ends in."""
-    result, by_scale, by_zero = (f"{name}{trunk.assembler.mark}{part}" for part in ("q", "scale", "zero"))
-    trunk.parts.append(wire.node("QuantizeLinear", [name, by_scale, by_zero], [result], result))
-    trunk.entries.append(wire.tensor(by_scale, scale) + wire.tensor(by_zero, zero_point))
-    return Tap(result, scale, zero_point)
+    result, *by = (f"{name}{trunk.assembler.mark}{part}" for part in ("q", "scale", "zero"))
+    trunk.parts.append(wire.node("QuantizeLinear", [name, *by], [result], result))
+    trunk.entries.append(constants(by, parameters))
+    return Tap(result, parameters)
+
+
+def constants(names: Sequence[str], parameters: QuantizationParameters) -> bytes:
+    """Scale and zero point under these two names."""
+    return wire.tensor(names[0], parameters.scale) + wire.tensor(names[1], parameters.zero_point)
 
 
 def copy_unit(

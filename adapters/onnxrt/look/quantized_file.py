@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,6 +19,7 @@ from quaver.adapters.onnxrt.look.observation import Tap
 from quaver.adapters.onnxrt.read.graph import Array, integer
 from quaver.adapters.onnxrt.read.units import Unit
 from quaver.errors import ModelError
+from quaver.quantization import QuantizationParameters, QuantizedTensor
 
 # Where integer operators keep the scale of what they write, and where the weight with its scale and zero point.
 _RESULT_SCALE = {
@@ -33,36 +34,6 @@ _READS: dict[str, Callable[[int], tuple[int, int]]] = {
     [kind for kind in _RESULT_SCALE if kind != "QLinearConcat"], lambda slot: (3 * slot + 1, 3 * slot + 2)
 )
 _WEIGHT = {"QLinearConv": (3, 4, 5), "QLinearMatMul": (3, 4, 5), "QGemm": (3, 4, 5), "MatMulIntegerToFloat": (1, 3, 5)}
-
-
-class Scaled(NamedTuple):
-    """How a tensor of a file is scaled: its constants, as they are there."""
-
-    scale: Array
-    zero_point: Array
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The smallest and the largest value that it can hold."""
-        step, offset, limits = float(self.scale), int(self.zero_point), np.iinfo(self.zero_point.dtype)
-        return (int(limits.min) - offset) * step, (int(limits.max) - offset) * step
-
-
-class Packed(NamedTuple):
-    """A constant of a file in integers; with an axis it has a scale for each channel along it."""
-
-    values: Array
-    scale: Array
-    zero_point: Array
-    axis: int | None
-
-    def real(self) -> Array:
-        """As real numbers."""
-        shape = [1] * self.values.ndim
-        if self.axis is not None:
-            shape[self.axis] = -1
-        zero = self.zero_point.reshape(shape).astype(np.float32)
-        return np.asarray((self.values.astype(np.float32) - zero) * self.scale.reshape(shape), np.float32)
 
 
 class QuantizedFile:
@@ -121,32 +92,32 @@ class QuantizedFile:
             self._added.append(made)
         return result
 
-    def scaled(self, tensor: str) -> Scaled | None:
-        """How a float tensor that `visible` gave was scaled; None if it never was in 8 bits."""
+    def parameters(self, tensor: str) -> QuantizationParameters | None:
+        """Those of a float tensor that `visible` gave; None if it never was quantized."""
         node = self._producers.get(tensor)
-        return None if node is None or node.op_type != "DequantizeLinear" else self._scaled(list(node.input[1:]))
+        return None if node is None or node.op_type != "DequantizeLinear" else self._parameters(list(node.input[1:]))
 
     def tap(self, tensor: str) -> Tap:
         """Where to look at a float tensor that `visible` gave: before it is dequantized, if it is."""
-        scaled = None if tensor in self._given else self.scaled(tensor)
-        if scaled is None or scaled.zero_point.dtype not in (np.uint8, np.int8):
+        found = None if tensor in self._given else self.parameters(tensor)
+        if found is None or found.zero_point.dtype not in (np.uint8, np.int8):
             return Tap(tensor)
-        return Tap(str(self._producers[tensor].input[0]), *scaled)
+        return Tap(str(self._producers[tensor].input[0]), found)
 
-    def read(self, node: NodeProto, slot: int) -> Scaled | None:
-        """How the activation that an op reads at this place of the float node is scaled; None if it is float."""
+    def read(self, node: NodeProto, slot: int) -> QuantizationParameters | None:
+        """Those of the activation that an op reads at this place of the float node; None if it is float."""
         if node.op_type in _READS:
             at = _READS[node.op_type](slot)
-            return self._scaled([node.input[place] if place < len(node.input) else "" for place in at])
-        return self.scaled(node.input[slot]) if slot < len(node.input) else None
+            return self._parameters([node.input[place] if place < len(node.input) else "" for place in at])
+        return self.parameters(node.input[slot]) if slot < len(node.input) else None
 
-    def _scaled(self, names: list[str]) -> Scaled | None:
+    def _parameters(self, names: list[str]) -> QuantizationParameters | None:
         scale = self._value(names[0])
         given = self._value(names[1]) if len(names) > 1 and names[1] else None
         zero = np.zeros((), np.uint8) if given is None else given
         if scale is None or scale.size != 1 or zero.dtype.kind not in "iu":
             return None
-        return Scaled(scale.astype(np.float32).reshape(()), zero.reshape(()))
+        return QuantizationParameters(scale.astype(np.float32).reshape(()), zero.reshape(()))
 
     def node(self, unit: Unit, tensors: list[str]) -> NodeProto | None:
         """The node that does an op's arithmetic; None if it is not there, or does only a part of it.
@@ -172,19 +143,19 @@ class QuantizedFile:
         makers = [self._producers.get(name) for name in node.input[: 2 if unit.weight is not None else None] if name]
         return bool(makers) and all(maker is not None and maker.op_type == "DequantizeLinear" for maker in makers)
 
-    def weight(self, node: NodeProto) -> Packed | None:
+    def weight(self, node: NodeProto) -> QuantizedTensor | None:
         """The weight of an op in integers; None if it is float."""
         if node.op_type in _WEIGHT:
             names = [node.input[at] if at < len(node.input) else "" for at in _WEIGHT[node.op_type]]
             first = node.op_type == "QLinearConv" or (node.op_type == "QGemm" and integer(node, "transB", 0) == 1)
-            return self._packed(names, 0 if first else -1)
+            return self._quantized(names, 0 if first else -1)
         return self._dequantized_constant(node, 1)
 
     def float_weight(self, node: NodeProto) -> Array | None:
         """The weight of an op that runs in float."""
         return self._value(node.input[1]) if len(node.input) > 1 else None
 
-    def bias(self, node: NodeProto) -> Packed | None:
+    def bias(self, node: NodeProto) -> QuantizedTensor | None:
         """The bias of an op in integers; None if it is float, or there is none."""
         if node.op_type != "QLinearConv":
             return None if node.op_type in _WEIGHT else self._dequantized_constant(node, 2)
@@ -192,25 +163,27 @@ class QuantizedFile:
         values = self._value(node.input[8]) if len(node.input) > 8 else None
         if weight is None or read is None or values is None:
             return None
-        scale = np.asarray(read.scale * weight.scale, np.float32)
-        return Packed(values, scale, np.zeros(scale.shape, values.dtype), 0 if scale.size > 1 else None)
+        scale = np.asarray(read.scale * weight.parameters.scale, np.float32)
+        zero = np.zeros(scale.shape, values.dtype)
+        return QuantizedTensor(values, QuantizationParameters(scale, zero, 0 if scale.size > 1 else None))
 
-    def _dequantized_constant(self, node: NodeProto, slot: int) -> Packed | None:
+    def _dequantized_constant(self, node: NodeProto, slot: int) -> QuantizedTensor | None:
         maker = self._producers.get(node.input[slot]) if slot < len(node.input) else None
         if maker is None or maker.op_type != "DequantizeLinear":
             return None
-        return self._packed(list(maker.input), integer(maker, "axis", 1))
+        return self._quantized(list(maker.input), integer(maker, "axis", 1))
 
-    def _packed(self, names: list[str], axis: int) -> Packed | None:
+    def _quantized(self, names: list[str], axis: int) -> QuantizedTensor | None:
         values, scale = self._value(names[0]), self._value(names[1])
         if values is None or scale is None:
             return None
         given = self._value(names[2]) if len(names) > 2 and names[2] else None
         zero = np.zeros(scale.shape, values.dtype) if given is None else given
         if scale.size == 1:
-            return Packed(values, scale.reshape(()), zero.reshape(()), None)
+            return QuantizedTensor(values, QuantizationParameters(scale.reshape(()), zero.reshape(())))
         known = -values.ndim <= axis < values.ndim and values.shape[axis] == scale.size
-        return Packed(values, scale, zero, axis % values.ndim if known else values.shape.index(scale.size))
+        along = axis % values.ndim if known else values.shape.index(scale.size)
+        return QuantizedTensor(values, QuantizationParameters(scale, zero, along))
 
     def _value(self, name: str) -> Array | None:
         tensor = self._constants.get(name)

@@ -9,9 +9,10 @@ from onnx import NodeProto
 from quaver.adapters.onnxrt.build import wire
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.build.walk import Walk
-from quaver.adapters.onnxrt.look.observation import Tap, copy_unit, quantized
-from quaver.adapters.onnxrt.look.quantized_file import Packed, QuantizedFile, Scaled
+from quaver.adapters.onnxrt.look.observation import Tap, constants, copy_unit, quantized
+from quaver.adapters.onnxrt.look.quantized_file import QuantizedFile
 from quaver.adapters.onnxrt.read.units import Unit
+from quaver.quantization import QuantizationParameters, QuantizedTensor
 
 
 def replayed(
@@ -28,7 +29,7 @@ def replayed(
         node = nodes.get(unit.op.name)
         if node is not None and file.is_int8(unit, node):
             mark = f"{assembler.mark}{number}{assembler.mark}"
-            written = file.scaled(visible.get(unit.op.name, ""))
+            written = file.parameters(visible.get(unit.op.name, ""))
             results[unit.op.name] = unit, _branch(assembler, trunk, unit, file, node, written, mark)
     return trunk, results
 
@@ -39,42 +40,43 @@ def _branch(
     unit: Unit,
     file: QuantizedFile,
     node: NodeProto,
-    written: Scaled | None,
+    written: QuantizationParameters | None,
     mark: str,
 ) -> Tap:
     inputs = list(assembler.graph.nodes[unit.anchor].input)
     renamed = {}
     for name in unit.activations:
-        scaled = file.read(node, inputs.index(name))
-        renamed[name] = name if scaled is None else _through(trunk, name, scaled, mark)
+        read = file.read(node, inputs.index(name))
+        renamed[name] = name if read is None else _through(trunk, name, read, mark)
 
     def constant(slot: int) -> str:
-        packed = file.weight(node) if slot == 1 else file.bias(node)
+        found = file.weight(node) if slot == 1 else file.bias(node)
         name = str(inputs[slot])
-        if packed is None or packed.values.shape != assembler.graph.constants[name].shape:
+        if found is None or found.shape != assembler.graph.constants[name].shape:
             return name  # the trunk has it
-        return _unpacked(assembler, trunk, name, packed, mark)
+        return _dequantized(assembler, trunk, name, found, mark)
 
     result = copy_unit(assembler, trunk, unit, renamed, constant, mark)
-    return Tap(result) if written is None else quantized(trunk, result, written.scale, written.zero_point)
+    return Tap(result) if written is None else quantized(trunk, result, written)
 
 
-def _unpacked(assembler: Assembler, trunk: Walk, name: str, packed: Packed, mark: str) -> str:
+def _dequantized(assembler: Assembler, trunk: Walk, name: str, constant: QuantizedTensor, mark: str) -> str:
     """A constant in integers, as it is in the file, and the node that dequantizes it."""
-    quantized, result, scale, zero = (f"{name}{mark}{part}" for part in ("q", "dq", "scale", "zero"))
-    axis = {} if packed.axis is None else {"axis": packed.axis}
-    trunk.parts.append(wire.node("DequantizeLinear", [quantized, scale, zero], [result], result, **axis))
-    trunk.entries.append(assembler.store.add(quantized, packed.values))
-    trunk.entries.append(wire.tensor(scale, packed.scale) + wire.tensor(zero, packed.zero_point))
+    quantized, result, *by = (f"{name}{mark}{part}" for part in ("q", "dq", "scale", "zero"))
+    values, parameters = constant
+    axis = {} if parameters.axis is None else {"axis": parameters.axis}
+    trunk.parts.append(wire.node("DequantizeLinear", [quantized, *by], [result], result, **axis))
+    trunk.entries.append(assembler.store.add(quantized, values))
+    trunk.entries.append(constants(by, parameters))
     return result
 
 
-def _through(trunk: Walk, name: str, scaled: Scaled, mark: str) -> str:
+def _through(trunk: Walk, name: str, parameters: QuantizationParameters, mark: str) -> str:
     """Quantize and dequantize a tensor by the constants of the file."""
-    quantized, result, scale, zero = (f"{name}{mark}{part}" for part in ("q", "dq", "scale", "zero"))
+    quantized, result, *by = (f"{name}{mark}{part}" for part in ("q", "dq", "scale", "zero"))
     trunk.parts.append(
-        wire.node("QuantizeLinear", [name, scale, zero], [quantized], quantized)
-        + wire.node("DequantizeLinear", [quantized, scale, zero], [result], result)
+        wire.node("QuantizeLinear", [name, *by], [quantized], quantized)
+        + wire.node("DequantizeLinear", [quantized, *by], [result], result)
     )
-    trunk.entries.append(wire.tensor(scale, scaled.scale) + wire.tensor(zero, scaled.zero_point))
+    trunk.entries.append(constants(by, parameters))
     return result

@@ -12,10 +12,10 @@ from quaver.adapters.onnxrt.build.affine import Float, quantize_weight
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.build.walk import Walk
 from quaver.adapters.onnxrt.look.axes import channel_axis, movers, upstream, weight_axes, why_one_scale
-from quaver.adapters.onnxrt.look.observation import watch_local, watch_whole
+from quaver.adapters.onnxrt.look.observation import watch_local, watch_quantized
 from quaver.adapters.onnxrt.read.units import Unit
 from quaver.adapters.view import View
-from quaver.introspection import LocalRun, OpInside, OpWeight, Tensor8, WholeRun
+from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, QuantizedRun
 from quaver.ops import QuantConfig
 
 
@@ -29,8 +29,8 @@ class ConfigView(View):
     def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
         return watch_local(self._assembler, self._config, ops, tensors, self._threads)
 
-    def whole(self, ops: Sequence[str]) -> Callable[[Feed], WholeRun]:
-        return watch_whole(self._assembler, self._config, ops, self._threads)
+    def quantized(self, ops: Sequence[str]) -> Callable[[Feed], QuantizedRun]:
+        return watch_quantized(self._assembler, self._config, ops, self._threads)
 
     def weights(self) -> Iterator[OpWeight]:
         plan = Walk(self._assembler, self._config)
@@ -50,26 +50,17 @@ class ConfigView(View):
         if unit.bias is not None:
             scale = a.bias(unit.anchor, plan.schemes[a.root(unit.activations[0])], per_channel)[2]
         scale = a.store.scale(name, axis) if scale is None else scale
-        steps = quantize_weight(values, axis, scale).values
-        shape = [1] * values.ndim
-        if axis is not None:
-            shape[axis] = -1
-        real = steps.astype(np.float32) * scale.reshape(shape)
-        scales = tuple(map(float, np.atleast_1d(scale)))
-        return OpWeight(unit.op.name, values, real, outer, inner, scales, (0,) * len(scales))
+        return OpWeight(unit.op.name, values, quantize_weight(values, axis, scale), outer, inner)
 
-    def inside(self) -> Mapping[str, OpInside]:
+    def contexts(self) -> Mapping[str, OpContext]:
         a = self._assembler
         plan = Walk(a, self._config)
         origins = {unit.output: unit.op.name for unit in a.units}
 
-        def tensor(name: str, axis: int | None) -> Tensor8:
+        def tensor(name: str, axis: int | None) -> ActivationContext:
             root = a.root(name)
-            scale, zero = a.params(root, plan.schemes[root])
-            step, offset = float(scale), int(zero)
-            low, high = -offset * step, (255 - offset) * step
-            moved = tuple(movers(a.graph, name, root))
-            return Tensor8(name, step, offset, low, high, a.ranges[root], origins.get(root, ""), moved, axis)
+            params, moved = a.params(root, plan.schemes[root]), tuple(movers(a.graph, name, root))
+            return ActivationContext(name, params, a.ranges[root], origins.get(root, ""), moved, axis)
 
         found = {}
         for unit in a.units:
@@ -78,7 +69,7 @@ class ConfigView(View):
             if self._config[name].reduced:
                 reads = tuple(tensor(read, channel_axis(a.graph, unit, read)) for read in unit.activations)
                 writes = tensor(unit.output, axis) if unit.quantized_output else None
-                found[name] = OpInside(name, unit.output, axis, reads, writes, why_one_scale(a.graph, unit), *around)
+                found[name] = OpContext(name, unit.output, axis, reads, writes, why_one_scale(a.graph, unit), *around)
             else:
-                found[name] = OpInside(name, unit.output, axis, (), None, "", *around)
+                found[name] = OpContext(name, unit.output, axis, (), None, "", *around)
         return found

@@ -18,13 +18,19 @@ from quaver.adapters.litert.run.session import Session
 from quaver.engine.diagnosing import Wishes, examine
 from quaver.engine.events import silent
 from quaver.rules import apply_rules
+from quaver.space import TuningSpace
 
 ONE_SCALE = {"CONV_2D": {"weight": {"granularity": ["per_tensor"]}}}
 
 
-def diagnosed(model: Any, data: Any = None, **settings: Any) -> quaver.Diagnosis:
+def diagnosed(model: Any, data: Any = None, quantized: Any = None, **settings: Any) -> quaver.Diagnosis:
     data = nets.images() if data is None else data
-    return quaver.diagnose(model, None, data, threads=1, timing=False, **settings)
+    return quaver.diagnose(model, quantized, data, threads=1, timing=False, **settings)
+
+
+def ruled(model: Any, rules: Any) -> quaver.QuantConfig:
+    """The configuration that rules on types lead to, by itself: what is advised for it is not bound by them."""
+    return TuningSpace(apply_rules(LiteRTAdapter.open(model, AdapterOptions()).inspect(), {}, rules)).all_int8()
 
 
 def told(found: quaver.Diagnosis) -> set[tuple[str, str]]:
@@ -69,7 +75,7 @@ def test_channels_that_differ_are_found_in_a_real_network(block: int) -> None:
 
 def test_a_weight_channel_that_needs_a_scale_of_its_own_gets_the_rule_for_it() -> None:
     model = nets.outlying_output_channel()
-    found = diagnosed(model, op_type_dict=ONE_SCALE)
+    found = diagnosed(model, quantized=ruled(model, ONE_SCALE))
     assert told(found) == {("second", "one_weight_scale")} and "output channel 5 reach" in found.causes[0].sentence
     assert found.rules == {"second": {"weight": {"granularity": ["per_channel"]}}}
     assert not mended(model, found).causes
@@ -133,20 +139,31 @@ def test_an_error_that_a_float_function_enlarges_is_laid_to_the_op_before_it() -
     assert found.rules == {"gate": "fp32"}
 
 
-def test_the_ops_that_lose_by_int8_are_found() -> None:
-    """HARD_SWISH has an int8 kernel, but not in XNNPACK: many times slower."""
+@pytest.mark.parametrize("factor", [1e6, 1e-6])
+def test_the_ops_that_lose_by_int8_are_found(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both models are timed for real; then int8 is made a million times slower or faster, so that no load matters."""
     import keras
 
+    measure = LiteRTAdapter.op_seconds
+
+    def stretched(self: LiteRTAdapter, config: quaver.QuantConfig | None) -> dict[str, float]:
+        seconds = measure(self, config)
+        assert set(seconds) == {"", "conv", "swish"} and sum(seconds.values()) > 0
+        swish = max(seconds["swish"], 1e-6) * (factor if config is not None else 1.0)
+        return {"": 0.0, "conv": 1.0, "swish": swish}
+
+    monkeypatch.setattr(LiteRTAdapter, "op_seconds", stretched)
     x = image = keras.Input((64, 64, 16), name="x")
     x = keras.layers.Conv2D(16, 1, name="conv")(x)
     model = keras.Model(image, keras.layers.Activation("hard_silu", name="swish")(x))
     data = np.random.default_rng(0).standard_normal((4, 64, 64, 16)).astype(np.float32)
-    for _ in range(3):  # on a busy machine a measurement may fail
-        found = quaver.diagnose(model, None, data, threads=1, op_type_dict={"HARD_SWISH": "int8"})
-        slower = [cause for cause in found.causes if cause.kind == "slower"]
-        if slower:
-            break
-    assert [(cause.op, dict(cause.rules)) for cause in slower] == [("swish", {"swish": "fp32"})]
+    config = ruled(model, {"HARD_SWISH": "int8"})
+    found = quaver.diagnose(model, config, data, threads=1)
+    slower = [(cause.op, dict(cause.rules)) for cause in found.causes if cause.kind == "slower"]
+    assert slower == ([("swish", {"swish": "fp32"})] if factor > 1 else [])
+    demanded = quaver.diagnose(model, config, data, threads=1, op_type_dict={"HARD_SWISH": "int8"})
+    assert not demanded.rules
+    assert all("Change your rules: they do not allow to keep it in fp32" in str(cause) for cause in demanded.causes)
 
 
 def test_an_op_that_writes_nan_is_shown_as_that(tmp_path: Path) -> None:
@@ -192,18 +209,18 @@ def test_rules_never_ask_for_what_an_op_cannot_do() -> None:
 
 def test_what_surrounds_an_op_is_known() -> None:
     adapter, space = models.opened(models.mixed())
-    insides = adapter.look(space.all_int8()).inside()
-    assert set(insides) == set(space.quantizable)
-    gate = insides["gate"]
+    contexts = adapter.look(space.all_int8()).contexts()
+    assert set(contexts) == set(space.quantizable)
+    gate = contexts["gate"]
     assert [tensor.origin for tensor in gate.reads] == ["conv"] and gate.reads[0].moved == ("MAX_POOL_2D",)
     assert set(gate.reads[0].ranges) == {"minmax", "percentile", "entropy"} and gate.axis == -1
     assert gate.before == ("conv",) and gate.between == ("MAX_POOL_2D",)
-    assert {tensor.origin for tensor in insides["join"].reads} == {"conv", "point", "gate/Sigmoid"}
-    assert insides["swish"].reads == () and insides["swish"].writes is None  # fp32 by default
-    for inside in insides.values():
-        for tensor in (*inside.reads, *([inside.writes] if inside.writes else [])):
-            assert tensor.low == pytest.approx((-128 - tensor.zero_point) * tensor.scale)
-            assert tensor.high == pytest.approx((127 - tensor.zero_point) * tensor.scale)
+    assert {tensor.origin for tensor in contexts["join"].reads} == {"conv", "point", "gate/Sigmoid"}
+    assert contexts["swish"].reads == () and contexts["swish"].writes is None  # fp32 by default
+    for context in contexts.values():
+        for tensor in (*context.reads, *([context.writes] if context.writes else [])):
+            scale, zero_point = float(tensor.parameters.scale), int(tensor.parameters.zero_point)
+            assert tensor.parameters.limits == pytest.approx(((-128 - zero_point) * scale, (127 - zero_point) * scale))
 
 
 def test_a_run_diagnoses_itself(digits_model: Any, tmp_path: Path) -> None:

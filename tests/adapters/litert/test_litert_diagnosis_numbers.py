@@ -218,6 +218,6 @@ def test_the_kernel_in_a_branch_is_that_of_the_whole_model() -> None:
     source = LiteRTAdapter.open(model(), AdapterOptions(threads=1))
     source.calibrate(data())
     view = source.look(TuningSpace(source.inspect()).all_int8())
-    local, whole = view.local(NAMES, ["x"])({"x": data()}), view.whole(NAMES)({"x": data()})
+    local, whole = view.local(NAMES, ["x"])({"x": data()}), view.quantized(NAMES)({"x": data()})
     np.testing.assert_array_equal(local.ops[NAMES[0]][1].values, whole.ops[NAMES[0]].values)  # type: ignore[union-attr]
     np.testing.assert_array_equal(local.tensors["x"], data())

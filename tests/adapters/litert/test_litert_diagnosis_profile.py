@@ -19,7 +19,10 @@ from keras import layers
 import quaver
 from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
-from quaver.adapters.litert.read.graph import Graph
+from quaver.adapters.litert.look.matching import weight_of
+from quaver.adapters.litert.read.graph import Graph, Operator
+from quaver.adapters.litert.run.session import Session
+from quaver.adapters.litert.time import timing
 from quaver.adapters.litert.time.timing import Effort, measure
 from quaver.space import TuningSpace
 
@@ -49,6 +52,38 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return adapter.rebuild(None).save(folder / "float.tflite"), int8
 
 
+# What calling a model takes, one multiplication, and a loop.
+CALL, PRODUCT, LOOP = 1e-5, 1e-9, 1e-3
+
+
+class Work(Session):
+    """A real session whose graph is known."""
+
+    def __init__(self, content: bytes, *rest: Any, **options: Any) -> None:
+        super().__init__(content, *rest, **options)
+        self.graph = Graph(content)
+
+    def seconds(self, _: Any) -> float:
+        """Run it, and tell what it would take if time were work; no machine is as quiet as that."""
+        self.interpreter.invoke()
+        shapes = {entry["index"]: entry["shape"] for entry in self.interpreter.get_tensor_details()}
+        return CALL + sum(self._of(op, shapes) for op in self.graph.operators)
+
+    def _of(self, op: Operator, shapes: dict[int, Any]) -> float:
+        if op.kind == "WHILE":
+            return LOOP
+        weight = weight_of(self.graph, op)
+        each = 1 if weight is None else np.prod(shapes[weight]) / shapes[op.outputs[0]][-1]
+        return float(PRODUCT * each * np.prod(shapes[op.outputs[0]]))
+
+
+@pytest.fixture
+def time_is_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "Session", Work)
+    monkeypatch.setattr(timing, "_seconds", Work.seconds)
+
+
+@pytest.mark.usefixtures("time_is_work")
 def test_int8_stands_beside_fp32_and_ops_take_together_what_an_inference_takes(files: tuple[Path, Path]) -> None:
     found = quaver.profile(files[0], files[1], samples(), batch=2, threads=1, runs=20, warmup=3)
     rows = {row.name: row for row in found.rows}
@@ -61,30 +96,32 @@ def test_int8_stands_beside_fp32_and_ops_take_together_what_an_inference_takes(f
     assert sum(row.share for row in found.rows) == pytest.approx(1.0)
     assert found.against is not None
     for latency in (found.latency, found.against):
-        assert 0.9 <= latency.ops / latency.p50 <= 1.1
+        assert latency.ops == pytest.approx(latency.p50 - CALL, rel=1e-6)
         assert latency.p50 <= latency.p90 <= latency.p99 and latency.samples == 2 and latency.runs == 20
         assert latency.throughput == pytest.approx(2 / latency.mean) and latency.threads == 1
 
 
+@pytest.mark.usefixtures("time_is_work")
 def test_ops_of_equal_work_take_equal_time(files: tuple[Path, Path]) -> None:
-    """Six convolutions of the same size: each must get about a sixth, wherever it stands."""
-    for _ in range(4):  # on a busy machine a measurement may fail
-        found = quaver.profile(files[0], data=samples(), batch=2, threads=1, runs=10)
-        if max(row.share for row in found.rows) < 1.5 / 6:
-            break
-    assert all(0.5 / 6 < row.share < 1.5 / 6 for row in found.rows), [(row.name, row.share) for row in found.rows]
+    """Six convolutions of the same size: each must get a sixth, wherever it stands."""
+    found = quaver.profile(files[0], calib_dataloader=samples(), batch=2, threads=1, runs=10)
+    assert [row.share for row in found.rows] == pytest.approx([1 / 6] * 6, rel=1e-6)
 
 
+@pytest.mark.usefixtures("time_is_work")
 def test_an_op_with_four_times_the_work_takes_four_times_as_long() -> None:
     x = image = keras.Input((32, 32, 32), name="x")
     x = layers.Conv2D(32, 3, padding="same", name="narrow")(x)
     x = layers.Conv2D(128, 3, padding="same", name="wide")(x)
-    model = keras.Model(image, x, name="net")
-    for _ in range(4):
-        rows = {row.name: row.seconds for row in quaver.profile(model, threads=1, runs=10).rows}
-        if 2.5 < rows["wide"] / rows["narrow"] < 6:
-            break
-    assert 2.5 < rows["wide"] / rows["narrow"] < 6
+    rows = {row.name: row.seconds for row in quaver.profile(keras.Model(image, x, name="net"), threads=1, runs=10).rows}
+    assert rows["wide"] / rows["narrow"] == pytest.approx(4, rel=1e-6)
+    assert rows["narrow"] == pytest.approx(PRODUCT * 9 * 32 * 32 * 32 * 32, rel=1e-6)
+
+
+def test_the_clock_is_read_for_every_op(files: tuple[Path, Path]) -> None:
+    found = quaver.profile(files[0], threads=1, runs=3)
+    assert {row.name for row in found.rows} == set(NAMES) and 0 < found.latency.p50 <= found.latency.p99
+    assert found.latency.ops == pytest.approx(sum(row.seconds for row in found.rows)) and found.latency.ops > 0
 
 
 def test_a_quantized_file_can_be_profiled_by_itself(files: tuple[Path, Path]) -> None:
@@ -119,6 +156,7 @@ def test_state_and_open_shapes_do_not_disturb() -> None:
         quaver.profile(models.transformer(), runs=1)
 
 
+@pytest.mark.usefixtures("time_is_work")
 def test_control_flow_gets_what_the_others_leave() -> None:
     """A loop does not run as a model of its own; its time is the rest, and not spread over the other ops."""
     import tensorflow as tf
@@ -135,7 +173,8 @@ def test_control_flow_gets_what_the_others_leave() -> None:
     feed = {"x": np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)}
     latencies, seconds = measure(graph, feed, 1, Effort(2, 20, 1.0))
     loop = next(op.index for op in graph.operators if op.kind == "WHILE")
-    assert seconds[loop] > 0.5 * np.median(latencies) and seconds[loop] == max(seconds)
+    assert seconds[loop] == pytest.approx(LOOP, rel=0.02) and seconds[loop] == max(seconds)
+    assert sum(seconds) == pytest.approx(np.median(latencies) - CALL, rel=1e-3)
 
 
 def test_the_command_prints_the_table_and_writes_it(files: tuple[Path, Path], tmp_path: Path) -> None:

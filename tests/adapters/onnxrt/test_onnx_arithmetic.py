@@ -13,7 +13,7 @@ from onnx_models import Array, Net, opened, space, weight
 
 from quaver.adapters.onnxrt.build.affine import (
     BIAS_LIMIT,
-    activation_params,
+    activation_parameters,
     bias_steps,
     quantize_weight,
     scale_for_bias,
@@ -36,7 +36,8 @@ RANGES = [
 
 def levels(values: Array, low: float, high: float, scheme: str) -> tuple[Array, Array]:
     """A tensor as uint8, and back."""
-    scale, zero = activation_params(low, high, scheme)
+    found = activation_parameters(low, high, scheme)
+    scale, zero = found.scale, found.zero_point
     steps = np.clip(np.rint(values.astype(np.float64) / scale) + zero, 0, 255)
     return steps, (steps - zero) * np.float64(scale)
 
@@ -44,7 +45,8 @@ def levels(values: Array, low: float, high: float, scheme: str) -> tuple[Array, 
 @pytest.mark.parametrize("scheme", ["asym", "sym"])
 @pytest.mark.parametrize(("low", "high"), RANGES)
 def test_a_range_is_covered_to_half_a_step_and_zero_is_exact(low: float, high: float, scheme: str) -> None:
-    scale, zero = activation_params(low, high, scheme)
+    found = activation_parameters(low, high, scheme)
+    scale, zero = found.scale, found.zero_point
     assert scale.dtype == np.float32 and zero.dtype == np.uint8
     assert np.isfinite(scale) and scale >= np.finfo(f32).tiny
     values = np.linspace(low, high, 1001)
@@ -56,22 +58,24 @@ def test_a_range_is_covered_to_half_a_step_and_zero_is_exact(low: float, high: f
 @given(st.floats(-(2.0**100), 2.0**100), st.floats(-(2.0**100), 2.0**100), st.sampled_from(["asym", "sym"]))
 def test_any_two_numbers_make_a_range(one: float, other: float, scheme: str) -> None:
     low, high = min(one, other), max(one, other)
-    scale, zero = activation_params(low, high, scheme)
+    found = activation_parameters(low, high, scheme)
+    scale, zero = found.scale, found.zero_point
     assert 0 < scale < np.inf and 0 <= zero <= 255
     _, back = levels(np.array([low, high]), min(low, 0), max(high, 0), scheme)
     assert np.abs(back - [low, high]).max() <= 0.51 * scale
 
 
 def test_a_symmetric_scheme_fixes_the_zero_point() -> None:
-    assert activation_params(-1.0, 3.0, "sym").zero_point == 128
+    assert activation_parameters(-1.0, 3.0, "sym").zero_point == 128
     assert levels(np.array([3.0]), -1.0, 3.0, "sym") == (255, pytest.approx(3.0))
     assert levels(np.array([-3.0]), -3.0, 1.0, "sym") == (0, pytest.approx(-3.0))
-    assert activation_params(0.0, 3.0, "sym") == activation_params(0.0, 3.0, "asym")
-    assert activation_params(0.0, 3.0, "sym").zero_point == 0
+    assert activation_parameters(0.0, 3.0, "sym") == activation_parameters(0.0, 3.0, "asym")
+    assert activation_parameters(0.0, 3.0, "sym").zero_point == 0
 
 
 def test_a_range_of_zero_keeps_the_next_bias_fine() -> None:
-    assert activation_params(0.0, 0.0, "asym") == (f32(1 / 255), 0) == activation_params(0.0, 0.0, "sym")
+    found = activation_parameters(0.0, 0.0, "asym")
+    assert (found.scale, found.zero_point) == (f32(1 / 255), 0) and found == activation_parameters(0.0, 0.0, "sym")
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1])
@@ -138,7 +142,8 @@ CHOICES = [
 def quantized(values: Array, ranges: dict[str, Any], name: str, scheme: str) -> tuple[Array, np.float64, int]:
     """A tensor as integers around zero, with its scale and zero point."""
     low, high = ranges[name]["minmax"]
-    scale, zero = activation_params(low, high, scheme)
+    found = activation_parameters(low, high, scheme)
+    scale, zero = found.scale, found.zero_point
     return np.clip(np.rint(values / scale) + zero, 0, 255).astype(np.int64) - int(zero), np.float64(scale), int(zero)
 
 
@@ -167,7 +172,7 @@ def test_a_convolution_is_what_numpy_makes_of_it(choice: OpConfig) -> None:
     rows = x.transpose(0, 2, 3, 1).reshape(-1, 4)
     expected = simulated(rows, np.ascontiguousarray(kernel[:, :, 0, 0].T), bias, ranges, "y", choice)
     difference = np.abs(got.transpose(0, 2, 3, 1).reshape(-1, 8) - expected)
-    step = activation_params(*ranges["y"]["minmax"], choice.scheme).scale
+    step = activation_parameters(*ranges["y"]["minmax"], choice.scheme).scale
     assert difference.max() < 1.01 * step, "more than one level off"
     assert (difference > 0.5 * step).mean() < 0.005, "a level off at more than the rare tie"
 

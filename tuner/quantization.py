@@ -1,0 +1,111 @@
+"""A tensor in integers, and what its integers stand for: real = scale * (integer - zero_point)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuantizationParameters:
+    """What integers stand for, with one scale for all of a tensor or one for each channel.
+
+    Attributes:
+        scale: one step; a scalar array, or one value for each channel.
+        zero_point: the integer that stands for zero, of the same shape. Its type is that of the integers.
+        axis: which axis of the tensor holds the channels; None with one scale for all.
+    """
+
+    scale: Array
+    zero_point: Array
+    axis: int | None = None
+
+    @property
+    def integers(self) -> tuple[int, int]:
+        """The smallest and the largest integer. Types of fewer than 8 bits, which numpy itself has not, count too."""
+        kind = self.zero_point.dtype.name
+        count = 2 ** int(re.sub(r"\D", "", kind))
+        return (0, count - 1) if kind.startswith("u") else (-count // 2, count // 2 - 1)
+
+    @property
+    def steps(self) -> int:
+        """How many steps lie between the smallest and the largest integer: 255 in 8 bits."""
+        low, high = self.integers
+        return high - low
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """With one scale: the smallest and the largest real number; what lies beyond is clipped to it."""
+        step, zero = float(self.scale), int(self.zero_point)
+        low, high = self.integers
+        return (low - zero) * step, (high - zero) * step
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """The scale, or those of all channels, as plain numbers."""
+        return tuple(map(float, self.scale.reshape(-1)))
+
+    @property
+    def zero_points(self) -> tuple[int, ...]:
+        """The zero point, or those of all channels, as plain numbers."""
+        return tuple(map(int, self.zero_point.reshape(-1)))
+
+    def along(self, rank: int) -> tuple[Array, Array]:
+        """Scale and zero point in a shape that spreads over a tensor of this rank."""
+        if self.axis is None:
+            return self.scale.reshape(()), self.zero_point.reshape(())
+        shape = [1] * rank
+        shape[self.axis] = -1
+        return self.scale.reshape(shape), self.zero_point.reshape(shape)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, QuantizationParameters):
+            return NotImplemented
+        return self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[object, ...]:
+        return self.zero_point.dtype, self.axis, self.scales, self.zero_points
+
+
+class QuantizedTensor(NamedTuple):
+    """A tensor in integers."""
+
+    values: Array
+    parameters: QuantizationParameters
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The tensor's shape."""
+        return self.values.shape
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes."""
+        return self.values.nbytes
+
+    def dequantized(self) -> Array:
+        """The tensor as float32."""
+        return self.rescaled(self.values.astype(np.float32))
+
+    def rescaled(self, copied: Array) -> Array:
+        """Turn integers that were copied into an array of floats into real numbers, in place."""
+        scale, zero_point = self.parameters.along(copied.ndim)
+        offset = zero_point.astype(copied.dtype)
+        if offset.any():
+            copied -= offset
+        copied *= scale
+        return copied
+
+
+def as_float(tensor: Array | QuantizedTensor) -> Array:
+    """A tensor as real numbers, whichever way it is given."""
+    return tensor.dequantized() if isinstance(tensor, QuantizedTensor) else tensor
