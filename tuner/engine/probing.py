@@ -135,11 +135,14 @@ class AdapterProbe(Probe):
         return self._adapter.kept
 
     def _once(self, name: str, stage: Stage, measure: Callable[[], Any]) -> Any:
-        """A measurement as a whole, from the history if it was taken before."""
-        note = f"probe.{name}"
-        if note not in self._history.notes:
+        """A measurement as a whole, from the history if it was taken before of what the rules leave now."""
+        note, meant = f"probe.{name}", self._space.all_int8()
+        known = self._history.notes.get(note, {})
+        same = self._history.notes.get(f"{note}.config", meant.fingerprint) == meant.fingerprint
+        if not same or not known or any(op not in known for op in self._space.able_to_fall_back(meant)):
             self._observer(StageStarted(stage))
             self._history.note(note, measure())
+            self._history.note(f"{note}.config", meant.fingerprint)
         return self._history.notes[note]
 
     def _each(
