@@ -16,7 +16,7 @@ import quaver as library
 from quaver.command import flags, loading, wording
 from quaver.command.main import COMMANDS, parse
 from quaver.command.progress import Clock
-from quaver.command.tune import again_with
+from quaver.command.verbs.tune import again_with
 from quaver.trial import Trial, TrialState
 
 
