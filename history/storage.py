@@ -90,7 +90,7 @@ class Storage(ABC):
 
     @abstractmethod
     def extend_note(self, name: str, items: Mapping[str, Any]) -> None:
-        """Add items to a note that is a dict, or begin one; a known key gets the new value. It costs what items cost."""
+        """Add items to a note that is a dict, or begin one; a known key gets the new value. It costs no more."""
 
     @abstractmethod
     def find(self, config: QuantConfig) -> Trial | None:
