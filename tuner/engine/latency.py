@@ -1,38 +1,72 @@
-"""How long a model takes compared with another."""
+"""How long models take, measured so that a busy machine does not mislead.
+
+Models are run in turns, so that what disturbs one disturbs all. Where one thread does all the work it is the processor's
+time that counts, which other programs take no part of. Of many runs the fast ones tell most: what slows a run down comes
+from outside. As many rounds are taken as the spread demands, up to a limit.
+"""
 
 from __future__ import annotations
 
-import statistics
+import random
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
+
+import numpy as np
 
 from quaver.adapters import Model
 from quaver.adapters.batches import Feed
 
-# How long a latency measurement goes on, and how many pairs of runs it takes at least and at most.
+# Which of the sorted runs stands for all.
+QUANTILE = 0.25
+# Rounds to take at least and at most, and seconds for each model after which there is an end.
+ROUNDS = (6, 200)
 SECONDS = 0.5
-PAIRS = (5, 200)
+# Two halves of the rounds that tell the same, to this part, have told enough.
+ENOUGH = 0.01
 # This thread does all the work if the whole process takes no more than so many times its time.
 ALONE = 1.02
 
 
-def relative_latency(model: Model, baseline: Model, feed: Feed) -> float:
-    """How long `model` takes compared with `baseline`: medians of runs taken in turns, so that noise hits both.
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """What one inference takes.
 
-    Where this thread does all the work, it is the processor's time that counts: other programs do not disturb it.
+    Attributes:
+        seconds: of a run that little disturbs.
+        spread: by how much two halves of the runs differ, as a part of it.
+        runs: how many there were.
     """
-    for warm in (model, baseline):
-        warm.run(feed)
-    runs: tuple[list[Times], list[Times]] = ([], [])
-    end = time.perf_counter() + SECONDS
-    while len(runs[0]) < PAIRS[0] or (len(runs[0]) < PAIRS[1] and time.perf_counter() < end):
-        for taken, which in zip(runs, (model, baseline), strict=True):
+
+    seconds: float
+    spread: float
+    runs: int
+
+
+def measure(models: Sequence[Model], feed: Feed, seconds: float | None = None) -> list[Latency]:
+    """The latency of each model, all run in turns on one feed; `seconds` is the most to spend, for all together."""
+    for model in models:
+        model.run(feed)
+    most = SECONDS * len(models) if seconds is None else seconds
+    taken: list[list[Times]] = [[] for _ in models]
+    order, rng = list(range(len(models))), random.Random(0)
+    end = time.perf_counter() + most
+    for rounds in range(1, ROUNDS[1] + 1):
+        rng.shuffle(order)  # a model that always came behind the same one would find the same cache
+        for index in order:
             start = _now()
-            which.run(feed)
-            taken.append(Times(*(after - before for before, after in zip(start, _now(), strict=True))))
-    every = [*runs[0], *runs[1]]
-    alone = sum(one.process for one in every) < ALONE * sum(one.thread for one in every)
-    return _median(runs[0], alone) / _median(runs[1], alone)
+            models[index].run(feed)
+            taken[index].append(Times(*(after - before for before, after in zip(start, _now(), strict=True))))
+        if rounds >= ROUNDS[0] and (time.perf_counter() >= end or (rounds % 4 == 0 and _told_enough(taken))):
+            break
+    return _latencies(taken)
+
+
+def relative_latency(model: Model, baseline: Model, feed: Feed) -> float:
+    """How long `model` takes compared with `baseline`."""
+    one, other = measure([model, baseline], feed)
+    return one.seconds / other.seconds
 
 
 class Times(NamedTuple):
@@ -47,5 +81,16 @@ def _now() -> Times:
     return Times(time.perf_counter(), time.thread_time(), time.process_time())
 
 
-def _median(runs: list[Times], alone: bool) -> float:
-    return statistics.median(one.thread if alone else one.wall for one in runs)
+def _told_enough(taken: list[list[Times]]) -> bool:
+    return all(latency.spread < ENOUGH for latency in _latencies(taken))
+
+
+def _latencies(taken: list[list[Times]]) -> list[Latency]:
+    every = [one for runs in taken for one in runs]
+    alone = sum(one.process for one in every) < ALONE * sum(one.thread for one in every)
+    found = []
+    for runs in taken:
+        seconds = np.array([one.thread if alone else one.wall for one in runs])
+        whole, even, odd = (float(np.quantile(part, QUANTILE)) for part in (seconds, seconds[::2], seconds[1::2]))
+        found.append(Latency(whole, abs(even - odd) / whole if whole > 0 else 0.0, len(runs)))
+    return found
