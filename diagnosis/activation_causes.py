@@ -229,3 +229,7 @@ def _range(tensor: ActivationContext) -> str:
 
 def _from(tensor: ActivationContext) -> str:
     return f" (from {tensor.origin})" if tensor.origin else ""
+
+
+# Asked of each op that is looked at. A new cause is a function, and its name in this list or in that on weights.
+FINDERS = (outlier_channels, few_samples, clipped, shared_scale)

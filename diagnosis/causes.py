@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from quaver.diagnosis import activation_causes, other_causes
+from quaver.diagnosis import activation_causes, other_causes, weight_causes
 from quaver.diagnosis.cause import Cause
 from quaver.diagnosis.suspects import Suspect
-from quaver.diagnosis.weight_causes import weight_causes
-
-_FINDERS = (
-    weight_causes,
-    activation_causes.outlier_channels,
-    activation_causes.few_samples,
-    activation_causes.clipped,
-    activation_causes.shared_scale,
-)
 
 
 def find_causes(
@@ -33,7 +24,7 @@ def find_causes(
         *other_causes.amplified(suspects),
     ]
     for suspect in suspects:
-        causes = [cause for finder in _FINDERS for cause in finder(suspect)]
+        causes = [cause for finder in (*weight_causes.FINDERS, *activation_causes.FINDERS) for cause in finder(suspect)]
         if any(cause.kind == "shared_scale" for cause in causes):  # it tells more than that a channel stands out
             causes = [cause for cause in causes if cause.kind != "outlier_channel"]
         found += causes or ([other_causes.unexplained(suspect)] if suspect.bad else [])

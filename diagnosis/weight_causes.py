@@ -73,3 +73,7 @@ def _peak(reach: Doubles) -> tuple[int, float, float]:
     """The channel that reaches furthest, how far, and how far the median channel does; dead ones do not count."""
     alive = reach[reach > 0]
     return int(np.argmax(reach)), float(reach.max()), float(np.median(alive)) if alive.size else 0.0
+
+
+# Asked of each op that is looked at.
+FINDERS = (weight_causes,)

@@ -7,6 +7,7 @@ from quaver.history.header import SCHEMA, Header
 from quaver.history.reader import SnapshotReader, read_snapshot
 from quaver.history.runs import Run
 from quaver.history.snapshot import FILE_NAME, Snapshot
+from quaver.history.storage import Storage
 from quaver.history.writer import History
 
-__all__ = ["FILE_NAME", "SCHEMA", "Header", "History", "Run", "Snapshot", "SnapshotReader", "read_snapshot"]
+__all__ = ["FILE_NAME", "SCHEMA", "Header", "History", "Run", "Snapshot", "SnapshotReader", "Storage", "read_snapshot"]

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from quaver.errors import HistoryError
@@ -24,6 +23,7 @@ from quaver.history.notes import from_items, from_note, to_items, to_note
 from quaver.history.reader import locate
 from quaver.history.runs import Run, from_run, to_run
 from quaver.history.snapshot import FILE_NAME
+from quaver.history.storage import Storage
 from quaver.history.trials import from_measured, from_trial, to_measured, to_trial
 from quaver.ops import QuantConfig
 from quaver.trial import Trial
@@ -31,8 +31,8 @@ from quaver.trial import Trial
 logger = logging.getLogger(__name__)
 
 
-class History:
-    """The one writer of a snapshot, and all it has recorded so far.
+class History(Storage):
+    """The one writer of a snapshot, and all it has recorded so far: a `Storage` in one file.
 
     What a method has appended is on the disk when it returns. If it cannot be, the file is put back to where it was and
     `HistoryError` is raised, so the file is always readable. To be used by one thread.
@@ -103,11 +103,6 @@ class History:
     def runs(self) -> tuple[Run, ...]:
         """Every `fit` so far, the first one first."""
         return tuple(self._content.runs)
-
-    @property
-    def run(self) -> Run:
-        """The latest run; one of number 0 that says nothing as long as there is none."""
-        return self._content.runs[-1] if self._content.runs else Run(0, "", {}, {})
 
     @property
     def baseline(self) -> Trial | None:
@@ -220,14 +215,6 @@ class History:
     def close(self) -> None:
         """Release the file and the lock. More than once does no harm."""
         self._file.close()
-
-    def __enter__(self) -> History:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"History({str(self.path)!r}, {len(self.trials)} trials)"

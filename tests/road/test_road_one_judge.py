@@ -16,7 +16,8 @@ from fake import FakeAdapter, FakeFloat, FakeModel
 import quaver
 from quaver import TuneResult
 from quaver.adapters import registry
-from quaver.command import diagnose, main
+from quaver.command import main
+from quaver.command.verbs import diagnose
 from quaver.engine.judge import Judge, judge_snapshot
 from quaver.history import SnapshotReader
 

@@ -34,7 +34,7 @@ from quaver.engine.run import PendingTrial, Run
 from quaver.engine.same_model import check_same_ops
 from quaver.engine.versions import versions_of
 from quaver.errors import HistoryError, SettingsError
-from quaver.history import Header, History
+from quaver.history import Header, Storage
 from quaver.paths import expanded
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
@@ -217,7 +217,7 @@ class TuningRun:
         )
 
 
-def prepare(adapter: Adapter, history: History, config: Config, data: Any, observer: Observer) -> None:
+def prepare(adapter: Adapter, history: Storage, config: Config, data: Any, observer: Observer) -> None:
     """Calibrate and begin the history, or take the calibration from a history that was begun before."""
     header = history.header
     if header is None:
@@ -242,7 +242,7 @@ def prepare(adapter: Adapter, history: History, config: Config, data: Any, obser
 
 
 @contextlib.contextmanager
-def _pointing_to(history: History) -> Iterator[None]:
+def _pointing_to(history: Storage) -> Iterator[None]:
     """Let an error on the way say how to go on."""
     try:
         yield

@@ -13,7 +13,7 @@ from quaver.api.settings import Config, check_names, given_settings, make_config
 from quaver.engine.events import Observer, SettingChanged
 from quaver.engine.objective import make_objective
 from quaver.errors import HistoryError, SettingsError
-from quaver.history import History, read_snapshot
+from quaver.history import Storage, read_snapshot
 from quaver.strategies import make_strategy
 
 Given = Config | Mapping[str, Any] | str | os.PathLike[str] | None
@@ -24,7 +24,7 @@ _PLACES = ("workspace", "resume")
 _FIXED = ("calibration_sampling_size", "quant_format")
 
 
-def settle(given: Given, keywords: Mapping[str, Any], history: History) -> tuple[Config, list[SettingChanged]]:
+def settle(given: Given, keywords: Mapping[str, Any], history: Storage) -> tuple[Config, list[SettingChanged]]:
     """The settings of the run that writes this history, and in what they differ from those it has had."""
     if history.header is None:
         return make_config(given, **keywords), []

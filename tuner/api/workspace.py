@@ -14,7 +14,7 @@ import yaml
 from quaver.api.run_log import LOG
 from quaver.api.settings import Config
 from quaver.errors import HistoryError, SettingsError
-from quaver.history import FILE_NAME, History
+from quaver.history import FILE_NAME, History, Storage
 from quaver.paths import expanded
 
 ROOT = Path("quaver_workspace")
@@ -22,7 +22,7 @@ SETTINGS = "quaver.yaml"
 
 
 @contextlib.contextmanager
-def open_workspace(config: Config) -> Iterator[tuple[Path, History]]:
+def open_workspace(config: Config) -> Iterator[tuple[Path, Storage]]:
     """The folder of a new or resumed run, with its history locked.
 
     A new one that fails before it has a baseline is removed, unless it was the history that failed. The path is

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import os
+import pkgutil
 import sys
 import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
 import quaver
-from quaver.command import demo, diagnose, history, loading, profile, recover, show, strategies, tune, wording
+from quaver.command import loading, verbs, wording
 from quaver.errors import QuaverError
 from quaver.nearest import hint
 
 COMMANDS = {
-    "tune": tune,
-    "history": history,
-    "show": show,
-    "recover": recover,
-    "diagnose": diagnose,
-    "profile": profile,
-    "strategies": strategies,
-    "demo": demo,
+    found.name: importlib.import_module(f"{verbs.__name__}.{found.name}")
+    for found in pkgutil.iter_modules(verbs.__path__)
 }
 
 DESCRIPTION = """\

@@ -15,7 +15,7 @@ from quaver.adapters.batches import samples
 from quaver.engine.events import Observer, Progressed, Stage, StageStarted
 from quaver.engine.latency import relative_latency
 from quaver.errors import CalibrationError
-from quaver.history import History
+from quaver.history import Storage
 from quaver.ops import QuantConfig
 from quaver.probe import Observed, OpTime, Probe
 from quaver.space import TuningSpace
@@ -31,7 +31,7 @@ FEW_SAMPLES = 16
 class AdapterProbe(Probe):
     """Measures with an adapter. Results are noted in the history, so that a resumed run sees the same figures."""
 
-    def __init__(self, adapter: Adapter, space: TuningSpace, history: History, observer: Observer) -> None:
+    def __init__(self, adapter: Adapter, space: TuningSpace, history: Storage, observer: Observer) -> None:
         self._adapter, self._space, self._history, self._observer = adapter, space, history, observer
         self._reference: list[Outputs] | None = None
         self._baseline: Model | None = None

@@ -19,7 +19,7 @@ from quaver.engine.events import BaselineScored, Observer, TrialFinished, TrialS
 from quaver.engine.judge import Judge
 from quaver.engine.objective import OBJECTIVES, Objective, recorded_name
 from quaver.errors import StrategyError
-from quaver.history import History
+from quaver.history import Storage
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
@@ -81,7 +81,7 @@ class Run:
         criterion: Criterion,
         budget: Budget,
         objective: Objective,
-        history: History,
+        history: Storage,
         observer: Observer,
     ) -> None:
         self.adapter, self.space, self.history = adapter, space, history

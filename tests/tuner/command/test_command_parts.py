@@ -16,7 +16,7 @@ import quaver as library
 from quaver.command import flags, loading, wording
 from quaver.command.main import COMMANDS, parse
 from quaver.command.progress import Clock
-from quaver.command.tune import again_with
+from quaver.command.verbs.tune import again_with
 from quaver.trial import Trial, TrialState
 
 
@@ -40,6 +40,8 @@ def test_flags_become_settings() -> None:
     assert made.op_name_dict == {"a=b/Conv": "fp32"}
     assert made.op_type_dict == {"Conv": {"weight": {"granularity": ["per_tensor"]}}}
     assert made.threads == 2 and made.max_trials == library.Config().max_trials
+    assert config("--diagnosis").diagnosis is True and config("--no-diagnosis").diagnosis is False
+    assert config("--relative", "0.7", "--allow-any-loss").relative == 0.7
 
 
 def test_rules_are_added_behind_those_of_the_file_and_options_of_another_strategy_are_dropped(tmp_path: Path) -> None:
