@@ -4,13 +4,15 @@ if __name__ == "adapters":
     raise ImportError("this folder is the package quaver.adapters: write `import quaver.adapters`")
 
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
+from quaver.adapters.batches import InputSpec
 from quaver.adapters.channels import Statistic
 from quaver.adapters.model import Model
-from quaver.adapters.registry import adapter_for, open_model
-from quaver.adapters.repairs import Repair, RepairableOp, register_repair
+from quaver.adapters.registry import adapter_for, open_model, register_adapter
+from quaver.adapters.repairs import Repair, RepairableOp, refuse_repairs, register_repair
+from quaver.adapters.streaming import StreamingCalibrator
 from quaver.adapters.view import View
 
 __all__ = [
-    "Adapter", "AdapterOptions", "Model", "Repair", "RepairableOp", "Statistic", "TimingOptions", "View", "adapter_for",
-    "open_model", "register_repair",
+    "Adapter", "AdapterOptions", "InputSpec", "Model", "Repair", "RepairableOp", "Statistic", "StreamingCalibrator",
+    "TimingOptions", "View", "adapter_for", "open_model", "refuse_repairs", "register_adapter", "register_repair",
 ]  # fmt: skip

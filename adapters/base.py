@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters.batches import Feed, InputSpec, feeds
@@ -64,13 +65,13 @@ class Adapter(ABC):
     - `inspect`: the ops, with their choices;
     - `calibrator`: what runs the float model and shows its tensors, and `restore`: use what calibration found;
     - `rebuild`: the `Model` of a configuration, and `load`: one that was saved;
-    - `watch`, `local_errors` and `op_seconds`: a look inside, for strategies.
+    - `watch` and `op_seconds`: the outputs of ops, and how long they take, for strategies.
 
-    Everything else has an answer here, and may have a better one: `look` and `time` for diagnosis, `close` if there are
-    files to remove, `_samples_kept` to be told when there are samples. `formats` and `implied_formats` say how int8 can
-    be written into a model, if there are several ways.
+    Everything else has an answer here, and may have a better one: `local_errors`, `look` and `time` if the framework
+    shows more, `close` if there are files to remove, `_samples_kept` to be told when there are samples. `formats` and
+    `implied_formats` say how int8 can be written into a model, if there are several ways.
 
-    `quaver.testing.check_adapter` checks a new adapter against this contract.
+    `quaver.testing.check_adapter` checks a new adapter against this contract. `examples/custom_adapter.py` is one.
     """
 
     name: ClassVar[str]
@@ -190,9 +191,20 @@ class Adapter(ABC):
     def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Callable[[Feed], dict[str, NDArray[Any]]]:
         """A function that runs a feed and gives the output of each of these ops, as float."""
 
-    @abstractmethod
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
-        """For each int8 op, fed with float inputs, its squared error on the kept samples, and the squared output."""
+        """For each int8 op, fed with float inputs, its squared error on the kept samples, and the squared output.
+
+        Here each op is built alone in int8; an adapter may have a way to see all at once.
+        """
+        watch = self.watch(None, config.reduced_ops)
+        expected = [watch(feed) for feed in self._kept]
+        errors = {}
+        for name in config.reduced_ops:
+            alone = self.watch(config.fallback(*(other for other in config if other != name)), [name])
+            pairs = [(fp32[name], alone(feed)[name]) for fp32, feed in zip(expected, self._kept, strict=True)]
+            noise = sum(float(np.square(np.subtract(int8, fp32, dtype=np.float64)).sum()) for fp32, int8 in pairs)
+            errors[name] = noise, sum(float(np.square(fp32, dtype=np.float64).sum()) for fp32, _ in pairs)
+        return errors
 
     @abstractmethod
     def op_seconds(self, config: QuantConfig | None) -> dict[str, float]:

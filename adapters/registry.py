@@ -1,7 +1,8 @@
 """Which adapter takes a model. Adapters are found through entry points, so that a new one needs no change here.
 
-Each is loaded when it is asked for: by a name in `framework=`, or whether it accepts a model. One that cannot be loaded
-is named in a warning, and stops only the run that asked for it by name.
+Those registered in this process come first, then quaver's own, then others. Each is loaded when it is asked for: by a
+name in `framework=`, or whether it accepts a model. One that cannot be loaded is named in a warning, and stops only the
+run that asked for it by name.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, TypeVar
 
 from quaver.adapters.base import Adapter, AdapterOptions
 from quaver.errors import ModelError, SettingsError
@@ -20,6 +21,16 @@ from quaver.nearest import hint
 
 GROUP = "quaver.adapters"
 _OURS = "quaver.adapters."
+A = TypeVar("A", bound=type[Adapter])
+
+
+_registered: dict[str, type[Adapter]] = {}
+
+
+def register_adapter(cls: A) -> A:
+    """Make an adapter available in this process, without an entry point. Used as a class decorator."""
+    _registered[cls.name] = cls
+    return cls
 
 
 class Installed(Mapping[str, type[Adapter]]):
@@ -101,6 +112,8 @@ def adapter_for(model: Any, framework: str | None = None) -> type[Adapter]:
 def _named(framework: str) -> type[Adapter]:
     """The adapter that a user calls so. One whose own name it is needs no other to be loaded."""
     known = adapters()
+    if framework in _registered:
+        return _registered[framework]
     if framework in known:
         return known[framework]
     names: list[str] = []
@@ -113,8 +126,11 @@ def _named(framework: str) -> type[Adapter]:
 
 def _usable() -> Iterator[tuple[str, type[Adapter]]]:
     """All that can be loaded, one after the other."""
+    yield from _registered.items()
     known = adapters()
     for name in known:
+        if name in _registered:
+            continue
         try:
             adapter = known[name]
         except SettingsError as error:

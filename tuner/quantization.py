@@ -56,14 +56,6 @@ class QuantizationParameters:
         """The zero point, or those of all channels, as plain numbers."""
         return tuple(map(int, self.zero_point.reshape(-1)))
 
-    def along(self, rank: int) -> tuple[Array, Array]:
-        """Scale and zero point in a shape that spreads over a tensor of this rank."""
-        if self.axis is None:
-            return self.scale.reshape(()), self.zero_point.reshape(())
-        shape = [1] * rank
-        shape[self.axis] = -1
-        return self.scale.reshape(shape), self.zero_point.reshape(shape)
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, QuantizationParameters):
             return NotImplemented
@@ -98,11 +90,17 @@ class QuantizedTensor(NamedTuple):
 
     def rescaled(self, copied: Array) -> Array:
         """Turn integers that were copied into an array of floats into real numbers, in place."""
-        scale, zero_point = self.parameters.along(copied.ndim)
-        offset = zero_point.astype(copied.dtype)
-        if offset.any():
-            copied -= offset
-        copied *= scale
+        parameters = self.parameters
+        if parameters.axis is None:
+            zero, scale = int(parameters.zero_point), float(parameters.scale)
+            if zero:
+                copied -= zero
+            copied *= scale
+        else:
+            shape = [1] * copied.ndim
+            shape[parameters.axis] = -1
+            copied -= parameters.zero_point.reshape(shape).astype(copied.dtype)
+            copied *= parameters.scale.reshape(shape)
         return copied
 
 

@@ -17,7 +17,7 @@ import pytest
 from fake import FakeAdapter, FakeFloat, quality
 
 import quaver
-from quaver.adapters import AdapterOptions, adapter_for, open_model, registry
+from quaver.adapters import AdapterOptions, adapter_for, open_model, register_adapter, registry
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.errors import ModelError, SettingsError
@@ -118,7 +118,7 @@ def test_a_run_writes_what_the_framework_means_and_is_recovered_and_resumed_so(
     assert recovered.sha256 == result.best.model_hash
     again = quaver.fit(MODEL, **common, **settings, resume=tmp_path / "run")
     assert again.best == result.best
-    assert quaver.read_snapshot(tmp_path / "run").header.settings["quant_format"] == ("qoperator" if integer else "qdq")
+    assert quaver.read_snapshot(tmp_path / "run").run.settings["quant_format"] == ("qoperator" if integer else "qdq")
 
 
 class Net:
@@ -207,6 +207,18 @@ def test_a_plug_in_that_fails_when_it_is_asked_is_left_out(monkeypatch: pytest.M
     installed(monkeypatch, Point("failing", "theirs:Adapter", Failing), Point("fake", "fake:FakeAdapter", FakeAdapter))
     with pytest.warns(RuntimeWarning, match="adapter 'failing' fails when it is asked for a model: KeyError: 'model'"):
         assert adapter_for(FakeFloat({"a": 0.0})) is FakeAdapter
+
+
+def test_an_adapter_registered_here_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registered", {})
+
+    @register_adapter
+    class Mine(FakeAdapter):
+        name = "mine"
+        frameworks = ("mine", "ours")
+
+    assert adapter_for(FakeFloat({"a": 0.0})) is adapter_for(FakeFloat({"a": 0.0}), "ours") is Mine
+    assert adapter_for(FakeFloat({"a": 0.0}), "mine") is Mine and adapter_for(MODEL) is OnnxAdapter
 
 
 def test_the_fake_can_be_tuned_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

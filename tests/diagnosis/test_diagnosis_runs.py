@@ -14,6 +14,7 @@ from fake import FakeAdapter, FakeFloat
 
 import quaver
 from quaver.adapters.keeping import KEPT_SAMPLES
+from quaver.api.target import Target
 from quaver.diagnosis import read_histograms
 from quaver.engine.diagnosing import Wishes, examine
 from quaver.engine.events import Diagnosed, Event, Progressed, Stage, silent
@@ -172,10 +173,21 @@ def test_paths_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pytes
     assert set(read_histograms("~/again").weights) == {"first", "second"}
 
 
-def test_rules_of_a_run_that_cannot_be_applied_are_left_out_and_that_is_said(tmp_path: Path, caplog: Any) -> None:
-    """A rule that was given as an object is recorded in words."""
+def test_rules_of_a_run_hold_also_if_they_were_given_as_objects(tmp_path: Path) -> None:
     rules = {"Conv": quaver.OpConfig(quaver.INT8, "minmax", "per_tensor")}
     result = tuned(tmp_path / "run", max_trials=1, op_type_dict=rules)
+    (cause,) = quaver.diagnose(
+        models.outlying_output_channel(), 1, models.images(), history=result.workspace, timing=False, threads=1
+    ).causes
+    assert not cause.rules and cause.advice.startswith("Change your rules: ")
+
+
+def test_rules_of_a_run_that_cannot_be_applied_are_left_out_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Version 0.1.0 recorded a rule that was given as an object in words."""
+    result = tuned(tmp_path / "run", max_trials=1)
+    monkeypatch.setattr(Target, "settings", {"op_type_dict": {"Conv": "int8 minmax per_tensor asym"}})
     found = quaver.diagnose(
         models.outlying_output_channel(), 1, models.images(), history=result.workspace, timing=False, threads=1
     )

@@ -74,6 +74,7 @@ def convert(model: Any, signature: str | None = None) -> Converted:
 
 
 def _convert(function: Function) -> Converted:
+    frozen = None
     try:
         frozen = convert_variables_to_constants_v2(function.concrete)
         _refuse_lists(frozen)
@@ -81,7 +82,7 @@ def _convert(function: Function) -> Converted:
     except _Unconvertible:
         raise
     except Exception as error:
-        raise _Unconvertible(first_lines(error)) from error
+        raise _Unconvertible(f"{first_lines(error)}{_doubles(frozen)}") from error
     nodes = [node_name(tensor.name) for tensor in frozen.inputs]
     inputs = list(function.inputs) or nodes
     outputs = list(function.outputs) or [f"output_{at}" for at in range(len(frozen.outputs))]
@@ -98,6 +99,13 @@ def _refuse_lists(frozen: Any) -> None:
         raise _Unconvertible(
             "its recurrent layers need a batch of known size. Export it with a batch of one, or give the Keras model"
         )
+
+
+def _doubles(frozen: Any) -> str:
+    """A sentence for a model that has weights in float64, for which .tflite has few operators."""
+    nodes = [] if frozen is None else frozen.graph.get_operations()
+    names = [repr(node.name) for node in nodes if node.type == "Const" and node.outputs[0].dtype == tf.float64]
+    return f". Its weights are float64: give the float32 model ({', '.join(names[:4])})" if names else ""
 
 
 def _behind(frozen: Any) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from onnx import NodeProto
@@ -85,12 +86,15 @@ class Walk(Plan):
         assembler, node = self.assembler, self.assembler.graph.nodes[index]
         pick = self.chosen.get(index)
         unit = assembler.unit_of.get(index)
+        renamed: list[tuple[int, str]] = []
+        inputs: Iterable[tuple[int, str]] = enumerate(node.input)
         if pick is not None and pick.repairs and unit is not None:
             self.repair(unit, pick, self.schemes[assembler.root(unit.activations[0])])
-        replaced = self.replaced.get(index, {})
-        renamed: list[tuple[int, str]] = list(replaced.items())
-        for slot, name in enumerate(node.input):
-            if not name or slot in replaced:
+        if index in self.replaced:
+            renamed += self.replaced[index].items()
+            inputs = [(slot, name) for slot, name in inputs if slot not in self.replaced[index]]
+        for slot, name in inputs:
+            if not name:
                 continue
             if pick is not None and unit is not None and index == unit.anchor:
                 new = self._int8_input(unit, pick, slot, name)

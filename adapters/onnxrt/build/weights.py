@@ -80,7 +80,8 @@ def remove_orphans(folder: Path) -> None:
     for path in folder.glob("quaver-weights-*.cache"):
         if NAME.fullmatch(path.name) and not path.is_symlink():
             with contextlib.suppress(OSError), open(path, "rb") as file:
-                if claim(file.fileno()) and file.read(len(MAGIC)) == MAGIC:
+                # An empty one was killed before it could say what it is.
+                if claim(file.fileno()) and file.read(len(MAGIC)) in (MAGIC, b""):
                     path.unlink()
 
 
@@ -94,6 +95,7 @@ def new_file(folder: Path) -> tuple[Path, BinaryIO]:
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b")
         claim(file.fileno())
         file.write(MAGIC)
+        file.flush()
     except OSError as error:
         raise BuildError(f"cannot write the weight file into {str(folder)!r}: {error.strerror}") from error
     return path, file

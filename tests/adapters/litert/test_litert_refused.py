@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from quaver.adapters.litert import FrozenGraph
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.litert.read.graph import Graph
 from quaver.adapters.litert.run.calibration import check_conversion
-from quaver.errors import ModelError
+from quaver.errors import ModelError, SettingsError
 
 
 def refused(model: Any, match: str) -> None:
@@ -100,6 +101,44 @@ def test_a_recurrent_saved_model_without_a_batch_size(tmp_path: Path) -> None:
 def test_nothing_to_quantize() -> None:
     x = keras.Input((4,), name="x")
     refused(keras.Model(x, keras.ops.sin(x)), "nothing in the model can run in int8: it holds SIN")
+
+
+def test_weights_in_float64_are_named() -> None:
+    x = keras.Input((4,), name="x", dtype="float64")
+    wide = keras.Model(x, layers.Dense(3, dtype="float64", name="dense")(x))
+    refused(wide, r"cannot convert.*Its weights are float64: give the float32 model \('.*dense")
+
+
+def test_a_format_is_refused_because_there_is_one_only(float_tflite: Path, tmp_path: Path) -> None:
+    for quant_format in ("qdq", "qoperator"):
+        with pytest.raises(SettingsError, match=f"litert knows no quant_format, and this one is {quant_format!r}"):
+            LiteRTAdapter.open(float_tflite, AdapterOptions(quant_format=quant_format))
+        with pytest.raises(SettingsError, match="leave it out"):
+            quaver.fit(
+                float_tflite, calib_dataloader=models.digits()[0][:8], eval_func=models.accuracy,
+                quant_format=quant_format, workspace=tmp_path / "run",
+            )  # fmt: skip
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_name_that_belongs_to_another_framework_is_refused(float_tflite: Path, tmp_path: Path) -> None:
+    model = LiteRTAdapter.open(float_tflite, AdapterOptions()).rebuild(None)
+    assert isinstance(model, quaver.Model)
+    with pytest.raises(quaver.BuildError, match=r"model\.onnx' is the name of a file for ONNX.*as 'model\.tflite'"):
+        model.save(tmp_path / "model.onnx")
+    assert model.save(tmp_path / "model.lite").read_bytes() == model.save(tmp_path / "model").read_bytes()
+
+
+def test_a_repair_is_refused_by_name(float_tflite: Path) -> None:
+    adapter, space = models.opened(float_tflite, models.digits()[0][:8])
+    config = space.all_int8()
+    name = next(iter(config))
+    changed = config.replace({name: replace(config[name], repairs=("bias_correction",))})
+    for build in (adapter.build, adapter.rebuild, lambda config: adapter.watch(config, [name])):
+        with pytest.raises(
+            quaver.BuildError, match=f"op '{name}' is to be built with repair 'bias_correction', which lit"
+        ):
+            build(changed)
 
 
 def test_a_model_that_draws_random_numbers_drifts() -> None:

@@ -1,0 +1,101 @@
+"""What every adapter has from the base: samples that are kept, calibration, building, and the error of single ops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networks
+import numpy as np
+import pytest
+from fake import FakeAdapter, FakeFloat, FakeModel
+
+import quaver
+from quaver.adapters import Adapter, AdapterOptions
+from quaver.adapters.keeping import KEPT_SAMPLES
+from quaver.adapters.onnxrt.adapter import OnnxAdapter
+from quaver.space import TuningSpace
+
+DATA = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
+
+
+def fake() -> FakeAdapter:
+    return FakeAdapter(FakeFloat({"a": 0.1, "b": 0.0}))
+
+
+def kept(adapter: Adapter) -> Any:
+    return np.concatenate([feed["x"] for feed in adapter.kept])
+
+
+@pytest.mark.parametrize("data", [DATA, [DATA[:10], DATA[10:]], list(DATA)], ids=["whole", "batches", "one by one"])
+def test_the_first_samples_are_kept_by_calibrating_or_without(data: Any) -> None:
+    one, other = fake(), fake()
+    one.calibrate(data)
+    other.keep(data)
+    for adapter in (one, other):
+        assert np.array_equal(kept(adapter), DATA[:KEPT_SAMPLES])
+
+
+def test_calibration_uses_what_it_found_and_gives_it_back() -> None:
+    class Restoring(FakeAdapter):
+        restored = None
+
+        def restore(self, calibration: dict[str, Any]) -> None:
+            self.restored = calibration
+
+    adapter, told = Restoring(FakeFloat({"a": 0.1})), []
+    found = adapter.calibrate(DATA, 40, lambda done, total: told.append((done, total)))
+    assert found is adapter.restored and found["ranges"]["x"]["minmax"] == (DATA[:40].min(), DATA[:40].max())
+    assert told[-1] == (40, 40)
+
+
+def test_an_adapter_is_told_once_there_are_samples() -> None:
+    class Told(FakeAdapter):
+        samples = 0
+
+        def _samples_kept(self) -> None:
+            self.samples = len(kept(self))
+
+    for way in ("calibrate", "keep"):
+        adapter = Told(FakeFloat({"a": 0.1}))
+        getattr(adapter, way)(DATA[:7])
+        assert adapter.samples == 7
+
+
+def test_a_built_model_has_its_session_and_a_rebuilt_one_has_not() -> None:
+    opened: list[FakeModel] = []
+
+    class Counted(FakeModel):
+        def _open(self) -> Any:
+            opened.append(self)
+            return "session"
+
+    class Counting(FakeAdapter):
+        def rebuild(self, config: Any) -> FakeModel:
+            return Counted(self._model, config)
+
+    adapter = Counting(FakeFloat({"a": 0.1}))
+    adapter.rebuild(None)
+    assert not opened
+    model = adapter.build(None)
+    assert opened == [model] and model.session == "session"
+
+
+def test_the_error_of_single_ops_needs_nothing_but_a_look_at_outputs() -> None:
+    """The base builds each op alone; ONNX hangs all of them off one float model. Both find the same."""
+    adapter = OnnxAdapter.open(networks.chain(5), AdapterOptions(threads=1))
+    adapter.calibrate(networks.inputs())
+    config = TuningSpace(adapter.inspect()).all_int8().fallback("layer.2/Gemm")
+    plain, clever = Adapter.local_errors(adapter, config), adapter.local_errors(config)
+    adapter.close()
+    assert list(plain) == list(clever) == list(config.int8_ops)
+    for name in plain:
+        assert plain[name] == pytest.approx(clever[name], rel=0.02)
+
+
+def test_a_user_can_annotate_with_the_model() -> None:
+    def accuracy(model: quaver.Model) -> float:
+        return float(model(DATA)[0])
+
+    assert accuracy(fake().build(None)) == 0.9
+    with pytest.raises(TypeError, match="abstract"):
+        quaver.Model((), 1)  # type: ignore[abstract]
