@@ -31,11 +31,13 @@ class AdapterOptions:
         folder: where large temporary files may lie; None is the system's place for them.
         threads: threads of one inference; 0 lets the runtime decide.
         quant_format: how int8 is written into the model, where the framework knows several ways.
+        optimise_float: rewrite the float graph, exactly, so that it is fast before it is quantized.
     """
 
     folder: Path | None = None
     threads: int = 0
     quant_format: str = "qdq"
+    optimise_float: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,15 @@ class Adapter(ABC):
     @abstractmethod
     def restore(self, calibration: dict[str, Any]) -> None:
         """Use a calibration result from `calibrate`."""
+
+    @property
+    def rewrites(self) -> tuple[tuple[str, int], ...]:
+        """Which rewrites made the float model faster than the one given, and how often each was applied."""
+        return ()
+
+    def as_given(self) -> RunnableModel:
+        """The model just as the user gave it, which `build(None)` may be a faster form of. Raises `BuildError`."""
+        return self.build(None)
 
     @abstractmethod
     def build(self, config: QuantConfig | None) -> RunnableModel:

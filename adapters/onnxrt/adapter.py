@@ -22,8 +22,10 @@ from quaver.adapters.onnxrt.look.observation import Watcher, local_errors, watch
 from quaver.adapters.onnxrt.look.views import ConfigView
 from quaver.adapters.onnxrt.read.graph import Graph
 from quaver.adapters.onnxrt.read.intake import take_in
+from quaver.adapters.onnxrt.read.rewrites.pipeline import Applied
 from quaver.adapters.onnxrt.read.units import find_units
 from quaver.adapters.onnxrt.run.calibration import Calibrator
+from quaver.adapters.onnxrt.run.given import GivenModel
 from quaver.adapters.onnxrt.run.model import OnnxModel, SavedModel
 from quaver.adapters.onnxrt.run.qoperator import QOperatorModel
 from quaver.adapters.onnxrt.time.profiling import op_seconds
@@ -52,6 +54,8 @@ class OnnxAdapter(Adapter):
         self._store = WeightStore(graph.constants, options.folder, mark)
         self._assembler = Assembler(graph, self._units, self._store, mark)
         self._kept: list[Feed] = []
+        self._source: Any = None
+        self._applied: Applied = ()
 
     @classmethod
     def accepts(cls, model: Any) -> bool:
@@ -65,8 +69,9 @@ class OnnxAdapter(Adapter):
         """Read and clean the model, and find its ops."""
         if options.quant_format not in FORMATS:
             raise SettingsError(f"quant_format must be one of {', '.join(FORMATS)}, not {options.quant_format!r}")
-        graph, fingerprint = take_in(model)
+        graph, fingerprint, applied = take_in(model, options.optimise_float)
         adapter = cls(graph, fingerprint, options)
+        adapter._source, adapter._applied = model, applied
         if not adapter._units:
             adapter.close()
             raise ModelError(f"nothing in the model can run in int8: {_what_it_holds(graph)}")
@@ -79,6 +84,10 @@ class OnnxAdapter(Adapter):
     @property
     def versions(self) -> dict[str, str]:
         return {"onnx": onnx.__version__, "onnxruntime": ort.__version__, "numpy": np.__version__}
+
+    @property
+    def rewrites(self) -> Applied:
+        return self._applied
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
@@ -116,6 +125,11 @@ class OnnxAdapter(Adapter):
         if self._options.quant_format == "qoperator" and config is not None:
             return QOperatorModel(assembly, self._inputs, self._options.threads)
         return OnnxModel(assembly, self._inputs, self._options.threads)
+
+    def as_given(self) -> GivenModel:
+        model = GivenModel(self._source, self._inputs, self._options.threads)
+        model.session  # noqa: B018 - a model that does not load must fail here
+        return model
 
     def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
         return watch(self._assembler, config, ops, self._options.threads)

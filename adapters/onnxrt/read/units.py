@@ -232,7 +232,9 @@ def _make(
             nodes.append(graph.producers[follower.output[0]])
             output = follower.output[0]
     inputs = tuple(dict.fromkeys(activations or node.input[:1]))
-    op = Op(node.name, node.op_type, tuple(graph.nodes[i].name for i in nodes), _choices(weight, axis, pays))
+    names = [graph.nodes[i].name for i in nodes]
+    names += [name for own in names for name in graph.merged.get(own, ())]
+    op = Op(node.name, node.op_type, tuple(dict.fromkeys(names)), _choices(weight, axis, pays))
     return Unit(op, index, tuple(nodes), inputs, weight, bias or None, axis, output, quantized_output)
 
 

@@ -18,7 +18,7 @@ from quaver.errors import BuildError
 PROTOBUF_LIMIT = 2**31 - 2**20
 
 
-class _Runnable(Runnable):
+class RuntimeModel(Runnable):
     """A model that ONNX Runtime runs; `session` is its `onnxruntime.InferenceSession`."""
 
     def _outputs(self, feed: Feed) -> list[Any]:
@@ -30,7 +30,7 @@ class _Runnable(Runnable):
         return onnx.load_model_from_string(self.SerializeToString())
 
 
-class OnnxModel(_Runnable):
+class OnnxModel(RuntimeModel):
     """A model in one configuration: callable, with its `session`, and complete as `model` or as bytes."""
 
     def __init__(self, assembly: Assembly, inputs: Sequence[InputSpec], threads: int) -> None:
@@ -67,7 +67,7 @@ class OnnxModel(_Runnable):
         return path
 
 
-class SavedModel(_Runnable):
+class SavedModel(RuntimeModel):
     """A model that lies in a file."""
 
     def __init__(self, path: Path, inputs: Sequence[InputSpec], threads: int) -> None:
@@ -102,7 +102,7 @@ class SavedModel(_Runnable):
             path.parent.mkdir(parents=True, exist_ok=True)
             if self._data.exists():
                 data = path.with_name(path.name + ".data")
-                write_safely(data, _pieces(self._data))
+                write_safely(data, pieces(self._data))
                 write_safely(path, [_pointing_at(self._path, data.name)])
             else:
                 write_safely(path, self.chunks())
@@ -111,7 +111,8 @@ class SavedModel(_Runnable):
         return path
 
 
-def _pieces(path: Path) -> Iterator[bytes]:
+def pieces(path: Path) -> Iterator[bytes]:
+    """The bytes of a file, a part at a time."""
     with open(path, "rb") as file:
         while piece := file.read(16 * 2**20):
             yield piece

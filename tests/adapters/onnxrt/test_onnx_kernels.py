@@ -270,7 +270,7 @@ GRAPHS: dict[str, tuple[Graph, str]] = {
     ),
     "Softmax, Where and hard-swish": (
         between(lambda net, x: net.Where(np.array([True, False] * 4), net.Softmax(x), net.HardSwish(x))),
-        "Conv Conv",
+        "Conv Mul Conv",  # the runtime knows hard-swish as x * HardSigmoid(x)
     ),
     "an input that is read by both": (read_by_both(lambda net, x: x, *IMAGE), "Sigmoid"),
     "an output that is read by both": (read_by_both(conv, *IMAGE), "Conv Sigmoid"),
