@@ -134,34 +134,6 @@ def _rank(graph: Graph, name: str) -> int:
     return graph.ranks.get(name, 0)
 
 
-def join_bias(graph: Graph) -> None:
-    """A matrix product of rank two and the bias added to it become one Gemm, as the optimiser would do anyway.
-
-    It would do so after we placed our Quantize/Dequantize pairs, and then find no integer kernel for the result.
-    """
-    gone: set[int] = set()
-    for node in graph.nodes:
-        if node.op_type != "MatMul" or node.domain or graph.ranks.get(node.input[0]) != 2:
-            continue
-        if node.input[1] not in graph.constants or graph.constants[node.input[1]].dtype != np.float32:
-            continue
-        weight, addition = graph.constants[node.input[1]], graph.only_reader(node.output[0])
-        if weight.ndim != 2 or addition is None or addition.op_type != "Add":
-            continue
-        bias = next((name for name in addition.input if name != node.output[0]), "")
-        if bias in graph.constants and graph.constants[bias].shape in ((weight.shape[1],), (1, weight.shape[1])):
-            flat = graph.free_name(f"{addition.output[0]}.bias")
-            graph.constants[flat] = graph.constants[bias].reshape(-1)
-            node.op_type = "Gemm"
-            node.input.append(flat)
-            node.output[0] = addition.output[0]
-            graph.merge(node.name, addition.name)
-            gone.add(id(addition))
-    graph.nodes = [node for node in graph.nodes if id(node) not in gone]
-    graph.index()
-    drop_unread(graph)
-
-
 def name_nodes(graph: Graph) -> None:
     """Give nameless and namesake nodes the name of what they produce, which is unique in a graph."""
     taken = {node.name for node in graph.nodes}

@@ -25,6 +25,7 @@ class Graph:
         shell: the model without nodes and initializers: inputs, outputs, opsets, functions, metadata.
         types: element type of every tensor that inference could tell, by name.
         ranks: number of dimensions of those whose shape is known.
+        shapes: all dimensions of those of which none is open.
         producers: the node that makes a tensor, by name.
         consumers: the nodes that read a tensor, in their bodies too, by name.
         captured: what the bodies of If, Loop and Scan read from here.
@@ -37,6 +38,7 @@ class Graph:
     shell: ModelProto
     types: dict[str, int] = field(default_factory=dict)
     ranks: dict[str, int] = field(default_factory=dict)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     producers: dict[str, int] = field(default_factory=dict)
     consumers: dict[str, list[int]] = field(default_factory=dict)
     captured: set[str] = field(default_factory=set)
@@ -66,7 +68,7 @@ class Graph:
         for node in self.nodes:
             nodes.append(NodeProto())
             nodes[-1].CopyFrom(node)
-        twin = Graph(nodes, dict(self.constants), shell, dict(self.types), dict(self.ranks), merged=dict(self.merged))
+        twin = Graph(nodes, dict(self.constants), shell, merged=dict(self.merged))
         twin.index()
         return twin
 

@@ -53,6 +53,8 @@ def _note(graph: Graph, value: ValueInfoProto) -> None:
         graph.types[value.name] = kind.elem_type
         if kind.HasField("shape"):
             graph.ranks[value.name] = len(kind.shape.dim)
+            if all(dim.HasField("dim_value") for dim in kind.shape.dim):
+                graph.shapes[value.name] = tuple(dim.dim_value for dim in kind.shape.dim)
 
 
 def _ask_runtime(graph: Graph, model: ModelProto, unknown: list[str]) -> None:

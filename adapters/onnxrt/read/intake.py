@@ -12,7 +12,8 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto
 
-from quaver.adapters.onnxrt.read.cleaning import clean, join_bias
+from quaver.adapters.onnxrt.read.cleaning import clean
+from quaver.adapters.onnxrt.read.gemm import join_bias
 from quaver.adapters.onnxrt.read.graph import Array, Graph, subgraphs, with_bodies
 from quaver.adapters.onnxrt.read.inference import infer_types
 from quaver.adapters.onnxrt.read.rewrites.pipeline import Applied, optimise

@@ -9,7 +9,7 @@ import onnx
 from quaver.adapters.onnxrt.read.cleaning import name_nodes, take_constants
 from quaver.adapters.onnxrt.read.graph import Graph, subgraphs
 from quaver.adapters.onnxrt.read.inference import light_model
-from quaver.adapters.onnxrt.read.rewrites.origins import carry_names
+from quaver.adapters.onnxrt.read.rewrites.origins import carry_names, carry_order
 from quaver.adapters.onnxrt.read.rewrites.skeleton import opset_of, take_back
 
 log = logging.getLogger(__name__)
@@ -37,5 +37,6 @@ def raised(graph: Graph, opset: int) -> Graph | None:
     found.shell.ir_version = max(found.shell.ir_version, 8)
     found.index()
     carry_names(graph, found)
+    carry_order(graph, found)
     name_nodes(found)
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import NodeProto
 
-from quaver.adapters.onnxrt.read.graph import Graph
+from quaver.adapters.onnxrt.read.graph import Graph, captures
 
 # What a fused node is called after, if its own name is new and no node of its kind went into it.
 _LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -29,6 +29,30 @@ def carry_names(before: Graph, after: Graph) -> None:
                 taken.add(name)
         after.merge(node.name, *(part.name for part in parts if part.name != node.name))
     after.merged = {name: names for name, names in after.merged.items() if names}
+
+
+def carry_order(before: Graph, after: Graph) -> None:
+    """Put nodes in the order that the user knows, if that is an order in which they can run."""
+    places: dict[str, int] = {}  # of tensors
+    keys = []
+    for number, node in enumerate(after.nodes):
+        own = [before.producers[name] for name in node.output if name in before.producers]
+        place = own[0] if own else max((places.get(name, 0) for name in node.input), default=0)
+        places.update(dict.fromkeys(node.output, place))
+        keys.append((place, number))
+    ordered = [after.nodes[number] for _, number in sorted(keys)]
+    if _runs(after, ordered):
+        after.nodes = ordered
+        after.index()
+
+
+def _runs(graph: Graph, nodes: list[NodeProto]) -> bool:
+    made: set[str] = set()
+    for node in nodes:
+        if any(name in graph.producers and name not in made for name in (*node.input, *captures(node))):
+            return False
+        made.update(node.output)
+    return True
 
 
 def _parts(before: Graph, node: NodeProto, there: set[str]) -> list[NodeProto]:

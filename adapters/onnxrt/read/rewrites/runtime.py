@@ -16,7 +16,7 @@ from onnx import ModelProto
 from quaver.adapters.onnxrt.read.cleaning import name_nodes
 from quaver.adapters.onnxrt.read.graph import Graph
 from quaver.adapters.onnxrt.read.inference import light_model
-from quaver.adapters.onnxrt.read.rewrites.origins import carry_names
+from quaver.adapters.onnxrt.read.rewrites.origins import carry_names, carry_order
 from quaver.adapters.onnxrt.read.rewrites.skeleton import take_back
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.errors import BuildError
@@ -49,6 +49,7 @@ def basic_level(graph: Graph) -> Graph | None:
     if any(node.domain not in domains | {"", "ai.onnx"} for node in found.nodes):
         return None
     carry_names(graph, found)
+    carry_order(graph, found)
     name_nodes(found)
     return found
 
