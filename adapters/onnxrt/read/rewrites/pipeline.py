@@ -13,6 +13,7 @@ from quaver.adapters.onnxrt.read.rewrites.denormals import flush_denormals
 from quaver.adapters.onnxrt.read.rewrites.fold_forward import fold_into_next_layer
 from quaver.adapters.onnxrt.read.rewrites.gelu import OPSET as GELU_OPSET
 from quaver.adapters.onnxrt.read.rewrites.gelu import find_gelu, recognise_gelu
+from quaver.adapters.onnxrt.read.rewrites.hard_sigmoid import clip_behind_layers
 from quaver.adapters.onnxrt.read.rewrites.hard_swish import recognise_hard_swish
 from quaver.adapters.onnxrt.read.rewrites.layer_norm import OPSET as NORM_OPSET
 from quaver.adapters.onnxrt.read.rewrites.layer_norm import has_layer_norm, recognise_layer_norm
@@ -61,6 +62,7 @@ def rewrite(graph: Graph) -> tuple[Graph, Applied]:
     counts["Gelu"] = recognise_gelu(graph) if opset_of(graph) >= GELU_OPSET else 0
     counts["LayerNormalization"] = recognise_layer_norm(graph) if opset_of(graph) >= NORM_OPSET else 0
     counts["hard-swish"] = recognise_hard_swish(graph)
+    counts["hard-sigmoid as Clip"] = clip_behind_layers(graph)
     counts["into the layer before"] = fold_followers(graph, scalars=True)
     counts["through Relu"] = fold_norm_behind_relu(graph)
     counts["into the next layer"] = fold_into_next_layer(graph)
