@@ -297,7 +297,23 @@ GRAPHS: dict[str, tuple[Graph, str]] = {
     ),
     "Softmax, Where and hard-swish": (
         between(lambda net, x: net.Where(np.array([True, False] * 4), net.Softmax(x), net.HardSwish(x))),
-        "Conv Mul Conv",  # the runtime knows hard-swish as x * HardSigmoid(x)
+        "Conv HardSigmoid Mul Conv",  # the runtime knows hard-swish as x * HardSigmoid(x)
+    ),
+    "hard-sigmoid": (
+        between(lambda net, x: net.HardSigmoid(net.MaxPool(x, kernel_shape=[2, 2]), alpha=0.3, beta=0.4)),
+        "Conv HardSigmoid Conv",
+    ),
+    "hard-sigmoid that is moved about": (
+        between(lambda net, x: net.Transpose(net.HardSigmoid(net.Tanh(x)), perm=[0, 1, 3, 2])),
+        "Conv HardSigmoid Conv",
+    ),
+    "hard-sigmoid with a shift beyond one": (
+        between(lambda net, x: net.HardSigmoid(net.Tanh(x), beta=1.5)),
+        "Conv Conv",
+    ),
+    "hard-sigmoid read by both": (
+        read_by_both(lambda net, x: net.HardSigmoid(x), *IMAGE),
+        "HardSigmoid Sigmoid",
     ),
     "an input that is read by both": (read_by_both(lambda net, x: x, *IMAGE), "Sigmoid"),
     "an output that is read by both": (read_by_both(conv, *IMAGE), "Conv Sigmoid"),
