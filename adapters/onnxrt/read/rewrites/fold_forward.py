@@ -21,6 +21,8 @@ from quaver.adapters.onnxrt.read.rewrites.layers import (
 
 # Factors further apart than this would leave small channels few steps of a common scale, if x is not int8 already.
 _SPREAD = 4.0
+# Shifts are not divided by less than this.
+_SMALLEST = 1e-3
 # Whose results are int8 when they are: what follows them is quantized before it is scaled, whatever we do.
 _WRITE_INT8 = ("Conv", "Add", "Mul", "Concat", "AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid")
 _PASS_ON = ("Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")
@@ -48,11 +50,36 @@ def _fold(graph: Graph, layer: NodeProto, node: NodeProto) -> bool:
     if found is None:
         return False
     scale, shift = found
-    if (np.any(shift != 0) and layer.op_type == "Conv" and pads(layer)) or not _harmless(graph, source, scale):
+    if np.any(shift != 0) and layer.op_type == "Conv" and pads(layer):
+        return _fold_the_factor_before(graph, layer, node, source, shift)
+    if not _harmless(graph, source, scale):
         return False
     if not scale_inputs(graph, layer, scale, shift, node.output[0]):
         return False
     drop(graph, node, layer)
+    return True
+
+
+def _fold_the_factor_before(graph: Graph, layer: NodeProto, node: NodeProto, source: str, shift: Array) -> bool:
+    """s x + b is s (x + b / s): of a factor and the shift behind it, one node for the shift is left."""
+    product = inner_maker(graph, source, "Mul", "Div")
+    inner = next((name for name in product.input if name not in graph.constants), "") if product is not None else ""
+    rank = graph.ranks.get(source, 0)
+    found = None if product is None else scale_and_shift(graph, product, inner, len(shift), rank)
+    if product is None or found is None or node.op_type not in ("Add", "Sub") or graph.ranks.get(inner) != rank:
+        return False
+    scale = found[0]
+    slot = next(slot for slot, name in enumerate(node.input) if name in graph.constants)
+    value = graph.constants[node.input[slot]]
+    if np.any(np.abs(scale) < _SMALLEST) or not _harmless(graph, inner, scale) or (node.op_type == "Sub" and slot == 0):
+        return False
+    same = bool(np.all(scale == scale[0]))
+    divided = value / scale[0] if same else value / scale.reshape(1, -1, *[1] * (rank - 2))
+    name = graph.free_name(f"{node.output[0]}.shift")
+    graph.constants[name] = np.asarray(divided, np.float32)
+    node.input[slot] = name
+    scale_inputs(graph, layer, scale, np.zeros(len(shift)), node.output[0])
+    drop(graph, product, layer)
     return True
 
 

@@ -28,7 +28,20 @@ def carry_names(before: Graph, after: Graph) -> None:
                 node.name = name
                 taken.add(name)
         after.merge(node.name, *(part.name for part in parts if part.name != node.name))
+    _name_the_new(before, after, known, taken)
     after.merged = {name: names for name, names in after.merged.items() if names}
+
+
+def _name_the_new(before: Graph, after: Graph, known: set[str], taken: set[str]) -> None:
+    """Call a node that makes something new after the one that reads it: "swish.HardSigmoid"."""
+    for node in reversed(after.nodes):
+        if node.name in known or any(name in before.producers for name in node.output):
+            continue
+        readers = [after.nodes[index] for name in node.output for index in after.consumers.get(name, [])]
+        name = f"{readers[0].name}.{node.op_type}" if readers else node.name
+        if name not in taken:
+            node.name = name
+            taken.add(name)
 
 
 def carry_order(before: Graph, after: Graph) -> None:

@@ -83,6 +83,13 @@ IMAGE, ROWS, MATRIX = (2, 4, 8, 8), (None, 3, 8), (2, 8)
         (lambda net, x: net.BatchNormalization(x, *norm_constants(4)), CONV, IMAGE, "Softplus Conv"),
         (lambda net, x: net.Div(net.Sub(x, f32(0.5)), f32(0.2)), GROUPED, IMAGE, "Softplus Conv"),
         (lambda net, x: net.Div(net.Sub(x, f32(0.5)), f32(0.2)), PADDED, IMAGE, "Softplus Sub Conv"),
+        (lambda net, x: net.Add(net.Mul(x, f32(0.2)), f32(0.5)), PADDED, IMAGE, "Softplus Add Conv"),
+        (
+            lambda net, x: net.Sub(net.Div(x, weight(4, 1, 1) + f32(2)), weight(4, 1, 1)),
+            PADDED,
+            IMAGE,
+            "Softplus Sub Conv",
+        ),
         (lambda net, x: net.Mul(x, weight(8) + f32(2)), GEMM, MATRIX, "Softplus Gemm"),
         (lambda net, x: net.Sub(x, weight(1, 8)), TURNED, MATRIX, "Softplus Gemm"),
         (lambda net, x: net.BatchNormalization(x, *norm_constants(8)), GEMM, MATRIX, "Softplus Gemm"),
@@ -90,7 +97,8 @@ IMAGE, ROWS, MATRIX = (2, 4, 8, 8), (None, 3, 8), (2, 8)
     ],
     ids=[
         "Mul, Conv", "Add, Conv", "BatchNormalization, Conv", "Sub and Div, grouped", "Sub and Div, padded",
-        "Mul, Gemm", "Sub, transposed Gemm", "BatchNormalization, Gemm", "Mul and Add, MatMul",
+        "Mul and Add, padded", "Div and Sub of channels, padded", "Mul, Gemm",
+        "Sub, transposed Gemm", "BatchNormalization, Gemm", "Mul and Add, MatMul",
     ],
 )  # fmt: skip
 def test_numbers_before_a_layer_go_into_it(part: Part, layer: Part, shape: Any, expected: str) -> None:
@@ -104,6 +112,8 @@ def test_numbers_before_a_layer_go_into_it(part: Part, layer: Part, shape: Any, 
     ("part", "layer", "shape"),
     [
         (lambda net, x: net.Add(x, weight(4, 1, 1)), PADDED, IMAGE),
+        (lambda net, x: net.Add(net.Mul(x, f32(1e-6)), f32(0.5)), PADDED, IMAGE),
+        (lambda net, x: net.Sub(f32(0.5), net.Mul(x, f32(2))), PADDED, IMAGE),
         (lambda net, x: net.Mul(x, weight(8)), CONV, IMAGE),
         (lambda net, x: net.Mul(x, weight(3, 1)), PRODUCT, ROWS),
         (lambda net, x: net.BatchNormalization(x, *norm_constants(3)), PRODUCT, ROWS),
@@ -112,7 +122,8 @@ def test_numbers_before_a_layer_go_into_it(part: Part, layer: Part, shape: Any, 
         (lambda net, x: net.Add(np.ones((2, 3, 8), f32), x), PRODUCT, ROWS),
     ],
     ids=[
-        "a shift before padding", "along the width", "along the rows", "BatchNormalization of rows", "no bias",
+        "a shift before padding", "a factor near zero", "a number less x",
+        "along the width", "along the rows", "BatchNormalization of rows", "no bias",
         "factors far apart", "a whole map",
     ],
 )  # fmt: skip

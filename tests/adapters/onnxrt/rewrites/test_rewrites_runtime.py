@@ -88,7 +88,7 @@ def test_a_function_of_the_runtime_is_called_as_the_user_called_it() -> None:
     model = between_convs(lambda net, x: net.HardSwish(x, name="swish"))
     assert kinds(model) == "Conv HardSigmoid Mul Conv"
     with opened(model, calibrate=False) as adapter:
-        assert [op.name for op in adapter.inspect()] == ["Conv_0", "swish", "Conv_1"]
+        assert [op.name for op in adapter.inspect()] == ["Conv_0", "swish.HardSigmoid", "swish", "Conv_1"]
 
 
 def test_large_constants_are_not_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
