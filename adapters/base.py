@@ -31,11 +31,13 @@ class AdapterOptions:
         folder: where large temporary files may lie; None is the system's place for them.
         threads: threads of one inference; 0 lets the runtime decide.
         quant_format: how int8 is written into the model, where the framework knows several ways; None is its default.
+        optimise_float: rewrite the float graph, exactly, so that it is fast before it is quantized.
     """
 
     folder: Path | None = None
     threads: int = 0
     quant_format: str | None = None
+    optimise_float: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,15 @@ class Adapter(ABC):
     @abstractmethod
     def restore(self, calibration: dict[str, Any]) -> None:
         """Use a calibration result from `calibrate`."""
+
+    @property
+    def rewrites(self) -> tuple[tuple[str, int], ...]:
+        """Which rewrites made the float model faster than the one given, and how often each was applied."""
+        return ()
+
+    def as_given(self) -> Model:
+        """The model just as the user gave it, which `build(None)` may be a faster form of. Raises `BuildError`."""
+        return self.build(None)
 
     def build(self, config: QuantConfig | None) -> Model:
         """The model of a configuration, ready to run; None is the float model. Raises `BuildError`."""

@@ -26,8 +26,10 @@ from quaver.adapters.onnxrt.look.views import ConfigView
 from quaver.adapters.onnxrt.read.graph import Graph
 from quaver.adapters.onnxrt.read.intake import take_in
 from quaver.adapters.onnxrt.read.other_floats import of_other_floats, some, warn_of_doubles
+from quaver.adapters.onnxrt.read.rewrites.pipeline import Applied
 from quaver.adapters.onnxrt.read.units import find_units
 from quaver.adapters.onnxrt.run.calibration import Calibrator
+from quaver.adapters.onnxrt.run.given import GivenModel
 from quaver.adapters.onnxrt.run.model import OnnxModel, SavedModel
 from quaver.adapters.onnxrt.run.qoperator import QOperatorModel
 from quaver.adapters.onnxrt.time.profiling import op_seconds
@@ -55,6 +57,8 @@ class OnnxAdapter(Adapter):
         mark = _mark(graph)
         self._store = WeightStore(graph.constants, options.folder, mark)
         self._assembler = Assembler(graph, self._units, self._store, mark)
+        self._source: Any = None
+        self._applied: Applied = ()
 
     @classmethod
     def accepts(cls, model: Any) -> bool:
@@ -67,8 +71,9 @@ class OnnxAdapter(Adapter):
     def open(cls, model: Any, options: AdapterOptions) -> OnnxAdapter:
         """Read and clean the model, and find its ops."""
         options = replace(options, quant_format=cls.quant_format(options.quant_format))
-        graph, fingerprint = take_in(model)
+        graph, fingerprint, applied = take_in(model, options.optimise_float)
         adapter = cls(graph, fingerprint, options)
+        adapter._source, adapter._applied = model, applied
         if not adapter._units:
             adapter.close()
             raise ModelError(f"nothing in the model can run in int8: {_what_it_holds(graph)}")
@@ -82,6 +87,10 @@ class OnnxAdapter(Adapter):
     @property
     def versions(self) -> dict[str, str]:
         return {"onnx": onnx.__version__, "onnxruntime": ort.__version__, "numpy": np.__version__}
+
+    @property
+    def rewrites(self) -> Applied:
+        return self._applied
 
     def inspect(self) -> tuple[Op, ...]:
         return tuple(unit.op for unit in self._units)
@@ -97,6 +106,11 @@ class OnnxAdapter(Adapter):
         if self._options.quant_format == "qoperator" and config is not None:
             return QOperatorModel(assembly, self._inputs, self._options.threads)
         return OnnxModel(assembly, self._inputs, self._options.threads)
+
+    def as_given(self) -> GivenModel:
+        model = GivenModel(self._source, self._inputs, self._options.threads)
+        model.session  # noqa: B018 - a model that does not load must fail here
+        return model
 
     def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
         return watch(self._assembler, config, ops, self._options.threads)

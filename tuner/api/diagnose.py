@@ -92,7 +92,7 @@ def diagnose(
     again = calib_dataloader if reiterable(calib_dataloader) else None
     model = expanded(model)
     kind = adapter_for(model, target.settings.get("framework"))
-    options = AdapterOptions(None, chosen.threads, kind.recorded_format(target.settings))
+    options = AdapterOptions(None, chosen.threads, kind.recorded_format(target.settings), target.optimised)
     with contextlib.closing(kind.open(model, options)) as adapter:
         given = op_name_dict is not None or op_type_dict is not None
         space = _space(adapter, chosen if given else None, target)

@@ -27,6 +27,7 @@ class Settings(TypedDict, total=False):
     op_name_dict: Mapping[str, Any]
     op_type_dict: Mapping[str, Any]
     quant_format: str | None
+    optimise_float: bool
     threads: int
     diagnosis: bool
     workspace: str | os.PathLike[str] | None

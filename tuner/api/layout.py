@@ -23,6 +23,7 @@ YAML_LAYOUT = {
     "quantization.op_name_dict": "op_name_dict",
     "quantization.op_type_dict": "op_type_dict",
     "quantization.quant_format": "quant_format",
+    "quantization.optimise_float": "optimise_float",
     "tuning.strategy.name": "strategy",
     "tuning.strategy.options": "strategy_options",
     "tuning.accuracy_criterion.relative": "relative",

@@ -61,7 +61,9 @@ def profile(
     model = expanded(model)
     kind = adapter_for(model)
     timing = TimingOptions(batch, threads, warmup, runs)
-    with _opened(kind, model, AdapterOptions(None, threads, kind.recorded_format(target.settings))) as adapter:
+    with _opened(
+        kind, model, AdapterOptions(None, threads, kind.recorded_format(target.settings), target.optimised)
+    ) as adapter:
         other = _other(target, adapter)
         beside = None if other is None else kind.time(other, data, timing, adapter)
         source = model if adapter is None else adapter.rebuild(None).SerializeToString()

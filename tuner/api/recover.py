@@ -10,7 +10,7 @@ from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions, Model, adapter_for
 from quaver.engine.same_model import check_same_model, complete
-from quaver.engine.versions import versions_of
+from quaver.engine.versions import versions_of, was_optimised
 from quaver.errors import BuildError, HistoryError
 from quaver.history import Snapshot, read_snapshot
 from quaver.paths import expanded
@@ -34,7 +34,9 @@ def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads:
     run = snapshot.run_of(trial)
     model = expanded(model)
     kind = adapter_for(model, run.settings.get("framework"))
-    adapter = kind.open(model, AdapterOptions(None, threads, kind.recorded_format(run.settings)))
+    adapter = kind.open(
+        model, AdapterOptions(None, threads, kind.recorded_format(run.settings), was_optimised(run.settings))
+    )
     with contextlib.ExitStack() as on_error:
         on_error.callback(adapter.close)
         rebuilt = _rebuild(adapter, snapshot, trial)

@@ -21,7 +21,7 @@ Given = Config | Mapping[str, Any] | str | os.PathLike[str] | None
 # Where a run is kept is no matter of how it runs.
 _PLACES = ("workspace", "resume")
 # What the calibration and the trials in the history were made with.
-_FIXED = ("calibration_sampling_size", "quant_format")
+_FIXED = ("calibration_sampling_size", "quant_format", "optimise_float")
 
 
 def settle(given: Given, keywords: Mapping[str, Any], history: Storage) -> tuple[Config, list[SettingChanged]]:
@@ -51,6 +51,7 @@ def resumed_config(
     said = on_top(given_settings(given), keywords)
     names = [item.name for item in fields(Config) if item.name not in _PLACES]
     before = {name: earlier[name] for name in names if name in earlier}
+    before.setdefault("optimise_float", False)  # before there was a choice, the graph stayed as given
     merged = on_top(before, said)
     if "allow_any_loss" not in earlier and not {"relative", "absolute"} & said.keys():
         merged.setdefault("allow_any_loss", True)  # a run of a version that did not ask
@@ -64,7 +65,7 @@ def resumed_config(
     changes = [
         SettingChanged(name, was, now[name])
         for name in names
-        if (was := earlier.get(name, default[name])) != now[name] and name in {*earlier, *said}
+        if (was := before.get(name, default[name])) != now[name] and name in {*before, *said}
     ]
     for change in changes:
         if change.name in _FIXED:

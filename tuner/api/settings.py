@@ -41,6 +41,7 @@ class Config:
         op_type_dict: rules by op type.
         quant_format: how int8 is written into the model, where the framework knows several ways (ONNX: "qdq" or
             "qoperator"); None is its default.
+        optimise_float: whether the float graph is rewritten, exactly, so that it is fast before it is quantized.
         threads: threads of one inference; 0 lets the runtime decide.
         diagnosis: whether to write tables and causes into the workspace at the end.
         workspace: the folder of the run; a dated one under quaver_workspace/ if None.
@@ -62,6 +63,7 @@ class Config:
     op_name_dict: Mapping[str, Any] = field(default_factory=dict)
     op_type_dict: Mapping[str, Any] = field(default_factory=dict)
     quant_format: str | None = None
+    optimise_float: bool = True
     threads: int = 0
     diagnosis: bool = False
     workspace: str | os.PathLike[str] | None = None
@@ -73,7 +75,7 @@ class Config:
             object.__setattr__(self, "relative", 0.01)
         object.__setattr__(self, "calibration_sampling_size", _sampling_size(self.calibration_sampling_size))
         self.criterion, self.budget  # noqa: B018 - both check their values
-        for name in ("higher_is_better", "allow_any_loss", "diagnosis"):
+        for name in ("higher_is_better", "allow_any_loss", "optimise_float", "diagnosis"):
             _check(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
         if self.relative is not None and self.relative >= _SUSPECT and not self.allow_any_loss:
             raise SettingsError(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quaver.api.result import TuneResult
+from quaver.engine.versions import was_optimised
 from quaver.errors import SettingsError
 from quaver.history import Snapshot, read_snapshot
 from quaver.ops import QuantConfig
@@ -33,6 +34,11 @@ class Target:
     def settings(self) -> Mapping[str, Any]:
         """The settings of the run, as it recorded them; empty without one."""
         return {} if self.snapshot is None else self.snapshot.run.settings
+
+    @property
+    def optimised(self) -> bool:
+        """Whether the float graph is rewritten: as the run did it; without one, if nothing but a configuration is meant."""
+        return self.file is None if self.snapshot is None else was_optimised(self.settings)
 
 
 def find_target(given: Any, history: str | os.PathLike[str] | None, verb: str) -> Target:

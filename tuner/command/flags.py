@@ -60,6 +60,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     run = parser.add_argument_group("how to run")
     run.add_argument("--calibration-sampling-size", type=int, metavar="N", help="calibration samples to use")
     run.add_argument("--quant-format", metavar="FORMAT", help="qdq or qoperator")
+    run.add_argument(
+        "--optimise-float",
+        action=argparse.BooleanOptionalAction,
+        help="rewrite the float graph, exactly, so that it is fast before it is quantized (default: yes)",
+    )
     run.add_argument("--threads", type=int, metavar="N", help="threads of one inference; 0 lets the runtime decide")
     run.add_argument(
         "--diagnosis",

@@ -1,8 +1,8 @@
 """How long models take, measured so that a busy machine does not mislead.
 
-Models are run in turns, so that what disturbs one disturbs all. Where one thread does all the work it is the processor's
-time that counts, which other programs take no part of. Of many runs the fast ones tell most: what slows a run down comes
-from outside. As many rounds are taken as the spread demands, up to a limit.
+Models are run in turns, so that what disturbs one disturbs all. Where one thread does all the work it is the
+processor's time that counts, which other programs take no part of. Of many runs the fast ones tell most: what slows a
+run down comes from outside. As many rounds are taken as the spread demands, up to a limit.
 """
 
 from __future__ import annotations

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from quaver.adapters import Adapter
+
+
+def was_optimised(settings: Mapping[str, Any]) -> bool:
+    """Whether a run rewrote the float graph; before there was a choice, none did."""
+    return settings.get("optimise_float") is True
 
 
 def versions_of(adapter: Adapter) -> dict[str, str]:

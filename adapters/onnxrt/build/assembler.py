@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
+import numpy as np
 from onnx import NodeProto
 
 from quaver.adapters.channels import Channels, Statistic
@@ -37,6 +38,7 @@ class Assembler:
         self.moved = {index for index, node in enumerate(graph.nodes) if moves(graph, node)}
         self.functions = {(function.domain, function.name) for function in graph.shell.functions}
         self.moved_outputs = {value.name for value in graph.outputs if graph.producers.get(value.name) in self.moved}
+        self.tables = {unit.output: unit.table for unit in units if unit.table is not None}
         self.calibrate({})
         self._raw = [node.SerializeToString(deterministic=True) for node in graph.nodes]
         self._shell, self._tail = _frame(graph)
@@ -74,6 +76,8 @@ class Assembler:
     def _params(self, root: str, scheme: Scheme) -> QuantizationParameters:
         """Scale and zero point of a tensor and all that share its scale."""
         method, kind = scheme
+        if root in self.tables:
+            return activation_parameters(0.0, 1.0, kind)
         try:
             low, high = self.ranges[root][method]
         except KeyError:
@@ -87,12 +91,24 @@ class Assembler:
             self.label(root, "zero"), found.zero_point
         )
 
-    def _activation(self, name: str, source: str, target: str) -> bytes:
-        """The QuantizeLinear and DequantizeLinear pair of a tensor."""
+    def _activation(self, name: str, source: str, target: str, table: bool = False) -> bytes:
+        """The QuantizeLinear and DequantizeLinear pair of a tensor; with a `table` the first reads by another scale."""
         root, quantized = self.root(name), self.label(name, "q")
         by = [self.label(root, "scale"), self.label(root, "zero")]
-        return wire.node("QuantizeLinear", [source, *by], [quantized], self.label(name, "Q")) + wire.node(
+        first = [self.label(name, "table scale"), self.label(name, "table zero")] if table else by
+        return wire.node("QuantizeLinear", [source, *first], [quantized], self.label(name, "Q")) + wire.node(
             "DequantizeLinear", [quantized, *by], [target], self.label(name, "DQ")
+        )
+
+    def table_node(self, index: int, source: str, target: str) -> bytes:
+        """In the place of an op that is all in its quantization, one that does nothing and has an integer kernel."""
+        return wire.node("LeakyRelu", [source], [target], self.graph.nodes[index].name, alpha=1.0)
+
+    def table_scales(self, name: str) -> bytes:
+        """The two constants by which a tensor of `tables` is quantized."""
+        scale, zero = self.tables[name]
+        return wire.tensor(self.label(name, "table scale"), np.asarray(scale, np.float32)) + wire.tensor(
+            self.label(name, "table zero"), np.asarray(zero, np.uint8)
         )
 
     def _bias(self, anchor: int, scheme: Scheme, per_channel: bool) -> tuple[bytes, tuple[Entry, ...], Float | None]:

@@ -23,6 +23,7 @@ class Plan:
         written: families whose producer writes uint8.
         flowing: tensors to be quantized.
         loose: float results of int8 kernels that need a guard behind them.
+        tables: results of int8 ops that are all in how they are quantized.
     """
 
     def __init__(self, assembler: Assembler, config: QuantConfig | None) -> None:
@@ -32,6 +33,7 @@ class Plan:
         self.written: set[str] = set()
         self.flowing: set[str] = set()
         self.loose: set[str] = set()
+        self.tables: set[str] = set()
         if config is not None:
             self._plan(config)
 
@@ -56,6 +58,7 @@ class Plan:
             if assembler.root(node.input[0]) in self.written and any(name in self.flowing for name in node.output):
                 self.flowing.add(node.input[0])
                 self.flowing.update(name for name in node.output if name)
+        self.tables = {unit.output for unit, _ in active if unit.table is not None}
         self.loose = {end for unit, _ in active if (end := self._loose_end(unit)) is not None}
 
     def _loose_end(self, unit: Unit) -> str | None:

@@ -107,7 +107,10 @@ class Walk(Plan):
         if pick is None:
             self._guard(index, renamed)
         outputs = [(slot, new) for slot, name in enumerate(node.output) if (new := self._raw_name(name)) != name]
-        self.parts.append(assembler.node(index, tuple(renamed), tuple(outputs)))
+        if pick is not None and unit is not None and unit.table is not None:
+            self.parts.append(assembler.table_node(index, dict(renamed)[0], self._raw_name(unit.output)))
+        else:
+            self.parts.append(assembler.node(index, tuple(renamed), tuple(outputs)))
         for name in node.output:
             if name in self.loose:
                 self.parts.append(wire.node("Max", [self._raw_name(name)], [name], assembler.label(name, "guard")))
@@ -172,7 +175,10 @@ class Walk(Plan):
             source = self._raw_name(name) if repinned else name
             if self._is_exposed(name):
                 source = self._behind_guard(source)
-            self.parts.append(assembler.activation(name, source, target))
+            table = name in self.tables
+            self.parts.append(assembler.activation(name, source, target, table))
+            if table:
+                self.entries.append(assembler.table_scales(name))
             if (scale := assembler.label(root, "scale")) not in self.done:
                 self.done.add(scale)
                 self.entries.append(assembler.scales(root, self.schemes[root]))

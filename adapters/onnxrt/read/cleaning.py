@@ -9,7 +9,8 @@ import onnx
 from onnx import NodeProto
 from onnx.reference import ReferenceEvaluator
 
-from quaver.adapters.onnxrt.read.graph import Array, Graph, integer, real
+from quaver.adapters.onnxrt.read.channelwise import fold_followers
+from quaver.adapters.onnxrt.read.graph import Array, Graph
 from quaver.adapters.onnxrt.read.inference import infer_types
 
 log = logging.getLogger(__name__)
@@ -25,14 +26,13 @@ _IDLE = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
 def clean(graph: Graph) -> None:
     """Constants out of nodes, weights next to their readers, BatchNorm into its Conv, a name for every node."""
     graph.nodes = [_copy(node) for node in graph.nodes]
-    _take_constants(graph)
+    take_constants(graph)
     _fold_constants(graph)
-    _drop_idle(graph)
+    drop_idle(graph)
     graph.index()
-    _fold_followers(graph)
-    _name_nodes(graph)
-    graph.index()
-    _drop_unread(graph)
+    name_nodes(graph)
+    fold_followers(graph, scalars=False)
+    drop_unread(graph)
 
 
 def _copy(node: NodeProto) -> NodeProto:
@@ -41,7 +41,7 @@ def _copy(node: NodeProto) -> NodeProto:
     return copy
 
 
-def _take_constants(graph: Graph) -> None:
+def take_constants(graph: Graph) -> None:
     """`Constant` nodes become initializers, save those of strings and sparse tensors."""
     kept = []
     for node in graph.nodes:
@@ -99,7 +99,7 @@ def _evaluate(node: NodeProto, feed: dict[str, Array], opset: list[onnx.Operator
     return np.asarray(value, order="C")
 
 
-def _drop_idle(graph: Graph) -> None:
+def drop_idle(graph: Graph) -> None:
     """Drop what multiplies by one or adds zero. The optimiser would, and then fuse what stands around it."""
     graph.index()
     renamed: dict[str, str] = {}
@@ -134,111 +134,7 @@ def _rank(graph: Graph, name: str) -> int:
     return graph.ranks.get(name, 0)
 
 
-def _fold_followers(graph: Graph) -> None:
-    """Scale and shift a convolution's weights by the BatchNormalization, Mul or Add that follows, and drop it."""
-    gone: set[int] = set()
-    for node in graph.nodes:
-        if node.op_type not in ("Conv", "ConvTranspose") or node.input[1] not in graph.constants:
-            continue
-        if len(node.input) > 2 and node.input[2] and node.input[2] not in graph.constants:
-            continue
-        while (follower := graph.only_reader(node.output[0])) is not None:
-            affine = _scale_and_shift(graph, node, follower)
-            if affine is None:
-                break
-            _fold(graph, node, follower.output[0], *affine)
-            gone.add(id(follower))
-    graph.nodes = [node for node in graph.nodes if id(node) not in gone]
-
-
-def _fold(graph: Graph, node: NodeProto, output: str, scale: Array, shift: Array) -> None:
-    weight = graph.constants[node.input[1]]
-    if len(node.input) > 2 and node.input[2]:
-        shift = shift + graph.constants[node.input[2]].astype(np.float64) * scale
-    names = [node.input[0], _free_name(graph, f"{output}.weight"), _free_name(graph, f"{output}.bias")]
-    graph.constants[names[1]] = _scaled(weight, scale, node)
-    graph.constants[names[2]] = shift.astype(weight.dtype)
-    del node.input[:]
-    node.input.extend(names)
-    node.output[0] = output
-
-
-def _free_name(graph: Graph, wanted: str) -> str:
-    """A name that no tensor has. Exporters call a BatchNormalization's own constants `<output>.weight`."""
-    name, count = wanted, 1
-    while not graph.is_free(name):
-        count += 1
-        name = f"{wanted}_{count}"
-    return name
-
-
-def _scale_and_shift(graph: Graph, node: NodeProto, follower: NodeProto) -> tuple[Array, Array] | None:
-    """What a node does to each channel of a convolution, if that is all it does."""
-    channels = _channels(graph.constants[node.input[1]], node)
-    if follower.op_type == "BatchNormalization":
-        if integer(follower, "training_mode", 0) or len([name for name in follower.output if name]) > 1:
-            return None
-        if not all(name in graph.constants for name in follower.input[1:5]):
-            return None
-        gamma, beta, mean, variance = (graph.constants[name].astype(np.float64) for name in follower.input[1:5])
-        scale = gamma / np.sqrt(variance + real(follower, "epsilon", 1e-5))
-        return scale, beta - mean * scale
-    if follower.op_type not in ("Add", "Mul"):
-        return None
-    other = next((name for name in follower.input if name != node.output[0]), "")
-    value = graph.constants.get(other)
-    # One number per channel, as [C, 1, 1] or [1, C, 1, 1]; a Resize or broadcast would show in other sizes.
-    rank = graph.constants[node.input[1]].ndim
-    shapes = [(channels, *[1] * (rank - 2)), (1, channels, *[1] * (rank - 2))]
-    if value is None or value.shape not in shapes:
-        return None
-    flat = value.astype(np.float64).reshape(-1)
-    return (np.ones(channels), flat) if follower.op_type == "Add" else (flat, np.zeros(channels))
-
-
-def _channels(weight: Array, node: NodeProto) -> int:
-    return int(weight.shape[0] if node.op_type == "Conv" else weight.shape[1] * integer(node, "group", 1))
-
-
-def _scaled(weight: Array, scale: Array, node: NodeProto) -> Array:
-    """The weight with each output channel scaled. A ConvTranspose keeps them on axis 1, repeated for each group."""
-    wide = weight.astype(np.float64)
-    if node.op_type == "Conv":
-        return (wide * scale.reshape(-1, *[1] * (weight.ndim - 1))).astype(weight.dtype)
-    groups = integer(node, "group", 1)
-    parts = wide.reshape(groups, -1, *weight.shape[1:])
-    factor = scale.reshape(groups, 1, -1, *[1] * (weight.ndim - 2))
-    return (parts * factor).reshape(weight.shape).astype(weight.dtype)
-
-
-def join_bias(graph: Graph) -> None:
-    """A matrix product of rank two and the bias added to it become one Gemm, as the optimiser would do anyway.
-
-    It would do so after we placed our Quantize/Dequantize pairs, and then find no integer kernel for the result.
-    """
-    gone: set[int] = set()
-    for node in graph.nodes:
-        if node.op_type != "MatMul" or node.domain or graph.ranks.get(node.input[0]) != 2:
-            continue
-        if node.input[1] not in graph.constants or graph.constants[node.input[1]].dtype != np.float32:
-            continue
-        weight, addition = graph.constants[node.input[1]], graph.only_reader(node.output[0])
-        if weight.ndim != 2 or addition is None or addition.op_type != "Add":
-            continue
-        bias = next((name for name in addition.input if name != node.output[0]), "")
-        if bias in graph.constants and graph.constants[bias].shape in ((weight.shape[1],), (1, weight.shape[1])):
-            flat = _free_name(graph, f"{addition.output[0]}.bias")
-            graph.constants[flat] = graph.constants[bias].reshape(-1)
-            node.op_type = "Gemm"
-            node.input.append(flat)
-            node.output[0] = addition.output[0]
-            gone.add(id(addition))
-    graph.nodes = [node for node in graph.nodes if id(node) not in gone]
-    graph.index()
-    _drop_unread(graph)
-
-
-def _name_nodes(graph: Graph) -> None:
+def name_nodes(graph: Graph) -> None:
     """Give nameless and namesake nodes the name of what they produce, which is unique in a graph."""
     taken = {node.name for node in graph.nodes}
     seen = {""}
@@ -253,7 +149,7 @@ def _name_nodes(graph: Graph) -> None:
         seen.add(node.name)
 
 
-def _drop_unread(graph: Graph) -> None:
+def drop_unread(graph: Graph) -> None:
     """Forget constants that nobody reads any more."""
     read = set(graph.consumers) | {value.name for value in graph.shell.graph.output}
     graph.constants = {name: array for name, array in graph.constants.items() if name in read}

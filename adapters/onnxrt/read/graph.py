@@ -25,10 +25,12 @@ class Graph:
         shell: the model without nodes and initializers: inputs, outputs, opsets, functions, metadata.
         types: element type of every tensor that inference could tell, by name.
         ranks: number of dimensions of those whose shape is known.
+        shapes: all dimensions of those of which none is open.
         producers: the node that makes a tensor, by name.
         consumers: the nodes that read a tensor, in their bodies too, by name.
         captured: what the bodies of If, Loop and Scan read from here.
         inner: every name that occurs in such a body.
+        merged: for a node that stands for others of the user's too, the names of those.
     """
 
     nodes: list[NodeProto]
@@ -36,10 +38,12 @@ class Graph:
     shell: ModelProto
     types: dict[str, int] = field(default_factory=dict)
     ranks: dict[str, int] = field(default_factory=dict)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     producers: dict[str, int] = field(default_factory=dict)
     consumers: dict[str, list[int]] = field(default_factory=dict)
     captured: set[str] = field(default_factory=set)
     inner: set[str] = field(default_factory=set)
+    merged: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def inputs(self) -> list[ValueInfoProto]:
@@ -55,6 +59,24 @@ class Graph:
     def pinned(self) -> set[str]:
         """Tensors whose name others rely on: graph outputs, and what the bodies of If, Loop and Scan read."""
         return self.captured | {value.name for value in self.shell.graph.output}
+
+    def copy(self) -> Graph:
+        """A graph of its own nodes and table of constants. The arrays are the same ones."""
+        shell = ModelProto()
+        shell.CopyFrom(self.shell)
+        nodes = []
+        for node in self.nodes:
+            nodes.append(NodeProto())
+            nodes[-1].CopyFrom(node)
+        twin = Graph(nodes, dict(self.constants), shell, merged=dict(self.merged))
+        twin.index()
+        return twin
+
+    def merge(self, into: str, *names: str) -> None:
+        """Note that a node stands for others too, and for all they stood for."""
+        inherited = [other for name in names for other in (name, *self.merged.get(name, ()))]
+        known = dict.fromkeys([*self.merged.get(into, ()), *inherited])
+        self.merged[into] = tuple(name for name in known if name != into)
 
     def index(self) -> None:
         """Find out anew who makes and who reads each tensor."""
@@ -73,6 +95,14 @@ class Graph:
         """Whether no tensor has this name, nor any in a body."""
         inputs = (value.name for value in self.shell.graph.input)
         return not (name in self.constants or name in self.producers or name in self.inner or name in inputs)
+
+    def free_name(self, wanted: str) -> str:
+        """The name, or one like it that no tensor has yet."""
+        name, count = wanted, 1
+        while not self.is_free(name):
+            count += 1
+            name = f"{wanted}_{count}"
+        return name
 
     def only_reader(self, name: str) -> NodeProto | None:
         """The one node that reads a tensor, if there is just one and nobody else relies on the name."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -17,7 +19,7 @@ _SHAPE_ELEMENTS = 256
 
 def infer_types(graph: Graph) -> None:
     """Fill in element types and ranks. What stays unknown is not offered for int8."""
-    model = _light_model(graph)
+    model = light_model(graph)
     try:
         known = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except Exception:  # a node that inference cannot follow; inputs and outputs are still known
@@ -29,15 +31,15 @@ def infer_types(graph: Graph) -> None:
         _ask_runtime(graph, model, unknown)
 
 
-def _light_model(graph: Graph) -> ModelProto:
-    """The model without its large constants, which become inputs."""
+def light_model(graph: Graph, inside: Collection[str] = ()) -> ModelProto:
+    """The model without its large constants, which become inputs, save those that shall stay `inside`."""
     model = ModelProto()
     model.CopyFrom(graph.shell)
     model.graph.node.extend(graph.nodes)
     given = {value.name for value in model.graph.input}
     for name, array in graph.constants.items():
         kind = _element_type(array)
-        if array.size <= _SHAPE_ELEMENTS and array.dtype != object:
+        if array.dtype != object and (array.size <= _SHAPE_ELEMENTS or name in inside):
             model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), name))
         elif name not in given:
             model.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
@@ -51,6 +53,8 @@ def _note(graph: Graph, value: ValueInfoProto) -> None:
         graph.types[value.name] = kind.elem_type
         if kind.HasField("shape"):
             graph.ranks[value.name] = len(kind.shape.dim)
+            if all(dim.HasField("dim_value") for dim in kind.shape.dim):
+                graph.shapes[value.name] = tuple(dim.dim_value for dim in kind.shape.dim)
 
 
 def _ask_runtime(graph: Graph, model: ModelProto, unknown: list[str]) -> None:

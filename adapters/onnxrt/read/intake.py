@@ -12,9 +12,11 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto
 
-from quaver.adapters.onnxrt.read.cleaning import clean, join_bias
+from quaver.adapters.onnxrt.read.cleaning import clean
+from quaver.adapters.onnxrt.read.gemm import join_bias
 from quaver.adapters.onnxrt.read.graph import Array, Graph, subgraphs, with_bodies
 from quaver.adapters.onnxrt.read.inference import infer_types
+from quaver.adapters.onnxrt.read.rewrites.pipeline import Applied, optimise
 from quaver.errors import ModelError
 
 log = logging.getLogger(__name__)
@@ -33,18 +35,23 @@ _QUANTIZED = {
 }  # fmt: skip
 
 
-def take_in(source: Any) -> tuple[Graph, str]:
-    """Read, check and clean a model. Returns the graph and the fingerprint of the model as given."""
+def take_in(source: Any, optimise_float: bool = True) -> tuple[Graph, str, Applied]:
+    """Read, check, clean and optimise a model.
+
+    Returns the graph, the fingerprint of the model as given, and which rewrites were applied how often.
+    """
     model, folder = _read(source)
     _refuse_quantized(model)
     _fetch_inner_data(model, folder)
     graph = _take_apart(_modern(model, folder), folder)
     graph.index()
     fingerprint = graph.fingerprint()
+    given = graph.copy()
     clean(graph)
+    graph, applied = optimise(given, graph) if optimise_float else (graph, ())
     infer_types(graph)
     join_bias(graph)
-    return graph, fingerprint
+    return graph, fingerprint, applied
 
 
 def _read(source: Any) -> tuple[ModelProto, Path]:

@@ -7,7 +7,7 @@ type between DequantizeLinear and QuantizeLinear.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -48,6 +48,7 @@ class Unit:
         axis: the weight's output channel axis; None where only one scale is possible.
         output: the tensor the unit produces.
         quantized_output: whether the int8 kernel writes uint8. Others write float.
+        table: scale and zero point by which its input is quantized so that the integers are its output in 1/255.
     """
 
     op: Op
@@ -59,6 +60,7 @@ class Unit:
     axis: int | None
     output: str
     quantized_output: bool
+    table: tuple[float, int] | None = None
 
 
 def find_units(graph: Graph) -> list[Unit]:
@@ -123,7 +125,21 @@ def _unit(graph: Graph, index: int, node: NodeProto) -> Unit | None:
         return _joining(graph, index, node)
     if node.op_type in _UNARY and node.input[0] not in graph.constants:
         return _make(graph, index, node, activations=node.input[:1])
+    if node.op_type == "HardSigmoid" and node.input[0] not in graph.constants:
+        return _hard_sigmoid(graph, index, node)
     return None
+
+
+def _hard_sigmoid(graph: Graph, index: int, node: NodeProto) -> Unit | None:
+    """clip(alpha x + beta, 0, 1): quantizing x by a scale of 1 / (255 alpha) about 255 beta clips and shifts it.
+
+    The zero point is a whole number, which moves the result by half a step at most.
+    """
+    slope, shift = real(node, "alpha", 0.2), real(node, "beta", 0.5)
+    if slope <= 0 or not 0 <= shift <= 1:
+        return None
+    unit = _make(graph, index, node, activations=node.input[:1])
+    return replace(unit, table=(1 / (255 * slope), round(255 * shift)))
 
 
 def _convolution(graph: Graph, index: int, node: NodeProto) -> Unit | None:
@@ -232,7 +248,9 @@ def _make(
             nodes.append(graph.producers[follower.output[0]])
             output = follower.output[0]
     inputs = tuple(dict.fromkeys(activations or node.input[:1]))
-    op = Op(node.name, node.op_type, tuple(graph.nodes[i].name for i in nodes), _choices(weight, axis, pays))
+    names = [graph.nodes[i].name for i in nodes]
+    names += [name for own in names for name in graph.merged.get(own, ())]
+    op = Op(node.name, node.op_type, tuple(dict.fromkeys(names)), _choices(weight, axis, pays))
     return Unit(op, index, tuple(nodes), inputs, weight, bias or None, axis, output, quantized_output)
 
 

@@ -101,11 +101,12 @@ class SavedModel(OrtModel):
             write_safely(path, self.chunks())
             return
         data = path.with_name(path.name + ".data")
-        write_safely(data, _pieces(self._data))
+        write_safely(data, pieces(self._data))
         write_safely(path, [_pointing_at(self._path, data.name)])
 
 
-def _pieces(path: Path) -> Iterator[bytes]:
+def pieces(path: Path) -> Iterator[bytes]:
+    """The bytes of a file, a part at a time."""
     with open(path, "rb") as file:
         while piece := file.read(16 * 2**20):
             yield piece

@@ -39,9 +39,9 @@ def gemms(make: Callable[[Net, str], str]) -> Graph:
     return lambda net: net.Sigmoid(make(net, net.Sigmoid(net.input(None, 8))))
 
 
-def products(make: Callable[[Net, str], str]) -> Graph:
+def products(make: Callable[[Net, str], str], batch: int | None = None) -> Graph:
     """The same with three dimensions."""
-    return lambda net: net.Sigmoid(make(net, net.Sigmoid(net.input(*ROWS))))
+    return lambda net: net.Sigmoid(make(net, net.Sigmoid(net.input(batch, *ROWS[1:]))))
 
 
 def residual(net: Net) -> str:
@@ -50,12 +50,12 @@ def residual(net: Net) -> str:
     return str(net.Gemm(net.Flatten(net.GlobalAveragePool(net.Add(conv(net, y), y))), weight(4, 3), weight(3)))
 
 
-def attention(net: Net) -> str:
+def attention(net: Net, batch: int | None = None) -> str:
     def heads(seed: int) -> str:
         rows = net.Add(net.MatMul(x, weight(8, 8, seed=seed)), weight(8, seed=seed))
         return str(net.Transpose(net.Reshape(rows, np.array([0, 0, 2, 4])), perm=[0, 2, 1, 3]))
 
-    x, mask = net.input(*ROWS), net.input(None, 1, 1, 3, name="mask")
+    x, mask = net.input(batch, *ROWS[1:]), net.input(batch, 1, 1, 3, name="mask")
     query, key, value = heads(0), heads(1), heads(2)
     scores = net.Div(net.MatMul(query, net.Transpose(key, perm=[0, 1, 3, 2])), f32(2))
     mixed = net.MatMul(net.Softmax(net.Add(scores, mask)), value)
@@ -228,6 +228,33 @@ GRAPHS: dict[str, tuple[Graph, str]] = {
         read_by_both(lambda net, x: net.Reshape(net.MatMul(x, weight(8, 8)), np.array([0, 3, 2, 4])), *ROWS),
         "MatMul Sigmoid",
     ),
+    "products of a known shape and bias": (
+        products(lambda net, x: net.Add(net.MatMul(x, weight(8, 5)), weight(5)), batch=2),
+        "Sigmoid Gemm Sigmoid",
+    ),
+    "products of a known shape, bias and Relu": (
+        lambda net: net.Relu(net.Add(net.MatMul(net.Sigmoid(net.input(2, 3, 8)), weight(8, 5)), weight(5))),
+        "Sigmoid Gemm",
+    ),
+    "products of a known shape, one after the other": (
+        lambda net: net.Add(
+            net.MatMul(net.Relu(net.Add(net.MatMul(net.input(2, 3, 8), weight(8, 5)), weight(1, 1, 5))), weight(5, 3)),
+            weight(3),
+        ),
+        "Gemm Gemm",
+    ),
+    "products of a known shape that share what they read": (
+        lambda net: (
+            x := net.Sigmoid(net.input(2, 3, 8)),
+            net.Tanh(net.Add(net.MatMul(x, weight(8, 5)), weight(5))),
+            net.Sigmoid(net.Add(net.MatMul(x, weight(8, 4)), weight(4))),
+        ),
+        "Sigmoid Gemm Gemm Sigmoid",
+    ),
+    "attention of a known shape": (
+        lambda net: attention(net, batch=2),
+        "Gemm Gemm Gemm MatMul MatMul Gemm Add Gemm",
+    ),
     "attention": (attention, "MatMul MatMul MatMul MatMul MatMul MatMul Add MatMul"),
     "embedding": (embedding, "Add MatMul"),
     "residual blocks": (residual, "Conv Conv Conv Add Conv Add GlobalAveragePool Gemm"),
@@ -270,7 +297,23 @@ GRAPHS: dict[str, tuple[Graph, str]] = {
     ),
     "Softmax, Where and hard-swish": (
         between(lambda net, x: net.Where(np.array([True, False] * 4), net.Softmax(x), net.HardSwish(x))),
+        "Conv HardSigmoid Mul Conv",  # the runtime knows hard-swish as x * HardSigmoid(x)
+    ),
+    "hard-sigmoid": (
+        between(lambda net, x: net.HardSigmoid(net.MaxPool(x, kernel_shape=[2, 2]), alpha=0.3, beta=0.4)),
+        "Conv HardSigmoid Conv",
+    ),
+    "hard-sigmoid that is moved about": (
+        between(lambda net, x: net.Transpose(net.HardSigmoid(net.Tanh(x)), perm=[0, 1, 3, 2])),
+        "Conv HardSigmoid Conv",
+    ),
+    "hard-sigmoid with a shift beyond one": (
+        between(lambda net, x: net.HardSigmoid(net.Tanh(x), beta=1.5)),
         "Conv Conv",
+    ),
+    "hard-sigmoid read by both": (
+        read_by_both(lambda net, x: net.HardSigmoid(x), *IMAGE),
+        "HardSigmoid Sigmoid",
     ),
     "an input that is read by both": (read_by_both(lambda net, x: x, *IMAGE), "Sigmoid"),
     "an output that is read by both": (read_by_both(conv, *IMAGE), "Conv Sigmoid"),

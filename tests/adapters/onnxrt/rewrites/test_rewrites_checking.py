@@ -1,0 +1,161 @@
+"""The rewritten graph is compared with the model as given; both can be had, and rewriting can be switched off."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+from onnx_models import Net, as_given, data, opened, space, tensor, weight
+from rewriting import f32, kinds
+
+from quaver.adapters.onnxrt.read.graph import Graph
+from quaver.adapters.onnxrt.read.rewrites import pipeline
+from quaver.errors import BuildError
+
+PADS = np.array([0, 0, 0, 0, 0, 0, 1, 1])
+
+
+def padded() -> onnx.ModelProto:
+    net = Net()
+    x = net.Conv(net.Pad(net.input(None, 4, 8, 8), PADS), weight(40, 4, 3, 3), name="conv")
+    return net.model(net.Neg(x, outputs=["first"]), net.Relu(x, outputs=["second"]))
+
+
+def add_a_hundredth(graph: Graph) -> int:
+    """A rewrite that is wrong: it adds a hundredth."""
+    node = next(node for node in graph.nodes if node.op_type == "Relu")
+    graph.constants["wrong"] = f32(1e-2)
+    node.op_type = "Add"
+    node.input.append("wrong")
+    graph.index()
+    return 1
+
+
+def test_a_graph_that_differs_is_dropped_and_the_worst_output_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pipeline, "flush_denormals", add_a_hundredth)
+    with opened(padded(), calibrate=False) as adapter:
+        assert adapter.rewrites == ()
+        assert [node.op_type for node in adapter._graph.nodes] == ["Pad", "Conv", "Neg", "Relu"]
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "after runtime's basic level (1), denormal weights (1), output 'second' differs by" in record.getMessage()
+
+
+def test_a_graph_that_does_not_run_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def break_the_graph(graph: Graph) -> int:
+        graph.nodes[0].op_type = "NoSuchOperator"
+        return 1
+
+    monkeypatch.setattr(pipeline, "flush_denormals", break_the_graph)
+    with opened(padded(), calibrate=False) as adapter:
+        assert adapter.rewrites == ()
+    assert "does not run" in caplog.text
+
+
+def test_what_was_done_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), opened(padded(), calibrate=False) as adapter:
+        assert adapter.rewrites == (("runtime's basic level", 1),)
+    assert "optimised the float graph: runtime's basic level (1)" in caplog.text
+
+
+def test_one_switch_turns_all_of_it_off() -> None:
+    assert kinds(padded(), optimise_float=False) == "Pad Conv Neg Relu"
+    with opened(padded(), calibrate=False, optimise_float=False) as adapter:
+        assert adapter.rewrites == ()
+
+
+@pytest.mark.parametrize(
+    "shape", [(None, 4, 8, 8), ("batch", 4, "height", "width"), (1, 4, 16, 16), (None, 4, None, 64)], ids=str
+)
+def test_inputs_of_any_shape_are_made_up(shape: Any, caplog: pytest.LogCaptureFixture) -> None:
+    net = Net()
+    model = net.model(net.Conv(net.Pad(net.input(*shape), PADS), weight(4, 4, 3, 3)))
+    with caplog.at_level(logging.INFO), opened(model, calibrate=False) as adapter:
+        assert adapter.rewrites
+    assert "could not be compared" not in caplog.text
+
+
+def test_small_tables_are_looked_up_within_their_rows(caplog: pytest.LogCaptureFixture) -> None:
+    net = Net()
+    rows = net.Gather(weight(2, 8), net.input(None, 5, name="ids", dtype=TensorProto.INT64))
+    model = net.model(net.MatMul(net.Identity(rows), weight(8, 3)))
+    with caplog.at_level(logging.INFO), opened(model, calibrate=False) as adapter:
+        assert adapter.rewrites
+    assert "could not be compared" not in caplog.text
+
+
+def test_a_model_for_which_no_input_can_be_made_up_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    net = Net()
+    table = net.Reshape(net.input(None), np.array([3, 4, 7, 11]))  # of 924 values, which nobody guesses
+    model = net.model(net.Conv(net.Pad(table, PADS), weight(4, 4, 3, 3)))
+    with caplog.at_level(logging.INFO), opened(model, calibrate=False) as adapter:
+        assert adapter.rewrites
+    assert "could not be compared" in caplog.text
+
+
+def test_choices_may_fall_the_other_way() -> None:
+    """Where the largest of equal values stands is a matter of rounding."""
+    net = Net()
+    x = net.Conv(net.Pad(net.input(2, 4, 8, 8), PADS), weight(4, 4, 3, 3))
+    place = net.ArgMax(net.Mul(x, f32(0)), axis=1)
+    assert kinds(net.model(x, tensor(place, 2, 1, 7, 7, dtype=TensorProto.INT64))).startswith("Conv")
+
+
+# --- the model as given ---
+
+
+@pytest.mark.parametrize("form", ["path", "bytes", "ModelProto", "external data"])
+def test_the_model_as_given_is_at_hand_in_every_form(form: str, tmp_path: Path) -> None:
+    model = padded()
+    path = tmp_path / "model.onnx"
+    if form == "external data":
+        onnx.save_model(padded(), path, save_as_external_data=True, location="weights.bin", size_threshold=100)
+    else:
+        onnx.save(model, path)
+    source: Any = {"bytes": model.SerializeToString(), "ModelProto": model}.get(form, path)
+    with opened(source, calibrate=False) as adapter:
+        given = adapter.as_given()
+        assert [node.op_type for node in given.model.graph.node] == ["Pad", "Conv", "Neg", "Relu"]
+        feed = data(adapter)[0]
+        for found, expected in zip(given(feed), as_given(model, feed), strict=True):
+            assert np.array_equal(found, expected)
+        assert given.size >= path.stat().st_size
+        copy = given.save(tmp_path / "copies" / "copy.onnx")
+        assert np.array_equal(adapter.load(copy)(feed)[0], given(feed)[0])
+
+
+def test_the_float_model_that_is_built_is_the_optimised_one() -> None:
+    with opened(padded(), calibrate=False) as adapter:
+        assert [node.op_type for node in adapter.build(None).model.graph.node] == ["Conv", "Neg", "Relu"]
+        assert adapter.build(None).sha256 != adapter.as_given().sha256
+
+
+def test_the_fingerprint_is_that_of_the_model_as_given() -> None:
+    with opened(padded(), calibrate=False) as one, opened(padded(), calibrate=False, optimise_float=False) as other:
+        assert one.fingerprint == other.fingerprint
+
+
+def test_a_model_that_the_runtime_does_not_load_as_it_is_says_so() -> None:
+    model = padded()
+    model.ir_version = 99
+    with opened(model) as adapter:
+        adapter.build(space(adapter).all_int8()).close()
+        with pytest.raises(BuildError, match="ONNX Runtime cannot load the model"):
+            adapter.as_given()
+
+
+def test_a_saved_copy_replaces_nothing_of_the_users(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save_model(padded(), path, save_as_external_data=True, location="weights.bin", size_threshold=100)
+    before = (tmp_path / "weights.bin").stat().st_mtime_ns
+    with opened(path, calibrate=False) as adapter:
+        adapter.as_given().save(tmp_path / "second.onnx")
+    assert (tmp_path / "weights.bin").stat().st_mtime_ns == before
