@@ -46,7 +46,7 @@ def take_in(source: Any, optimise_float: bool = True) -> tuple[Graph, str, Appli
     graph = _take_apart(_modern(model, folder), folder)
     graph.index()
     fingerprint = graph.fingerprint()
-    given = graph.copy()
+    given = Graph(graph.nodes, dict(graph.constants), graph.shell)  # cleaning copies nodes before it changes them
     clean(graph)
     graph, applied = optimise(given, graph) if optimise_float else (graph, ())
     infer_types(graph)

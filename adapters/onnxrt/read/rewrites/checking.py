@@ -55,7 +55,7 @@ def _run(graph: Graph) -> Callable[..., list[Any] | None]:
     model = light_model(graph)
     names = {value.name for value in model.graph.input} - {value.name for value in graph.inputs}
     large = {name: np.asarray(graph.constants[name]) for name in names}
-    options = sessions.options()
+    options = sessions.options(1)
     options.log_severity_level = 4
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:

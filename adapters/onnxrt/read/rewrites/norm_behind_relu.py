@@ -21,6 +21,8 @@ from quaver.adapters.onnxrt.read.rewrites.layers import input_channels, pads, sc
 _POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
 # Mean and this many standard deviations: about the largest value that a normalization has met.
 _DEVIATIONS = 4.0
+# Channels of a block in float kernels, and how much larger one more channel may make a convolution.
+_BLOCK, _MOST_WASTE = 16, 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,8 @@ def _fold(graph: Graph, place: _Place) -> bool:
     wide, bias = scaled(weight, np.abs(scale), conv), bias_of(graph, conv, channels) * np.abs(scale)
     label = place.norm.output[0]
     if np.any(shift != 0) and _meets_padding(place):
-        if integer(conv, "group", 1) != 1 or integer(layer, "group", 1) != 1:
+        grouped = integer(conv, "group", 1) != 1 or integer(layer, "group", 1) != 1
+        if grouped or _waste(channels) > _MOST_WASTE:
             return False
         constant = _carry_shift(graph, place, signs, shift, label)
         wide, bias = np.concatenate([wide, np.zeros((1, *wide.shape[1:]))]), np.append(bias, constant)
@@ -103,6 +106,11 @@ def _counts_zeros(pool: NodeProto) -> bool:
     if pool.op_type != "AveragePool" or not integer(pool, "count_include_pad", 0):
         return False
     return pads(pool) or bool(integer(pool, "ceil_mode", 0))
+
+
+def _waste(channels: int) -> float:
+    """How much more a float convolution computes for one channel more: it goes by whole blocks."""
+    return -(-(channels + 1) // _BLOCK) * _BLOCK / (-(-channels // _BLOCK) * _BLOCK)
 
 
 def _carry_shift(graph: Graph, place: _Place, signs: Array, shift: Array, label: str) -> float:
