@@ -99,7 +99,9 @@ class QuantizedTensor(NamedTuple):
         else:
             shape = [1] * copied.ndim
             shape[parameters.axis] = -1
-            copied -= parameters.zero_point.reshape(shape).astype(copied.dtype)
+            zeros = parameters.zero_point.astype(copied.dtype)
+            if zeros.any():
+                copied -= zeros.reshape(shape)
             copied *= parameters.scale.reshape(shape)
         return copied
 

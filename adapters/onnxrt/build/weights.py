@@ -64,12 +64,12 @@ class StoredTensor:
 Entry = bytes | StoredTensor
 
 
-def claim(handle: int) -> bool:
+def claim(handle: int, wait: bool = False) -> bool:
     """Lock an open weight file for as long as it is open; False if somebody else has. Without fcntl, never."""
     if fcntl is None:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
@@ -93,10 +93,12 @@ def new_file(folder: Path) -> tuple[Path, BinaryIO]:
     path = folder / f"quaver-weights-{secrets.token_hex(8)}.cache"
     try:
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b")
-        claim(file.fileno())
+        claim(file.fileno(), wait=True)  # another process may be having a look at it
         file.write(MAGIC)
         file.flush()
     except OSError as error:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
         raise BuildError(f"cannot write the weight file into {str(folder)!r}: {error.strerror}") from error
     return path, file
 

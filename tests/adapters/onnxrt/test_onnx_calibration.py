@@ -176,6 +176,22 @@ def test_memory_is_bounded_whatever_the_batch(monkeypatch: pytest.MonkeyPatch) -
     assert peak < 30 * 2**20
 
 
+def test_many_tensors_take_little_memory_each() -> None:
+    """A histogram with all its bins would be 512 KiB."""
+    net = Net()
+    x = net.input(None, 8, 4, 4)
+    for layer in range(200):
+        turn, _ = np.linalg.qr(weight(8, 8, seed=layer))
+        x = net.Conv(x, turn.astype(f32).reshape(8, 8, 1, 1))
+    with opened(net.model(x), calibrate=False) as adapter:
+        batches = [np.random.default_rng(seed).normal(size=(8, 8, 4, 4)).astype(f32) for seed in range(20)]
+        tracemalloc.start()
+        found = adapter.calibrate(batches)["ranges"]
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert len(found) == 201 and peak / len(found) < 128 * 2**10
+
+
 def test_a_fixed_batch_is_never_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "HELD_BYTES", 1)
     with opened(small_net(batch=4), calibrate=False) as adapter:
