@@ -37,7 +37,7 @@ class Target:
 
     @property
     def optimised(self) -> bool:
-        """Whether the float graph is rewritten: as the run did it; without one, if nothing but a configuration is meant."""
+        """Whether the float graph is rewritten: as the run did it; without one, unless a quantized model is meant."""
         return self.file is None if self.snapshot is None else was_optimised(self.settings)
 
 

@@ -48,7 +48,7 @@ def kinds(model: onnx.ModelProto, **options: Any) -> str:
     with opened(model, calibrate=False, **options) as adapter:
         assert deviation(model, adapter) < 1e-5
         onnx.checker.check_model(adapter.rebuild(None).SerializeToString(), full_check=True)
-        return " ".join(node.op_type for node in adapter._graph.nodes)
+        return " ".join(node.op_type for node in adapter._assembler.graph.nodes)
 
 
 def applied(model: onnx.ModelProto) -> dict[str, int]:

@@ -42,7 +42,7 @@ def test_a_graph_that_differs_is_dropped_and_the_worst_output_named(
     monkeypatch.setattr(pipeline, "flush_denormals", add_a_hundredth)
     with opened(padded(), calibrate=False) as adapter:
         assert adapter.rewrites == ()
-        assert [node.op_type for node in adapter._graph.nodes] == ["Pad", "Conv", "Neg", "Relu"]
+        assert [node.op_type for node in adapter._assembler.graph.nodes] == ["Pad", "Conv", "Neg", "Relu"]
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "after runtime's basic level (1), denormal weights (1), output 'second' differs by" in record.getMessage()
 

@@ -60,7 +60,7 @@ def test_the_opset_is_raised_for_it_and_said() -> None:
     assert applied(model) == {"opset 20": 1, "Gelu": 1}
     with opened(model, calibrate=False) as adapter:
         assert adapter.rebuild(None).model.opset_import[0].version == 20
-        assert [node.name for node in adapter._graph.nodes] == ["Conv_0", "Mul_8", "Conv_9"]
+        assert [node.name for node in adapter._assembler.graph.nodes] == ["Conv_0", "Mul_8", "Conv_9"]
 
 
 @pytest.mark.parametrize("which", ["(x * factor) * 0.5", "tanh"])

@@ -49,9 +49,9 @@ def test_the_last_axis_may_be_counted_from_the_front() -> None:
 
 def test_its_names_stay_with_it() -> None:
     with opened(between_products(norm("Mul")), calibrate=False) as adapter:
-        (name,) = [node.name for node in adapter._graph.nodes if node.op_type == "LayerNormalization"]
+        (name,) = [node.name for node in adapter._assembler.graph.nodes if node.op_type == "LayerNormalization"]
         assert name == "Add_10"
-        assert set(adapter._graph.merged[name]) >= {"Sub_3", "Mul_4", "Sqrt_7", "Div_8", "Mul_9"}
+        assert set(adapter._assembler.graph.merged[name]) >= {"Sub_3", "Mul_4", "Sqrt_7", "Div_8", "Mul_9"}
 
 
 @pytest.mark.parametrize(
