@@ -53,7 +53,7 @@ class OnnxAdapter(Adapter):
     def __init__(self, graph: Graph, fingerprint: str, options: AdapterOptions) -> None:
         super().__init__(options, [_input_spec(value) for value in graph.inputs])
         self._fingerprint = fingerprint
-        self._units = find_units(graph)
+        self._units = find_units(graph, options.optimise_float)
         mark = _mark(graph)
         self._store = WeightStore(graph.constants, options.folder, mark)
         self._assembler = Assembler(graph, self._units, self._store, mark)

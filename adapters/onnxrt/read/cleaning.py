@@ -23,15 +23,19 @@ _FOLDED = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Cast"}
 _IDLE = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
 
 
-def clean(graph: Graph) -> None:
-    """Constants out of nodes, weights next to their readers, BatchNorm into its Conv, a name for every node."""
+def clean(graph: Graph, scalars: bool = False) -> None:
+    """Constants out of nodes, weights next to their readers, BatchNorm into its Conv, a name for every node.
+
+    With `scalars` a single number for all channels goes into a Conv, too; it may belong to an activation (hard-swish)
+    that a later rewrite wants to see.
+    """
     graph.nodes = [_copy(node) for node in graph.nodes]
     take_constants(graph)
     _fold_constants(graph)
     drop_idle(graph)
     graph.index()
     name_nodes(graph)
-    fold_followers(graph, scalars=False)
+    fold_followers(graph, scalars)
     drop_unread(graph)
 
 

@@ -12,14 +12,14 @@ from quaver.adapters.onnxrt.read.cleaning import drop_unread
 from quaver.adapters.onnxrt.read.graph import Graph
 
 
-def join_bias(graph: Graph) -> None:
+def join_bias(graph: Graph, any_rank: bool = True) -> None:
     """Join products of rank two, and of higher rank where the shape is known: a Reshape makes them flat and back."""
     taken = {node.name for node in graph.nodes}
     gone: set[int] = set()
     nodes: list[NodeProto] = []
     flat: dict[str, str] = {}
     for node in graph.nodes:
-        addition = _bias_addition(graph, node)
+        addition = _bias_addition(graph, node, any_rank)
         if addition is None:
             nodes.append(node)
             continue
@@ -40,7 +40,7 @@ def join_bias(graph: Graph) -> None:
     drop_unread(graph)
 
 
-def _bias_addition(graph: Graph, node: NodeProto) -> NodeProto | None:
+def _bias_addition(graph: Graph, node: NodeProto, any_rank: bool) -> NodeProto | None:
     """The Add behind a product with a constant matrix that adds a row to each row, if they become a Gemm."""
     if node.op_type != "MatMul" or node.domain or node.input[1] not in graph.constants:
         return None
@@ -51,7 +51,7 @@ def _bias_addition(graph: Graph, node: NodeProto) -> NodeProto | None:
     bias = graph.constants.get(next((name for name in addition.input if name != node.output[0]), ""))
     if bias is None or bias.ndim > max(rank, 1) or bias.size != weight.shape[1] or bias.shape[-1:] != weight.shape[1:]:
         return None
-    return addition if rank == 2 or (rank > 2 and node.input[0] in graph.shapes) else None
+    return addition if rank == 2 or (any_rank and rank > 2 and node.input[0] in graph.shapes) else None
 
 
 def _between_reshapes(

@@ -47,10 +47,10 @@ def take_in(source: Any, optimise_float: bool = True) -> tuple[Graph, str, Appli
     graph.index()
     fingerprint = graph.fingerprint()
     given = Graph(graph.nodes, dict(graph.constants), graph.shell)  # cleaning copies nodes before it changes them
-    clean(graph)
+    clean(graph, scalars=not optimise_float)
     graph, applied = optimise(given, graph) if optimise_float else (graph, ())
     infer_types(graph)
-    join_bias(graph)
+    join_bias(graph, any_rank=optimise_float)
     return graph, fingerprint, applied
 
 

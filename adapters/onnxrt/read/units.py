@@ -63,15 +63,15 @@ class Unit:
     table: tuple[float, int] | None = None
 
 
-def find_units(graph: Graph) -> list[Unit]:
-    """All ops of a graph that can run in int8, in graph order."""
+def find_units(graph: Graph, tables: bool = True) -> list[Unit]:
+    """All ops of a graph that can run in int8, in graph order; without `tables` those alone that have a kernel."""
     units = []
     absorbed: set[int] = set()
     for index, node in enumerate(graph.nodes):
         if index in absorbed or node.domain not in ("", "ai.onnx"):
             continue
         unit = _unit(graph, index, node)
-        if unit is not None:
+        if unit is not None and (tables or unit.table is None):
             units.append(unit)
             absorbed.update(unit.nodes)
     return units
