@@ -218,8 +218,12 @@ class Adapter(ABC):
         return errors
 
     @abstractmethod
-    def op_seconds(self, config: QuantConfig | None) -> dict[str, float]:
-        """Seconds of each op in one inference of a kept sample; "" is all the rest."""
+    def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
+        """Seconds of each op in one inference of a kept sample, on so many threads; "" is all the rest."""
+
+    def flows(self) -> Mapping[str, tuple[str, ...]]:
+        """For each op that hands its result on in 8 bits, the ops that take it so; empty if that is not known."""
+        return {}
 
     def look(self, quantized: Any) -> View:
         """See a quantized model from inside, for diagnosis: a configuration, or the file of a quantized model.

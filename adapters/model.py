@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from quaver.adapters.batches import Feed, InputSpec, match
 from quaver.adapters.writing import write_safely
@@ -69,6 +69,11 @@ class Model(ABC):
         """Run the model on a dict of arrays. One output comes as an array, several as a list."""
         outputs = self._outputs(feed)
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def on_threads(self, threads: int) -> Self:
+        """The same model, whose inferences take so many threads from the next session on; 0 lets the runtime decide."""
+        self._threads, self._session = threads, None
+        return self
 
     @property
     def session(self) -> Any:

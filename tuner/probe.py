@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from quaver.ops import QuantConfig
+from quaver.time_model import TimeModel
 
 
 class OpTime(NamedTuple):
@@ -56,6 +57,14 @@ class Probe(ABC):
     @abstractmethod
     def output_error(self, config: QuantConfig) -> float:
         """The relative error at the model's outputs of a whole configuration."""
+
+    @abstractmethod
+    def time_model(self, config: QuantConfig) -> TimeModel:
+        """What each op takes in fp32 and as in `config`, and what conversions between the two cost."""
+
+    def speeds(self, configs: Sequence[QuantConfig]) -> list[float]:
+        """The speed of several configurations, measured in turns so that they can be compared."""
+        return [self.speed(config) for config in configs]
 
     @abstractmethod
     def speed(self, config: QuantConfig) -> float:

@@ -107,12 +107,13 @@ class LiteRTAdapter(Adapter):
 
         return local_errors(self._builder, self._names, config, self._kept, self._options.threads)
 
-    def op_seconds(self, config: QuantConfig | None) -> dict[str, float]:
+    def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
         from quaver.adapters.litert.read.graph import Graph
         from quaver.adapters.litert.time.profiling import op_seconds
 
         sample = first(self._kept[0], self._inputs, 1)
-        return op_seconds(self._builder, Graph(self._builder.build(config)), sample, self._options.threads)
+        used = self._options.threads if threads is None else threads
+        return op_seconds(self._builder, Graph(self._builder.build(config)), sample, used)
 
     def look(self, quantized: Any) -> View:
         from quaver.adapters.litert.look.views import ConfigView, FileView

@@ -32,6 +32,7 @@ from quaver.adapters.onnxrt.run.calibration import Calibrator
 from quaver.adapters.onnxrt.run.given import GivenModel
 from quaver.adapters.onnxrt.run.model import OnnxModel, SavedModel
 from quaver.adapters.onnxrt.run.qoperator import QOperatorModel
+from quaver.adapters.onnxrt.time.flows import flows
 from quaver.adapters.onnxrt.time.profiling import op_seconds
 from quaver.adapters.onnxrt.time.timing import time_model
 from quaver.adapters.view import View
@@ -118,9 +119,13 @@ class OnnxAdapter(Adapter):
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
         return local_errors(self._assembler, config, self._kept, self._options.threads)
 
-    def op_seconds(self, config: QuantConfig | None) -> dict[str, float]:
+    def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
         sample = first(self._kept[0], self._inputs, 1)
-        return op_seconds(self._assembler, self.rebuild(config), sample, self._options.threads)
+        used = self._options.threads if threads is None else threads
+        return op_seconds(self._assembler, self.rebuild(config), sample, used)
+
+    def flows(self) -> dict[str, tuple[str, ...]]:
+        return flows(self._assembler)
 
     def look(self, quantized: Any) -> View:
         if isinstance(quantized, QuantConfig):

@@ -23,8 +23,10 @@ PRICES = 96
 LESS_HARM = 0.97
 # After a trial with too large a loss, the next is meant to have this part of the error that would be small enough.
 CAUTION = 0.8
-# So many trials along the front without a success, and it leads nowhere.
-MOST = 8
+# So many trials without a success, and the error at the outputs is no guide.
+MOST = 6
+# In so many steps the whole ranking falls back.
+PREFIXES = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,51 +79,53 @@ def _harm(config: QuantConfig, harm: Mapping[str, float]) -> float:
     return sum(harm.get(name, 0.0) for name in config.reduced_ops)
 
 
-def first_success(points: Sequence[Point], failed: Trial, allowed: float, probe: Probe) -> Search:
-    """A point of the front that meets the criterion, after `failed` did not: few trials, and no more harm than needed.
+def first_success(
+    points: Sequence[Point], ranking: Sequence[str], failed: Trial, allowed: float, probe: Probe
+) -> Search:
+    """A configuration that meets the criterion, after `failed` did not: few trials, and no more harm than needed.
 
     A loss is taken to grow with the error at the outputs, which costs no evaluation: after a trial with a loss of d and
-    an error of e, the next is the fastest point whose error is a part of e * allowed / d.
+    an error of e, the next has a part of e * allowed / d. Two are looked at, the fastest point of the front with so
+    little error and the shortest prefix of the ranking, and the faster of both is tried.
     """
-    best: Trial | None = None
-    last, at = failed, -1
+    last = failed
     for _ in range(MOST):
         error = probe.output_error(last.config)
-        target = CAUTION * error * min(allowed / last.loss, 1.0) if last.loss and last.loss > 0 else CAUTION * error
-        if at + 1 >= len(points):
-            return best
-        at = _first_below(points, at + 1, target, probe)
-        trial: Trial = yield points[at].config
+        share = min(allowed / last.loss, 1.0) if last.loss is not None and last.loss > 0 else 1.0
+        choices = [
+            found
+            for line in (_along(points), _falling(failed.config, ranking))
+            if (found := _first_below(line, CAUTION * share * error, probe)) is not None and found != last.config
+        ]
+        if not choices:
+            return None
+        speeds = dict(zip(choices, probe.speeds(choices), strict=True))
+        trial: Trial = yield min(choices, key=lambda config: (speeds[config], -len(config.reduced_ops)))
         if trial.met:
             return trial
-        last = trial if trial.loss is not None else last
-    return best
+        if trial.loss is None:
+            return None
+        last = trial
+    return None
 
 
-def _first_below(points: Sequence[Point], begin: int, target: float, probe: Probe) -> int:
-    """The first point from `begin` on whose error at the outputs is below the target, by bisection; else the last."""
-    low, high = begin, len(points) - 1
+def _along(points: Sequence[Point]) -> list[QuantConfig]:
+    return [point.config for point in points]
+
+
+def _falling(config: QuantConfig, ranking: Sequence[str]) -> list[QuantConfig]:
+    """More and more of the ranking in fp32, but never all of it."""
+    lengths = sorted({round(len(ranking) * step / PREFIXES) for step in range(1, PREFIXES)} | {1, 2, 3})
+    return [config.fallback(*ranking[:length]) for length in lengths if 0 < length < len(ranking)]
+
+
+def _first_below(line: Sequence[QuantConfig], target: float, probe: Probe) -> QuantConfig | None:
+    """The first configuration of a line with an error at the outputs below the target, by bisection; else the last."""
+    low, high = 0, len(line) - 1
     while low < high:
         middle = (low + high) // 2
-        if probe.output_error(points[middle].config) <= target:
+        if probe.output_error(line[middle]) <= target:
             high = middle
         else:
             low = middle + 1
-    return low
-
-
-def faster(points: Sequence[Point], failed: Sequence[QuantConfig], met: Trial) -> Search:
-    """Points of the front between one that fails and one that meets the criterion, by halving the gap."""
-    place = {point.config: index for index, point in enumerate(points)}
-    if met.config not in place:
-        return met
-    low = max((place[config] for config in failed if config in place and place[config] < place[met.config]), default=-1)
-    high, best = place[met.config], met
-    while high - low > 1:
-        middle = (low + high) // 2
-        trial: Trial = yield points[middle].config
-        if trial.met:
-            best, high = trial, middle
-        else:
-            low = middle
-    return best
+    return line[low] if line else None

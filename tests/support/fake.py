@@ -32,6 +32,7 @@ from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.probe import Observed, OpTime, Probe
 from quaver.space import TuningSpace
 from quaver.strategies import Strategy
+from quaver.time_model import TimeModel
 from quaver.trial import Trial
 
 MINMAX = OpConfig(INT8)
@@ -173,7 +174,7 @@ class FakeAdapter(Adapter):
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
         return {name: (self._model.damage[name], 1.0) for name in config.int8_ops}
 
-    def op_seconds(self, config: QuantConfig | None) -> dict[str, float]:
+    def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
         int8 = config.int8_ops if config is not None else ()
         return {"": 0.0} | {name: 1.0 if name in int8 else 2.0 for name in self._model.damage}
 
@@ -198,6 +199,9 @@ class FakeProbe(Probe):
 
     def output_error(self, config: QuantConfig) -> float:
         return self._model.score - self._model.quality(config)
+
+    def time_model(self, config: QuantConfig) -> TimeModel:
+        return TimeModel(dict.fromkeys(self._model.damage, 2.0), dict.fromkeys(self._model.damage, 1.0))
 
     def speed(self, config: QuantConfig) -> float:
         return 1.0 - 0.5 * len(config.int8_ops) / len(config)

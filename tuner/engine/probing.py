@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 
 from quaver.adapters import Adapter, Model
 from quaver.adapters.batches import samples
+from quaver.engine import latency
 from quaver.engine.events import Observer, Progressed, Stage, StageStarted
-from quaver.engine.latency import relative_latency
+from quaver.engine.mixtures import from_plain, measure_time_model, to_plain
 from quaver.errors import CalibrationError
 from quaver.history import Storage
 from quaver.ops import QuantConfig
 from quaver.probe import Observed, OpTime, Probe
 from quaver.space import TuningSpace
+from quaver.time_model import TimeModel
 
 Outputs = list[NDArray[np.float64]]
 
@@ -34,7 +36,6 @@ class AdapterProbe(Probe):
     def __init__(self, adapter: Adapter, space: TuningSpace, history: Storage, observer: Observer) -> None:
         self._adapter, self._space, self._history, self._observer = adapter, space, history, observer
         self._reference: list[Outputs] | None = None
-        self._baseline: Model | None = None
 
     def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
         config = config or self._space.all_int8()
@@ -72,15 +73,31 @@ class AdapterProbe(Probe):
         key = config.fingerprint
         return self._each("output_error", None, [(key, lambda: self._error(config, self._all))])[key]
 
-    def speed(self, config: QuantConfig) -> float:
-        def measure() -> float:
-            feed = self._samples()[0]
-            self._baseline = self._baseline or self._adapter.rebuild(None)
-            model = self._adapter.rebuild(config)
-            return relative_latency(model, self._baseline, feed)
+    def time_model(self, config: QuantConfig) -> TimeModel:
+        def measure() -> dict[str, Any]:
+            self._observer(StageStarted(Stage.TIMING))
+            return to_plain(measure_time_model(self._adapter, config, self._samples()[0]))
 
         key = config.fingerprint
-        return self._each("speed", None, [(key, measure)])[key]
+        known = self._history.notes.get("probe.time_model", {})
+        if key not in known:
+            self._history.extend_note("probe.time_model", {key: measure()})
+        return from_plain(self._history.notes["probe.time_model"][key])
+
+    def speed(self, config: QuantConfig) -> float:
+        return self.speeds([config])[0]
+
+    def speeds(self, configs: Sequence[QuantConfig]) -> list[float]:
+        known = self._history.notes.get("probe.speed", {})
+        missing = [config for config in dict.fromkeys(configs) if config.fingerprint not in known]
+        if missing:
+            models = [self._adapter.rebuild(config).on_threads(1) for config in (None, *missing)]
+            base, *others = latency.measure(models, self._samples()[0])
+            found = {
+                config.fingerprint: one.seconds / base.seconds for config, one in zip(missing, others, strict=True)
+            }
+            self._history.extend_note("probe.speed", found)
+        return [self._history.notes["probe.speed"][config.fingerprint] for config in configs]
 
     def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:
         seen = {name: Observed([], []) for name in ops}

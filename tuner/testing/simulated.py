@@ -19,6 +19,7 @@ from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, INT8, SCHEMES, Op, Op
 from quaver.probe import Observed, OpTime, Probe
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
+from quaver.time_model import TimeModel
 
 RANKINGS = ("right", "weak", "useless")
 # Op kinds by frequency, and those that have weights and so a choice of granularity.
@@ -186,6 +187,12 @@ class SimulatedProbe(Probe):
 
     def output_error(self, config: QuantConfig) -> float:
         return sum(self._model.harm[name] * self._model.share(pick) for name, pick in config.items())
+
+    def time_model(self, config: QuantConfig) -> TimeModel:
+        times = self._model.seconds
+        return TimeModel(
+            {name: time.fp32 for name, time in times.items()}, {name: time.int8 for name, time in times.items()}
+        )
 
     def speed(self, config: QuantConfig) -> float:
         times = self._model.seconds

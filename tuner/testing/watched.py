@@ -10,6 +10,7 @@ from quaver.ops import QuantConfig
 from quaver.probe import Observed, OpTime, Probe
 from quaver.space import TuningSpace
 from quaver.strategies import Proposals, Strategy
+from quaver.time_model import TimeModel
 from quaver.trial import Trial
 
 
@@ -82,6 +83,9 @@ class OnlyTheContract(Probe):
 
     def output_error(self, config: QuantConfig) -> float:
         return self.__probe.output_error(config)
+
+    def time_model(self, config: QuantConfig) -> TimeModel:
+        return self.__probe.time_model(config)
 
     def speed(self, config: QuantConfig) -> float:
         return self.__probe.speed(config)

@@ -1,0 +1,74 @@
+"""The time model of a configuration, from two profiles and a few mixtures that are measured as a whole."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from quaver.adapters import Adapter
+from quaver.adapters.batches import Feed
+from quaver.engine import latency
+from quaver.ops import QuantConfig
+from quaver.time_model import Border, TimeModel
+
+# So many mixtures of fp32 and reduced ops tell what conversions cost.
+MIXTURES = 8
+# Where one precision gives way to the other along the graph, and how often single ops stand out.
+SWITCH, ODD = (0.1, 0.25, 0.5), 0.1
+
+
+def measure_time_model(adapter: Adapter, config: QuantConfig, feed: Feed) -> TimeModel:
+    """Times of ops by the runtime's profiler, of whole models by the clock; all on one thread."""
+    fp32, reduced = adapter.op_seconds(None, threads=1), adapter.op_seconds(config, threads=1)
+    mixtures = _mixtures(config)
+    models = [adapter.rebuild(one).on_threads(1) for one in (None, config, *mixtures)]
+    whole_fp32, whole_reduced, *whole = latency.measure(models, feed)
+    # The profiler has a price of its own; what the clock says is divided as the profiler says.
+    scale = whole_fp32.seconds / (sum(fp32.values()) or 1.0), whole_reduced.seconds / (sum(reduced.values()) or 1.0)
+    model = TimeModel(
+        {name: scale[0] * seconds for name, seconds in fp32.items() if name},
+        {name: scale[1] * seconds for name, seconds in reduced.items() if name},
+        (scale[0] * fp32[""] + scale[1] * reduced[""]) / 2,
+        _borders(adapter, feed),
+    )
+    return model.fitted([(one, taken.seconds) for one, taken in zip(mixtures, whole, strict=True)])
+
+
+def to_plain(model: TimeModel) -> dict[str, Any]:
+    """A time model as builtins."""
+    return {
+        "fp32": dict(model.fp32),
+        "reduced": dict(model.reduced),
+        "rest": model.rest,
+        "borders": [(border.producer, border.readers, border.elements) for border in model.borders],
+        "costs": model.costs,
+        "fit": model.fit,
+    }
+
+
+def from_plain(data: dict[str, Any]) -> TimeModel:
+    """A time model from builtins."""
+    borders = tuple(Border(producer, tuple(readers), elements) for producer, readers, elements in data["borders"])
+    return TimeModel(data["fp32"], data["reduced"], data["rest"], borders, tuple(data["costs"]), data["fit"])
+
+
+def _mixtures(config: QuantConfig) -> list[QuantConfig]:
+    """Stretches of either precision along the graph, the same ones every time."""
+    rng, names = random.Random(0), config.reduced_ops
+    found = []
+    for _ in range(MIXTURES):
+        switch, fp32, fallen = rng.choice(SWITCH), rng.random() < 0.5, []
+        for name in names:
+            fp32 = rng.random() < 0.5 if rng.random() < switch else fp32
+            if fp32 != (rng.random() < ODD):
+                fallen.append(name)
+        found.append(config.fallback(*fallen))
+    return [one for one in dict.fromkeys(found) if one != config and one.reduced_ops]
+
+
+def _borders(adapter: Adapter, feed: Feed) -> tuple[Border, ...]:
+    flows = adapter.flows()
+    if not flows:
+        return ()
+    sizes = {name: int(values.size) for name, values in adapter.watch(None, list(flows))(feed).items()}
+    return tuple(Border(producer, readers, sizes[producer]) for producer, readers in flows.items())
