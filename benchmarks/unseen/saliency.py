@@ -35,6 +35,8 @@ def u2netp(folder: Path) -> None:
         if area.mean() > SMALLEST:
             inputs.append(normal(worse(clear, chance))[None])
             labels.append(area)
-    samples = np.stack(inputs[: CALIBRATION + TO_JUDGE])
-    kept = np.stack(labels[CALIBRATION : len(samples)])
+        if len(inputs) == CALIBRATION + TO_JUDGE:
+            break
+    samples = np.stack(inputs)
+    kept = np.stack(labels[CALIBRATION:])
     write(folder, {"input.1": samples[:CALIBRATION]}, {"input.1": samples[CALIBRATION:]}, kept)

