@@ -61,7 +61,7 @@ def _scene(image: Image.Image, signs: list[str], chance: random.Random) -> tuple
     boxes: list[list[float]] = []
     cells = chance.sample(range(9), chance.randint(3, 6))
     for cell in cells:
-        font = cjk_font(chance.randint(56, 84), chance)
+        font = cjk_font(chance.randint(38, 60), chance)
         sign = chance.choice(signs)
         left, top, right, bottom = font.getbbox(sign)
         stamp = Image.new("L", (int(right - left) + 4, int(bottom - top) + 4))
