@@ -59,13 +59,14 @@ class Auto(Strategy):
         harm = probe.sensitivity(config)
         ranking = sorted(harm, key=lambda name: -harm[name])
         found = yield from self._guided(best, ranking, harm, probe)
+        needed = 0
         if found is None:
             found = yield from shortest_prefix(best, ranking)
+            needed = 1  # the last op of the shortest prefix, or a shorter one would have done
         if found is None:
             return
         fallen = [name for name in ranking if found.config[name] != config[name]]
-        # The last op of the shortest prefix is needed, or a shorter one would have done.
-        found = yield from prune(found, config, fallen[-2::-1])
+        found = yield from prune(found, config, fallen[: len(fallen) - needed][::-1])
         if found is not None:
             found = yield from _milder_choices(found, config, space, probe)
         if found is not None and self.objective == "latency":

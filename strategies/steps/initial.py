@@ -36,8 +36,9 @@ def best_calibration(config: QuantConfig, space: TuningSpace, probe: Probe) -> l
             error = probe.output_error(changed)
             if error < CLEARLY_LESS_ERROR * least:
                 best, least = changed, error
-    others = [config for config in ordered if config != best and errors[config] < COMPARABLE * least]
-    return [best, *others]
+    # The default comes second where it is not first: it clips nothing, and what clipping costs a few samples may hide.
+    second = sorted(ordered, key=lambda config: config != whole[0])
+    return [best, *(config for config in second if config != best and errors[config] < COMPARABLE * least)]
 
 
 def _recalibrated(space: TuningSpace, config: QuantConfig, kind: str) -> Iterator[QuantConfig]:

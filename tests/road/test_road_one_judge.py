@@ -61,7 +61,7 @@ def test_all_who_judge_agree_on_random_histories_with_random_resumes(
     part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(registry, "adapters", lambda: {"fake": FakeAdapter})
-    monkeypatch.setattr("quaver.engine.latency.PAIRS", (1, 1))
+    monkeypatch.setattr("quaver.engine.latency.ROUNDS", (1, 1))
     for number in range(part, HISTORIES, 8):
         rng = random.Random(number)
         folder = tmp_path / str(number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from typing import Any
 
 import numpy as np
@@ -52,11 +53,11 @@ def _stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(latency.time, "thread_time", lambda: 0.0)  # other threads do all the work
 
 
-def test_latency_is_the_median_of_runs_in_turns_as_a_fraction_of_the_other() -> None:
-    # The first run of each is a warm-up, and one hiccup does not move a median.
+def test_latency_is_that_of_undisturbed_runs_in_turns_as_a_fraction_of_the_other() -> None:
+    # The first run of each is a warm-up, and what slows some runs down does not count.
     fast, slow = Clock(50, 1, 1, 99, 1), Clock(70, 4)
     assert relative_latency(fast, slow, {}) == 0.25
-    assert fast.runs == slow.runs == 1 + latency.PAIRS[0]
+    assert fast.runs == slow.runs == 1 + latency.ROUNDS[0]
 
 
 def test_other_programs_do_not_count_where_one_thread_does_all_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,12 +78,14 @@ def test_other_programs_do_not_count_where_one_thread_does_all_the_work(monkeypa
     assert relative_latency(Disturbed(1, 7), Disturbed(2, 0), {}) == 0.5
 
 
-def test_short_runs_are_repeated_until_the_time_is_used_or_there_are_enough() -> None:
-    some, most = Clock(0.01), Clock(1e-9)
-    relative_latency(some, Clock(0.01), {})
-    relative_latency(most, Clock(1e-9), {})
-    assert latency.PAIRS[0] < some.runs < latency.PAIRS[1]
-    assert most.runs == 1 + latency.PAIRS[1]
+def test_runs_are_repeated_until_they_tell_the_same_or_the_time_is_used() -> None:
+    steady, other = Clock(1e-3), Clock(2e-3)
+    assert [one.spread for one in latency.measure([steady, other], {})] == [0.0, 0.0]
+    assert steady.runs == 1 + 8  # looked at every four rounds
+    rng = random.Random(1)
+    restless = Clock(*(rng.uniform(1e-3, 2e-3) for _ in range(500)))
+    latency.measure([restless], {}, seconds=0.05)
+    assert latency.ROUNDS[0] < restless.runs < 60
 
 
 def test_latency_is_measured_against_the_float_model_if_there_is_a_sample() -> None:
