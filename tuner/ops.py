@@ -24,7 +24,7 @@ class Precision(str):
     bits: int
     reduced: bool
 
-    _FORM = re.compile(r"(?:u?int|fp|bf)(\d{1,2})")
+    _FORM = re.compile(r"(?:u?int|fp|bf)([0-9]{1,2})")
     _known: dict[str, Precision] = {}  # noqa: RUF012 - the one object of each name
 
     def __new__(cls, name: str) -> Precision:

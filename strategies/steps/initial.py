@@ -59,7 +59,10 @@ def fastest(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfi
     A time model tells which to leave out; whether that is right is measured on whole models. A tie goes to the one with
     more reduced ops. Where none is clearly faster than fp32, they are worth nothing, and the fastest is taken.
     """
-    model, free = probe.time_model(config), space.able_to_fall_back(config)
+    free = space.able_to_fall_back(config)
+    if not free:
+        return config
+    model = probe.time_model(config)
     sure = model.fastest(config, free, doubt=doubts(model, free))
     found = [one for one in dict.fromkeys((config, sure, model.fastest(config, free))) if one.reduced_ops]
     found.sort(key=lambda one: -len(one.reduced_ops))

@@ -91,6 +91,7 @@ def _latencies(taken: list[list[Times]]) -> list[Latency]:
     found = []
     for runs in taken:
         seconds = np.array([one.thread if alone else one.wall for one in runs])
-        whole, even, odd = (float(np.quantile(part, QUANTILE)) for part in (seconds, seconds[::2], seconds[1::2]))
+        halves = (seconds[::2], seconds[1::2]) if len(seconds) > 1 else (seconds, seconds)
+        whole, even, odd = (float(np.quantile(part, QUANTILE)) for part in (seconds, *halves))
         found.append(Latency(whole, abs(even - odd) / whole if whole > 0 else 0.0, len(runs)))
     return found

@@ -85,7 +85,7 @@ def test_the_contract_with_several_outputs_and_open_shapes() -> None:
 def test_the_bytes_are_those_of_the_quantizers_own_front_door(case: Any) -> None:
     adapter, space = case
     config = space.all_int8().fallback(*space.tunable[::4])
-    builder, graph = adapter._builder, adapter._assembler.graph
+    builder, graph = adapter._builder, adapter._graph
     int8 = [unit for unit in builder.units if config[unit.op.name].precision is INT8]
     moved = builder._moved({unit.operator.index for unit in int8})
     front = quantizer.Quantizer(graph.content)
