@@ -18,7 +18,7 @@ from quaver.strategies import registry
 MODEL = chain(12)
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-TUNE, RECOVER, CUSTOM = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+TUNE, RECOVER, CUSTOM, ASK = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 YAML = """
 version: 1.0
@@ -66,6 +66,17 @@ def test_the_readmes_example_of_a_run_works_as_printed(
 def test_the_readmes_example_saves_nothing_that_misses_the_criterion(names: dict[str, Any]) -> None:
     exec(TUNE.replace("relative=0.01", 'absolute=0.0, strategy="basic", max_trials=2'), names)
     assert not names["result"].met and not Path("model-int8.onnx").exists()
+
+
+def test_the_readmes_loop_of_ones_own_ends_as_fit_does(names: dict[str, Any]) -> None:
+    same = 'relative=0.01, objective="size"'  # what is measured may differ from one run to the next
+    exec(TUNE.replace("relative=0.01", same), names)
+    fitted = names["result"]
+    exec(ASK.replace("relative=0.01", same), names)
+    told = names["result"]
+    assert told.met and told.reason is fitted.reason
+    assert [trial.config for trial in told.trials] == [trial.config for trial in fitted.trials]
+    assert told.best.model_hash == fitted.best.model_hash
 
 
 def test_the_readmes_example_of_going_back_works_as_printed_whatever_was_tried(names: dict[str, Any]) -> None:
