@@ -13,7 +13,7 @@ from quaver.time_model import TimeModel
 CLEARLY_LESS_ERROR = 0.9
 CLEARLY_FASTER = 0.95
 # By how much the time of an op may be off, and what part of the whole does not matter.
-NOISE, MATTERS = 0.05, 0.002
+NOISE, MATTERS = 0.1, 0.004
 # A runner-up is worth an evaluation if its error is within this factor of the best.
 COMPARABLE = 4.0
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.adapters import Adapter, Model
+from quaver.adapters import Adapter
 from quaver.adapters.batches import samples
 from quaver.engine import latency
 from quaver.engine.events import Observer, Progressed, Stage, StageStarted
@@ -123,13 +123,19 @@ class AdapterProbe(Probe):
         """The error at the outputs on so many of the kept feeds."""
         count = feeds()
         if self._reference is None:
-            self._reference = self._run(self._adapter.rebuild(None), self._all())
-        return relative_error(self._reference[:count], self._run(self._adapter.rebuild(config), count))
+            self._reference = self._run(None, self._all())
+        return relative_error(self._reference[:count], self._run(config, count))
 
-    def _run(self, model: Model, count: int) -> list[Outputs]:
+    def _run(self, config: QuantConfig | None, count: int) -> list[Outputs]:
+        """The outputs of a configuration on so many feeds; where none is made of numbers, those of its last op."""
+        model = self._adapter.rebuild(config)
         results = [as_outputs(model.run(feed)) for feed in self._samples()[:count]]
         model.close()
-        return results
+        if all(results):
+            return results
+        last = self._space.ops[-1].name
+        watch = self._adapter.watch(config, [last])
+        return [as_outputs(watch(feed)[last]) for feed in self._samples()[:count]]
 
     def _all(self) -> int:
         return len(self._samples())
@@ -187,16 +193,30 @@ class AdapterProbe(Probe):
 
 
 def as_outputs(result: Any) -> Outputs:
-    """What a model gave, as a list of float arrays."""
-    return [np.asarray(part, np.float64) for part in (result if isinstance(result, list) else [result])]
+    """The numbers that a model gave, as a list of float arrays: texts, maps and sequences are left out."""
+    arrays = [np.asarray(part) for part in (result if isinstance(result, list) else [result]) if _is_array(part)]
+    return [array.astype(np.float64) for array in arrays if array.dtype.kind in "fiub"]
+
+
+def _is_array(part: Any) -> bool:
+    return isinstance(part, np.ndarray | np.generic) or hasattr(part, "__array__")
 
 
 def relative_error(reference: list[Outputs], other: list[Outputs]) -> float:
-    """Squared error over squared signal, summed over samples and averaged over outputs; inf if not finite."""
+    """Squared error over squared signal, summed over samples and averaged over outputs; inf if not finite.
+
+    An output whose shape differs (other boxes were found) is as wrong as can be.
+    """
     errors = []
     for index in range(len(reference[0])):
         signal = sum(float(np.sum(np.square(sample[index]))) for sample in reference)
-        noise = sum(float(np.sum(np.square(a[index] - b[index]))) for a, b in zip(reference, other, strict=True))
+        noise = sum(_noise(a[index], b[index]) for a, b in zip(reference, other, strict=True))
         errors.append(noise / signal if signal > 0 else noise)
     error = float(np.mean(errors))
     return error if np.isfinite(error) else float("inf")
+
+
+def _noise(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    if one.shape != other.shape:
+        return max(float(np.sum(np.square(one))), float(np.sum(np.square(other))), 1.0)
+    return float(np.sum(np.square(one - other)))
