@@ -125,7 +125,7 @@ class TuningRun:
         most = config.max_trials if worst is None else min(worst, config.max_trials)
         first = strategy.first_success(self.space)
         self._tell(Planned(strategy.name, len(self.space.quantizable), most, first, config.timeout))
-        self._run.begin(strategy, AdapterProbe(self._adapter, self.space, history, self._tell))
+        self._run.begin(strategy, AdapterProbe(self._adapter, self.space, history, self._tell, self._run.out_of_time))
 
     @property
     def engine(self) -> Run:

@@ -30,11 +30,23 @@ NOTE_SECONDS = 10.0
 FEW_SAMPLES = 16
 
 
+class OutOfTime(Exception):
+    """The timeout of the run leaves no time for a measurement. Not for strategies: it ends them."""
+
+
 class AdapterProbe(Probe):
     """Measures with an adapter. Results are noted in the history, so that a resumed run sees the same figures."""
 
-    def __init__(self, adapter: Adapter, space: TuningSpace, history: Storage, observer: Observer) -> None:
+    def __init__(
+        self,
+        adapter: Adapter,
+        space: TuningSpace,
+        history: Storage,
+        observer: Observer,
+        out_of_time: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._adapter, self._space, self._history, self._observer = adapter, space, history, observer
+        self._out_of_time = out_of_time
         self._reference: list[Outputs] | None = None
 
     def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
@@ -81,6 +93,7 @@ class AdapterProbe(Probe):
         key = config.fingerprint
         known = self._history.notes.get("probe.time_model", {})
         if key not in known:
+            self._check_time()
             self._history.extend_note("probe.time_model", {key: measure()})
         return from_plain(self._history.notes["probe.time_model"][key])
 
@@ -91,6 +104,7 @@ class AdapterProbe(Probe):
         known = self._history.notes.get("probe.speed", {})
         missing = [config for config in dict.fromkeys(configs) if config.fingerprint not in known]
         if missing:
+            self._check_time()
             models = [self._adapter.rebuild(config).on_threads(1) for config in (None, *missing)]
             base, *others = latency.measure(models, self._samples()[0])
             found = {
@@ -149,6 +163,10 @@ class AdapterProbe(Probe):
                 return count
         return self._all()
 
+    def _check_time(self) -> None:
+        if self._out_of_time():
+            raise OutOfTime
+
     def _samples(self) -> Sequence[Any]:
         if not self._adapter.kept:
             raise CalibrationError(
@@ -163,6 +181,7 @@ class AdapterProbe(Probe):
         known = self._history.notes.get(note, {})
         same = self._history.notes.get(f"{note}.config", meant.fingerprint) == meant.fingerprint
         if not same or not known or any(op not in known for op in self._space.able_to_fall_back(meant)):
+            self._check_time()
             self._observer(StageStarted(stage))
             self._history.note(note, measure())
             self._history.note(f"{note}.config", meant.fingerprint)
@@ -179,6 +198,7 @@ class AdapterProbe(Probe):
         noted = time.monotonic()
         try:
             for done, (key, measure) in enumerate(missing, 1):
+                self._check_time()
                 fresh[key] = measure()
                 if stage is not None:
                     self._observer(Progressed(stage, done, len(missing)))

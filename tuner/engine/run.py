@@ -19,6 +19,7 @@ from quaver.engine.events import BaselineScored, Observer, TrialFinished, TrialS
 from quaver.engine.judge import Judge
 from quaver.engine.latency import measure
 from quaver.engine.objective import OBJECTIVES, Objective, recorded_name
+from quaver.engine.probing import OutOfTime
 from quaver.errors import StrategyError
 from quaver.history import Storage
 from quaver.ops import QuantConfig
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 
 # So many failed trials in a row mean that eval_func or the model is broken, not the configuration.
 FAILURES_IN_A_ROW = 3
+# What may be spent of the timeout without a trial.
+BEFORE_THE_FIRST = 0.5
 # A strategy that has proposed nothing new for so long will not do so any more.
 REPEATS = 1000
 
@@ -100,6 +103,7 @@ class Run:
         self._fp32: Model | None = None
         self._proposed: set[QuantConfig] = set()
         self._repeats = self._failures = 0
+        self._hurried = False
 
     def begin(self, strategy: Strategy, probe: Probe) -> None:
         """Let a strategy propose what is asked for from now on. It is not started before the baseline is known."""
@@ -114,6 +118,9 @@ class Run:
             return self._ask_baseline()
         try:
             while self.reason is None:
+                if self._hurried and not self._pending:
+                    self._check_budget()
+                    raise _Stop(StopReason.TIMEOUT)
                 pending = self._next(self._dialogue or self._open())
                 if pending is not None:
                     return pending
@@ -202,13 +209,29 @@ class Run:
         if dialogue.waiting:
             numbers = ", ".join(str(pending.number) for pending in self._pending.values())
             raise StrategyError(f"the strategy waits for the scores of trial(s) {numbers}: call tell(trial, score)")
-        asked = dialogue.ask()
+        try:
+            asked = dialogue.ask()
+        except OutOfTime:
+            return self._hurry()
         if dialogue.over:
             self._check_budget()  # a strategy may itself be done when it hears of a success
             raise _Stop(StopReason.EXHAUSTED)
         if not asked:
             self._count_repeat(True)
         return None
+
+    def out_of_time(self) -> bool:
+        """Whether measurements without labels must end: before the first trial they get half of the timeout."""
+        share = 1.0 if self.judge.evaluated else BEFORE_THE_FIRST
+        return 0 < share * self._budget.timeout <= self._earlier + time.monotonic() - self._start
+
+    def _hurry(self) -> PendingTrial:
+        """No time is left to measure, and the strategy is over; but something must be tried."""
+        config = self.space.all_int8()
+        if self.judge.evaluated or self.history.find(config) is not None:
+            raise _Stop(StopReason.TIMEOUT)
+        self._hurried = True
+        return self._hand_out(self.history.next_number, config, lambda: self.adapter.build(config))
 
     def _hand_out(self, number: int, config: QuantConfig, build: Callable[[], Model]) -> PendingTrial:
         self._observer(TrialStarted(number, self.judge.best))
