@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 
 from quaver.ops import FLOAT, QuantConfig
 from quaver.probe import Probe
@@ -11,8 +10,7 @@ from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
 from quaver.strategies.steps.boundaries import STEPS, fewer_boundaries
-from quaver.strategies.steps.front import MOST, first_success, make_front
-from quaver.strategies.steps.initial import best_calibration, doubts, fastest
+from quaver.strategies.steps.initial import best_calibration, fastest
 from quaver.strategies.steps.search import SEARCHES, Search, prune, shortest_prefix
 from quaver.trial import Trial
 
@@ -24,14 +22,10 @@ class Auto(Strategy):
     1. Without labels: when the objective is latency, fp32 for ops that are not faster in int8; then for the others
        the calibration method for each op type with the least error at the model's outputs. One evaluation.
     2. If that fails, the runner-up calibration. One evaluation at most.
-    3. When the objective is latency: for each price of harm the mixture of reduced ops and fp32 that a time model
-       finds fastest; along this front, and along the ranking of ops by harm, the first configuration whose error at the
-       outputs should be small enough, judged by the loss and the error of the trial before. The faster one is
-       evaluated; up to six times. A time model is measured on the configuration that failed.
-    4. Ops ranked by the harm each does alone; the shortest prefix of the ranking that must fall back. At most
+    3. Ops ranked by the harm each does alone; the shortest prefix of the ranking that must fall back. At most
        2 log2(n) + 1 evaluations; log2(n) + 1 more for each of up to four ops that rank last and must fall back all
        the same. (To weigh harm against the time an op saves sends more ops back: culprits are often the large ones.)
-    5. With time left (`timeout` above 0): ops of that prefix go back to int8 by halves, about d log2(n/d) evaluations
+    4. With time left (`timeout` above 0): ops of that prefix go back to int8 by halves, about d log2(n/d) evaluations
        for d ops that are really needed; then those d in another int8 choice that disturbs the output less; then, when
        the objective is latency, moves that save conversions between int8 and fp32, up to four evaluations.
 
@@ -58,36 +52,25 @@ class Auto(Strategy):
         config = best.config
         harm = probe.sensitivity(config)
         ranking = sorted(harm, key=lambda name: -harm[name])
-        found = yield from self._guided(best, ranking, harm, probe)
-        needed = 0
-        if found is None:
-            found = yield from shortest_prefix(best, ranking)
-            needed = 1  # the last op of the shortest prefix, or a shorter one would have done
+        found = yield from shortest_prefix(best, ranking)
         if found is None:
             return
         fallen = [name for name in ranking if found.config[name] != config[name]]
-        found = yield from prune(found, config, fallen[: len(fallen) - needed][::-1])
+        # The last op of the shortest prefix is needed, or a shorter one would have done.
+        found = yield from prune(found, config, fallen[-2::-1])
         if found is not None:
             found = yield from _milder_choices(found, config, space, probe)
         if found is not None and self.objective == "latency":
             yield from fewer_boundaries(found, config, space, probe)
-
-    def _guided(self, failed: Trial, ranking: Sequence[str], harm: Mapping[str, float], probe: Probe) -> Search:
-        """Where time is what counts, along the front of predicted time and harm."""
-        if self.objective != "latency" or len(ranking) < 2:
-            return None
-        model = probe.time_model(failed.config)
-        points = make_front(failed.config, ranking, model, harm, doubts(model, ranking))
-        return (yield from first_success(points, ranking, failed, self.allowed, probe))
 
     def worst_case(self, space: TuningSpace) -> int:
         """To the first success; then at most 2 n for pruning, n for milder choices, 4 for speed."""
         return self.first_success(space) + 3 * max(len(space.tunable), 1) + STEPS
 
     def first_success(self, space: TuningSpace) -> int:
-        """2, 6 along the front, and 6 log2(n) + 5."""
+        """2, and 6 log2(n) + 5."""
         depth = math.ceil(math.log2(max(len(space.tunable), 1)))
-        return 2 + (MOST if self.objective == "latency" else 0) + depth + SEARCHES * (depth + 1)
+        return 2 + depth + SEARCHES * (depth + 1)
 
 
 def _milder_choices(found: Trial, config: QuantConfig, space: TuningSpace, probe: Probe) -> Search:
