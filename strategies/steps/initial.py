@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 from quaver.ops import CALIBRATIONS, DETAILS, QuantConfig
-from quaver.probe import Probe
+from quaver.probe import OpTime, Probe
 from quaver.space import TuningSpace, closest
-from quaver.time_model import TimeModel
 
 # A change has to be this much better to be worth making: smaller differences are noise of a few samples.
 CLEARLY_LESS_ERROR = 0.9
 CLEARLY_FASTER = 0.95
-# By how much the time of an op may be off, and what part of the whole does not matter.
-NOISE, MATTERS = 0.1, 0.004
 # A runner-up is worth an evaluation if its error is within this factor of the best.
 COMPARABLE = 4.0
 
@@ -56,25 +53,35 @@ def _recalibrated(space: TuningSpace, config: QuantConfig, kind: str) -> Iterato
 def fastest(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
     """The configuration without the ops that do not pay, if it is measurably faster as a whole.
 
-    A time model tells which to leave out; whether that is right is measured on whole models. A tie goes to the one with
-    more reduced ops. Where none is clearly faster than fp32, they are worth nothing, and the fastest is taken.
+    Times of single ops tell which to leave out; whether that is right is measured on whole models, because a float
+    op between two reduced ones costs a conversion on either side. Where even that is not clearly faster than fp32,
+    reduced ops are worth nothing, and the fastest of all that were measured is taken.
     """
+    times = probe.latency()
     free = space.able_to_fall_back(config)
-    if not free:
-        return config
-    model = probe.time_model(config)
-    sure = model.fastest(config, free, doubt=doubts(model, free))
-    found = [one for one in dict.fromkeys((config, sure, model.fastest(config, free))) if one.reduced_ops]
-    found.sort(key=lambda one: -len(one.reduced_ops))
-    speeds = dict(zip(found, probe.speeds(found), strict=True))
-    best = found[0]
-    for candidate in found[1:]:
+    slower = [name for name in free if times[name].saved <= 0]
+    best, speeds = config, {config: probe.speed(config)}
+    for candidate in _leaner(config, free, slower, times, space):
+        speeds[candidate] = probe.speed(candidate)
         if speeds[candidate] < CLEARLY_FASTER * speeds[best]:
             best = candidate
     return best if speeds[best] < CLEARLY_FASTER else min(speeds, key=lambda known: speeds[known])
 
 
-def doubts(model: TimeModel, names: Sequence[str]) -> dict[str, float]:
-    """What each op must save in fp32 before it falls back: less than that may be noise, and does not matter."""
-    floor = MATTERS * (model.rest + sum(model.fp32.values()))
-    return {name: max(NOISE * model.fp32.get(name, 0.0), floor) for name in names}
+def _leaner(
+    config: QuantConfig, free: list[str], slower: list[str], times: Mapping[str, OpTime], space: TuningSpace
+) -> Iterator[QuantConfig]:
+    """Configurations with fewer reduced ops, to be tried for speed."""
+    seen = {config}
+    by_kind = {kind: [name for name in free if space[name].kind == kind] for kind in space.kinds}
+    losing = [kind for kind, names in by_kind.items() if sum(times[name].saved for name in names) <= 0]
+    groups = [slower, [name for kind in losing for name in by_kind[kind]], *(by_kind[kind] for kind in losing)]
+    # Only the ops that save most: what is left when conversions eat up the gain of the others.
+    ranked = sorted(free, key=lambda name: times[name].saved)
+    # Half of them, a quarter and so on, to a single one: some models are faster in fp32 nearly everywhere.
+    groups += [ranked[: -(len(ranked) >> step)] for step in range(1, len(ranked).bit_length())]
+    for group in groups:
+        candidate = config.fallback(*group)
+        if candidate.reduced_ops and candidate not in seen:
+            seen.add(candidate)
+            yield candidate
