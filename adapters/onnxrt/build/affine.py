@@ -67,6 +67,15 @@ def quantize_weight(weight: Float, axis: int | None, scale: Float) -> QuantizedT
     return QuantizedTensor(steps.astype(np.int8), QuantizationParameters(scale, np.zeros(scale.shape, np.int8), axis))
 
 
+def quantize_table(table: Float, parameters: QuantizationParameters) -> QuantizedTensor:
+    """Round a table to uint8 by one scale, so that rows of it are activations."""
+    steps = np.divide(table, parameters.scale, dtype=np.float32)
+    np.rint(steps, out=steps)
+    steps += np.float32(parameters.zero_point)
+    np.clip(steps, 0, 255, out=steps)
+    return QuantizedTensor(steps.astype(np.uint8), parameters)
+
+
 def bias_steps(bias: Float, activation_scale: Float, scale: Float) -> tuple[NDArray[np.int32], Float]:
     """A bias as int32, and the scale it is stored in (activation scale times weight scale)."""
     step = np.asarray(np.float32(activation_scale) * scale, np.float32)

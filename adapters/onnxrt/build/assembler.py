@@ -12,7 +12,7 @@ from quaver.adapters.channels import Channels, Statistic
 from quaver.adapters.onnxrt.build import wire
 from quaver.adapters.onnxrt.build.affine import Float, activation_parameters
 from quaver.adapters.onnxrt.build.assembly import Assembly
-from quaver.adapters.onnxrt.build.plan import Scheme
+from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
 from quaver.adapters.onnxrt.build.repairing import RepairedUnit, repair_unit
 from quaver.adapters.onnxrt.build.walk import Walk
 from quaver.adapters.onnxrt.build.weights import Entry, WeightStore
@@ -39,6 +39,7 @@ class Assembler:
         self.functions = {(function.domain, function.name) for function in graph.shell.functions}
         self.moved_outputs = {value.name for value in graph.outputs if graph.producers.get(value.name) in self.moved}
         self.tables = {unit.output: unit.table for unit in units if unit.table is not None}
+        self.looked_up = {unit.output: unit.weight for unit in units if unit.looks_up and unit.weight is not None}
         self.calibrate({})
         self._raw = [node.SerializeToString(deterministic=True) for node in graph.nodes]
         self._shell, self._tail = _frame(graph)
@@ -76,6 +77,8 @@ class Assembler:
     def _params(self, root: str, scheme: Scheme) -> QuantizationParameters:
         """Scale and zero point of a tensor and all that share its scale."""
         method, kind = scheme
+        if scheme == TABLE:
+            return self.store.table_parameters(self.looked_up[root])
         if root in self.tables:
             return activation_parameters(0.0, 1.0, kind)
         try:
@@ -96,9 +99,14 @@ class Assembler:
         root, quantized = self.root(name), self.label(name, "q")
         by = [self.label(root, "scale"), self.label(root, "zero")]
         first = [self.label(name, "table scale"), self.label(name, "table zero")] if table else by
-        return wire.node("QuantizeLinear", [source, *first], [quantized], self.label(name, "Q")) + wire.node(
-            "DequantizeLinear", [quantized, *by], [target], self.label(name, "DQ")
-        )
+        quantize = wire.node("QuantizeLinear", [source, *first], [quantized], self.label(name, "Q"))
+        return quantize + self.dequantize(name, target)
+
+    def dequantize(self, name: str, target: str) -> bytes:
+        """The DequantizeLinear of a tensor that is there in integers."""
+        root = self.root(name)
+        read = [self.label(name, "q"), self.label(root, "scale"), self.label(root, "zero")]
+        return wire.node("DequantizeLinear", read, [target], self.label(name, "DQ"))
 
     def table_node(self, index: int, source: str, target: str) -> bytes:
         """In the place of an op that is all in its quantization, one that does nothing and has an integer kernel."""

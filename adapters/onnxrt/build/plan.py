@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 # A tensor's scheme: calibration method and whether the zero point is free.
 Scheme = tuple[str, str]
+# That of rows of a table, which brings its range along.
+TABLE: Scheme = ("table", "asym")
 
 
 class Plan:
@@ -43,9 +45,9 @@ class Plan:
         self.chosen = {unit.anchor: pick for unit, pick in active}
         # The producer of a tensor decides how it is quantized; if that is fp32, its first int8 reader.
         for unit, pick in active:
-            if unit.quantized_output:
+            if unit.hands_on_integers(pick):
                 root = assembler.root(unit.output)
-                self.schemes[root] = (pick.calibration, pick.scheme)
+                self.schemes[root] = TABLE if unit.looks_up else (pick.calibration, pick.scheme)
                 self.written.add(root)
                 self.flowing.add(unit.output)
         for unit, pick in active:

@@ -10,8 +10,9 @@ from onnx import NodeProto
 from quaver.adapters.onnxrt.build import wire
 from quaver.adapters.onnxrt.build.affine import Float
 from quaver.adapters.onnxrt.build.assembly import Assembly, merged
-from quaver.adapters.onnxrt.build.plan import Plan, Scheme
-from quaver.adapters.onnxrt.build.weights import Entry
+from quaver.adapters.onnxrt.build.lookup import look_up
+from quaver.adapters.onnxrt.build.plan import TABLE, Plan, Scheme
+from quaver.adapters.onnxrt.build.weights import Entry, WeightParts
 from quaver.adapters.onnxrt.read.units import Unit
 from quaver.ops import OpConfig, QuantConfig
 
@@ -82,10 +83,26 @@ class Walk(Plan):
         for (index, slot), name in made.inputs.items():
             self.replaced.setdefault(index, {})[slot] = name
 
+    def look_up(self, unit: Unit, pick: OpConfig, target: str, mark: str = "") -> None:
+        """Emit a unit that looks rows up in a table of 8 bits, and writes them to `target`."""
+        made = look_up(self.assembler, unit, pick, target, mark)
+        self.parts.append(made.nodes)
+        for name, entry in made.entries:
+            if name not in self.done:
+                self.done.add(name)
+                self.entries.append(entry)
+
     def _emit(self, index: int) -> None:
+        pick, unit = self.chosen.get(index), self.assembler.unit_of.get(index)
+        if pick is not None and unit is not None and unit.looks_up:
+            in_integers = unit.hands_on_integers(pick)
+            self.look_up(unit, pick, self.assembler.label(unit.output, "q") if in_integers else unit.output)
+        else:
+            self._emit_node(index, pick, unit)
+        self._emit_names(self.assembler.graph.nodes[index])
+
+    def _emit_node(self, index: int, pick: OpConfig | None, unit: Unit | None) -> None:
         assembler, node = self.assembler, self.assembler.graph.nodes[index]
-        pick = self.chosen.get(index)
-        unit = assembler.unit_of.get(index)
         renamed: list[tuple[int, str]] = []
         inputs: Iterable[tuple[int, str]] = enumerate(node.input)
         if pick is not None and pick.repairs and unit is not None:
@@ -111,6 +128,10 @@ class Walk(Plan):
             self.parts.append(assembler.table_node(index, dict(renamed)[0], self._raw_name(unit.output)))
         else:
             self.parts.append(assembler.node(index, tuple(renamed), tuple(outputs)))
+
+    def _emit_names(self, node: NodeProto) -> None:
+        """What a node wrote under another name gets the one that others rely on."""
+        assembler = self.assembler
         for name in node.output:
             if name in self.loose:
                 self.parts.append(wire.node("Max", [self._raw_name(name)], [name], assembler.label(name, "guard")))
@@ -140,9 +161,16 @@ class Walk(Plan):
             if weight.name not in self.done:
                 self.done.add(weight.name)
                 self.parts.append(weight.node)
-                self.entries.extend(weight.entries)
+                self._integers(weight)
+                self.entries.extend(weight.entries[1:])
             return weight.name
         return self._float_input(name)
+
+    def _integers(self, weight: WeightParts) -> None:
+        """The integers of a weight, unless a table is the same constant, and they are there already."""
+        if weight.integers not in self.done:
+            self.done.add(weight.integers)
+            self.entries.append(weight.entries[0])
 
     def _float_input(self, name: str) -> str:
         if name in self.assembler.graph.constants:
@@ -176,7 +204,10 @@ class Walk(Plan):
             if self._is_exposed(name):
                 source = self._behind_guard(source)
             table = name in self.tables
-            self.parts.append(assembler.activation(name, source, target, table))
+            if self.schemes[root] == TABLE and name == root:
+                self.parts.append(assembler.dequantize(name, target))
+            else:
+                self.parts.append(assembler.activation(name, source, target, table))
             if table:
                 self.entries.append(assembler.table_scales(name))
             if (scale := assembler.label(root, "scale")) not in self.done:

@@ -24,9 +24,18 @@ except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
 from quaver.adapters.onnxrt.build import wire
-from quaver.adapters.onnxrt.build.affine import Float, bias_steps, quantize_weight, scale_for_bias, weight_scale
+from quaver.adapters.onnxrt.build.affine import (
+    Float,
+    activation_parameters,
+    bias_steps,
+    quantize_table,
+    quantize_weight,
+    scale_for_bias,
+    weight_scale,
+)
 from quaver.adapters.onnxrt.read.graph import Array
 from quaver.errors import BuildError, ModelError
+from quaver.quantization import QuantizationParameters
 
 # Smaller constants travel inside the model: shapes and scales must be there for the optimiser to see them.
 INLINE_BYTES = 1024
@@ -104,11 +113,15 @@ def new_file(folder: Path) -> tuple[Path, BinaryIO]:
 
 
 class WeightParts(NamedTuple):
-    """A quantized weight as parts of a graph: the node that dequantizes it, its constants, the name of the result."""
+    """A quantized weight as parts of a graph: the node that dequantizes it, its constants, the name of the result.
+
+    The first of the constants holds the integers, under the name `integers`.
+    """
 
     node: bytes
     entries: tuple[Entry, ...]
     name: str
+    integers: str
 
 
 class WeightStore:
@@ -123,6 +136,7 @@ class WeightStore:
         self._entries: dict[str, Entry] = {}
         self._weights: dict[tuple[object, ...], WeightParts] = {}
         self._scales: dict[tuple[str, int | None], Float] = {}
+        self._tables: dict[str, QuantizationParameters] = {}
         self._mapped: memoryview | None = None  # the file as it was when last read; made anew when it has grown
         remove_orphans(folder)
         self._path, self._file = new_file(folder)
@@ -190,6 +204,33 @@ class WeightStore:
             self._scales[key] = scale
         return self._scales[key]
 
+    def table_parameters(self, name: str) -> QuantizationParameters:
+        """The one scale of a table whose rows go on as activations: over its whole range, for any row may be asked."""
+        if name not in self._tables:
+            table = self._real(name)
+            low, high = float(table.min()), float(table.max())
+            if not np.isfinite(high - low):
+                raise ModelError(f"the table {name!r} holds NaN or infinity; the float model is broken there")
+            self._tables[name] = activation_parameters(low, high, "asym")
+        return self._tables[name]
+
+    def table(self, name: str) -> tuple[str, Entry]:
+        """A table in uint8, and what it is called."""
+        quantized = self._mark.join((name, "table", "q"))
+        if quantized not in self._entries:
+            values = quantize_table(self._real(name), self.table_parameters(name)).values
+            self._entries[quantized] = self.add(quantized, values)
+        return quantized, self._entries[quantized]
+
+    def row_scales(self, name: str, axis: int) -> tuple[str, Entry]:
+        """The scale of each row of an int8 table, to be looked up like the rows, and what they are called."""
+        rows = self._mark.join((name, f"axis{axis}", "rows"))
+        if rows not in self._entries:
+            shape = [1] * self._constants[name].ndim
+            shape[axis] = -1
+            self._entries[rows] = self.add(rows, self.scale(name, axis).reshape(shape))
+        return rows, self._entries[rows]
+
     def int8(self, name: str, axis: int | None, scale: Float | None = None, owner: str = "") -> WeightParts:
         """A weight in int8. `scale` and `owner` are given when one op needs a wider scale than the weight itself."""
         wide = b"" if scale is None else scale.tobytes()
@@ -234,4 +275,4 @@ class WeightStore:
             wire.tensor(scaled, params.scale),
             wire.tensor(zero, params.zero_point),
         )
-        return WeightParts(node, entries, output)
+        return WeightParts(node, entries, output, quantized)

@@ -13,7 +13,7 @@ from quaver.adapters.batches import Feed
 from quaver.adapters.onnxrt.build import wire
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.build.assembly import Assembly
-from quaver.adapters.onnxrt.build.plan import Scheme
+from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
 from quaver.adapters.onnxrt.build.walk import Walk
 from quaver.adapters.onnxrt.read.units import Unit
 from quaver.adapters.onnxrt.run import session as sessions
@@ -189,6 +189,10 @@ def _branch(assembler: Assembler, trunk: Walk, unit: Unit, pick: OpConfig, plan:
     def constant(slot: int) -> str:
         return trunk.constant_copy(unit, pick, slot, scheme(unit.activations[0]))
 
+    if unit.looks_up:
+        trunk.look_up(unit, pick, unit.output + mark, mark)
+        in_integers = unit.hands_on_integers(pick)
+        return Tap(unit.output + mark, assembler.params(unit.output, TABLE) if in_integers else None)
     renamed = {name: trunk.quantized_copy(name, scheme(name), mark) for name in unit.activations}
     if pick.repairs:
         trunk.repair(unit, pick, scheme(unit.activations[0]))
@@ -228,7 +232,7 @@ def copy_unit(
                 node.input[slot] = replaced[slot]
             elif index == unit.anchor and name in renamed:
                 node.input[slot] = renamed[name]
-            elif index == unit.anchor and slot in (1, 2) and name in (unit.weight, unit.bias):
+            elif index == unit.anchor and name in (unit.weight, unit.bias):
                 node.input[slot] = constant(slot)
             elif name in inside:
                 node.input[slot] = name + mark

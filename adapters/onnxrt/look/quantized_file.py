@@ -64,10 +64,17 @@ class QuantizedFile:
             for known in (name, name + "_QuantizeLinear_Input"):
                 if known in self._producers:
                     return self._after_scaling(known)
+        if unit.looks_up and (found := self._rows(self.namesake(unit))) is not None:
+            return str(found.output[0])
         node = self.node(unit, tensors)
         if node is None or node.op_type not in _RESULT_SCALE:
             return None
         return self._dequantized(node)
+
+    def _rows(self, node: NodeProto | None) -> NodeProto | None:
+        """The node that makes real numbers of rows that were looked up in integers by one scale."""
+        read = [] if node is None else self._readers.get(node.output[0], [])
+        return next((reader for reader in read if reader.op_type == "DequantizeLinear"), None)
 
     def _after_scaling(self, name: str) -> str:
         """A tensor as its readers see it: behind QuantizeLinear and DequantizeLinear, if it goes through them."""
@@ -138,6 +145,8 @@ class QuantizedFile:
         """Whether an op computes in 8 bits: an integer operator, or one that reads dequantized tensors alone."""
         if node is None:
             return False
+        if unit.looks_up:
+            return self.weight(node) is not None
         if node.op_type in _RESULT_SCALE or node.op_type in _WEIGHT:
             return True
         makers = [self._producers.get(name) for name in node.input[: 2 if unit.weight is not None else None] if name]
@@ -145,15 +154,40 @@ class QuantizedFile:
 
     def weight(self, node: NodeProto) -> QuantizedTensor | None:
         """The weight of an op in integers; None if it is float."""
+        if node.op_type == "Gather":
+            return self._table(node)
         if node.op_type in _WEIGHT:
             names = [node.input[at] if at < len(node.input) else "" for at in _WEIGHT[node.op_type]]
             first = node.op_type == "QLinearConv" or (node.op_type == "QGemm" and integer(node, "transB", 0) == 1)
             return self._quantized(names, 0 if first else -1)
         return self._dequantized_constant(node, 1)
 
+    def _table(self, node: NodeProto) -> QuantizedTensor | None:
+        """A table whose rows become real after they were looked up, by one scale or one for each; or before that."""
+        values = self._value(node.input[0])
+        if values is None or values.dtype not in (np.int8, np.uint8):
+            return self._dequantized_constant(node, 0)
+        real = self._rows(node)
+        if real is not None:
+            return self._quantized([node.input[0], *real.input[1:]], 0)
+        products = [
+            after
+            for cast in self._readers.get(node.output[0], [])
+            for after in self._readers.get(cast.output[0], [])
+            if cast.op_type == "Cast" and after.op_type == "Mul"
+        ]
+        scales = [maker.input[0] for after in products for name in after.input if (maker := self._producers.get(name))]
+        found = next((scale for name in scales if (scale := self._value(name)) is not None), None)
+        if found is None:
+            return None
+        axis = integer(node, "axis", 0) % values.ndim
+        zeros = np.zeros(found.size, values.dtype)
+        return QuantizedTensor(values, QuantizationParameters(found.reshape(-1), zeros, axis))
+
     def float_weight(self, node: NodeProto) -> Array | None:
         """The weight of an op that runs in float."""
-        return self._value(node.input[1]) if len(node.input) > 1 else None
+        slot = 0 if node.op_type == "Gather" else 1
+        return self._value(node.input[slot]) if len(node.input) > slot else None
 
     def bias(self, node: NodeProto) -> QuantizedTensor | None:
         """The bias of an op in integers; None if it is float, or there is none."""

@@ -50,8 +50,8 @@ def _branch(
         renamed[name] = name if read is None else _through(trunk, name, read, mark)
 
     def constant(slot: int) -> str:
-        found = file.weight(node) if slot == 1 else file.bias(node)
         name = str(inputs[slot])
+        found = file.weight(node) if name == unit.weight else file.bias(node)
         if found is None or found.shape != assembler.graph.constants[name].shape:
             return name  # the trunk has it
         return _dequantized(assembler, trunk, name, found, mark)

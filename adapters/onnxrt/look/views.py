@@ -8,7 +8,7 @@ import numpy as np
 
 from quaver.adapters.base import Adapter
 from quaver.adapters.batches import Feed
-from quaver.adapters.onnxrt.build.affine import Float, quantize_weight
+from quaver.adapters.onnxrt.build.affine import Float, quantize_table, quantize_weight
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.build.walk import Walk
 from quaver.adapters.onnxrt.look.axes import channel_axis, movers, upstream, weight_axes, why_one_scale
@@ -44,6 +44,9 @@ class ConfigView(View):
         pick, (outer, inner) = self._config[unit.op.name], weight_axes(a.graph, unit)
         if not pick.reduced:
             return OpWeight(unit.op.name, values, values, outer, inner)
+        if unit.looks_up and unit.hands_on_integers(pick):
+            table = quantize_table(values, a.store.table_parameters(name))
+            return OpWeight(unit.op.name, values, table, outer, inner)
         per_channel = pick.granularity == "per_channel"
         axis = unit.axis if per_channel else None
         scale: Float | None = None
@@ -60,15 +63,16 @@ class ConfigView(View):
         def tensor(name: str, axis: int | None) -> ActivationContext:
             root = a.root(name)
             params, moved = a.params(root, plan.schemes[root]), tuple(movers(a.graph, name, root))
-            return ActivationContext(name, params, a.ranges[root], origins.get(root, ""), moved, axis)
+            return ActivationContext(name, params, a.ranges.get(root, {}), origins.get(root, ""), moved, axis)
 
         found = {}
         for unit in a.units:
             name, axis = unit.op.name, channel_axis(a.graph, unit, unit.output)
             around = upstream(a.graph, unit, a.unit_of)
-            if self._config[name].reduced:
+            pick = self._config[name]
+            if pick.reduced:
                 reads = tuple(tensor(read, channel_axis(a.graph, unit, read)) for read in unit.activations)
-                writes = tensor(unit.output, axis) if unit.quantized_output else None
+                writes = tensor(unit.output, axis) if unit.hands_on_integers(pick) else None
                 found[name] = OpContext(name, unit.output, axis, reads, writes, why_one_scale(a.graph, unit), *around)
             else:
                 found[name] = OpContext(name, unit.output, axis, (), None, "", *around)

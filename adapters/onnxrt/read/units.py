@@ -26,6 +26,11 @@ _MOVEMENT = {
     "Squeeze", "Tile", "Transpose", "Unsqueeze",
 }  # fmt: skip
 
+# A table of fewer numbers saves nothing worth a decision in 8 bits. One of shorter rows has one scale for all of it:
+# one for each row would take up as much as the row.
+_TABLE_ELEMENTS = 2**14
+_ROW_ELEMENTS = 8
+
 # What the optimiser turns into int8 by itself when it stands between DequantizeLinear and QuantizeLinear,
 # whatever we want; and how many of its inputs must be dequantized for that.
 FUSES_ITSELF = {
@@ -43,9 +48,9 @@ class Unit:
         anchor: index of the node that does the arithmetic.
         nodes: indices of all nodes of the unit, the anchor first.
         activations: tensors the anchor reads that must be quantized.
-        weight: the constant it multiplies with, if any.
+        weight: the constant it multiplies with, if any, or the table it looks rows up in.
         bias: a constant added inside the integer kernel, if any.
-        axis: the weight's output channel axis; None where only one scale is possible.
+        axis: the weight's output channel axis, or that of a table's rows; None where only one scale is possible.
         output: the tensor the unit produces.
         quantized_output: whether the int8 kernel writes uint8. Others write float.
         table: scale and zero point by which its input is quantized so that the integers are its output in 1/255.
@@ -61,6 +66,15 @@ class Unit:
     output: str
     quantized_output: bool
     table: tuple[float, int] | None = None
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether it looks rows up in a table, and computes nothing."""
+        return not self.activations
+
+    def hands_on_integers(self, pick: OpConfig) -> bool:
+        """Whether what it writes is in 8 bits when it runs so. Rows with a scale of their own each are not."""
+        return self.quantized_output and not (self.looks_up and pick.granularity == "per_channel")
 
 
 def find_units(graph: Graph, tables: bool = True) -> list[Unit]:
@@ -127,7 +141,23 @@ def _unit(graph: Graph, index: int, node: NodeProto) -> Unit | None:
         return _make(graph, index, node, activations=node.input[:1])
     if node.op_type == "HardSigmoid" and node.input[0] not in graph.constants:
         return _hard_sigmoid(graph, index, node)
+    if node.op_type == "Gather":
+        return _lookup(graph, index, node)
     return None
+
+
+def _lookup(graph: Graph, index: int, node: NodeProto) -> Unit | None:
+    """Rows of a table, an embedding for example, which is stored in 8 bits. Nothing is computed, nothing calibrated."""
+    name, where = node.input
+    if not _is_weight(graph, name) or where in graph.constants or graph.constants[name].size < _TABLE_ELEMENTS:
+        return None
+    table = graph.constants[name]
+    axis = integer(node, "axis", 0) % table.ndim
+    rows = axis if table.size >= _ROW_ELEMENTS * table.shape[axis] else None
+    unit = _make(graph, index, node, weight=name, axis=rows)
+    granularities = ("per_tensor",) if rows is None else GRANULARITIES
+    choices = [OpConfig(INT8, granularity=granularity, mode="weight_only") for granularity in granularities]
+    return replace(unit, op=replace(unit.op, choices=(*choices, FLOAT)), activations=())
 
 
 def _hard_sigmoid(graph: Graph, index: int, node: NodeProto) -> Unit | None:

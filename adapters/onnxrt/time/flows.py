@@ -13,7 +13,7 @@ def flows(assembler: Assembler) -> dict[str, tuple[str, ...]]:
             readers.setdefault(assembler.root(name), []).append(unit.op.name)
     found = {}
     for unit in assembler.units:
-        if unit.quantized_output:
+        if unit.quantized_output and not unit.looks_up:  # rows with a scale each are float
             reading = dict.fromkeys(readers.get(assembler.root(unit.output), ()))
             reading.pop(unit.op.name, None)
             if reading:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import onnx
+from onnx import TensorProto
 
 from quaver.adapters.onnxrt.run import session as sessions
 
@@ -29,6 +30,14 @@ def optimised(model: bytes) -> onnx.ModelProto:
         return onnx.load_model(path)
 
 
+def lookups(model: onnx.ModelProto) -> frozenset[str]:
+    """The nodes that look rows up in a table of 8 bits."""
+    tables = {
+        entry.name for entry in model.graph.initializer if entry.data_type in (TensorProto.INT8, TensorProto.UINT8)
+    }
+    return frozenset(node.name for node in model.graph.node if node.op_type == "Gather" and node.input[0] in tables)
+
+
 def plain_name(name: str) -> str:
     """A node's name without what the optimiser appends to it."""
     return re.sub(r"(_nchwc|_token_\d+)+$", "", name)
@@ -38,8 +47,10 @@ def integer_kernels(model: bytes, ops: Iterable[str]) -> dict[str, str]:
     """For each of these ops that is executed in integers, its kernel. Kernels of nobody come under their own names."""
     known = set(ops)
     found: dict[str, str] = {}
-    for node in optimised(model).graph.node:
-        if node.op_type in INTEGER_KERNELS:
+    executed = optimised(model)
+    in_tables = lookups(executed)
+    for node in executed.graph.node:
+        if node.op_type in INTEGER_KERNELS or node.name in in_tables:
             name = node.name if node.name in known else plain_name(node.name)
             found[name] = node.op_type
     return found

@@ -14,6 +14,7 @@ import onnx
 
 from quaver.adapters.batches import Feed
 from quaver.adapters.onnxrt.build.assembler import Assembler
+from quaver.adapters.onnxrt.build.lookup import PARTS
 from quaver.adapters.onnxrt.read.graph import Graph
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.onnxrt.run.model import OnnxModel
@@ -79,6 +80,8 @@ def owners(assembler: Assembler, optimised: onnx.ModelProto) -> dict[str, str]:
         for name in unit.activations:
             by_name.setdefault(label(name, "Q"), unit.op.name)
         by_name.setdefault(label(unit.output, "DQ"), unit.op.name)
+        if unit.looks_up:
+            by_name.update((label(unit.output, part), unit.op.name) for part in PARTS)
     belongs = {}
     for kernel in optimised.graph.node:
         stripped = _FUSION.sub("", plain_name(kernel.name))
@@ -115,10 +118,9 @@ def _give_back(assembler: Assembler, optimised: onnx.ModelProto, belongs: dict[s
     """
     graph = assembler.graph
     busy = set(belongs.values())
-    weighty = {unit.op.name for unit in assembler.units if unit.weight is not None}
-    idle = {
-        unit.anchor: unit.op.name for unit in assembler.units if unit.weight is not None and unit.op.name not in busy
-    }
+    computing = [unit for unit in assembler.units if unit.weight is not None and not unit.looks_up]
+    weighty = {unit.op.name for unit in computing}
+    idle = {unit.anchor: unit.op.name for unit in computing if unit.op.name not in busy}
     for kernel in optimised.graph.node:
         works = any(kind in kernel.op_type for kind in ("Conv", "Gemm", "MatMul"))
         if works and belongs.get(kernel.name) not in weighty:

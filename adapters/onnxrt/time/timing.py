@@ -8,7 +8,7 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from quaver.adapters.batches import Feed, InputSpec, samples
 from quaver.adapters.one_batch import one_batch
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.run import session as sessions
-from quaver.adapters.onnxrt.time.kernels import INTEGER_KERNELS, plain_name
+from quaver.adapters.onnxrt.time.kernels import INTEGER_KERNELS, lookups, plain_name
 from quaver.adapters.onnxrt.time.profiling import KERNEL, owners
 from quaver.errors import ModelError
 from quaver.introspection import KernelTime, Timing
@@ -54,7 +54,9 @@ def time_model(model: Any, data: Any, options: TimingOptions, beside: Assembler 
     kernels = _kernels(runs, calls, kinds, belongs, latency)
     noted = statistics.median(sum(run.values()) for run in runs) / latency
     how = f"ops: ONNX Runtime's profile, whose own sum is {noted:.2f} of p50, scaled to p50 less the call"
-    return Timing(kernels, tuple(latencies), samples(feed), options.threads, _precisions(kernels), how)
+    return Timing(
+        kernels, tuple(latencies), samples(feed), options.threads, _precisions(kernels, lookups(optimised)), how
+    )
 
 
 def _take_turns(plain: Any, profiled: Any, feed: Feed, options: TimingOptions) -> tuple[list[float], list[float]]:
@@ -125,11 +127,13 @@ def _profiled(
     return runs[-count:], calls, kinds
 
 
-def _precisions(kernels: tuple[KernelTime, ...]) -> dict[str, str]:
+def _precisions(kernels: tuple[KernelTime, ...], looking_up: Collection[str]) -> dict[str, str]:
     found: dict[str, str] = {}
+    tables = set(map(plain_name, looking_up))
     for kernel in kernels:
         if kernel.op and kernel.kernel not in ("QuantizeLinear", "DequantizeLinear"):
-            found[kernel.op] = "int8" if kernel.kernel in INTEGER_KERNELS else found.get(kernel.op, "fp32")
+            in_integers = kernel.kernel in INTEGER_KERNELS or kernel.name in tables
+            found[kernel.op] = "int8" if in_integers else found.get(kernel.op, "fp32")
     return found
 
 

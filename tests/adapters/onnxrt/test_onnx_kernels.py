@@ -71,6 +71,19 @@ def embedding(net: Net) -> str:
     return str(net.MatMul(net.Add(look_up("words", 0), look_up("types", 1)), weight(8, 3)))
 
 
+def look_up(net: Net, name: str, seed: int = 0, **axis: int) -> str:
+    """Rows of a table that is large enough to be worth 8 bits."""
+    rows = net.input(None, 5, name=name, dtype=TensorProto.INT64)
+    return str(net.Gather(weight(2048, 8, seed=seed), rows, **axis))
+
+
+def tables(net: Net) -> tuple[str, str, str]:
+    words, types = look_up(net, "words"), look_up(net, "types", seed=1)
+    total = net.Add(words, types)
+    moved = net.Sigmoid(net.Transpose(words, perm=[0, 2, 1]))
+    return net.MatMul(net.LayerNormalization(total, weight(8), weight(8)), weight(8, 3)), moved, types
+
+
 def split(net: Net) -> tuple[str, str]:
     one, other = net.Split(conv(net, net.input(*IMAGE)), np.array([2, 2]), axis=1, outputs=2)
     return conv(net, one, inputs=2), net.Mul(other, net.Sigmoid(one))
@@ -318,6 +331,16 @@ GRAPHS: dict[str, tuple[Graph, str]] = {
     "an input that is read by both": (read_by_both(lambda net, x: x, *IMAGE), "Sigmoid"),
     "an output that is read by both": (read_by_both(conv, *IMAGE), "Conv Sigmoid"),
     "shared weight and bias": (shared, "Conv Conv Conv"),
+    "tables, one of them an output": (tables, "Gather Gather Add Sigmoid MatMul"),
+    "a table before a float op": (lambda net: net.Tanh(look_up(net, "words")), "Gather"),
+    "a table before a product": (
+        lambda net: net.Sigmoid(net.MatMul(look_up(net, "words"), weight(8, 8))),
+        "Gather MatMul Sigmoid",
+    ),
+    "a table that is looked up by columns": (
+        lambda net: net.Sigmoid(net.Transpose(look_up(net, "words", axis=1), perm=[1, 2, 0])),
+        "Gather Sigmoid",
+    ),
 }
 
 
