@@ -66,7 +66,8 @@ class Assembler:
         self.statistics = statistics or {}
         self.params = functools.cache(self._params)
         self.scales = functools.cache(self._scales)
-        self.activation = functools.cache(self._activation)
+        self.quantize = functools.cache(self._quantize)
+        self.dequantize = functools.cache(self._dequantize)
         self.bias = functools.cache(self._bias)
         self.repaired = functools.cache(self._repaired)
 
@@ -76,15 +77,18 @@ class Assembler:
 
     def _params(self, root: str, scheme: Scheme) -> QuantizationParameters:
         """Scale and zero point of a tensor and all that share its scale."""
-        method, kind = scheme
-        if scheme == TABLE:
-            return self.store.table_parameters(self.looked_up[root])
-        if root in self.tables:
+        method, kind, source = scheme
+        source = source or root
+        if method == TABLE.method:
+            return self.store.table_parameters(self.looked_up[source])
+        if source in self.tables:
             return activation_parameters(0.0, 1.0, kind)
         try:
-            low, high = self.ranges[root][method]
+            low, high = self.ranges[source][method]
         except KeyError:
-            raise BuildError(f"tensor {root!r} has no {method} range: calibrate before building int8 models") from None
+            raise BuildError(
+                f"tensor {source!r} has no {method} range: calibrate before building int8 models"
+            ) from None
         return activation_parameters(low, high, kind)
 
     def _scales(self, root: str, scheme: Scheme) -> bytes:
@@ -94,19 +98,19 @@ class Assembler:
             self.label(root, "zero"), found.zero_point
         )
 
-    def _activation(self, name: str, source: str, target: str, table: bool = False) -> bytes:
-        """The QuantizeLinear and DequantizeLinear pair of a tensor; with a `table` the first reads by another scale."""
-        root, quantized = self.root(name), self.label(name, "q")
-        by = [self.label(root, "scale"), self.label(root, "zero")]
-        first = [self.label(name, "table scale"), self.label(name, "table zero")] if table else by
-        quantize = wire.node("QuantizeLinear", [source, *first], [quantized], self.label(name, "Q"))
-        return quantize + self.dequantize(name, target)
-
-    def dequantize(self, name: str, target: str) -> bytes:
-        """The DequantizeLinear of a tensor that is there in integers."""
+    def _quantize(self, name: str, source: str, table: bool = False) -> bytes:
+        """The QuantizeLinear of a tensor; with a `table` it reads by another scale than it is read by."""
         root = self.root(name)
-        read = [self.label(name, "q"), self.label(root, "scale"), self.label(root, "zero")]
+        by = [self.label(name, part) for part in ("table scale", "table zero")] if table else self._scaled_by(root)
+        return wire.node("QuantizeLinear", [source, *by], [self.label(name, "q")], self.label(name, "Q"))
+
+    def _dequantize(self, name: str, target: str) -> bytes:
+        """The DequantizeLinear of a tensor that is there in integers."""
+        read = [self.label(name, "q"), *self._scaled_by(self.root(name))]
         return wire.node("DequantizeLinear", read, [target], self.label(name, "DQ"))
+
+    def _scaled_by(self, root: str) -> list[str]:
+        return [self.label(root, "scale"), self.label(root, "zero")]
 
     def table_node(self, index: int, source: str, target: str) -> bytes:
         """In the place of an op that is all in its quantization, one that does nothing and has an integer kernel."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from quaver.adapters.onnxrt.read.units import Unit, absorbs
 from quaver.ops import OpConfig, QuantConfig
@@ -10,10 +10,20 @@ from quaver.ops import OpConfig, QuantConfig
 if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.assembler import Assembler
 
-# A tensor's scheme: calibration method and whether the zero point is free.
-Scheme = tuple[str, str]
+
+class Scheme(NamedTuple):
+    """How a tensor is quantized: calibration method, whether the zero point is free, and whose range it is.
+
+    `source` is the tensor that an op handed on with the scale it had; empty for a tensor with a scale of its own.
+    """
+
+    method: str
+    kind: str
+    source: str = ""
+
+
 # That of rows of a table, which brings its range along.
-TABLE: Scheme = ("table", "asym")
+TABLE = Scheme("table", "asym")
 
 
 class Plan:
@@ -26,6 +36,7 @@ class Plan:
         flowing: tensors to be quantized.
         loose: float results of int8 kernels that need a guard behind them.
         tables: results of int8 ops that are all in how they are quantized.
+        integers: results that a node writes in integers by itself.
     """
 
     def __init__(self, assembler: Assembler, config: QuantConfig | None) -> None:
@@ -36,6 +47,7 @@ class Plan:
         self.flowing: set[str] = set()
         self.loose: set[str] = set()
         self.tables: set[str] = set()
+        self.integers: set[str] = set()
         if config is not None:
             self._plan(config)
 
@@ -45,15 +57,17 @@ class Plan:
         self.chosen = {unit.anchor: pick for unit, pick in active}
         # The producer of a tensor decides how it is quantized; if that is fp32, its first int8 reader.
         for unit, pick in active:
-            if unit.hands_on_integers(pick):
-                root = assembler.root(unit.output)
-                self.schemes[root] = TABLE if unit.looks_up else (pick.calibration, pick.scheme)
-                self.written.add(root)
-                self.flowing.add(unit.output)
+            if unit.hands_on_integers(pick) and not unit.carries:
+                scheme = TABLE if unit.looks_up else Scheme(pick.calibration, pick.scheme)
+                self._write(unit, scheme, by_itself=unit.looks_up)
         for unit, pick in active:
             for name in unit.activations:
-                self.schemes.setdefault(assembler.root(name), (pick.calibration, pick.scheme))
+                self.schemes.setdefault(assembler.root(name), Scheme(pick.calibration, pick.scheme))
                 self.flowing.add(name)
+            if unit.carries:
+                read = assembler.root(unit.activations[0])
+                scheme = self.schemes[read]
+                self._write(unit, scheme._replace(source=scheme.source or read), by_itself=True)
         # Between a uint8 producer and a uint8 reader everything that is only moved about stays uint8.
         for index in sorted(assembler.moved, reverse=True):
             node = assembler.graph.nodes[index]
@@ -62,6 +76,14 @@ class Plan:
                 self.flowing.update(name for name in node.output if name)
         self.tables = {unit.output for unit, _ in active if unit.table is not None}
         self.loose = {end for unit, _ in active if (end := self._loose_end(unit)) is not None}
+
+    def _write(self, unit: Unit, scheme: Scheme, by_itself: bool) -> None:
+        root = self.assembler.root(unit.output)
+        self.schemes[root] = scheme
+        self.written.add(root)
+        self.flowing.add(unit.output)
+        if by_itself:
+            self.integers.add(unit.output)
 
     def _loose_end(self, unit: Unit) -> str | None:
         """What a kernel that writes float produces, if the optimiser would not find the kernel without a guard there.

@@ -10,8 +10,9 @@ from onnx import NodeProto
 from quaver.adapters.onnxrt.build import wire
 from quaver.adapters.onnxrt.build.affine import Float
 from quaver.adapters.onnxrt.build.assembly import Assembly, merged
+from quaver.adapters.onnxrt.build.carrying import carry
 from quaver.adapters.onnxrt.build.lookup import look_up
-from quaver.adapters.onnxrt.build.plan import TABLE, Plan, Scheme
+from quaver.adapters.onnxrt.build.plan import Plan, Scheme
 from quaver.adapters.onnxrt.build.weights import Entry, WeightParts
 from quaver.adapters.onnxrt.read.units import Unit
 from quaver.ops import OpConfig, QuantConfig
@@ -92,14 +93,38 @@ class Walk(Plan):
                 self.done.add(name)
                 self.entries.append(entry)
 
+    def carry(self, unit: Unit, scheme: Scheme, source: str, target: str, mark: str = "") -> None:
+        """Emit a unit that hands on integers `source` as `target`, in the scale of the tensor it reads."""
+        parameters = self.assembler.params(self.assembler.root(unit.activations[0]), scheme)
+        made = carry(self.assembler, unit, parameters, source, target, mark)
+        self.parts.append(made.node)
+        self.entries.append(made.constants)
+        for name in made.reads:
+            self._float_input(name)
+
+    def operand(self, name: str) -> str:
+        """Emit a single number in 8 bits, once; returns the name of its dequantized form."""
+        made = self.assembler.store.operand(name)
+        if made.name not in self.done:
+            self.done.add(made.name)
+            self.parts.append(made.node)
+            self.entries.extend(made.entries)
+        return made.name
+
     def _emit(self, index: int) -> None:
-        pick, unit = self.chosen.get(index), self.assembler.unit_of.get(index)
-        if pick is not None and unit is not None and unit.looks_up:
+        assembler, pick, unit = self.assembler, self.chosen.get(index), self.assembler.unit_of.get(index)
+        if pick is None or unit is None or unit.anchor != index:
+            self._emit_node(index, pick, unit)
+        elif unit.looks_up:
             in_integers = unit.hands_on_integers(pick)
-            self.look_up(unit, pick, self.assembler.label(unit.output, "q") if in_integers else unit.output)
+            self.look_up(unit, pick, assembler.label(unit.output, "q") if in_integers else unit.output)
+        elif unit.carries and not pick.repairs:
+            (name,) = unit.activations
+            source = self._in_integers(name)
+            self.carry(unit, self.schemes[assembler.root(name)], source, assembler.label(unit.output, "q"))
         else:
             self._emit_node(index, pick, unit)
-        self._emit_names(self.assembler.graph.nodes[index])
+        self._emit_names(assembler.graph.nodes[index])
 
     def _emit_node(self, index: int, pick: OpConfig | None, unit: Unit | None) -> None:
         assembler, node = self.assembler, self.assembler.graph.nodes[index]
@@ -144,6 +169,8 @@ class Walk(Plan):
         assembler = self.assembler
         if name in unit.activations:
             return self._quantized(name)
+        if name == unit.operand:
+            return self.operand(name)
         per_channel = pick.granularity == "per_channel"
         axis = unit.axis if per_channel else None
         wider: Float | None = None
@@ -195,25 +222,37 @@ class Walk(Plan):
 
     def _quantized(self, name: str) -> str:
         """Quantize and dequantize a tensor, once; returns the name of the result."""
-        assembler, root = self.assembler, self.assembler.root(name)
+        assembler = self.assembler
         repinned = self._is_repinned(name)
         target = name if repinned and name not in assembler.graph.captured else assembler.label(name, "dq")
-        if (quantized := assembler.label(name, "q")) not in self.done:
-            self.done.add(quantized)
-            source = self._raw_name(name) if repinned else name
-            if self._is_exposed(name):
-                source = self._behind_guard(source)
-            table = name in self.tables
-            if self.schemes[root] == TABLE and name == root:
-                self.parts.append(assembler.dequantize(name, target))
-            else:
-                self.parts.append(assembler.activation(name, source, target, table))
-            if table:
-                self.entries.append(assembler.table_scales(name))
-            if (scale := assembler.label(root, "scale")) not in self.done:
-                self.done.add(scale)
-                self.entries.append(assembler.scales(root, self.schemes[root]))
+        self._in_integers(name)
+        if (dequantized := assembler.label(name, "dq")) not in self.done:
+            self.done.add(dequantized)
+            self.parts.append(assembler.dequantize(name, target))
+            self._scales(assembler.root(name))
         return target
+
+    def _in_integers(self, name: str) -> str:
+        """Quantize a tensor, once, unless it comes in integers; returns the name of these."""
+        assembler = self.assembler
+        quantized = assembler.label(name, "q")
+        if quantized not in self.done:
+            self.done.add(quantized)
+            if name not in self.integers:
+                source = self._raw_name(name) if self._is_repinned(name) else name
+                if self._is_exposed(name):
+                    source = self._behind_guard(source)
+                table = name in self.tables
+                self.parts.append(assembler.quantize(name, source, table))
+                if table:
+                    self.entries.append(assembler.table_scales(name))
+                self._scales(assembler.root(name))
+        return quantized
+
+    def _scales(self, root: str) -> None:
+        if (scale := self.assembler.label(root, "scale")) not in self.done:
+            self.done.add(scale)
+            self.entries.append(self.assembler.scales(root, self.schemes[root]))
 
     def _guard(self, index: int, renamed: list[tuple[int, str]]) -> None:
         """Keep the optimiser from putting a float op back into int8.

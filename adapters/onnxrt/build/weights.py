@@ -222,6 +222,14 @@ class WeightStore:
             self._entries[quantized] = self.add(quantized, values)
         return quantized, self._entries[quantized]
 
+    def operand(self, name: str) -> WeightParts:
+        """A single number in uint8, which is exact, and the node that dequantizes it."""
+        key = (name, "operand")
+        if key not in self._weights:
+            found = quantize_table(self._real(name), self.table_parameters(name))
+            self._weights[key] = self.constant_parts(self._mark.join(key), *found)
+        return self._weights[key]
+
     def row_scales(self, name: str, axis: int) -> tuple[str, Entry]:
         """The scale of each row of an int8 table, to be looked up like the rows, and what they are called."""
         rows = self._mark.join((name, f"axis{axis}", "rows"))
@@ -265,10 +273,13 @@ class WeightStore:
 
     def weight_parts(self, base: str, weight: Float, axis: int | None, used: Float) -> WeightParts:
         """Any values as an int8 weight in steps of a scale, under names that begin with `base`."""
-        values, params = quantize_weight(weight, axis, used)
+        return self.constant_parts(base, *quantize_weight(weight, axis, used))
+
+    def constant_parts(self, base: str, values: Array, params: QuantizationParameters) -> WeightParts:
+        """Integers, what they stand for, and the node that dequantizes them, under names that begin with `base`."""
         quantized, scaled, zero = (f"{base}{self._mark}{part}" for part in ("q", "scale", "zero"))
         output = f"{base}{self._mark}dq"
-        where = {} if axis is None else {"axis": axis}
+        where = {} if params.axis is None else {"axis": params.axis}
         node = wire.node("DequantizeLinear", [quantized, scaled, zero], [output], output, **where)
         entries = (
             self.add(quantized, values),

@@ -194,6 +194,10 @@ def _branch(assembler: Assembler, trunk: Walk, unit: Unit, pick: OpConfig, plan:
         in_integers = unit.hands_on_integers(pick)
         return Tap(unit.output + mark, assembler.params(unit.output, TABLE) if in_integers else None)
     renamed = {name: trunk.quantized_copy(name, scheme(name), mark) for name in unit.activations}
+    if unit.carries:
+        (name,) = unit.activations
+        trunk.carry(unit, scheme(name), f"{name}{mark}q", unit.output + mark, mark)
+        return Tap(unit.output + mark, assembler.params(assembler.root(name), scheme(name)))
     if pick.repairs:
         trunk.repair(unit, pick, scheme(unit.activations[0]))
     result = copy_unit(assembler, trunk, unit, renamed, constant, mark)
@@ -232,6 +236,8 @@ def copy_unit(
                 node.input[slot] = replaced[slot]
             elif index == unit.anchor and name in renamed:
                 node.input[slot] = renamed[name]
+            elif index == unit.anchor and name == unit.operand:
+                node.input[slot] = trunk.operand(name)
             elif index == unit.anchor and name in (unit.weight, unit.bias):
                 node.input[slot] = constant(slot)
             elif name in inside:

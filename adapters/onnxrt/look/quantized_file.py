@@ -34,6 +34,8 @@ _READS: dict[str, Callable[[int], tuple[int, int]]] = {
     [kind for kind in _RESULT_SCALE if kind != "QLinearConcat"], lambda slot: (3 * slot + 1, 3 * slot + 2)
 )
 _WEIGHT = {"QLinearConv": (3, 4, 5), "QLinearMatMul": (3, 4, 5), "QGemm": (3, 4, 5), "MatMulIntegerToFloat": (1, 3, 5)}
+# What our own files hand on in integers.
+_HAND_ON = ("Clip", "Pad", "ReduceMax", "ReduceMin", "SpaceToDepth")
 
 
 class QuantizedFile:
@@ -64,15 +66,15 @@ class QuantizedFile:
             for known in (name, name + "_QuantizeLinear_Input"):
                 if known in self._producers:
                     return self._after_scaling(known)
-        if unit.looks_up and (found := self._rows(self.namesake(unit))) is not None:
+        if (unit.looks_up or unit.carries) and (found := self._made_real(self.namesake(unit))) is not None:
             return str(found.output[0])
         node = self.node(unit, tensors)
         if node is None or node.op_type not in _RESULT_SCALE:
             return None
         return self._dequantized(node)
 
-    def _rows(self, node: NodeProto | None) -> NodeProto | None:
-        """The node that makes real numbers of rows that were looked up in integers by one scale."""
+    def _made_real(self, node: NodeProto | None) -> NodeProto | None:
+        """The node that makes real numbers of what a node wrote in integers: rows of a table, or what it hands on."""
         read = [] if node is None else self._readers.get(node.output[0], [])
         return next((reader for reader in read if reader.op_type == "DequantizeLinear"), None)
 
@@ -116,7 +118,18 @@ class QuantizedFile:
         if node.op_type in _READS:
             at = _READS[node.op_type](slot)
             return self._parameters([node.input[place] if place < len(node.input) else "" for place in at])
-        return self.parameters(node.input[slot]) if slot < len(node.input) else None
+        if slot >= len(node.input):
+            return None
+        return self.parameters(node.input[slot]) or self._handed_on(node.input[slot])
+
+    def _handed_on(self, tensor: str) -> QuantizationParameters | None:
+        """Those of a tensor in integers, which ops may have handed on; None if it is float."""
+        maker = self._producers.get(tensor)
+        while maker is not None and maker.op_type in _HAND_ON:
+            maker = self._producers.get(maker.input[0])
+        return (
+            self._parameters(list(maker.input[1:])) if maker is not None and maker.op_type == "QuantizeLinear" else None
+        )
 
     def _parameters(self, names: list[str]) -> QuantizationParameters | None:
         scale = self._value(names[0])
@@ -147,6 +160,8 @@ class QuantizedFile:
             return False
         if unit.looks_up:
             return self.weight(node) is not None
+        if unit.carries and self._handed_on(node.input[0]) is not None:
+            return True
         if node.op_type in _RESULT_SCALE or node.op_type in _WEIGHT:
             return True
         makers = [self._producers.get(name) for name in node.input[: 2 if unit.weight is not None else None] if name]
@@ -167,7 +182,7 @@ class QuantizedFile:
         values = self._value(node.input[0])
         if values is None or values.dtype not in (np.int8, np.uint8):
             return self._dequantized_constant(node, 0)
-        real = self._rows(node)
+        real = self._made_real(node)
         if real is not None:
             return self._quantized([node.input[0], *real.input[1:]], 0)
         products = [

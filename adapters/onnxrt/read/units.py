@@ -13,6 +13,7 @@ from itertools import product
 import numpy as np
 from onnx import NodeProto, TensorProto
 
+from quaver.adapters.onnxrt.read.carriers import carried
 from quaver.adapters.onnxrt.read.graph import Array, Graph, attribute, integer, real
 from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, INT8, SCHEMES, Op, OpConfig
 
@@ -54,6 +55,8 @@ class Unit:
         output: the tensor the unit produces.
         quantized_output: whether the int8 kernel writes uint8. Others write float.
         table: scale and zero point by which its input is quantized so that the integers are its output in 1/255.
+        carries: whether it hands on what it reads, in the scale that it has.
+        operand: a single number that is added or multiplied with, if any.
     """
 
     op: Op
@@ -66,6 +69,18 @@ class Unit:
     output: str
     quantized_output: bool
     table: tuple[float, int] | None = None
+    carries: bool = False
+    operand: str | None = None
+
+    @property
+    def new(self) -> bool:
+        """Whether it came after version 0.1.0, whose histories go on with the ops that it knew."""
+        return self.inner or self.looks_up or self.table is not None
+
+    @property
+    def inner(self) -> bool:
+        """Whether 8 bits are for it only a way to save conversions between ops that compute in them."""
+        return self.carries or self.operand is not None or self.op.kind == "Where"
 
     @property
     def looks_up(self) -> bool:
@@ -77,18 +92,36 @@ class Unit:
         return self.quantized_output and not (self.looks_up and pick.granularity == "per_channel")
 
 
-def find_units(graph: Graph, tables: bool = True) -> list[Unit]:
-    """All ops of a graph that can run in int8, in graph order; without `tables` those alone that have a kernel."""
+def find_units(graph: Graph, all_forms: bool = True) -> list[Unit]:
+    """All ops of a graph that can run in int8, in graph order; without `all_forms` those alone that 0.1.0 knew."""
     units = []
     absorbed: set[int] = set()
+    roots = families(graph)
+    written: set[str] = set()
     for index, node in enumerate(graph.nodes):
         if index in absorbed or node.domain not in ("", "ai.onnx"):
             continue
         unit = _unit(graph, index, node)
-        if unit is not None and (tables or unit.table is None):
-            units.append(unit)
-            absorbed.update(unit.nodes)
-    return units
+        if unit is None or (unit.new and not all_forms):
+            continue
+        if unit.inner and not all(roots.get(name, name) in written for name in unit.activations):
+            continue
+        units.append(unit)
+        absorbed.update(unit.nodes)
+        if unit.quantized_output:
+            written.add(unit.output)
+    return _without_loose_ends(units, roots)
+
+
+def _without_loose_ends(units: list[Unit], roots: dict[str, str]) -> list[Unit]:
+    """The units, less those that hand integers on to nobody who wants them."""
+    kept: list[Unit] = []
+    wanted: set[str] = set()
+    for unit in reversed(units):
+        if not unit.inner or unit.output in wanted:
+            kept.append(unit)
+            wanted.update(roots.get(name, name) for name in unit.activations)
+    return kept[::-1]
 
 
 def families(graph: Graph) -> dict[str, str]:
@@ -127,7 +160,9 @@ def absorbs(graph: Graph, node: NodeProto) -> bool:
 
 
 def _unit(graph: Graph, index: int, node: NodeProto) -> Unit | None:
-    if not node.input or not node.output or not all(_is_float(graph, name) for name in (node.input[0], node.output[0])):
+    if not node.input or not node.output or not _is_float(graph, node.output[0]):
+        return None
+    if not _is_float(graph, node.input[0]) and node.op_type != "Where":
         return None
     if node.op_type in ("Conv", "ConvTranspose"):
         return _convolution(graph, index, node)
@@ -143,7 +178,22 @@ def _unit(graph: Graph, index: int, node: NodeProto) -> Unit | None:
         return _hard_sigmoid(graph, index, node)
     if node.op_type == "Gather":
         return _lookup(graph, index, node)
+    if node.op_type == "Where":
+        return _selection(graph, index, node)
+    source = carried(graph, node)
+    if source is not None and _is_float(graph, source):
+        return replace(_make(graph, index, node, activations=[source]), carries=True)
     return None
+
+
+def _selection(graph: Graph, index: int, node: NodeProto) -> Unit | None:
+    """Where of two activations; not just before a Softmax, for what is put there are sentinels."""
+    chosen = node.input[1:]
+    if any(name in graph.constants or not _is_float(graph, name) for name in chosen):
+        return None
+    if any(reader.op_type == "Softmax" for reader in _readers(graph, node.output[0])):
+        return None
+    return _make(graph, index, node, activations=chosen)
 
 
 def _lookup(graph: Graph, index: int, node: NodeProto) -> Unit | None:
@@ -228,13 +278,26 @@ def _joining(graph: Graph, index: int, node: NodeProto) -> Unit | None:
     """Add, Mul and Concat of activations. What is added just before a Softmax stays float: attention masks carry
     sentinels of -1e4 to -3e38, which leave no level for the scores.
     """
-    if len(node.input) < 2 or any(name in graph.constants or not _is_float(graph, name) for name in node.input):
+    if len(node.input) < 2 or not all(_is_float(graph, name) for name in node.input):
+        return None
+    activations = [name for name in node.input if name not in graph.constants]
+    operand = _operand(graph, node, activations)
+    if len(activations) < len(node.input) and operand is None:
         return None
     if node.op_type in _ELEMENTWISE and any(reader.op_type == "Softmax" for reader in _readers(graph, node.output[0])):
         return None
     if node.op_type == "Mul" and any(_is_gelu_factor(graph, name) for name in node.input):
         return None
-    return _make(graph, index, node, activations=node.input, activation=node.op_type == "Add")
+    unit = _make(graph, index, node, activations=activations, activation=node.op_type == "Add")
+    return replace(unit, operand=operand)
+
+
+def _operand(graph: Graph, node: NodeProto, activations: Sequence[str]) -> str | None:
+    """The single number that is added to an activation, or multiplied with it."""
+    others = [str(name) for name in node.input if name in graph.constants]
+    if node.op_type not in _ELEMENTWISE or len(activations) != 1 or graph.constants[others[0]].size != 1:
+        return None
+    return others[0] if graph.constants[others[0]].ndim <= graph.ranks.get(activations[0], 0) else None
 
 
 def _is_gelu_factor(graph: Graph, name: str) -> bool:

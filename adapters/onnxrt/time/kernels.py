@@ -18,6 +18,8 @@ INTEGER_KERNELS = frozenset({
     "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMatMul", "QLinearMul", "QLinearReduceMean",
     "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere",
 })  # fmt: skip
+# What does not compute, but is an op to be decided about.
+_CARRYING = ("Clip", "Pad", "ReduceMax", "ReduceMin", "SpaceToDepth")
 
 
 def optimised(model: bytes) -> onnx.ModelProto:
@@ -30,12 +32,26 @@ def optimised(model: bytes) -> onnx.ModelProto:
         return onnx.load_model(path)
 
 
-def lookups(model: onnx.ModelProto) -> frozenset[str]:
-    """The nodes that look rows up in a table of 8 bits."""
-    tables = {
-        entry.name for entry in model.graph.initializer if entry.data_type in (TensorProto.INT8, TensorProto.UINT8)
-    }
-    return frozenset(node.name for node in model.graph.node if node.op_type == "Gather" and node.input[0] in tables)
+def on_integers(model: onnx.ModelProto) -> frozenset[str]:
+    """The nodes that look rows up in a table of 8 bits, or hand on what is in 8 bits."""
+    kinds = (TensorProto.INT8, TensorProto.UINT8)
+    tables = {entry.name for entry in model.graph.initializer if entry.data_type in kinds}
+    integers = set(tables)
+    found = set()
+    for node in model.graph.node:
+        read = node.input[0] if node.input else ""
+        if node.op_type == "QuantizeLinear" or (node.op_type in INTEGER_KERNELS and not _writes_float(node)):
+            integers.update(node.output)
+        elif read in integers and node.op_type not in (*INTEGER_KERNELS, "DequantizeLinear", "Cast"):
+            integers.update(node.output)
+            if node.op_type in _CARRYING or (node.op_type == "Gather" and read in tables):
+                found.add(node.name)
+    return frozenset(found)
+
+
+def _writes_float(node: onnx.NodeProto) -> bool:
+    """Some integer kernels scale their result by themselves; a QGemm that is not told by what to quantize it, does."""
+    return node.op_type == "MatMulIntegerToFloat" or (node.op_type == "QGemm" and len(node.input) < 8)
 
 
 def plain_name(name: str) -> str:
@@ -48,9 +64,9 @@ def integer_kernels(model: bytes, ops: Iterable[str]) -> dict[str, str]:
     known = set(ops)
     found: dict[str, str] = {}
     executed = optimised(model)
-    in_tables = lookups(executed)
+    carrying = on_integers(executed)
     for node in executed.graph.node:
-        if node.op_type in INTEGER_KERNELS or node.name in in_tables:
+        if node.op_type in INTEGER_KERNELS or node.name in carrying:
             name = node.name if node.name in known else plain_name(node.name)
             found[name] = node.op_type
     return found

@@ -20,7 +20,7 @@ from quaver.adapters.batches import Feed, InputSpec, samples
 from quaver.adapters.one_batch import one_batch
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.run import session as sessions
-from quaver.adapters.onnxrt.time.kernels import INTEGER_KERNELS, lookups, plain_name
+from quaver.adapters.onnxrt.time.kernels import INTEGER_KERNELS, on_integers, plain_name
 from quaver.adapters.onnxrt.time.profiling import KERNEL, owners
 from quaver.errors import ModelError
 from quaver.introspection import KernelTime, Timing
@@ -55,7 +55,7 @@ def time_model(model: Any, data: Any, options: TimingOptions, beside: Assembler 
     noted = statistics.median(sum(run.values()) for run in runs) / latency
     how = f"ops: ONNX Runtime's profile, whose own sum is {noted:.2f} of p50, scaled to p50 less the call"
     return Timing(
-        kernels, tuple(latencies), samples(feed), options.threads, _precisions(kernels, lookups(optimised)), how
+        kernels, tuple(latencies), samples(feed), options.threads, _precisions(kernels, on_integers(optimised)), how
     )
 
 
@@ -127,12 +127,12 @@ def _profiled(
     return runs[-count:], calls, kinds
 
 
-def _precisions(kernels: tuple[KernelTime, ...], looking_up: Collection[str]) -> dict[str, str]:
+def _precisions(kernels: tuple[KernelTime, ...], moving: Collection[str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    tables = set(map(plain_name, looking_up))
+    carrying = set(map(plain_name, moving))
     for kernel in kernels:
         if kernel.op and kernel.kernel not in ("QuantizeLinear", "DequantizeLinear"):
-            in_integers = kernel.kernel in INTEGER_KERNELS or kernel.name in tables
+            in_integers = kernel.kernel in INTEGER_KERNELS or kernel.name in carrying
             found[kernel.op] = "int8" if in_integers else found.get(kernel.op, "fp32")
     return found
 

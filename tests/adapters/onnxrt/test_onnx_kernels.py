@@ -130,12 +130,12 @@ GRAPHS: dict[str, tuple[Graph, str]] = {
     "Conv and Relu": (between(lambda net, x: net.Relu(x)), "Conv Conv"),
     "Conv and Clip(0, 6)": (between(lambda net, x: net.Clip(x, f32(0), f32(6))), "Conv Conv"),
     "Conv and a Clip that cuts much": (between(lambda net, x: net.Clip(x, f32(0), f32(0.1))), "Conv Conv"),
-    "Conv and Clip(-1, 1)": (between(lambda net, x: net.Clip(x, f32(-1), f32(1))), "Conv Conv"),
-    "Conv and Clip without minimum": (between(lambda net, x: net.Clip(x, "", f32(1))), "Conv Conv"),
+    "Conv and Clip(-1, 1)": (between(lambda net, x: net.Clip(x, f32(-1), f32(1))), "Conv Clip Conv"),
+    "Conv and Clip without minimum": (between(lambda net, x: net.Clip(x, "", f32(1))), "Conv Clip Conv"),
     "Conv, Relu and Clip": (between(lambda net, x: net.Clip(net.Relu(x), f32(0), f32(0.5))), "Conv Conv"),
     "Conv with an output that is read twice": (
         between(lambda net, x: net.Add(net.Relu(x), net.Clip(x, f32(0), f32(1)))),
-        "Conv Add Conv",
+        "Conv Relu Clip Add Conv",
     ),
     "ConvTranspose": (
         between(lambda net, x: net.ConvTranspose(x, weight(4, 4, 2, 2), weight(4))),
@@ -274,10 +274,10 @@ GRAPHS: dict[str, tuple[Graph, str]] = {
     "Add of a tensor to itself": (between(lambda net, x: net.Add(x, x)), "Conv Add Conv"),
     "Add of a constant": (between(lambda net, x: net.Add(net.Sigmoid(x), f32(1))), "Conv Sigmoid Conv"),
     "Mul that broadcasts": (squeeze_and_excite, "Conv GlobalAveragePool Conv Conv Sigmoid Mul Conv"),
-    "Mul and Relu": (between(lambda net, x: net.Relu(net.Mul(x, net.Sigmoid(x)))), "Conv Sigmoid Mul Conv"),
+    "Mul and Relu": (between(lambda net, x: net.Relu(net.Mul(x, net.Sigmoid(x)))), "Conv Sigmoid Mul Relu Conv"),
     "Concat": (
         between(lambda net, x: net.Concat(x, net.Relu(x), conv(net, x), axis=1), inputs=12),
-        "Conv Conv Concat Conv",
+        "Conv Relu Conv Concat Conv",
     ),
     "Concat of a tensor with itself": (
         between(lambda net, x: net.Concat(x, net.Identity(x), axis=1), inputs=8),
@@ -288,7 +288,7 @@ GRAPHS: dict[str, tuple[Graph, str]] = {
     "AveragePool": (between(lambda net, x: net.AveragePool(x, kernel_shape=[2, 2])), "Conv AveragePool Conv"),
     "AveragePool and Relu": (
         between(lambda net, x: net.Relu(net.AveragePool(x, kernel_shape=[2, 2]))),
-        "Conv AveragePool Conv",
+        "Conv AveragePool Relu Conv",
     ),
     "GlobalAveragePool": (between(lambda net, x: net.GlobalAveragePool(x)), "Conv GlobalAveragePool Conv"),
     "MaxPool": (between(lambda net, x: net.MaxPool(x, kernel_shape=[2, 2], **SAME)), "Conv Conv"),
@@ -331,6 +331,54 @@ GRAPHS: dict[str, tuple[Graph, str]] = {
     "an input that is read by both": (read_by_both(lambda net, x: x, *IMAGE), "Sigmoid"),
     "an output that is read by both": (read_by_both(conv, *IMAGE), "Conv Sigmoid"),
     "shared weight and bias": (shared, "Conv Conv Conv"),
+    "Pad": (between(lambda net, x: net.Pad(x, np.array([0, 0, 1, 2, 0, 0, 0, 1]))), "Conv Conv"),  # goes into the Conv
+    "Pad of channels": (
+        between(lambda net, x: net.Pad(net.Sigmoid(x), np.array([0, 0, 0, 0, 0, 2, 0, 0])), inputs=6),
+        "Conv Sigmoid Pad Conv",
+    ),
+    "Pad that reflects": (
+        between(lambda net, x: net.Pad(x, np.array([0, 0, 1, 1, 0, 0, 1, 1]), mode="reflect")),
+        "Conv Pad Conv",
+    ),
+    "Pad with a number": (
+        between(lambda net, x: net.Pad(x, np.array([0, 0, 1, 1, 0, 0, 1, 1]), f32(3))),
+        "Conv Conv",
+    ),
+    "Max and Min with a number": (
+        between(lambda net, x: net.Min(f32(0.5), net.Max(x, np.full((1, 1, 1, 1), -0.4, f32)))),
+        "Conv Max Min Conv",
+    ),
+    "Max of two": (between(lambda net, x: net.Max(x, net.Sigmoid(x))), "Conv Sigmoid Conv"),
+    "GlobalMaxPool": (between(lambda net, x: net.GlobalMaxPool(x)), "Conv GlobalMaxPool Conv"),
+    "ReduceMax and ReduceMin": (
+        between(lambda net, x: net.ReduceMin(net.ReduceMax(x, axes=[2]), axes=[3])),
+        "Conv ReduceMax ReduceMin Conv",
+    ),
+    "SpaceToDepth": (between(lambda net, x: net.SpaceToDepth(x, blocksize=2), inputs=16), "Conv SpaceToDepth Conv"),
+    "Where of two": (
+        between(lambda net, x: net.Where(np.array([True, False] * 4), x, net.Sigmoid(x))),
+        "Conv Sigmoid Where Conv",
+    ),
+    "a number added and one multiplied with": (
+        between(lambda net, x: net.Add(net.Mul(f32(-1.7), net.Sigmoid(x)), np.array([0.3], f32))),
+        "Conv Sigmoid Mul Add Conv",
+    ),
+    "numbers in a float neighbourhood": (
+        lambda net: net.Tanh(
+            net.Relu(
+                net.Pad(net.Add(net.Tanh(net.Sigmoid(net.input(*IMAGE))), f32(1)), np.array([0, 0, 1, 1, 0, 0, 1, 1]))
+            )
+        ),
+        "Sigmoid",
+    ),
+    "one that hands on to the user and to float, moved": (
+        lambda net: (
+            kept := net.Clip(net.Transpose(conv(net, net.input(*IMAGE)), perm=[0, 1, 3, 2]), f32(-0.5), f32(0.5)),
+            net.Tanh(kept),
+            net.Sigmoid(net.Transpose(kept, perm=[0, 1, 3, 2])),
+        ),
+        "Conv Clip Sigmoid",
+    ),
     "tables, one of them an output": (tables, "Gather Gather Add Sigmoid MatMul"),
     "a table before a float op": (lambda net: net.Tanh(look_up(net, "words")), "Gather"),
     "a table before a product": (

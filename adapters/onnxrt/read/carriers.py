@@ -1,0 +1,70 @@
+"""Ops that hand on what they read, or a part of it: on integers they do the same, and the scale stays as it was.
+
+ONNX Runtime has kernels of 8 bits for them, but does not put them in by itself: DequantizeLinear and QuantizeLinear
+around a `Pad` stay where they are. Between two int8 ops that is two conversions for nothing.
+"""
+
+from __future__ import annotations
+
+from onnx import NodeProto
+
+from quaver.adapters.onnxrt.read.graph import Graph, attribute
+
+# On integers, an upper and a lower bound.
+BOUNDED = {"Relu", "Clip", "Max", "Min"}
+_AS_THEY_ARE = {"ReduceMax", "ReduceMin", "SpaceToDepth"}
+
+
+def carried(graph: Graph, node: NodeProto) -> str | None:
+    """The tensor that a node hands on, cut off at bounds, padded or thinned out; None if it does something else."""
+    if node.op_type in ("Max", "Min"):
+        return _beside_a_number(graph, node)
+    first = str(node.input[0])
+    if first in graph.constants:
+        return None
+    if node.op_type in _AS_THEY_ARE or node.op_type == "Relu":
+        return first
+    if node.op_type == "Clip":
+        return first if all(_is_number(graph, bound) for bound in node.input[1:] if bound) else None
+    if node.op_type == "GlobalMaxPool":
+        return first if graph.ranks.get(first, 0) > 2 else None
+    if node.op_type == "Pad":
+        return first if _pads_with_zeros_or_itself(graph, node) else None
+    return None
+
+
+def bounds(graph: Graph, node: NodeProto) -> tuple[float | None, float | None]:
+    """Between which numbers a node of `BOUNDED` leaves its input as it is."""
+    if node.op_type == "Relu":
+        return 0.0, None
+    if node.op_type in ("Max", "Min"):
+        number = next(_number(graph, name) for name in node.input if name in graph.constants)
+        return (number, None) if node.op_type == "Max" else (None, number)
+    low, high = (*(_number(graph, name) if name else None for name in node.input[1:3]), None, None)[:2]
+    return low, high
+
+
+def _beside_a_number(graph: Graph, node: NodeProto) -> str | None:
+    """What is compared with a single number, whose axes it has at least."""
+    others = [str(name) for name in node.input if name not in graph.constants]
+    numbers = [name for name in node.input if name in graph.constants]
+    if len(others) != 1 or len(numbers) != 1 or not _is_number(graph, numbers[0]):
+        return None
+    return others[0] if graph.constants[numbers[0]].ndim <= graph.ranks.get(others[0], 0) else None
+
+
+def _pads_with_zeros_or_itself(graph: Graph, node: NodeProto) -> bool:
+    """Zero is exact in any scale; another number may lie beyond what the scale reaches."""
+    mode = attribute(node, "mode")
+    if mode is not None and mode.s != b"constant":
+        return True
+    value = node.input[2] if len(node.input) > 2 else ""
+    return not value or (_is_number(graph, value) and _number(graph, value) == 0)
+
+
+def _is_number(graph: Graph, name: str) -> bool:
+    return name in graph.constants and graph.constants[name].size == 1
+
+
+def _number(graph: Graph, name: str) -> float:
+    return float(graph.constants[name].reshape(()))
