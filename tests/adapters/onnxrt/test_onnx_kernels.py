@@ -331,7 +331,6 @@ GRAPHS: dict[str, tuple[Graph, str]] = {
     "an input that is read by both": (read_by_both(lambda net, x: x, *IMAGE), "Sigmoid"),
     "an output that is read by both": (read_by_both(conv, *IMAGE), "Conv Sigmoid"),
     "shared weight and bias": (shared, "Conv Conv Conv"),
-    "Pad": (between(lambda net, x: net.Pad(x, np.array([0, 0, 1, 2, 0, 0, 0, 1]))), "Conv Conv"),  # goes into the Conv
     "Pad of channels": (
         between(lambda net, x: net.Pad(net.Sigmoid(x), np.array([0, 0, 0, 0, 0, 2, 0, 0])), inputs=6),
         "Conv Sigmoid Pad Conv",
@@ -360,15 +359,11 @@ GRAPHS: dict[str, tuple[Graph, str]] = {
         "Conv Sigmoid Where Conv",
     ),
     "a number added and one multiplied with": (
-        between(lambda net, x: net.Add(net.Mul(f32(-1.7), net.Sigmoid(x)), np.array([0.3], f32))),
-        "Conv Sigmoid Mul Add Conv",
+        between(lambda net, x: net.Sigmoid(net.Add(net.Sigmoid(net.Mul(f32(-1.7), net.Sigmoid(x))), f32(0.3)))),
+        "Conv Sigmoid Mul Sigmoid Add Sigmoid Conv",
     ),
     "numbers in a float neighbourhood": (
-        lambda net: net.Tanh(
-            net.Relu(
-                net.Pad(net.Add(net.Tanh(net.Sigmoid(net.input(*IMAGE))), f32(1)), np.array([0, 0, 1, 1, 0, 0, 1, 1]))
-            )
-        ),
+        lambda net: net.Tanh(net.Relu(net.Add(net.Tanh(net.Sigmoid(net.input(*IMAGE))), f32(1)))),
         "Sigmoid",
     ),
     "one that hands on to the user and to float, moved": (
