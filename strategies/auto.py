@@ -10,9 +10,13 @@ from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
 from quaver.strategies.steps.boundaries import STEPS, fewer_boundaries
+from quaver.strategies.steps.front import MOST, first_success
 from quaver.strategies.steps.initial import best_calibration, fastest
 from quaver.strategies.steps.search import SEARCHES, Search, prune, shortest_prefix
 from quaver.trial import Trial
+
+# A loss of so many times what is allowed may be mended by another calibration, which takes no time from the model.
+CLOSE = 2.0
 
 
 @register_strategy
@@ -37,13 +41,15 @@ class Auto(Strategy):
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
         all_int8 = space.all_int8()
-        wanted = fastest(all_int8, space, probe) if self.objective == "latency" else all_int8
+        timed = self.objective == "latency"
+        wanted = fastest(all_int8, space, probe) if timed else all_int8
         calibrated = best_calibration(wanted, space, probe)
         first: Trial = yield calibrated[0]
         if first.met:
             return
         best = first
-        for other in calibrated[1:2]:
+        close = first.loss is not None and first.loss < CLOSE * self.allowed
+        for other in calibrated[1:2] if close or not timed else ():
             trial: Trial = yield other
             if trial.met:
                 return
@@ -52,12 +58,16 @@ class Auto(Strategy):
         config = best.config
         harm = probe.sensitivity(config)
         ranking = sorted(harm, key=lambda name: -harm[name])
-        found = yield from shortest_prefix(best, ranking)
+        found, needed = None, 0
+        if timed and len(ranking) > 1:
+            found = yield from first_success(best, harm, probe.time_model(all_int8), self.allowed, probe)
+        if found is None:
+            found = yield from shortest_prefix(best, ranking)
+            needed = 1  # the last op of the shortest prefix, or a shorter one would have done
         if found is None:
             return
         fallen = [name for name in ranking if found.config[name] != config[name]]
-        # The last op of the shortest prefix is needed, or a shorter one would have done.
-        found = yield from prune(found, config, fallen[-2::-1])
+        found = yield from prune(found, config, fallen[: len(fallen) - needed][::-1])
         if found is not None:
             found = yield from _milder_choices(found, config, space, probe)
         if found is not None and self.objective == "latency":
@@ -68,9 +78,9 @@ class Auto(Strategy):
         return self.first_success(space) + 3 * max(len(space.tunable), 1) + STEPS
 
     def first_success(self, space: TuningSpace) -> int:
-        """2, and 6 log2(n) + 5."""
+        """2, 5 along the front, and 6 log2(n) + 5."""
         depth = math.ceil(math.log2(max(len(space.tunable), 1)))
-        return 2 + depth + SEARCHES * (depth + 1)
+        return 2 + (MOST if self.objective == "latency" else 0) + depth + SEARCHES * (depth + 1)
 
 
 def _milder_choices(found: Trial, config: QuantConfig, space: TuningSpace, probe: Probe) -> Search:

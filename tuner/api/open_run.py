@@ -107,7 +107,7 @@ class TuningRun:
             )
         objective = make_objective(config.objective)
         strategy = make_strategy(config.strategy, config.strategy_options)
-        strategy = prepared(strategy, seed=config.seed, objective=objective.name)
+        strategy = prepared(strategy, seed=config.seed, objective=objective.name, allowed=config.criterion.allowed)
         self._tell = Observers(log, *self._observers)
         announce(changes, self._tell, heard=bool(self._observers))
         self._tell(StageStarted(Stage.READING))
