@@ -10,7 +10,7 @@ from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
 from quaver.strategies.steps.boundaries import STEPS, fewer_boundaries
-from quaver.strategies.steps.front import MOST, first_success
+from quaver.strategies.steps.front import MOST, first_success, ranked
 from quaver.strategies.steps.initial import best_calibration, fastest
 from quaver.strategies.steps.search import SEARCHES, Search, prune, shortest_prefix
 from quaver.trial import Trial
@@ -42,10 +42,12 @@ class Auto(Strategy):
         """See the class."""
         all_int8 = space.all_int8()
         timed = self.objective == "latency"
-        wanted = fastest(all_int8, space, probe) if timed else all_int8
-        calibrated = best_calibration(wanted, space, probe)
+        wanted = fastest(all_int8, space, probe) if timed else [all_int8]
+        calibrated = best_calibration(wanted[0], space, probe)
         first: Trial = yield calibrated[0]
         if first.met:
+            if timed:
+                yield from self._quicker(first, wanted[1:], space, probe)
             return
         best = first
         close = first.loss is not None and first.loss < CLOSE * self.allowed
@@ -57,21 +59,30 @@ class Auto(Strategy):
                 best = trial
         config = best.config
         harm = probe.sensitivity(config)
-        ranking = sorted(harm, key=lambda name: -harm[name])
         found, needed = None, 0
-        if timed and len(ranking) > 1:
+        if timed and len(harm) > 1:
             found = yield from first_success(best, harm, probe.time_model(all_int8), self.allowed, probe)
         if found is None:
-            found = yield from shortest_prefix(best, ranking)
+            found = yield from shortest_prefix(best, ranked(harm))
             needed = 1  # the last op of the shortest prefix, or a shorter one would have done
         if found is None:
             return
-        fallen = [name for name in ranking if found.config[name] != config[name]]
+        if timed:
+            config = _paying(config, all_int8, space, probe)
+        fallen = [name for name in ranked(probe.sensitivity(config)) if found.config[name] != config[name]]
         found = yield from prune(found, config, fallen[: len(fallen) - needed][::-1])
         if found is not None:
             found = yield from _milder_choices(found, config, space, probe)
-        if found is not None and self.objective == "latency":
+        if found is not None and timed:
             yield from fewer_boundaries(found, config, space, probe)
+
+    def _quicker(self, met: Trial, others: list[QuantConfig], space: TuningSpace, probe: Probe) -> Proposals:
+        """With time left: what was faster by a hair, and the ops back that were given up for accuracy."""
+        for other in others:
+            yield best_calibration(other, space, probe)[0]
+        config = _paying(met.config, space.all_int8(), space, probe)
+        errors = probe.local_error()
+        yield from prune(met, config, [name for name in ranked(errors)[::-1] if config[name] != met.config[name]])
 
     def worst_case(self, space: TuningSpace) -> int:
         """To the first success; then at most 2 n for pruning, n for milder choices, 4 for speed."""
@@ -81,6 +92,13 @@ class Auto(Strategy):
         """2, 5 along the front, and 6 log2(n) + 5."""
         depth = math.ceil(math.log2(max(len(space.tunable), 1)))
         return 2 + (MOST if self.objective == "latency" else 0) + depth + SEARCHES * (depth + 1)
+
+
+def _paying(config: QuantConfig, all_int8: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
+    """With the ops reduced that save time, also those that were given up for accuracy before the first trial."""
+    model, free = probe.time_model(all_int8), space.able_to_fall_back(all_int8)
+    quick = model.fastest(all_int8, free)
+    return config.replace({name: quick[name] for name in config.fp32_ops if quick[name].reduced})
 
 
 def _milder_choices(found: Trial, config: QuantConfig, space: TuningSpace, probe: Probe) -> Search:

@@ -129,17 +129,23 @@ class TimeModel:
         source, sink = len(names), len(names) + 1
         arcs: dict[tuple[int, int], float] = {}
 
+        def cost(name: str) -> tuple[float, float]:
+            stay = self.reduced.get(name, 0.0) - doubt.get(name, 0.0) + price * harm.get(name, 0.0)
+            return stay, self.fp32.get(name, 0.0)
+
         def add(tail: int, head: int, seconds: float) -> None:
             if seconds > 0:
                 arcs[tail, head] = arcs.get((tail, head), 0.0) + seconds
 
         fixed: list[tuple[int, int]] = []
+        if not self.borders:
+            stay_or_leave = {name: cost(name) for name in names if name in free}
+            return start.fallback(*(name for name, (stay, leave) in stay_or_leave.items() if stay > leave))
         for name in names:
             if name not in free:
                 fixed.append((source, place[name]))
                 continue
-            stay = self.reduced.get(name, 0.0) - doubt.get(name, 0.0) + price * harm.get(name, 0.0)
-            leave = self.fp32.get(name, 0.0)
+            stay, leave = cost(name)
             add(place[name], sink, max(stay, 0.0) + max(-leave, 0.0))
             add(source, place[name], max(leave, 0.0) + max(-stay, 0.0))
         count = sink + 1

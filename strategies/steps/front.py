@@ -6,6 +6,7 @@ price gives mixtures that take longer and do less harm: on this line an accurate
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,8 +33,10 @@ CAUTION = 0.8
 MOST = 5
 # Below this, errors and times do not matter.
 TINY = 1e-12
-# What an op has to save in fp32 before it falls back, as a part of its time and as one of all: less may be noise.
-NOISE, MATTERS = 0.1, 0.001
+# What an op has to save in fp32 before it falls back: from which part of its time to which, and in how many steps.
+NOISE = (0.04, 0.4, 19)
+# So much of the time of all ops counts in this as if it were the op's own.
+MATTERS = 0.003
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,7 @@ class Point:
 
 def make_front(start: QuantConfig, free: Sequence[str], model: TimeModel, harm: Mapping[str, float]) -> list[Point]:
     """The mixtures of `start` and fp32 that no other beats in predicted time and harm, the fastest first."""
-    whole = model.rest + sum(model.fp32.values())
-    doubt = {name: max(NOISE * model.fp32.get(name, 0.0), MATTERS * whole) for name in free}
+    doubt = _steady_doubt(start, free, model)
     found: dict[QuantConfig, Point] = {}
     for price in _prices(free, model, harm):
         config = model.fastest(start, free, harm, price, doubt)
@@ -67,6 +69,22 @@ def make_front(start: QuantConfig, free: Sequence[str], model: TimeModel, harm: 
         if not points or point.harm < LESS_HARM * points[-1].harm:
             points.append(point)
     return points
+
+
+def _steady_doubt(start: QuantConfig, free: Sequence[str], model: TimeModel) -> dict[str, float]:
+    """Seconds that an op has to save in fp32 before it falls back: less may be noise.
+
+    Of the parts of its time that this may be, the middle of the longest stretch along which the answer is the same: there
+    a little noise changes nothing.
+    """
+    whole = model.rest + sum(model.fp32.values())
+    choices = [
+        {name: part * (model.fp32.get(name, 0.0) + MATTERS * whole) for name in free} for part in np.linspace(*NOISE)
+    ]
+    answers = [model.fastest(start, free, doubt=doubt) for doubt in choices]
+    stretches = [list(group) for _, group in itertools.groupby(range(len(answers)), key=lambda index: answers[index])]
+    longest = max(stretches, key=len)
+    return choices[longest[len(longest) // 2]]
 
 
 def _prices(free: Sequence[str], model: TimeModel, harm: Mapping[str, float]) -> Iterator[float]:
@@ -85,7 +103,7 @@ def first_success(failed: Trial, harm: Mapping[str, float], model: TimeModel, al
     time. Tried is what takes most of the error away for the time it gives up, where error counts down to what should
     be enough: a loss is taken to grow with it. Where that was not enough, the next step is meant to be larger.
     """
-    ranking = sorted(harm, key=lambda name: -harm[name])
+    ranking = ranked(harm)
     line = _spread(make_front(failed.config, ranking, model, harm)) + _prefixes(failed.config, ranking)
     seconds = {config: model.predict(config) for config in (failed.config, *line)}
     errors = {config: probe.output_error(config) for config in (failed.config, *line)}
@@ -109,6 +127,11 @@ def first_success(failed: Trial, harm: Mapping[str, float], model: TimeModel, al
             return trial
         last, step = trial, 2 * step
     return None
+
+
+def ranked(harm: Mapping[str, float]) -> list[str]:
+    """The ops that do most harm first."""
+    return sorted(harm, key=lambda name: -harm[name])
 
 
 def _spread(points: Sequence[Point]) -> list[QuantConfig]:
