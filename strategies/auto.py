@@ -21,17 +21,22 @@ CLOSE = 2.0
 
 @register_strategy
 class Auto(Strategy):
-    """Label-free choice of calibration and of ops that pay, then bisection along a ranking, then pruning.
+    """Everything that needs no labels first; then fallbacks chosen with their time in view; then pruning.
 
-    1. Without labels: when the objective is latency, fp32 for ops that are not faster in int8; then for the others
-       the calibration method for each op type with the least error at the model's outputs. One evaluation.
-    2. If that fails, the runner-up calibration. One evaluation at most.
-    3. Ops ranked by the harm each does alone; the shortest prefix of the ranking that must fall back. At most
-       2 log2(n) + 1 evaluations; log2(n) + 1 more for each of up to four ops that rank last and must fall back all
-       the same. (To weigh harm against the time an op saves sends more ops back: culprits are often the large ones.)
-    4. With time left (`timeout` above 0): ops of that prefix go back to int8 by halves, about d log2(n/d) evaluations
-       for d ops that are really needed; then those d in another int8 choice that disturbs the output less; then, when
-       the objective is latency, moves that save conversions between int8 and fp32, up to four evaluations.
+    1. Without labels. When the objective is latency: a time model of ops and of conversions between them, and the error
+       of each op by itself, propose a few mixtures of int8 and fp32; they are measured, and of those that are as fast
+       as the fastest the one that disturbs the outputs clearly less is taken. Then the calibration method of each op
+       type with the least error at the outputs. One evaluation.
+    2. If that just fails, the runner-up calibration, which takes no time from the model. One evaluation at most.
+    3. Ops ranked by the harm each does alone. When the objective is latency: for each price of harm the mixture that is
+       fastest by the time model. On this front, and among prefixes of the ranking, the one that takes most error away
+       for the time it gives up. Up to five evaluations.
+    4. If that was not enough, or the objective is another: the shortest prefix of the ranking that must fall back. At
+       most 2 log2(n) + 1 evaluations; log2(n) + 1 more for each of up to four ops that rank last and must fall back all
+       the same.
+    5. With time left (`timeout` above 0): ops go back to int8 by halves, about d log2(n/d) evaluations for d ops that
+       are really needed; then those d in another int8 choice that disturbs the output less; then, when the objective
+       is latency, moves that save conversions between int8 and fp32, up to four evaluations.
 
     An all-fp32 model is never proposed.
     """

@@ -74,8 +74,8 @@ def make_front(start: QuantConfig, free: Sequence[str], model: TimeModel, harm: 
 def _steady_doubt(start: QuantConfig, free: Sequence[str], model: TimeModel) -> dict[str, float]:
     """Seconds that an op has to save in fp32 before it falls back: less may be noise.
 
-    Of the parts of its time that this may be, the middle of the longest stretch along which the answer is the same: there
-    a little noise changes nothing.
+    Of the parts of its time that this may be, the middle of the longest stretch along which the answer is the same:
+    there a little noise changes nothing.
     """
     whole = model.rest + sum(model.fp32.values())
     choices = [
