@@ -31,6 +31,7 @@ docs: $(VENV)/core install
 bench: $(VENV)/bench install
 	$(BIN)/python -m benchmarks.run
 	$(BIN)/python -m benchmarks.planted
+	$(BIN)/python -m benchmarks.remedies
 	$(BIN)/python -m benchmarks.comparison --quick
 
 bench-all: $(VENV)/bench install

@@ -38,16 +38,20 @@ class Auto(Strategy):
        are really needed; then those d in another int8 choice that disturbs the output less; then, when the objective
        is latency, moves that save conversions between int8 and fp32, up to four evaluations.
 
-    An all-fp32 model is never proposed.
+    An all-fp32 model is never proposed. `mixtures=False` leaves out the choice of ops in 1, `front=False` leaves out 3:
+    to see what they bring.
     """
 
     name = "auto"
+
+    def __init__(self, mixtures: bool = True, front: bool = True) -> None:
+        self.mixtures, self.front = mixtures, front
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
         all_int8 = space.all_int8()
         timed = self.objective == "latency"
-        wanted = fastest(all_int8, space, probe) if timed else [all_int8]
+        wanted = fastest(all_int8, space, probe) if timed and self.mixtures else [all_int8]
         calibrated = best_calibration(wanted[0], space, probe)
         first: Trial = yield calibrated[0]
         if first.met:
@@ -65,7 +69,7 @@ class Auto(Strategy):
         config = best.config
         harm = probe.sensitivity(config)
         found, needed = None, 0
-        if timed and len(harm) > 1:
+        if timed and self.front and len(harm) > 1:
             found = yield from first_success(best, harm, probe.time_model(all_int8), self.allowed, probe)
         if found is None:
             found = yield from shortest_prefix(best, ranked(harm))
