@@ -69,7 +69,13 @@ class Latency(Objective):
     measured = True
 
     def measure(self, model: Any, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
-        return {} if feed is None else compare([model], baseline(), feed)[0]
+        if feed is None:
+            return {}
+        threads = model.threads
+        try:
+            return compare([model], baseline(), feed)[0]
+        finally:
+            model.on_threads(threads)  # whoever scored it may still hold it
 
     def value(self, trial: Trial) -> float:
         # Without a measurement (no samples at hand) more reduced ops count as faster.
