@@ -21,6 +21,7 @@ from quaver.errors import SettingsError
 from quaver.introspection import Timing
 from quaver.nearest import hint
 from quaver.ops import Op, QuantConfig
+from quaver.unquantizable import Unquantizable
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,9 @@ class Adapter(ABC):
     - `watch` and `op_seconds`: the outputs of ops, and how long they take, for strategies.
 
     Everything else has an answer here, and may have a better one: `local_errors`, `look` and `time` if the framework
-    shows more, `close` if there are files to remove, `_samples_kept` to be told when there are samples. `formats` and
-    `implied_formats` say how int8 can be written into a model, if there are several ways.
+    shows more, `unquantizable` and `conversions` if there is something to say of what it holds, `close` if there are
+    files to remove, `_samples_kept` to be told when there are samples. `formats` and `implied_formats` say how int8 can
+    be written into a model, if there are several ways.
 
     `quaver.testing.check_adapter` checks a new adapter against this contract. `examples/custom_adapter.py` is one.
     """
@@ -160,6 +162,18 @@ class Adapter(ABC):
     @property
     def rewrites(self) -> tuple[tuple[str, int], ...]:
         """Which rewrites made the float model faster than the one given, and how often each was applied."""
+        return ()
+
+    @property
+    def conversions(self) -> tuple[str, ...]:
+        """What was converted when the model was read, such as ("opset 11 to 17",)."""
+        return ()
+
+    def unquantizable(self, timed: bool = False) -> Sequence[Unquantizable]:
+        """What computes in the model and is part of no op, by kind, so that nobody takes it for quantized.
+
+        `timed` asks for its share of the time, too, which takes a kept sample and one profile of the float model.
+        """
         return ()
 
     def as_given(self) -> Model:

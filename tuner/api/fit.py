@@ -48,7 +48,8 @@ def fit(
         op_type_dict: rules by op type, such as {"Softmax": "fp32"}.
         quant_format: how int8 is written, where a framework knows several ways; for ONNX "qdq" or "qoperator".
         optimise_float: whether the float graph is made fast, exactly, before it is quantized.
-        threads: threads of one inference; 0 lets the runtime decide.
+        threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
+            measured on one.
         diagnosis: whether to say at the end which ops are bad in int8 and why.
         workspace: the folder of the run; a dated one under quaver_workspace/ if None.
         resume: the snapshot or workspace of an earlier run; whatever is not given is as it was there.

@@ -11,6 +11,7 @@ from typing import Any, Unpack
 
 from quaver.adapters import Adapter, AdapterOptions, adapter_for
 from quaver.api.keywords import Settings
+from quaver.api.phrases import CONVERSIONS, conversions
 from quaver.api.result import TuneResult
 from quaver.api.resuming import Given, announce, settle
 from quaver.api.run_log import run_log
@@ -19,6 +20,7 @@ from quaver.api.workspace import open_workspace, write_settings
 from quaver.budget import StopReason
 from quaver.engine.diagnosing import diagnose_run
 from quaver.engine.events import (
+    ModelConverted,
     Observer,
     Observers,
     Planned,
@@ -40,6 +42,7 @@ from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 from quaver.strategies import make_strategy, prepared
 from quaver.trial import Trial
+from quaver.unquantizable import from_notes
 
 
 def open_run(
@@ -118,6 +121,7 @@ class TuningRun:
             raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
         stack.enter_context(_pointing_to(history))
         prepare(self._adapter, history, config, self._data, self._tell)
+        _say_conversions(self._adapter, history, self._tell)
         write_settings(self.workspace, config)
         self._run = Run(self._adapter, self.space, config.criterion, config.budget, objective, history, self._tell)
         stack.callback(self._run.close)
@@ -214,6 +218,9 @@ class TuningRun:
             model_path=model_path,
             model=model,
             diagnosis=found,
+            unquantizable=from_notes(history.notes),
+            conversions=conversions(history.notes),
+            fp32_measured={} if history.baseline is None else dict(history.baseline.measured),
         )
 
 
@@ -239,6 +246,14 @@ def prepare(adapter: Adapter, history: Storage, config: Config, data: Any, obser
     history.forget_trailing_failures()
     if data is not None:
         adapter.keep(data)
+
+
+def _say_conversions(adapter: Adapter, history: Storage, observer: Observer) -> None:
+    """Tell what was converted when the model was read, and note it once."""
+    for what in adapter.conversions:
+        observer(ModelConverted(what))
+    if adapter.conversions != conversions(history.notes):
+        history.note(CONVERSIONS, list(adapter.conversions))
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from quaver.command import wording
 from quaver.engine.events import (
     BaselineScored,
     Event,
+    ModelConverted,
     Planned,
     Progressed,
     SettingChanged,
@@ -88,6 +89,8 @@ class Progress:
                 self._print(str(stage))
             case Planned(evaluations=most):
                 self._clock.planned(most)
+                self._print(str(event))
+            case ModelConverted():
                 self._print(str(event))
             case Progressed(stage, done, total):
                 self._progressed(stage, done, total)

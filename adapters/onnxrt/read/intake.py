@@ -17,6 +17,7 @@ from quaver.adapters.onnxrt.read.gemm import join_bias
 from quaver.adapters.onnxrt.read.graph import Array, Graph, subgraphs, with_bodies
 from quaver.adapters.onnxrt.read.inference import infer_types
 from quaver.adapters.onnxrt.read.rewrites.pipeline import Applied, optimise
+from quaver.adapters.onnxrt.read.rewrites.skeleton import opset_of
 from quaver.errors import ModelError
 
 log = logging.getLogger(__name__)
@@ -35,13 +36,15 @@ _QUANTIZED = {
 }  # fmt: skip
 
 
-def take_in(source: Any, optimise_float: bool = True) -> tuple[Graph, str, Applied]:
+def take_in(source: Any, optimise_float: bool = True) -> tuple[Graph, str, Applied, tuple[str, ...]]:
     """Read, check, clean and optimise a model.
 
-    Returns the graph, the fingerprint of the model as given, and which rewrites were applied how often.
+    Returns the graph, the fingerprint of the model as given, which rewrites were applied how often, and what the model
+    was converted to.
     """
     model, folder = _read(source)
     _refuse_quantized(model)
+    opset = _opset(model)
     _fetch_inner_data(model, folder)
     graph = _take_apart(_modern(model, folder), folder)
     graph.index()
@@ -51,7 +54,8 @@ def take_in(source: Any, optimise_float: bool = True) -> tuple[Graph, str, Appli
     graph, applied = optimise(given, graph) if optimise_float else (graph, ())
     infer_types(graph)
     join_bias(graph, any_rank=optimise_float)
-    return graph, fingerprint, applied
+    converted = (f"opset {opset} to {opset_of(graph)}",) if opset_of(graph) != opset else ()
+    return graph, fingerprint, applied, converted
 
 
 def _read(source: Any) -> tuple[ModelProto, Path]:
@@ -99,9 +103,7 @@ def _fetch_inner_data(model: ModelProto, folder: Path) -> None:
 
 
 def _modern(model: ModelProto, folder: Path) -> ModelProto:
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), None)
-    if opset is None:
-        raise ModelError("the model imports no version of the standard operators (opset_import is empty)")
+    opset = _opset(model)
     if opset >= OLDEST_OPSET:
         return model
     heavy = _lighten(model, folder)
@@ -118,6 +120,13 @@ def _modern(model: ModelProto, folder: Path) -> ModelProto:
     converted.ir_version = max(converted.ir_version, 8)
     converted.graph.initializer.extend(heavy)
     return converted
+
+
+def _opset(model: ModelProto) -> int:
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), None)
+    if opset is None:
+        raise ModelError("the model imports no version of the standard operators (opset_import is empty)")
+    return int(opset)
 
 
 def _lighten(model: ModelProto, folder: Path) -> list[TensorProto]:

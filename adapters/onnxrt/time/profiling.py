@@ -31,6 +31,12 @@ _FUSION = re.compile(r"/\w+Fusion/$")
 
 def op_seconds(assembler: Assembler, model: OnnxModel, feed: Feed, threads: int) -> dict[str, float]:
     """Seconds of each op in a built model, in runs that little disturbs; kernels of no op are under the empty name."""
+    events, optimised = profiled(model, feed, threads, runs)
+    return _undisturbed(_runs(events, owners(assembler, optimised)), assembler)
+
+
+def profiled(model: OnnxModel, feed: Feed, threads: int, runs: int) -> tuple[list[dict[str, Any]], onnx.ModelProto]:
+    """The events of so many inferences, and one before them, and the graph whose kernels they tell of."""
     source, constants = model.source()
     with tempfile.TemporaryDirectory(prefix="quaver-") as folder:
         path = Path(folder) / "optimised.onnx"
@@ -46,8 +52,7 @@ def op_seconds(assembler: Assembler, model: OnnxModel, feed: Feed, threads: int)
                 break
             session.run(None, feed)
         events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
-        optimised = onnx.load_model(path, load_external_data=False)
-    return _undisturbed(_runs(events, owners(assembler, optimised)), assembler)
+        return events, onnx.load_model(path, load_external_data=False)
 
 
 def _undisturbed(runs: list[dict[str, float]], assembler: Assembler) -> dict[str, float]:
