@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from quaver.adapters.batches import Feed, InputSpec, feeds
 from quaver.adapters.keeping import KEPT_SAMPLES, keeping
 from quaver.adapters.model import Model
+from quaver.adapters.reading import reading
 from quaver.adapters.streaming import Progress, StreamingCalibrator, silent
 from quaver.adapters.view import View
 from quaver.errors import SettingsError
@@ -97,6 +98,12 @@ class Adapter(ABC):
     @abstractmethod
     def open(cls, model: Any, options: AdapterOptions) -> Adapter:
         """Read the model. The user's object or file is never changed. Raises `ModelError`."""
+
+    @classmethod
+    def take(cls, model: Any, options: AdapterOptions) -> Adapter:
+        """Open a model that may come from anywhere: whatever is wrong with it is a `ModelError`."""
+        with reading(f"the model for {cls.name}"):
+            return cls.open(model, options)
 
     @classmethod
     def quant_format(cls, wanted: str | None, framework: str | None = None) -> str | None:

@@ -93,7 +93,7 @@ def diagnose(
     model = expanded(model)
     kind = adapter_for(model, target.settings.get("framework"))
     options = AdapterOptions(None, chosen.threads, kind.recorded_format(target.settings), target.optimised)
-    with contextlib.closing(kind.open(model, options)) as adapter:
+    with contextlib.closing(kind.take(model, options)) as adapter:
         given = op_name_dict is not None or op_type_dict is not None
         space = _space(adapter, chosen if given else None, target)
         config = _config(adapter, space, target)

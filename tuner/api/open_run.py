@@ -112,7 +112,7 @@ class TuningRun:
         announce(changes, self._tell, heard=bool(self._observers))
         self._tell(StageStarted(Stage.READING))
         options = AdapterOptions(self.workspace, config.threads, config.quant_format, config.optimise_float)
-        self._adapter = stack.enter_context(contextlib.closing(kind.open(model, options)))
+        self._adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         self.space = TuningSpace(apply_rules(self._adapter.inspect(), config.op_name_dict, config.op_type_dict))
         if not self.space.quantizable:
             raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")

@@ -75,7 +75,7 @@ def profile(
 def _opened(kind: type[Adapter], model: Any, options: AdapterOptions) -> Iterator[Adapter | None]:
     """The model with its ops, if it has any: a quantized one can be timed, but not taken apart."""
     try:
-        adapter = kind.open(model, options)
+        adapter = kind.take(model, options)
     except ModelError:
         yield None
         return

@@ -34,7 +34,7 @@ def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads:
     run = snapshot.run_of(trial)
     model = expanded(model)
     kind = adapter_for(model, run.settings.get("framework"))
-    adapter = kind.open(
+    adapter = kind.take(
         model, AdapterOptions(None, threads, kind.recorded_format(run.settings), was_optimised(run.settings))
     )
     with contextlib.ExitStack() as on_error:
