@@ -149,7 +149,7 @@ class Graph:
             int(entry.tensorIndex): bytes(entry.name).decode()
             for signature in self.model.signatureDefs or []
             if not signature.subgraphIndex
-            for entry in signature.inputs
+            for entry in as_list(signature.inputs)
         }
         return tuple(self._input_spec(tensor, names.get(tensor, self.tensor_name(tensor))) for tensor in self.inputs)
 
