@@ -16,7 +16,7 @@ from quaver.adapters.batches import Feed, InputSpec, feeds
 from quaver.adapters.keeping import KEPT_SAMPLES, keeping
 from quaver.adapters.model import Model
 from quaver.adapters.reading import reading
-from quaver.adapters.streaming import Progress, StreamingCalibrator, silent
+from quaver.adapters.streaming import Enough, Progress, StreamingCalibrator, never, silent
 from quaver.adapters.view import View
 from quaver.errors import SettingsError
 from quaver.introspection import Timing
@@ -149,9 +149,14 @@ class Adapter(ABC):
     def inspect(self) -> tuple[Op, ...]:
         """The ops that can run in int8, in graph order, with their choices."""
 
-    def calibrate(self, data: Any, limit: int | None = None, progress: Progress = silent) -> dict[str, Any]:
-        """Run `data` through the float model once, for all methods. Returns the result as builtins, and uses it."""
-        calibration = self.calibrator().run(self._keeping(data, limit), limit, progress)
+    def calibrate(
+        self, data: Any, limit: int | None = None, progress: Progress = silent, enough: Enough = never
+    ) -> dict[str, Any]:
+        """Run `data` through the float model once, for all methods. Returns the result as builtins, and uses it.
+
+        At most `limit` samples are taken, and no more once `enough` says so; one at least.
+        """
+        calibration = self.calibrator().run(self._keeping(data, limit), limit, progress, enough)
         self._samples_kept()
         self.restore(calibration)
         return calibration

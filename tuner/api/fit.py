@@ -43,7 +43,7 @@ def fit(
         max_trials: how many trials may be evaluated in all.
         objective: what decides between trials that meet the criterion: "latency", "size", "int8_ops" or a function.
         seed: the only source of chance.
-        calibration_sampling_size: how many calibration samples to use; all if None.
+        calibration_sampling_size: how many calibration samples to use; at most 1,024 if None.
         op_name_dict: rules by op name, such as {"/head/.*": "fp32"} (see `quaver.rules`).
         op_type_dict: rules by op type, such as {"Softmax": "fp32"}.
         quant_format: how int8 is written, where a framework knows several ways; for ONNX "qdq" or "qoperator".

@@ -13,6 +13,7 @@ from dataclasses import replace
 from quaver.adapters import Adapter, Model
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
+from quaver.engine.clock import EVERY, Clock
 from quaver.engine.dialogue import Dialogue
 from quaver.engine.evaluation import as_score
 from quaver.engine.events import BaselineScored, Observer, TrialFinished, TrialStarted
@@ -87,6 +88,7 @@ class Run:
         objective: Objective,
         history: Storage,
         observer: Observer,
+        clock: Clock | None = None,
     ) -> None:
         self.adapter, self.space, self.history = adapter, space, history
         self.reason: StopReason | None = None
@@ -95,8 +97,10 @@ class Run:
         self.judge.begin(history.baseline)
         self.judge.extend(history.trials)
         self._budget, self._objective, self._observer = budget, objective, observer
-        self._start = time.monotonic()
-        self._earlier = self.judge.seconds
+        self._clock = clock or Clock()
+        if clock is None:
+            self._clock.go_on(history)
+        self._owed = False
         self._dialogue: Dialogue | None = None
         self._strategy: tuple[Strategy, Probe] | None = None
         self._pending: dict[QuantConfig, PendingTrial] = {}
@@ -161,6 +165,8 @@ class Run:
 
     def stop(self, reason: StopReason) -> None:
         """End the run, if it has not ended before."""
+        if self.reason is None:
+            self._keep_time()
         self.reason = self.reason or reason
         self.close()
 
@@ -187,6 +193,8 @@ class Run:
         self._observer(BaselineScored(base))
         self._dialogue = Dialogue(self._strategy[0], self.space, self._strategy[1])
         self._measure_what_is_missing()
+        # If the baseline left time for a trial, there will be one, whatever measurements take.
+        self._owed = not self.judge.evaluated and self._clock.seconds < self._budget.timeout
         self._check_budget()
         return self._dialogue
 
@@ -223,7 +231,8 @@ class Run:
     def out_of_time(self) -> bool:
         """Whether measurements without labels must end: before the first trial they get half of the timeout."""
         share = 1.0 if self.judge.evaluated else BEFORE_THE_FIRST
-        return 0 < share * self._budget.timeout <= self._earlier + time.monotonic() - self._start
+        self._keep_time(EVERY)
+        return 0 < share * self._budget.timeout <= self._clock.seconds
 
     def _hurry(self) -> PendingTrial:
         """No time is left to measure, and the strategy is over; but something must be tried."""
@@ -248,6 +257,7 @@ class Run:
             trial = self.judge.verdict(trial)
             if trial.met:
                 trial = self._measured(trial, pending.model)
+            self._keep_time()
             trial = self.judge.add(trial)
         finally:
             del self._pending[pending.config]
@@ -263,6 +273,7 @@ class Run:
         self.judge.criterion.check_baseline(trial.score)
         self.history.append(trial)
         self.judge.begin(trial)
+        self._keep_time()
         return self.judge.verdict(trial)
 
     def _measure_what_is_missing(self) -> None:
@@ -299,12 +310,19 @@ class Run:
             log.warning("the strategy has proposed nothing new %d times in a row; it would never end", REPEATS)
             raise _Stop(StopReason.EXHAUSTED)
 
+    def _keep_time(self, every: float = 0.0) -> None:
+        """A resumed run must know what this one has used of its timeout."""
+        if self._budget.timeout > 0:
+            self._clock.keep(self.history, every)
+
     def _check_budget(self) -> None:
         reason = self._budget.spent(
             evaluated=self.judge.evaluated + len(self._pending),
-            seconds=self._earlier + time.monotonic() - self._start,
+            seconds=self._clock.seconds,
             met=self.judge.met,
         )
+        if reason is StopReason.TIMEOUT and self._owed and not (self.judge.evaluated or self._pending):
+            return
         if reason is not None:
             raise _Stop(reason)
         if self._failures >= FAILURES_IN_A_ROW:
