@@ -13,7 +13,7 @@ from quaver.engine.events import CalibrationCut, Observer, Progressed, Stage, St
 
 # So many samples are taken if nobody says how many: with more of them int8 models did not get any better
 # (docs/calibration.md has the figures), and a loader may be endless.
-MOST_SAMPLES = 1024
+MOST_SAMPLES = 256
 # What calibration may take of the timeout.
 SHARE = 0.5
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions, adapter_for
+from quaver.adapters.temporary import temporary_folder
 from quaver.api.calibrating import calibrate
 from quaver.api.checked import keywords_checked
 from quaver.api.settings import Config, make_config
@@ -57,7 +58,7 @@ def diagnose(
         history: an earlier run (a snapshot, or the workspace it lies in), whose calibration, trials and rules are used.
         workspace: a folder to write the tables into; None writes none (`Diagnosis.save` does it later).
         samples: how many samples to look at; None is all.
-        calibration_sampling_size: how many samples to calibrate with; at most 1,024 if None.
+        calibration_sampling_size: how many samples to calibrate with; at most 256 if None.
         op_name_dict: rules by op name, as for `fit`. What is advised keeps to them; None and no `op_type_dict` either
             are the rules of `history`.
         op_type_dict: rules by op type.
@@ -94,8 +95,10 @@ def diagnose(
     again = calib_dataloader if reiterable(calib_dataloader) else None
     model = expanded(model)
     kind = adapter_for(model, target.settings.get("framework"))
-    options = AdapterOptions(None, chosen.threads, kind.recorded_format(target.settings), target.optimised)
-    with contextlib.closing(kind.take(model, options)) as adapter:
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(temporary_folder()))
+        options = AdapterOptions(folder, chosen.threads, kind.recorded_format(target.settings), target.optimised)
+        adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         given = op_name_dict is not None or op_type_dict is not None
         space = _space(adapter, chosen if given else None, target)
         config = _config(adapter, space, target)

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from quaver.adapters import Adapter, AdapterOptions, adapter_for
+from quaver.adapters.writing import remove_orphans
 from quaver.api.calibrating import calibrate
 from quaver.api.keywords import Settings
 from quaver.api.result import TuneResult
@@ -114,6 +115,8 @@ class TuningRun:
         announce(changes, self._tell, heard=bool(self._observers))
         self._tell(StageStarted(Stage.READING))
         options = AdapterOptions(self.workspace, config.threads, config.quant_format, config.optimise_float)
+        self._best_path = self.workspace / f"best_model{kind.suffix}"
+        remove_orphans(self._best_path)
         self._adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         self.space = TuningSpace(apply_rules(self._adapter.inspect(), config.op_name_dict, config.op_type_dict))
         if not self.space.quantizable:
@@ -201,7 +204,7 @@ class TuningRun:
         model_path = model = found = None
         if best is not None:
             built = self._adapter.rebuild(best.config)
-            model_path = built.save(self.workspace / f"best_model{self._adapter.suffix}")
+            model_path = built.save(self._best_path)
             model = self._adapter.load(model_path)
         if self.config.diagnosis:
             found = diagnose_run(self._adapter, self.space, best, self._data, self.workspace, self._tell)
