@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from quaver.adapters.batches import Feed, InputSpec, feeds
 from quaver.adapters.keeping import KEPT_SAMPLES, keeping
 from quaver.adapters.model import Model
-from quaver.adapters.streaming import Progress, StreamingCalibrator, silent
+from quaver.adapters.reading import reading
+from quaver.adapters.streaming import Enough, Progress, StreamingCalibrator, never, silent
 from quaver.adapters.view import View
 from quaver.errors import SettingsError
 from quaver.introspection import Timing
@@ -101,6 +102,12 @@ class Adapter(ABC):
         """Read the model. The user's object or file is never changed. Raises `ModelError`."""
 
     @classmethod
+    def take(cls, model: Any, options: AdapterOptions) -> Adapter:
+        """Open a model that may come from anywhere: whatever is wrong with it is a `ModelError`."""
+        with reading(f"the model for {cls.name}"):
+            return cls.open(model, options)
+
+    @classmethod
     def quant_format(cls, wanted: str | None, framework: str | None = None) -> str | None:
         """How int8 is written into models: as wanted, as the framework's name says, or as is usual.
 
@@ -144,9 +151,14 @@ class Adapter(ABC):
     def inspect(self) -> tuple[Op, ...]:
         """The ops that can run in int8, in graph order, with their choices."""
 
-    def calibrate(self, data: Any, limit: int | None = None, progress: Progress = silent) -> dict[str, Any]:
-        """Run `data` through the float model once, for all methods. Returns the result as builtins, and uses it."""
-        calibration = self.calibrator().run(self._keeping(data, limit), limit, progress)
+    def calibrate(
+        self, data: Any, limit: int | None = None, progress: Progress = silent, enough: Enough = never
+    ) -> dict[str, Any]:
+        """Run `data` through the float model once, for all methods. Returns the result as builtins, and uses it.
+
+        At most `limit` samples are taken, and no more once `enough` says so; one at least.
+        """
+        calibration = self.calibrator().run(self._keeping(data, limit), limit, progress, enough)
         self._samples_kept()
         self.restore(calibration)
         return calibration

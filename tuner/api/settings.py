@@ -36,7 +36,7 @@ class Config:
         objective: what decides between trials that meet the criterion: "latency", "size", "int8_ops", or a function
             of the model whose figure is to be small.
         seed: the only source of chance.
-        calibration_sampling_size: how many calibration samples to use; all if None.
+        calibration_sampling_size: how many calibration samples to use; at most 256 if None.
         op_name_dict: rules by op name (see `quaver.rules`).
         op_type_dict: rules by op type.
         quant_format: how int8 is written into the model, where the framework knows several ways (ONNX: "qdq" or

@@ -83,6 +83,17 @@ class ModelConverted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CalibrationCut(Event):
+    """Calibration ended before the data did, after so many samples."""
+
+    samples: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"calibrated on the first {self.samples:,} samples: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class Planned(Event):
     """Tuning begins.
 

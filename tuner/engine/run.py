@@ -14,6 +14,7 @@ from dataclasses import replace
 from quaver.adapters import Adapter, Model
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
+from quaver.engine.clock import EVERY, Clock
 from quaver.engine.dialogue import Dialogue
 from quaver.engine.evaluation import as_score
 from quaver.engine.events import BaselineScored, Observer, Stage, StageStarted, TrialFinished, TrialStarted
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 
 # So many failed trials in a row mean that eval_func or the model is broken, not the configuration.
 FAILURES_IN_A_ROW = 3
+# A first success that is slower than fp32 is followed by at most so many trials.
+MORE_IF_SLOWER = 8
 # What may be spent of the timeout without a trial.
 BEFORE_THE_FIRST = 0.5
 # What is kept of the timeout, at most, to measure the best trials again.
@@ -92,6 +95,7 @@ class Run:
         objective: Objective,
         history: Storage,
         observer: Observer,
+        clock: Clock | None = None,
     ) -> None:
         self.adapter, self.space, self.history = adapter, space, history
         self.reason: StopReason | None = None
@@ -100,8 +104,10 @@ class Run:
         self.judge.begin(history.baseline)
         self.judge.extend(history.trials)
         self._budget, self._objective, self._observer = budget, objective, observer
-        self._start = time.monotonic()
-        self._earlier = self.judge.seconds
+        self._clock = clock or Clock()
+        if clock is None:
+            self._clock.go_on(history)
+        self._owed = False
         self._dialogue: Dialogue | None = None
         self._strategy: tuple[Strategy, Probe] | None = None
         self._pending: dict[QuantConfig, PendingTrial] = {}
@@ -166,8 +172,10 @@ class Run:
 
     def stop(self, reason: StopReason) -> None:
         """End the run, if it has not ended before: the winner is decided, unless the user has no time for that."""
-        if self.reason is None and reason is not StopReason.INTERRUPTED:
-            self._decide()
+        if self.reason is None:
+            if reason is not StopReason.INTERRUPTED:
+                self._decide()
+            self._keep_time()
         self.reason = self.reason or reason
         self.close()
 
@@ -196,6 +204,8 @@ class Run:
         self._measure_what_is_missing()
         if self.judge.evaluated:
             self._name_what_is_left_out()
+        # If the baseline left time for a trial, there will be one, whatever measurements take.
+        self._owed = not self.judge.evaluated and self._clock.seconds < self._budget.timeout
         self._check_budget()
         return self._dialogue
 
@@ -232,15 +242,12 @@ class Run:
     def out_of_time(self) -> bool:
         """Whether measurements without labels must end: before the first trial they get half of the timeout."""
         share = 1.0 if self.judge.evaluated else BEFORE_THE_FIRST
-        return 0 < share * self._budget.timeout <= self._spent()
-
-    def _spent(self) -> float:
-        """Seconds of the timeout that are used up."""
-        return self._earlier + time.monotonic() - self._start
+        self._keep_time(EVERY)
+        return 0 < share * self._budget.timeout <= self._clock.seconds
 
     def _left(self) -> float:
         """Seconds that are left of the timeout."""
-        return self._budget.timeout - self._spent() if self._budget.timeout > 0 else math.inf
+        return self._budget.timeout - self._clock.seconds if self._budget.timeout > 0 else math.inf
 
     def _hurry(self) -> PendingTrial:
         """No time is left to measure, and the strategy is over; but something must be tried."""
@@ -265,6 +272,7 @@ class Run:
             trial = self.judge.verdict(trial)
             if trial.met:
                 trial = self._measured(trial, pending.model)
+            self._keep_time()
             trial = self.judge.add(trial)
         finally:
             del self._pending[pending.config]
@@ -281,6 +289,7 @@ class Run:
         self.judge.criterion.check_baseline(trial.score)
         self.history.append(trial)
         self.judge.begin(trial)
+        self._keep_time()
         return self.judge.verdict(trial)
 
     def _measure_what_is_missing(self) -> None:
@@ -328,12 +337,31 @@ class Run:
             log.warning("the strategy has proposed nothing new %d times in a row; it would never end", REPEATS)
             raise _Stop(StopReason.EXHAUSTED)
 
+    def _keep_time(self, every: float = 0.0) -> None:
+        """A resumed run must know what this one has used of its timeout."""
+        if self._budget.timeout > 0:
+            self._clock.keep(self.history, every)
+
+    def _satisfied(self) -> bool:
+        """Whether a trial meets the criterion and is worth having.
+
+        One that is slower than fp32 is not, when the objective is latency: a few more trials may find a faster one.
+        """
+        best = self.judge.best
+        if best is None or not best.met:
+            return False
+        slower = best.measured.get("latency", 0.0) > 1.0 and isinstance(self._objective, Latency)
+        first = next(trial.number for trial in self.judge.trials if trial.met)
+        return not slower or self.judge.trials[-1].number >= first + MORE_IF_SLOWER
+
     def _check_budget(self) -> None:
         reason = self._budget.spent(
             evaluated=self.judge.evaluated + len(self._pending),
-            seconds=self._spent() + self._kept_back(),
-            met=self.judge.met,
+            seconds=self._clock.seconds + self._kept_back(),
+            met=self._satisfied(),
         )
+        if reason is StopReason.TIMEOUT and self._owed and not (self.judge.evaluated or self._pending):
+            return
         if reason is not None:
             raise _Stop(reason)
         if self._failures >= FAILURES_IN_A_ROW:

@@ -31,12 +31,12 @@ _FUSION = re.compile(r"/\w+Fusion/$")
 
 def op_seconds(assembler: Assembler, model: OnnxModel, feed: Feed, threads: int) -> dict[str, float]:
     """Seconds of each op in a built model, in runs that little disturbs; kernels of no op are under the empty name."""
-    events, optimised = profiled(model, feed, threads, runs)
+    events, optimised = profiled(model, feed, threads)
     return _undisturbed(_runs(events, owners(assembler, optimised)), assembler)
 
 
-def profiled(model: OnnxModel, feed: Feed, threads: int, runs: int) -> tuple[list[dict[str, Any]], onnx.ModelProto]:
-    """The events of so many inferences, and one before them, and the graph whose kernels they tell of."""
+def profiled(model: OnnxModel, feed: Feed, threads: int) -> tuple[list[dict[str, Any]], onnx.ModelProto]:
+    """The events of several inferences, the first of them cold, and the graph whose kernels they tell of."""
     source, constants = model.source()
     with tempfile.TemporaryDirectory(prefix="quaver-") as folder:
         path = Path(folder) / "optimised.onnx"

@@ -15,9 +15,6 @@ from quaver.adapters.onnxrt.run.model import OnnxModel
 from quaver.adapters.onnxrt.time.kernels import plain_name
 from quaver.adapters.onnxrt.time.profiling import KERNEL, QUANTILE, owners, profiled
 
-# Shares are asked for to a hundredth: a few inferences tell.
-RUNS = 7
-
 
 def seconds_by_kind(
     assembler: Assembler, model: OnnxModel, feed: Feed, kinds: Mapping[int, str]
@@ -26,7 +23,7 @@ def seconds_by_kind(
 
     `kinds` names the nodes of interest by their index in the graph.
     """
-    events, optimised = profiled(model, feed, threads=1, runs=RUNS)
+    events, optimised = profiled(model, feed, threads=1)
     belongs = owners(assembler, optimised)
     kernels = {name: kind for name, kind in _kinds(assembler, optimised, kinds).items() if name not in belongs}
     runs = _runs(events)[1:]
