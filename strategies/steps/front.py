@@ -119,10 +119,11 @@ def first_success(failed: Trial, harm: Mapping[str, float], model: TimeModel, al
             gone = math.log(min(error, 1 / TINY) / max(errors[config], enough))
             return gone / (max(seconds[config] - spent, 0.0) / max(whole, TINY) + step)  # noqa: B023 - used at once
 
-        ahead = [config for config in line if errors[config] < LESS_HARM * error]
-        if not ahead:
+        ahead = sorted((config for config in line if errors[config] < LESS_HARM * error), key=worth, reverse=True)
+        chosen = next((config for config in ahead if probe.speed(config) < 1.0), None)  # a slower one is of no use
+        if chosen is None:
             return None
-        trial: Trial = yield max(ahead, key=worth)
+        trial: Trial = yield chosen
         if trial.met:
             return trial
         last, step = trial, 2 * step

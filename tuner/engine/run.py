@@ -36,8 +36,6 @@ log = logging.getLogger(__name__)
 
 # So many failed trials in a row mean that eval_func or the model is broken, not the configuration.
 FAILURES_IN_A_ROW = 3
-# A first success that is slower than fp32 is followed by at most so many trials.
-MORE_IF_SLOWER = 8
 # What may be spent of the timeout without a trial.
 BEFORE_THE_FIRST = 0.5
 # What is kept of the timeout, at most, to measure the best trials again.
@@ -342,23 +340,11 @@ class Run:
         if self._budget.timeout > 0:
             self._clock.keep(self.history, every)
 
-    def _satisfied(self) -> bool:
-        """Whether a trial meets the criterion and is worth having.
-
-        One that is slower than fp32 is not, when the objective is latency: a few more trials may find a faster one.
-        """
-        best = self.judge.best
-        if best is None or not best.met:
-            return False
-        slower = best.measured.get("latency", 0.0) > 1.0 and isinstance(self._objective, Latency)
-        first = next(trial.number for trial in self.judge.trials if trial.met)
-        return not slower or self.judge.trials[-1].number >= first + MORE_IF_SLOWER
-
     def _check_budget(self) -> None:
         reason = self._budget.spent(
             evaluated=self.judge.evaluated + len(self._pending),
             seconds=self._clock.seconds + self._kept_back(),
-            met=self._satisfied(),
+            met=self.judge.met,
         )
         if reason is StopReason.TIMEOUT and self._owed and not (self.judge.evaluated or self._pending):
             return
