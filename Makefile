@@ -4,12 +4,13 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint docs bench bench-all install clean help
+.PHONY: demo test lint fuzz docs bench bench-all install clean help
 
 help:
 	@echo "make demo    tune a small real network and see what comes out"
 	@echo "make test    run the tests"
 	@echo "make lint    ruff and mypy"
+	@echo "make fuzz    fuzz what reads files of others, a minute each; SECONDS=600 for longer"
 	@echo "make docs    write docs/api.md anew, from the docstrings"
 	@echo "make bench   measure speed and memory, and tune a few real models beside ONNX Runtime's own tool"
 	@echo "make bench-all   the same on all models beside Neural Compressor, NNCF and ONNX Runtime (hours; can be resumed)"
@@ -25,12 +26,17 @@ lint: $(VENV)/test $(VENV)/lint install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+SECONDS ?= 60
+fuzz: $(VENV)/test $(VENV)/fuzz install
+	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS)
+
 docs: $(VENV)/core install
 	$(BIN)/python docs/api.py
 
 bench: $(VENV)/bench install
 	$(BIN)/python -m benchmarks.run
 	$(BIN)/python -m benchmarks.planted
+	$(BIN)/python -m benchmarks.remedies
 	$(BIN)/python -m benchmarks.comparison --quick
 
 bench-all: $(VENV)/bench install
@@ -53,6 +59,10 @@ $(VENV)/test: $(VENV)/core
 
 $(VENV)/lint: $(VENV)/core
 	PYTHONWARNINGS=ignore $(BIN)/pip install -q -e ".[lint]"
+	@touch $@
+
+$(VENV)/fuzz: $(VENV)/core
+	PYTHONWARNINGS=ignore $(BIN)/pip install -q -e ".[fuzz]"
 	@touch $@
 
 # Models of the benchmarks come from npm, too.

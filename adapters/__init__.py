@@ -10,9 +10,12 @@ from quaver.adapters.model import Model
 from quaver.adapters.registry import adapter_for, open_model, register_adapter
 from quaver.adapters.repairs import Repair, RepairableOp, refuse_repairs, register_repair
 from quaver.adapters.streaming import StreamingCalibrator
+from quaver.adapters.telemetry import turn_off
 from quaver.adapters.view import View
 
 __all__ = [
     "Adapter", "AdapterOptions", "InputSpec", "Model", "Repair", "RepairableOp", "Statistic", "StreamingCalibrator",
     "TimingOptions", "View", "adapter_for", "open_model", "refuse_repairs", "register_adapter", "register_repair",
 ]  # fmt: skip
+
+turn_off()

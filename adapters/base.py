@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from quaver.adapters.batches import Feed, InputSpec, feeds
 from quaver.adapters.keeping import KEPT_SAMPLES, keeping
 from quaver.adapters.model import Model
-from quaver.adapters.streaming import Progress, StreamingCalibrator, silent
+from quaver.adapters.reading import reading
+from quaver.adapters.streaming import Enough, Progress, StreamingCalibrator, never, silent
 from quaver.adapters.view import View
 from quaver.errors import SettingsError
 from quaver.introspection import Timing
 from quaver.nearest import hint
 from quaver.ops import Op, QuantConfig
+from quaver.unquantizable import Unquantizable
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,9 @@ class Adapter(ABC):
     - `watch` and `op_seconds`: the outputs of ops, and how long they take, for strategies.
 
     Everything else has an answer here, and may have a better one: `local_errors`, `look` and `time` if the framework
-    shows more, `close` if there are files to remove, `_samples_kept` to be told when there are samples. `formats` and
-    `implied_formats` say how int8 can be written into a model, if there are several ways.
+    shows more, `unquantizable` and `conversions` if there is something to say of what it holds, `close` if there are
+    files to remove, `_samples_kept` to be told when there are samples. `formats` and `implied_formats` say how int8 can
+    be written into a model, if there are several ways.
 
     `quaver.testing.check_adapter` checks a new adapter against this contract. `examples/custom_adapter.py` is one.
     """
@@ -97,6 +100,12 @@ class Adapter(ABC):
     @abstractmethod
     def open(cls, model: Any, options: AdapterOptions) -> Adapter:
         """Read the model. The user's object or file is never changed. Raises `ModelError`."""
+
+    @classmethod
+    def take(cls, model: Any, options: AdapterOptions) -> Adapter:
+        """Open a model that may come from anywhere: whatever is wrong with it is a `ModelError`."""
+        with reading(f"the model for {cls.name}"):
+            return cls.open(model, options)
 
     @classmethod
     def quant_format(cls, wanted: str | None, framework: str | None = None) -> str | None:
@@ -142,9 +151,14 @@ class Adapter(ABC):
     def inspect(self) -> tuple[Op, ...]:
         """The ops that can run in int8, in graph order, with their choices."""
 
-    def calibrate(self, data: Any, limit: int | None = None, progress: Progress = silent) -> dict[str, Any]:
-        """Run `data` through the float model once, for all methods. Returns the result as builtins, and uses it."""
-        calibration = self.calibrator().run(self._keeping(data, limit), limit, progress)
+    def calibrate(
+        self, data: Any, limit: int | None = None, progress: Progress = silent, enough: Enough = never
+    ) -> dict[str, Any]:
+        """Run `data` through the float model once, for all methods. Returns the result as builtins, and uses it.
+
+        At most `limit` samples are taken, and no more once `enough` says so; one at least.
+        """
+        calibration = self.calibrator().run(self._keeping(data, limit), limit, progress, enough)
         self._samples_kept()
         self.restore(calibration)
         return calibration
@@ -160,6 +174,18 @@ class Adapter(ABC):
     @property
     def rewrites(self) -> tuple[tuple[str, int], ...]:
         """Which rewrites made the float model faster than the one given, and how often each was applied."""
+        return ()
+
+    @property
+    def conversions(self) -> tuple[str, ...]:
+        """What was converted when the model was read, such as ("opset 11 to 17",)."""
+        return ()
+
+    def unquantizable(self, timed: bool = False) -> Sequence[Unquantizable]:
+        """What computes in the model and is part of no op, by kind, so that nobody takes it for quantized.
+
+        `timed` asks for its share of the time, too, which takes a kept sample and one profile of the float model.
+        """
         return ()
 
     def as_given(self) -> Model:

@@ -70,9 +70,15 @@ class Model(ABC):
         outputs = self._outputs(feed)
         return outputs[0] if len(outputs) == 1 else outputs
 
+    @property
+    def threads(self) -> int:
+        """Threads of one inference; 0 lets the runtime decide."""
+        return self._threads
+
     def on_threads(self, threads: int) -> Self:
         """The same model, whose inferences take so many threads from the next session on; 0 lets the runtime decide."""
-        self._threads, self._session = threads, None
+        if threads != self._threads:
+            self._threads, self._session = threads, None
         return self
 
     @property

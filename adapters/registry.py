@@ -84,7 +84,7 @@ def adapters() -> Mapping[str, type[Adapter]]:
 def open_model(model: Any, options: AdapterOptions, framework: str | None = None) -> Adapter:
     """Hand a model to the adapter of a framework, or to the first that accepts it."""
     adapter = adapter_for(model, framework)
-    return adapter.open(model, replace(options, quant_format=adapter.quant_format(options.quant_format, framework)))
+    return adapter.take(model, replace(options, quant_format=adapter.quant_format(options.quant_format, framework)))
 
 
 def adapter_for(model: Any, framework: str | None = None) -> type[Adapter]:

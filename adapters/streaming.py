@@ -25,6 +25,15 @@ Values = list[tuple[str, NDArray[np.float32]]]
 Progress = Callable[[int, int | None], None]
 
 
+# Asked after each part of a batch, whether that will do.
+Enough = Callable[[], bool]
+
+
+def never() -> bool:
+    """Go on to the end of the data."""
+    return False
+
+
 def silent(done: int, total: int | None) -> None:
     """Progress that nobody watches."""
 
@@ -62,19 +71,25 @@ class StreamingCalibrator(ABC):
         """The tensors of which something is wanted."""
         return list(self._takers)
 
-    def run(self, stream: Iterator[Feed], limit: int | None, progress: Progress) -> dict[str, Any]:
-        """Take in all feeds. Returns, as builtins, the `ranges` of every tensor by every method, and `statistics`."""
+    def run(
+        self, stream: Iterator[Feed], limit: int | None, progress: Progress, enough: Enough = never
+    ) -> dict[str, Any]:
+        """Take in all feeds, or those until `enough`, one at least.
+
+        Returns, as builtins, the `ranges` of every tensor by every method, and `statistics`.
+        """
         taken = 0
         with ThreadPoolExecutor(1) as worker:
             waiting: Future[None] = worker.submit(self._take, [])
-            for feed in stream:
-                for part in self._parts(feed):
-                    values = self._observed(part)
-                    waiting.result()
-                    self._check_finite()
-                    waiting = worker.submit(self._take, values)
-                    taken += samples(part)
-                    progress(taken, limit)
+            for part in (part for feed in stream for part in self._parts(feed)):
+                values = self._observed(part)
+                waiting.result()
+                self._check_finite()
+                waiting = worker.submit(self._take, values)
+                taken += samples(part)
+                progress(taken, limit)
+                if enough():
+                    break
             waiting.result()
         self._check_finite()
         if not taken:

@@ -10,40 +10,57 @@ from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
 from quaver.strategies.steps.boundaries import STEPS, fewer_boundaries
+from quaver.strategies.steps.front import MOST, first_success, ranked
 from quaver.strategies.steps.initial import best_calibration, fastest
 from quaver.strategies.steps.search import SEARCHES, Search, prune, shortest_prefix
 from quaver.trial import Trial
 
+# A loss of so many times what is allowed may be mended by another calibration, which takes no time from the model.
+CLOSE = 2.0
+
 
 @register_strategy
 class Auto(Strategy):
-    """Label-free choice of calibration and of ops that pay, then bisection along a ranking, then pruning.
+    """Everything that needs no labels first; then fallbacks chosen with their time in view; then pruning.
 
-    1. Without labels: when the objective is latency, fp32 for ops that are not faster in int8; then for the others
-       the calibration method for each op type with the least error at the model's outputs. One evaluation.
-    2. If that fails, the runner-up calibration. One evaluation at most.
-    3. Ops ranked by the harm each does alone; the shortest prefix of the ranking that must fall back. At most
-       2 log2(n) + 1 evaluations; log2(n) + 1 more for each of up to four ops that rank last and must fall back all
-       the same. (To weigh harm against the time an op saves sends more ops back: culprits are often the large ones.)
-    4. With time left (`timeout` above 0): ops of that prefix go back to int8 by halves, about d log2(n/d) evaluations
-       for d ops that are really needed; then those d in another int8 choice that disturbs the output less; then, when
-       the objective is latency, moves that save conversions between int8 and fp32, up to four evaluations.
+    1. Without labels. When the objective is latency: a time model of ops and of conversions between them, and the error
+       of each op by itself, propose a few mixtures of int8 and fp32; they are measured, and of those that are as fast
+       as the fastest the one that disturbs the outputs clearly less is taken. Then the calibration method of each op
+       type with the least error at the outputs. One evaluation.
+    2. If that just fails, the runner-up calibration, which takes no time from the model. One evaluation at most.
+    3. Ops ranked by the harm each does alone. When the objective is latency: for each price of harm the mixture that is
+       fastest by the time model. On this front, and among prefixes of the ranking, the one that takes most error away
+       for the time it gives up. Up to five evaluations.
+    4. If that was not enough, or the objective is another: the shortest prefix of the ranking that must fall back. At
+       most 2 log2(n) + 1 evaluations; log2(n) + 1 more for each of up to four ops that rank last and must fall back all
+       the same.
+    5. With time left (`timeout` above 0): ops go back to int8 by halves, about d log2(n/d) evaluations for d ops that
+       are really needed; then those d in another int8 choice that disturbs the output less; then, when the objective
+       is latency, moves that save conversions between int8 and fp32, up to four evaluations.
 
-    An all-fp32 model is never proposed.
+    An all-fp32 model is never proposed. `mixtures=False` leaves out the choice of ops in 1, `front=False` leaves out 3:
+    to see what they bring.
     """
 
     name = "auto"
 
+    def __init__(self, mixtures: bool = True, front: bool = True) -> None:
+        self.mixtures, self.front = mixtures, front
+
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
         all_int8 = space.all_int8()
-        wanted = fastest(all_int8, space, probe) if self.objective == "latency" else all_int8
-        calibrated = best_calibration(wanted, space, probe)
+        timed = self.objective == "latency"
+        wanted = fastest(all_int8, space, probe) if timed and self.mixtures else [all_int8]
+        calibrated = best_calibration(wanted[0], space, probe)
         first: Trial = yield calibrated[0]
         if first.met:
+            if timed:
+                yield from self._quicker(first, wanted[1:], space, probe)
             return
         best = first
-        for other in calibrated[1:2]:
+        close = first.loss is not None and first.loss < CLOSE * self.allowed
+        for other in calibrated[1:2] if close or not timed else ():
             trial: Trial = yield other
             if trial.met:
                 return
@@ -51,26 +68,46 @@ class Auto(Strategy):
                 best = trial
         config = best.config
         harm = probe.sensitivity(config)
-        ranking = sorted(harm, key=lambda name: -harm[name])
-        found = yield from shortest_prefix(best, ranking)
+        found, needed = None, 0
+        if timed and self.front and len(harm) > 1:
+            found = yield from first_success(best, harm, probe.time_model(all_int8), self.allowed, probe)
+        if found is None:
+            found = yield from shortest_prefix(best, ranked(harm))
+            needed = 1  # the last op of the shortest prefix, or a shorter one would have done
         if found is None:
             return
-        fallen = [name for name in ranking if found.config[name] != config[name]]
-        # The last op of the shortest prefix is needed, or a shorter one would have done.
-        found = yield from prune(found, config, fallen[-2::-1])
+        if timed:
+            config = _paying(config, all_int8, space, probe)
+        fallen = [name for name in ranked(probe.sensitivity(config)) if found.config[name] != config[name]]
+        found = yield from prune(found, config, fallen[: len(fallen) - needed][::-1])
         if found is not None:
             found = yield from _milder_choices(found, config, space, probe)
-        if found is not None and self.objective == "latency":
+        if found is not None and timed:
             yield from fewer_boundaries(found, config, space, probe)
+
+    def _quicker(self, met: Trial, others: list[QuantConfig], space: TuningSpace, probe: Probe) -> Proposals:
+        """With time left: what was faster by a hair, and the ops back that were given up for accuracy."""
+        for other in others:
+            yield best_calibration(other, space, probe)[0]
+        config = _paying(met.config, space.all_int8(), space, probe)
+        errors = probe.local_error()
+        yield from prune(met, config, [name for name in ranked(errors)[::-1] if config[name] != met.config[name]])
 
     def worst_case(self, space: TuningSpace) -> int:
         """To the first success; then at most 2 n for pruning, n for milder choices, 4 for speed."""
         return self.first_success(space) + 3 * max(len(space.tunable), 1) + STEPS
 
     def first_success(self, space: TuningSpace) -> int:
-        """2, and 6 log2(n) + 5."""
+        """2, 5 along the front, and 6 log2(n) + 5."""
         depth = math.ceil(math.log2(max(len(space.tunable), 1)))
-        return 2 + depth + SEARCHES * (depth + 1)
+        return 2 + (MOST if self.objective == "latency" else 0) + depth + SEARCHES * (depth + 1)
+
+
+def _paying(config: QuantConfig, all_int8: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
+    """With the ops reduced that save time, also those that were given up for accuracy before the first trial."""
+    model, free = probe.time_model(all_int8), space.able_to_fall_back(all_int8)
+    quick = model.fastest(all_int8, free)
+    return config.replace({name: quick[name] for name in config.fp32_ops if quick[name].reduced})
 
 
 def _milder_choices(found: Trial, config: QuantConfig, space: TuningSpace, probe: Probe) -> Search:

@@ -57,6 +57,11 @@ class Strategy(ABC):
     def objective(self, value: str) -> None:
         vars(self)["objective"] = value
 
+    @property
+    def allowed(self) -> float:
+        """The loss that the criterion of the run allows, in its unit: that of `Trial.loss`."""
+        return current().allowed
+
     @abstractmethod
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """Yield configurations from `space`; receive a `Trial` for each."""

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """The seed and the objective of a run. These defaults hold where no run is under way."""
+    """The seed, the objective and the allowed loss of a run. These defaults hold where no run is under way."""
 
     seed: int = 0
     objective: str = "latency"
+    allowed: float = 0.01
 
     @contextmanager
     def active(self) -> Iterator[None]:

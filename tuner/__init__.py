@@ -31,6 +31,7 @@ from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies import Strategy, register_strategy
 from quaver.trial import Trial, TrialState
+from quaver.unquantizable import Unquantizable
 
 try:
     __version__ = version("quaver")
@@ -44,7 +45,7 @@ __all__ = [
     "EvaluationError", "HistoryError", "MissingPackageError", "Model", "ModelError", "Objective", "Observer", "Op",
     "OpConfig", "Precision", "Probe", "Profile", "QuantConfig", "QuaverError", "SettingsError", "Snapshot", "Stage",
     "StopReason", "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningRun", "TuningSpace",
-    "__version__",
+    "Unquantizable", "__version__",
     "diagnose", "events", "fit", "open_run", "profile", "read_snapshot", "recover", "register_strategy",
 ]  # fmt: skip
 

@@ -7,7 +7,7 @@ that takes so much an element and so much a conversion.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +20,8 @@ _UNITS = 10**9
 _ENDLESS = 2**31 - 1 - _UNITS
 # What a conversion is taken to cost as long as nothing was measured: seconds an element, and seconds each.
 USUAL = (0.4e-9, 0.4e-9, 2e-6, 2e-6)
-# How much the usual costs count beside what was measured.
-_TRUST = 0.3
+# What the usual costs are multiplied by, whichever of these fits best.
+FACTORS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 class Border(NamedTuple):
@@ -87,25 +87,24 @@ class TimeModel:
                 quantized, to = quantized + border.elements, to + 1
         return Conversions(quantized, dequantized, to, back)
 
+    def with_costs(self, factor: float) -> TimeModel:
+        """The same model with conversions that cost so many times as much."""
+        one, other, third, fourth = (factor * cost for cost in self.costs)
+        return replace(self, costs=(one, other, third, fourth))
+
     def fitted(self, measured: Sequence[tuple[QuantConfig, float]]) -> TimeModel:
-        """The same model with what conversions cost, as whole configurations that were measured tell it."""
+        """The same model with what conversions cost, as whole configurations that were measured tell it.
+
+        One factor for all costs, of a few, so that a little noise changes nothing.
+        """
         if not measured or not self.borders:
             return self
-        from scipy.optimize import nnls
-
-        features = np.array([self.conversions(config) for config, _ in measured], np.float64)
-        ops = np.array([self._ops(config) for config, _ in measured])
         times = np.array([seconds for _, seconds in measured])
-        usual = np.array(USUAL)
-        # In units of the usual costs, so that none outweighs the others; a little weight keeps them near it.
-        scaled = features * usual
-        pull = np.diag(scaled.mean(axis=0) * _TRUST + 1e-12)
-        factors, _ = nnls(np.vstack([scaled, pull]), np.concatenate([np.maximum(times - ops, 0.0), pull.sum(axis=1)]))
-        one, other, third, fourth = (float(cost) for cost in factors * usual)
-        predicted = ops + features @ (factors * usual)
-        return TimeModel(
-            self.fp32, self.reduced, self.rest, self.borders, (one, other, third, fourth), _quality(predicted, times)
-        )
+        models = [replace(self, costs=USUAL).with_costs(factor) for factor in FACTORS]
+        predicted = [np.array([model.predict(config) for config, _ in measured]) for model in models]
+        off = [float(np.mean(np.square(np.log(one / times)))) for one in predicted]
+        best = off.index(min(off))
+        return replace(models[best], fit=_quality(predicted[best], times))
 
     def fastest(
         self,
@@ -130,17 +129,23 @@ class TimeModel:
         source, sink = len(names), len(names) + 1
         arcs: dict[tuple[int, int], float] = {}
 
+        def cost(name: str) -> tuple[float, float]:
+            stay = self.reduced.get(name, 0.0) - doubt.get(name, 0.0) + price * harm.get(name, 0.0)
+            return stay, self.fp32.get(name, 0.0)
+
         def add(tail: int, head: int, seconds: float) -> None:
             if seconds > 0:
                 arcs[tail, head] = arcs.get((tail, head), 0.0) + seconds
 
         fixed: list[tuple[int, int]] = []
+        if not self.borders:
+            stay_or_leave = {name: cost(name) for name in names if name in free}
+            return start.fallback(*(name for name, (stay, leave) in stay_or_leave.items() if stay > leave))
         for name in names:
             if name not in free:
                 fixed.append((source, place[name]))
                 continue
-            stay = self.reduced.get(name, 0.0) - doubt.get(name, 0.0) + price * harm.get(name, 0.0)
-            leave = self.fp32.get(name, 0.0)
+            stay, leave = cost(name)
             add(place[name], sink, max(stay, 0.0) + max(-leave, 0.0))
             add(source, place[name], max(leave, 0.0) + max(-stay, 0.0))
         count = sink + 1

@@ -31,7 +31,9 @@ class Trial:
         build_seconds: time spent on everything else of the trial.
         model_hash: sha256 of the complete model file that was scored.
         model_size: its size in bytes.
-        measured: figures the objective took, such as {"latency": 0.41} (a fraction of the fp32 model's).
+        measured: figures the objective took, such as {"latency": 0.41, "latency_ms": 3.8, "latency_spread": 0.01}: a
+            fraction of the fp32 model's, milliseconds of one inference, and by what part of it two halves of the runs
+            differ.
         error: the traceback of a failed trial.
     """
 

@@ -14,6 +14,7 @@ from quaver.adapters.view import View
 from quaver.errors import ModelError
 from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
+from quaver.unquantizable import Unquantizable, with_shares
 
 if TYPE_CHECKING:
     from quaver.adapters.litert.look.observation import Watcher
@@ -70,6 +71,17 @@ class LiteRTAdapter(Adapter):
 
     def inspect(self) -> tuple[Op, ...]:
         return tuple(unit.op for unit in self._builder.units)
+
+    def unquantizable(self, timed: bool = False) -> list[Unquantizable]:
+        from quaver.adapters.litert.read.unquantizable import unquantizable, unquantizable_operators
+        from quaver.adapters.litert.time.profiling import seconds_by_kind
+
+        found = unquantizable(self._graph, self._builder.units)
+        if not timed or not found:
+            return found
+        sample = first(self._kept[0], self._inputs, 1)
+        operators = unquantizable_operators(self._graph, self._builder.units)
+        return with_shares(found, *seconds_by_kind(self._graph, sample, operators))
 
     def calibrator(self) -> Calibrator:
         from quaver.adapters.litert.run.calibration import Calibrator

@@ -28,17 +28,20 @@ from quaver.adapters.onnxrt.read.intake import take_in
 from quaver.adapters.onnxrt.read.other_floats import of_other_floats, some, warn_of_doubles
 from quaver.adapters.onnxrt.read.rewrites.pipeline import Applied
 from quaver.adapters.onnxrt.read.units import find_units
+from quaver.adapters.onnxrt.read.unquantizable import unquantizable, unquantizable_nodes
 from quaver.adapters.onnxrt.run.calibration import Calibrator
 from quaver.adapters.onnxrt.run.given import GivenModel
 from quaver.adapters.onnxrt.run.model import OnnxModel, SavedModel
 from quaver.adapters.onnxrt.run.qoperator import QOperatorModel
 from quaver.adapters.onnxrt.time.flows import flows
 from quaver.adapters.onnxrt.time.profiling import op_seconds
+from quaver.adapters.onnxrt.time.shares import seconds_by_kind
 from quaver.adapters.onnxrt.time.timing import time_model
 from quaver.adapters.view import View
 from quaver.errors import ModelError
 from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
+from quaver.unquantizable import Unquantizable, with_shares
 
 
 class OnnxAdapter(Adapter):
@@ -60,6 +63,7 @@ class OnnxAdapter(Adapter):
         self._assembler = Assembler(graph, self._units, self._store, mark)
         self._source: Any = None
         self._applied: Applied = ()
+        self._conversions: tuple[str, ...] = ()
 
     @classmethod
     def accepts(cls, model: Any) -> bool:
@@ -72,9 +76,9 @@ class OnnxAdapter(Adapter):
     def open(cls, model: Any, options: AdapterOptions) -> OnnxAdapter:
         """Read and clean the model, and find its ops."""
         options = replace(options, quant_format=cls.quant_format(options.quant_format))
-        graph, fingerprint, applied = take_in(model, options.optimise_float)
+        graph, fingerprint, applied, conversions = take_in(model, options.optimise_float)
         adapter = cls(graph, fingerprint, options)
-        adapter._source, adapter._applied = model, applied
+        adapter._source, adapter._applied, adapter._conversions = model, applied, conversions
         if not adapter._units:
             adapter.close()
             raise ModelError(f"nothing in the model can run in int8: {_what_it_holds(graph)}")
@@ -93,8 +97,21 @@ class OnnxAdapter(Adapter):
     def rewrites(self) -> Applied:
         return self._applied
 
+    @property
+    def conversions(self) -> tuple[str, ...]:
+        return self._conversions
+
     def inspect(self) -> tuple[Op, ...]:
         return tuple(unit.op for unit in self._units)
+
+    def unquantizable(self, timed: bool = False) -> list[Unquantizable]:
+        graph = self._assembler.graph
+        found = unquantizable(graph, self._units)
+        if not timed or not found:
+            return found
+        sample = first(self._kept[0], self._inputs, 1)
+        nodes = unquantizable_nodes(graph, self._units)
+        return with_shares(found, *seconds_by_kind(self._assembler, self.rebuild(None), sample, nodes))
 
     def calibrator(self) -> Calibrator:
         return Calibrator(self._assembler, self._inputs, self._options.threads)

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from quaver.ops import CALIBRATIONS, DETAILS, QuantConfig
-from quaver.probe import OpTime, Probe
+from quaver.probe import Probe
 from quaver.space import TuningSpace, closest
+from quaver.strategies.steps.front import make_front
+from quaver.time_model import TimeModel
 
 # A change has to be this much better to be worth making: smaller differences are noise of a few samples.
 CLEARLY_LESS_ERROR = 0.9
 CLEARLY_FASTER = 0.95
+# What is slower than the fastest by no more than this is as fast.
+TIE = 1.03
+# Borders are taken to cost so many times what they do, to look for mixtures with few of them.
+WARY = 4.0
 # A runner-up is worth an evaluation if its error is within this factor of the best.
 COMPARABLE = 4.0
 
@@ -50,38 +56,45 @@ def _recalibrated(space: TuningSpace, config: QuantConfig, kind: str) -> Iterato
             yield changed
 
 
-def fastest(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
-    """The configuration without the ops that do not pay, if it is measurably faster as a whole.
+def fastest(config: QuantConfig, space: TuningSpace, probe: Probe) -> list[QuantConfig]:
+    """The configuration without the ops that do not pay, as far as whole models that are measured bear it out.
 
-    Times of single ops tell which to leave out; whether that is right is measured on whole models, because a float
-    op between two reduced ones costs a conversion on either side. Where even that is not clearly faster than fp32,
-    reduced ops are worth nothing, and the fastest of all that were measured is taken.
+    A time model and the error of each op by itself, which a single pass tells, propose a few mixtures; they are
+    measured in turns. Of those that are as fast as the fastest, the one that disturbs the outputs clearly less than
+    others with more reduced ops comes first: what costs no time is given up for accuracy at once. Then the fastest of
+    all, if that is another one.
     """
-    times = probe.latency()
-    free = space.able_to_fall_back(config)
-    slower = [name for name in free if times[name].saved <= 0]
-    best, speeds = config, {config: probe.speed(config)}
-    for candidate in _leaner(config, free, slower, times, space):
-        speeds[candidate] = probe.speed(candidate)
-        if speeds[candidate] < CLEARLY_FASTER * speeds[best]:
-            best = candidate
-    return best if speeds[best] < CLEARLY_FASTER else min(speeds, key=lambda known: speeds[known])
+    model, free = probe.time_model(config), space.able_to_fall_back(config)
+    if not free:
+        return [config]
+    found = list(_mixtures(config, free, space, model, probe.local_error()))
+    speeds = dict(zip(found, probe.speeds(found), strict=True))
+    quickest = min(found, key=lambda one: speeds[one])
+    tied = [one for one in found if speeds[one] <= TIE * speeds[quickest]]
+    best = tied[0]
+    for one in tied[1:]:
+        if probe.output_error(one) < CLEARLY_LESS_ERROR * probe.output_error(best):
+            best = one
+    return list(dict.fromkeys([best, quickest]))
 
 
-def _leaner(
-    config: QuantConfig, free: list[str], slower: list[str], times: Mapping[str, OpTime], space: TuningSpace
+def _mixtures(
+    config: QuantConfig, free: list[str], space: TuningSpace, model: TimeModel, errors: Mapping[str, float]
 ) -> Iterator[QuantConfig]:
-    """Configurations with fewer reduced ops, to be tried for speed."""
-    seen = {config}
-    by_kind = {kind: [name for name in free if space[name].kind == kind] for kind in space.kinds}
-    losing = [kind for kind, names in by_kind.items() if sum(times[name].saved for name in names) <= 0]
-    groups = [slower, [name for kind in losing for name in by_kind[kind]], *(by_kind[kind] for kind in losing)]
+    """Configurations with fewer reduced ops, to be measured; the most reduced ones first."""
+    cheap = []
+    for wary in (model, model.with_costs(WARY)):  # an fp32 op among reduced ones may lose more than a conversion takes
+        points = make_front(config, free, wary, errors)
+        cheap += _ends([point.config for point in points if point.seconds <= TIE * points[0].seconds])
+    heavy = [name for name in free if any(choice.granularity == "per_channel" for choice in space[name].choices)]
+    ranked = sorted(free, key=model.saved)
     # Only the ops that save most: what is left when conversions eat up the gain of the others.
-    ranked = sorted(free, key=lambda name: times[name].saved)
-    # Half of them, a quarter and so on, to a single one: some models are faster in fp32 nearly everywhere.
-    groups += [ranked[: -(len(ranked) >> step)] for step in range(1, len(ranked).bit_length())]
-    for group in groups:
-        candidate = config.fallback(*group)
-        if candidate.reduced_ops and candidate not in seen:
-            seen.add(candidate)
-            yield candidate
+    few = [ranked[: -max(len(ranked) // part, 1)] for part in (4, 16)]
+    light = [[name for name in free if name not in set(heavy)]] if heavy else []
+    found = dict.fromkeys([config, *cheap, *(config.fallback(*names) for names in (*light, *few))])
+    return (one for one in sorted(found, key=lambda one: -len(one.reduced_ops)) if one.reduced_ops)
+
+
+def _ends(points: list[QuantConfig]) -> list[QuantConfig]:
+    """The first and the last."""
+    return [points[0], points[-1]] if points else []

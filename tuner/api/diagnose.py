@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions, adapter_for
+from quaver.adapters.temporary import temporary_folder
+from quaver.api.calibrating import calibrate
 from quaver.api.checked import keywords_checked
 from quaver.api.settings import Config, make_config
 from quaver.api.target import Target, find_target
 from quaver.diagnosis import Diagnosis
 from quaver.engine.diagnosing import SAMPLES, Wishes, examine, examine_float, reiterable
-from quaver.engine.events import Observer, Observers, Progressed, Stage, StageStarted, make_observers
+from quaver.engine.events import Observer, Observers, Stage, StageStarted, make_observers
 from quaver.engine.same_model import check_same_model
 from quaver.errors import CalibrationError, SettingsError, StrategyError
 from quaver.ops import QuantConfig
@@ -56,7 +58,7 @@ def diagnose(
         history: an earlier run (a snapshot, or the workspace it lies in), whose calibration, trials and rules are used.
         workspace: a folder to write the tables into; None writes none (`Diagnosis.save` does it later).
         samples: how many samples to look at; None is all.
-        calibration_sampling_size: how many samples to calibrate with; None is all.
+        calibration_sampling_size: how many samples to calibrate with; at most 256 if None.
         op_name_dict: rules by op name, as for `fit`. What is advised keeps to them; None and no `op_type_dict` either
             are the rules of `history`.
         op_type_dict: rules by op type.
@@ -86,19 +88,22 @@ def diagnose(
     if workspace is not None:
         _check_writable(Path(expanded(workspace)))
     target = find_target(quantized, history, "diagnose")
-    watch = Observers(*make_observers(observer))
+    observers = make_observers(observer)
+    watch = Observers(*observers)
     watch(StageStarted(Stage.READING))
     wishes = Wishes(samples, layer_metrics or {}, model_metrics or {}, timing)
     again = calib_dataloader if reiterable(calib_dataloader) else None
     model = expanded(model)
     kind = adapter_for(model, target.settings.get("framework"))
-    options = AdapterOptions(None, chosen.threads, kind.recorded_format(target.settings), target.optimised)
-    with contextlib.closing(kind.open(model, options)) as adapter:
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(temporary_folder()))
+        options = AdapterOptions(folder, chosen.threads, kind.recorded_format(target.settings), target.optimised)
+        adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         given = op_name_dict is not None or op_type_dict is not None
         space = _space(adapter, chosen if given else None, target)
         config = _config(adapter, space, target)
         try:
-            _calibrate(adapter, config is not None, target, calib_dataloader, chosen, watch)
+            _calibrate(adapter, config is not None, target, calib_dataloader, chosen, watch, bool(observers))
         except CalibrationError as error:
             found = _float_alone(adapter, again, wishes, watch)
             if found is None or not found.causes:
@@ -158,7 +163,9 @@ def _config(adapter: Adapter, space: TuningSpace, target: Target) -> QuantConfig
         raise SettingsError(f"the configuration is one for another model: {error}") from None
 
 
-def _calibrate(adapter: Adapter, needed: bool, target: Target, data: Any, chosen: Config, watch: Observer) -> None:
+def _calibrate(
+    adapter: Adapter, needed: bool, target: Target, data: Any, chosen: Config, watch: Observer, heard: bool
+) -> None:
     """Get the ranges from the snapshot, or from the data; an already quantized model needs none."""
     snapshot = target.snapshot
     if snapshot is not None:
@@ -167,9 +174,4 @@ def _calibrate(adapter: Adapter, needed: bool, target: Target, data: Any, chosen
     if snapshot is not None or not needed:
         adapter.keep(data)
         return
-    watch(StageStarted(Stage.CALIBRATING))
-    adapter.calibrate(
-        data,
-        chosen.calibration_sampling_size,
-        lambda done, total: watch(Progressed(Stage.CALIBRATING, done, total)),
-    )
+    calibrate(adapter, chosen, data, watch, heard)

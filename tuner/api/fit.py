@@ -10,6 +10,7 @@ from quaver.api.keywords import Settings
 from quaver.api.open_run import open_run
 from quaver.api.result import TuneResult
 from quaver.api.settings import Config
+from quaver.api.terminating import terminating
 from quaver.engine.events import Observer
 from quaver.engine.loop import drive
 from quaver.errors import SettingsError
@@ -43,22 +44,26 @@ def fit(
         max_trials: how many trials may be evaluated in all.
         objective: what decides between trials that meet the criterion: "latency", "size", "int8_ops" or a function.
         seed: the only source of chance.
-        calibration_sampling_size: how many calibration samples to use; all if None.
+        calibration_sampling_size: how many calibration samples to use; at most 256 if None.
         op_name_dict: rules by op name, such as {"/head/.*": "fp32"} (see `quaver.rules`).
         op_type_dict: rules by op type, such as {"Softmax": "fp32"}.
         quant_format: how int8 is written, where a framework knows several ways; for ONNX "qdq" or "qoperator".
         optimise_float: whether the float graph is made fast, exactly, before it is quantized.
-        threads: threads of one inference; 0 lets the runtime decide.
+        threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
+            measured on one.
         diagnosis: whether to say at the end which ops are bad in int8 and why.
         workspace: the folder of the run; a dated one under quaver_workspace/ if None.
         resume: the snapshot or workspace of an earlier run; whatever is not given is as it was there.
         framework: the framework whose adapter takes the model; usually left to the model itself.
 
     Returns:
-        A `TuneResult`, also when nothing meets the criterion (`result.met` is False) and after Ctrl-C.
+        A `TuneResult`, also when nothing meets the criterion (`result.met` is False) and after Ctrl-C or SIGTERM.
     """
     if not callable(eval_func):
         raise SettingsError(f"eval_func must be a function of the model that returns a number, not {eval_func!r}")
-    with open_run(model, config, calib_dataloader=calib_dataloader, observer=observer, **settings) as run:
+    with (
+        terminating(),
+        open_run(model, config, calib_dataloader=calib_dataloader, observer=observer, **settings) as run,
+    ):
         drive(run.engine, eval_func, run.observer)
         return run.result()

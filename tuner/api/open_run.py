@@ -10,19 +10,23 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from quaver.adapters import Adapter, AdapterOptions, adapter_for
+from quaver.adapters.writing import remove_orphans
+from quaver.api.calibrating import calibrate
 from quaver.api.keywords import Settings
+from quaver.api.phrases import CONVERSIONS, conversions
 from quaver.api.result import TuneResult
 from quaver.api.resuming import Given, announce, settle
 from quaver.api.run_log import run_log
 from quaver.api.settings import Config, make_config
 from quaver.api.workspace import open_workspace, write_settings
 from quaver.budget import StopReason
+from quaver.engine.clock import Clock
 from quaver.engine.diagnosing import diagnose_run
 from quaver.engine.events import (
+    ModelConverted,
     Observer,
     Observers,
     Planned,
-    Progressed,
     RunFinished,
     Stage,
     StageStarted,
@@ -40,6 +44,7 @@ from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 from quaver.strategies import make_strategy, prepared
 from quaver.trial import Trial
+from quaver.unquantizable import from_notes
 
 
 def open_run(
@@ -79,6 +84,7 @@ class TuningRun:
         settings: Mapping[str, Any],
     ) -> None:
         """Use `open_run`."""
+        self._clock = Clock()
         self._data = calib_dataloader
         self._observers = make_observers(observer)
         self._result: TuneResult | None = None
@@ -107,19 +113,24 @@ class TuningRun:
             )
         objective = make_objective(config.objective)
         strategy = make_strategy(config.strategy, config.strategy_options)
-        strategy = prepared(strategy, seed=config.seed, objective=objective.name)
+        strategy = prepared(strategy, seed=config.seed, objective=objective.name, allowed=config.criterion.allowed)
         self._tell = Observers(log, *self._observers)
         announce(changes, self._tell, heard=bool(self._observers))
         self._tell(StageStarted(Stage.READING))
         options = AdapterOptions(self.workspace, config.threads, config.quant_format, config.optimise_float)
-        self._adapter = stack.enter_context(contextlib.closing(kind.open(model, options)))
+        self._best_path = self.workspace / f"best_model{kind.suffix}"
+        remove_orphans(self._best_path)
+        self._adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         self.space = TuningSpace(apply_rules(self._adapter.inspect(), config.op_name_dict, config.op_type_dict))
         if not self.space.quantizable:
             raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
         stack.enter_context(_pointing_to(history))
-        prepare(self._adapter, history, config, self._data, self._tell)
+        prepare(self._adapter, history, config, self._data, self._tell, bool(self._observers), self._clock)
+        _say_conversions(self._adapter, history, self._tell)
         write_settings(self.workspace, config)
-        self._run = Run(self._adapter, self.space, config.criterion, config.budget, objective, history, self._tell)
+        self._run = Run(
+            self._adapter, self.space, config.criterion, config.budget, objective, history, self._tell, self._clock
+        )
         stack.callback(self._run.close)
         worst = strategy.worst_case(self.space)
         most = config.max_trials if worst is None else min(worst, config.max_trials)
@@ -197,7 +208,7 @@ class TuningRun:
         model_path = model = found = None
         if best is not None:
             built = self._adapter.rebuild(best.config)
-            model_path = built.save(self.workspace / f"best_model{self._adapter.suffix}")
+            model_path = built.save(self._best_path)
             model = self._adapter.load(model_path)
         if self.config.diagnosis:
             found = diagnose_run(self._adapter, self.space, best, self._data, self.workspace, self._tell)
@@ -214,31 +225,40 @@ class TuningRun:
             model_path=model_path,
             model=model,
             diagnosis=found,
+            unquantizable=from_notes(history.notes),
+            conversions=conversions(history.notes),
+            fp32_measured={} if history.baseline is None else dict(history.baseline.measured),
         )
 
 
-def prepare(adapter: Adapter, history: Storage, config: Config, data: Any, observer: Observer) -> None:
+def prepare(
+    adapter: Adapter, history: Storage, config: Config, data: Any, observer: Observer, heard: bool, clock: Clock
+) -> None:
     """Calibrate and begin the history, or take the calibration from a history that was begun before."""
     header = history.header
     if header is None:
         if data is None:
             raise SettingsError(f"{history.path} ended before calibration was done: pass calib_dataloader to resume it")
-        observer(StageStarted(Stage.CALIBRATING))
-        calibration = adapter.calibrate(
-            data,
-            config.calibration_sampling_size,
-            lambda done, total: observer(Progressed(Stage.CALIBRATING, done, total)),
-        )
+        calibration = calibrate(adapter, config, data, observer, heard, clock)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         history.begin(Header(adapter.fingerprint, adapter.name, adapter.inspect(), calibration, now))
         history.start_run(config.plain(), versions_of(adapter))
         return
+    clock.go_on(history)
     check_same_ops(adapter, header, history.path)
     history.start_run(config.plain(), versions_of(adapter))
     adapter.restore(header.calibration)
     history.forget_trailing_failures()
     if data is not None:
         adapter.keep(data)
+
+
+def _say_conversions(adapter: Adapter, history: Storage, observer: Observer) -> None:
+    """Tell what was converted when the model was read, and note it once."""
+    for what in adapter.conversions:
+        observer(ModelConverted(what))
+    if adapter.conversions != conversions(history.notes):
+        history.note(CONVERSIONS, list(adapter.conversions))
 
 
 @contextlib.contextmanager

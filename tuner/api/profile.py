@@ -6,9 +6,11 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions, TimingOptions, adapter_for
+from quaver.adapters.temporary import temporary_folder
 from quaver.api.checked import keywords_checked
 from quaver.api.target import Target, find_target
 from quaver.diagnosis import Profile, make_profile
@@ -61,9 +63,12 @@ def profile(
     model = expanded(model)
     kind = adapter_for(model)
     timing = TimingOptions(batch, threads, warmup, runs)
-    with _opened(
-        kind, model, AdapterOptions(None, threads, kind.recorded_format(target.settings), target.optimised)
-    ) as adapter:
+    with (
+        temporary_folder() as folder,
+        _opened(
+            kind, model, AdapterOptions(Path(folder), threads, kind.recorded_format(target.settings), target.optimised)
+        ) as adapter,
+    ):
         other = _other(target, adapter)
         beside = None if other is None else kind.time(other, data, timing, adapter)
         source = model if adapter is None else adapter.rebuild(None).SerializeToString()
@@ -75,7 +80,7 @@ def profile(
 def _opened(kind: type[Adapter], model: Any, options: AdapterOptions) -> Iterator[Adapter | None]:
     """The model with its ops, if it has any: a quantized one can be timed, but not taken apart."""
     try:
-        adapter = kind.open(model, options)
+        adapter = kind.take(model, options)
     except ModelError:
         yield None
         return

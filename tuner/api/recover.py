@@ -6,9 +6,11 @@ import contextlib
 import os
 import weakref
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions, Model, adapter_for
+from quaver.adapters.temporary import temporary_folder
 from quaver.engine.same_model import check_same_model, complete
 from quaver.engine.versions import versions_of, was_optimised
 from quaver.errors import BuildError, HistoryError
@@ -34,15 +36,13 @@ def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads:
     run = snapshot.run_of(trial)
     model = expanded(model)
     kind = adapter_for(model, run.settings.get("framework"))
-    adapter = kind.open(
-        model, AdapterOptions(None, threads, kind.recorded_format(run.settings), was_optimised(run.settings))
-    )
-    with contextlib.ExitStack() as on_error:
-        on_error.callback(adapter.close)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(temporary_folder()))
+        options = AdapterOptions(folder, threads, kind.recorded_format(run.settings), was_optimised(run.settings))
+        adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         rebuilt = _rebuild(adapter, snapshot, trial)
-        on_error.pop_all()
-    # The model reads weights from the adapter's files whenever it needs them.
-    weakref.finalize(rebuilt, adapter.close)
+        # The model reads weights from the adapter's files whenever it needs them.
+        weakref.finalize(rebuilt, stack.pop_all().close)
     return rebuilt
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quaver.api.phrases import converted_phrase, latency_phrase
 from quaver.api.showing import as_html, trial_rows
 from quaver.budget import StopReason
 from quaver.criterion import Criterion
@@ -15,6 +17,7 @@ from quaver.engine.objective import Objective
 from quaver.errors import MissingPackageError, ModelError
 from quaver.paths import expanded
 from quaver.trial import Trial
+from quaver.unquantizable import Unquantizable, in_words
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -41,6 +44,10 @@ class TuneResult:
         model_path: the best model, saved in the workspace; None if there is none.
         model: the best model, callable; None if there is none.
         diagnosis: what was found if it was asked for: the best trial, with the ops that were sent back in int8 too.
+        unquantizable: what computes in the model and can only run in float, with its share of the fp32 model's time.
+        conversions: what the model was converted from and to when it was read, such as ("opset 11 to 17",).
+        fp32_measured: figures of the fp32 model: `latency_ms` of the optimised one and its `latency_spread`,
+            `as_given_ms` of the one given if that is another, and the `batch` and `threads` of all latencies.
     """
 
     best: Trial | None
@@ -55,6 +62,9 @@ class TuneResult:
     model_path: Path | None
     model: Model | None = field(repr=False, default=None)
     diagnosis: Diagnosis | None = field(repr=False, default=None)
+    unquantizable: tuple[Unquantizable, ...] = ()
+    conversions: tuple[str, ...] = ()
+    fp32_measured: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the best model to a file, also one that misses the criterion: look at `met` first."""
@@ -100,6 +110,11 @@ class TuneResult:
         return as_html(self)
 
     def __str__(self) -> str:
+        latency = "" if self.best is None else latency_phrase(self.best.measured, self.fp32_measured)
+        lines = self._verdict(), converted_phrase(self.conversions), in_words(self.unquantizable), latency
+        return "\n".join(filter(None, lines))
+
+    def _verdict(self) -> str:
         if self.best is None:
             return f"nothing found ({self.reason}); fp32 scores {self.baseline:.6g}"
         verdict = "meets" if self.met else "does NOT meet"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from quaver.api.settings import Config, check_names, given_settings, make_config, on_top
+from quaver.api.telling import tell
 from quaver.engine.events import Observer, SettingChanged
 from quaver.engine.objective import make_objective
 from quaver.errors import HistoryError, SettingsError
@@ -87,14 +86,4 @@ def _find(setting: str, name: Any, find: Callable[[Any], object]) -> None:
 def announce(changes: Sequence[SettingChanged], watch: Observer, heard: bool) -> None:
     """Tell the observers, and whoever runs this if nobody else is told."""
     for change in changes:
-        watch(change)
-        if not heard:
-            warnings.warn(f"resumed run: {change}", UserWarning, stacklevel=_levels_to_the_caller())
-
-
-def _levels_to_the_caller() -> int:
-    """How far above the line that warns the user's own code is."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == "quaver":
-        level, frame = level + 1, frame.f_back
-    return level
+        tell(change, watch, heard, "resumed run: ")

@@ -12,8 +12,10 @@ from typing import TextIO
 
 from quaver.engine.events import (
     BaselineScored,
+    CalibrationCut,
     Diagnosed,
     Event,
+    ModelConverted,
     Planned,
     RunFinished,
     SettingChanged,
@@ -43,7 +45,7 @@ def _lines(event: Event) -> Iterator[str]:
     match event:
         case StageStarted(stage):
             yield str(stage)
-        case Planned() | SettingChanged():
+        case Planned() | SettingChanged() | ModelConverted() | CalibrationCut():
             yield str(event)
         case BaselineScored(trial):
             yield f"fp32 baseline: score {trial.score:.6g} in {trial.seconds:.1f} s"

@@ -36,13 +36,14 @@ class Config:
         objective: what decides between trials that meet the criterion: "latency", "size", "int8_ops", or a function
             of the model whose figure is to be small.
         seed: the only source of chance.
-        calibration_sampling_size: how many calibration samples to use; all if None.
+        calibration_sampling_size: how many calibration samples to use; at most 256 if None.
         op_name_dict: rules by op name (see `quaver.rules`).
         op_type_dict: rules by op type.
         quant_format: how int8 is written into the model, where the framework knows several ways (ONNX: "qdq" or
             "qoperator"); None is its default.
         optimise_float: whether the float graph is rewritten, exactly, so that it is fast before it is quantized.
-        threads: threads of one inference; 0 lets the runtime decide.
+        threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
+            measured on one.
         diagnosis: whether to write tables and causes into the workspace at the end.
         workspace: the folder of the run; a dated one under quaver_workspace/ if None.
         resume: the snapshot or workspace of an earlier run to go on with; what is not given is as it was there.

@@ -52,9 +52,11 @@ def as_html(result: TuneResult) -> str:
     shown = [["fp32", _score(result.baseline), "-", "-", "-"], *map(row, result.trials[:SHOWN])]
     more = len(result.trials) - SHOWN
     left = f"<p>... and {more} more; <code>to_dataframe()</code> has all</p>" if more > 0 else ""
+    verdict, *facts = str(result).splitlines()
     return "".join(
         [
-            f"<p><b>{escape(str(result))}</b></p>",
+            f"<p><b>{escape(verdict)}</b></p>",
+            *(f"<p>{escape(fact)}</p>" for fact in facts),
             "<table><thead>",
             *_cells("th", ["trial", "score", "loss", "verdict", "ops"]),
             "</thead><tbody>",

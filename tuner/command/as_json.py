@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from quaver.api.phrases import conversions
 from quaver.command import wording
+from quaver.history import Snapshot
 from quaver.trial import Trial
+from quaver.unquantizable import from_notes
 
 
 def plain(trial: Trial, best: Trial | None) -> dict[str, Any]:
@@ -27,6 +30,12 @@ def plain(trial: Trial, best: Trial | None) -> dict[str, Any]:
         "measured": dict(trial.measured),
         "error": trial.error,
     }
+
+
+def about_the_model(snapshot: Snapshot) -> dict[str, Any]:
+    """What was converted when the model was read, and what in it cannot be quantized."""
+    left_out = [{"kind": one.kind, "count": one.count, "share": one.share} for one in from_notes(snapshot.notes)]
+    return {"conversions": list(conversions(snapshot.notes)), "unquantizable": left_out}
 
 
 def print_json(data: Any) -> None:

@@ -65,7 +65,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="rewrite the float graph, exactly, so that it is fast before it is quantized (default: yes)",
     )
-    run.add_argument("--threads", type=int, metavar="N", help="threads of one inference; 0 lets the runtime decide")
+    run.add_argument(
+        "--threads",
+        type=int,
+        metavar="N",
+        help="threads of one inference; 0 lets the runtime decide, and measures latency on one",
+    )
     run.add_argument(
         "--diagnosis",
         action=argparse.BooleanOptionalAction,

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from quaver.api.calibrating import MOST_SAMPLES
 from quaver.errors import CalibrationError, SettingsError
 from quaver.nearest import hint
 from quaver.paths import expanded
@@ -78,7 +79,7 @@ def count_samples(data: Any, limit: int | None) -> int | None:
     """How many samples will be calibrated on, if that can be told without reading them."""
     whole = next(iter(data.values()), None) if isinstance(data, dict) else data
     if isinstance(whole, np.ndarray) and whole.ndim:
-        return len(whole) if limit is None else min(limit, len(whole))
+        return min(MOST_SAMPLES if limit is None else limit, len(whole))
     return limit
 
 

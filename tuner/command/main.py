@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import quaver
+from quaver.api.terminating import terminating
 from quaver.command import loading, verbs, wording
 from quaver.errors import QuaverError
 from quaver.nearest import hint
@@ -97,7 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     args = parse(sys.argv[1:] if argv is None else argv)
     try:
-        code: int = COMMANDS[args.command].run(args)
+        with terminating():
+            code: int = COMMANDS[args.command].run(args)
         sys.stdout.flush()
         return code
     except QuaverError as error:

@@ -17,7 +17,9 @@ from quaver.api.settings import Config
 from quaver.command import wording
 from quaver.engine.events import (
     BaselineScored,
+    CalibrationCut,
     Event,
+    ModelConverted,
     Planned,
     Progressed,
     SettingChanged,
@@ -39,7 +41,7 @@ def warn_when_slow(event: Event) -> None:
                 f"{what}: eval_func has been running for {wording.seconds(seconds)}; it took "
                 f"{wording.seconds(usual)} on the fp32 model. It may hang. Ctrl-C ends the run with the best so far"
             )
-        case SettingChanged():
+        case SettingChanged() | CalibrationCut():
             _say(str(event))
 
 
@@ -86,8 +88,12 @@ class Progress:
             case StageStarted(stage):
                 self._bar, self._doing = None, str(stage)
                 self._print(str(stage))
+            case CalibrationCut():
+                self._print(str(event))
             case Planned(evaluations=most):
                 self._clock.planned(most)
+                self._print(str(event))
+            case ModelConverted():
                 self._print(str(event))
             case Progressed(stage, done, total):
                 self._progressed(stage, done, total)
@@ -162,7 +168,7 @@ class Clock:
     def __init__(self, config: Config, spent: float) -> None:
         self._timeout, self._most = config.timeout, config.max_trials
         self._spent = spent
-        self._start: float | None = None
+        self._made, self._planned = time.monotonic(), False
         self._begun: float | None = None
         self._number = 0
         self._taken: list[float] = []
@@ -170,7 +176,7 @@ class Clock:
 
     def planned(self, evaluations: int) -> None:
         """The tuning begins, with at most so many evaluations."""
-        self._start = time.monotonic()
+        self._planned = True
         self._most = min(self._most, evaluations)
 
     def usual(self, trial: Trial) -> None:
@@ -193,14 +199,14 @@ class Clock:
 
     def left(self) -> str:
         """In words, what is left of the timeout or, without one, of the trials; empty while nobody knows."""
-        if self._start is None or not (self._taken or self._usual):
+        if not self._planned or not (self._taken or self._usual):
             return ""
         mean = sum(self._taken) / len(self._taken) if self._taken else self._usual
         running = self.running() or 0.0
         done = self._number - (self._begun is not None)
         by_trials = max(mean * max(self._most - done, 0) - min(running, mean), 0.0)
         if self._timeout > 0:
-            by_timeout = max(self._timeout - self._spent - (time.monotonic() - self._start), 0.0)
+            by_timeout = max(self._timeout - self._spent - (time.monotonic() - self._made), 0.0)
             if by_timeout <= by_trials:
                 return f"{wording.seconds(by_timeout)} left"
         return f"at most about {wording.seconds(by_trials)} left"

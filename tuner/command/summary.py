@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from quaver.api.phrases import latency_phrase
 from quaver.api.result import TuneResult
 from quaver.api.run_log import LOG
 from quaver.api.settings import Config
 from quaver.budget import StopReason
-from quaver.command import findings, wording
+from quaver.command import facts, findings, wording
 from quaver.history import Snapshot, read_snapshot
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
@@ -85,12 +86,16 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
         yield from fallbacks(best, snapshot, config)
         if "latency" in best.measured:
             yield "latency", wording.latency(best.measured["latency"])
+            if "latency_ms" in best.measured:
+                yield "", latency_phrase(best.measured, result.fp32_measured).removeprefix("latency ")
         if result.objective.name in best.measured and result.objective.name != "latency":
             yield "objective", f"{best.measured[result.objective.name]:.6g}"
         base = snapshot.baseline
         if base is not None and base.model_size:
             ratio = f"{best.model_size / base.model_size:.2f} of fp32"
             yield "size", f"{ratio} ({wording.size(best.model_size)} instead of {wording.size(base.model_size)})"
+    for index, fact in enumerate(facts.about_the_model(snapshot)):
+        yield "" if index else "the model", fact
     yield "evaluations", f"{result.evaluations}, the fp32 model's included; this run took {wording.seconds(seconds)}"
     failed = [trial for trial in result.trials if trial.failed]
     if failed:

@@ -29,6 +29,7 @@ class Stage(enum.StrEnum):
     OUTPUT_ERRORS = "measuring the error of op outputs"
     LOCAL_ERRORS = "measuring the error of each op by itself"
     TIMING = "timing each op"
+    FINALISTS = "measuring the best trials again, in turns"
     DIAGNOSING = "looking into the quantized model"
 
 
@@ -69,6 +70,27 @@ class SettingChanged(Event):
 
     def __str__(self) -> str:
         return f"{self.name} is {self.now!r} from here on; it was {self.before!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConverted(Event):
+    """The model was read as another version of its format than it was given in; `what` is such as "opset 11 to 17"."""
+
+    what: str
+
+    def __str__(self) -> str:
+        return f"the model was converted from {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationCut(Event):
+    """Calibration ended before the data did, after so many samples."""
+
+    samples: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"calibrated on the first {self.samples:,} samples: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +166,7 @@ class RunFinished(Event):
         best: the winner, or the most accurate trial if none meets the criterion; None if no trial has a score.
         baseline: the score of the fp32 model.
         evaluations: calls of eval_func in all, those of earlier, resumed runs included.
-        summary: how it ended, in a sentence.
+        summary: how it ended, in a few sentences, a line each.
     """
 
     reason: StopReason

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from quaver.criterion import Criterion
+from quaver.engine.contest import Contest
 from quaver.engine.objective import Objective, recorded_objective
 from quaver.errors import SettingsError
 from quaver.history import Snapshot
@@ -17,13 +18,14 @@ from quaver.trial import Trial
 
 
 class Judge:
-    """Judges trials as they come. Pure: what it says follows from the trials alone; O(1) a trial.
+    """Judges trials as they come. Pure: what it says follows from the trials alone; a trial costs next to nothing.
 
     Attributes:
         criterion: what counts as met.
         objective: what decides between trials that meet it.
         baseline: the score of the fp32 model; None until it is known, and nothing is judged without it.
-        best: the best trial that meets the criterion; if none does, the one with the least loss.
+        best: the winner of the `Contest` among trials that meet the criterion; if none does, the one with the least
+            loss.
         seconds: what all trials took.
     """
 
@@ -36,6 +38,7 @@ class Judge:
         self.seconds = 0.0
         self._allows = allows
         self._trials: dict[int, Trial] = {}
+        self._contest = Contest(objective)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], space: TuningSpace) -> Judge:
@@ -65,7 +68,8 @@ class Judge:
     def begin(self, baseline: Trial | None) -> None:
         """Take the fp32 model's trial. All trials so far are judged by it."""
         self.baseline = None if baseline is None else baseline.score
-        known, self._trials, self.best, self.seconds = self._trials, {}, None, 0.0
+        known, self._trials, self.seconds = self._trials, {}, 0.0
+        self._compete_again()
         self.extend(known.values())
 
     def extend(self, trials: Iterable[Trial]) -> None:
@@ -80,13 +84,15 @@ class Judge:
         self._trials[trial.number] = judged
         if before is None:
             self.seconds += trial.seconds + trial.build_seconds
-        if self.best is not None and self.best.number == trial.number:
-            self.best = None
-            for other in self._trials.values():
-                self._compete(other)
-        else:
             self._compete(judged)
+        else:
+            self._compete_again()
         return judged
+
+    @property
+    def contenders(self) -> list[Trial]:
+        """The trials that meet the criterion and may win."""
+        return [trial for trial in self._trials.values() if trial.met and self._allows(trial.config)]
 
     def verdict(self, trial: Trial) -> Trial:
         """A trial with its loss and whether it meets the criterion, as far as that is defined."""
@@ -106,12 +112,19 @@ class Judge:
     def _compete(self, trial: Trial) -> None:
         if trial.loss is None or not self._allows(trial.config):
             return
-        if self.best is None or self._rank(trial) < self._rank(self.best):
+        if trial.met:
+            self.best = self._contest.add(trial)
+        elif self.best is None or (not self.best.met and _by_loss(trial) < _by_loss(self.best)):
             self.best = trial
 
-    def _rank(self, trial: Trial) -> tuple[bool, float, float, int]:
-        figure = self.objective.value(trial) if trial.met else 0.0
-        return not trial.met, figure, trial.loss or 0.0, trial.number
+    def _compete_again(self) -> None:
+        self.best, self._contest = None, Contest(self.objective)
+        for trial in self._trials.values():
+            self._compete(trial)
+
+
+def _by_loss(trial: Trial) -> tuple[float, int]:
+    return trial.loss or 0.0, trial.number
 
 
 def pareto(trials: Iterable[Trial], objective: Objective) -> tuple[Trial, ...]:

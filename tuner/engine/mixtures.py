@@ -8,18 +8,19 @@ from typing import Any
 from quaver.adapters import Adapter
 from quaver.adapters.batches import Feed
 from quaver.engine import latency
+from quaver.engine.op_times import op_times
 from quaver.ops import QuantConfig
 from quaver.time_model import Border, TimeModel
 
 # So many mixtures of fp32 and reduced ops tell what conversions cost.
-MIXTURES = 8
+MIXTURES = 6
 # Where one precision gives way to the other along the graph, and how often single ops stand out.
 SWITCH, ODD = (0.1, 0.25, 0.5), 0.1
 
 
 def measure_time_model(adapter: Adapter, config: QuantConfig, feed: Feed) -> TimeModel:
     """Times of ops by the runtime's profiler, of whole models by the clock; all on one thread."""
-    fp32, reduced = adapter.op_seconds(None, threads=1), adapter.op_seconds(config, threads=1)
+    fp32, reduced = op_times(adapter, config)
     mixtures = _mixtures(config)
     models = [adapter.rebuild(one).on_threads(1) for one in (None, config, *mixtures)]
     whole_fp32, whole_reduced, *whole = latency.measure(models, feed)
@@ -31,7 +32,8 @@ def measure_time_model(adapter: Adapter, config: QuantConfig, feed: Feed) -> Tim
         (scale[0] * fp32[""] + scale[1] * reduced[""]) / 2,
         _borders(adapter, feed),
     )
-    return model.fitted([(one, taken.seconds) for one, taken in zip(mixtures, whole, strict=True)])
+    measured = zip((config, *mixtures), (whole_reduced, *whole), strict=True)
+    return model.fitted([(one, taken.seconds) for one, taken in measured])
 
 
 def to_plain(model: TimeModel) -> dict[str, Any]:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from quaver.adapters import Model
 from quaver.adapters.batches import Feed
-from quaver.engine.latency import relative_latency
+from quaver.engine.latency import measure
 from quaver.errors import SettingsError
 from quaver.nearest import hint
 from quaver.trial import Trial
+
+# A latency is off by its spread, by no less than the first of these parts of it, and by no more than the second: a
+# measurement that was disturbed must not let a slow model win.
+MARGINS = (0.01, 0.05)
 
 
 class Objective:
@@ -35,6 +40,10 @@ class Objective:
         """The figure; the smallest wins."""
         return -len(trial.config.reduced_ops)
 
+    def margin(self, trial: Trial) -> float:
+        """By which part of itself the figure may be off. What differs by less than the margins of both is a tie."""
+        return 0.0
+
     def known(self, trial: Trial) -> bool:
         """Whether the figure is known of this trial."""
         return not self.measured or self.name in trial.measured
@@ -50,17 +59,54 @@ class Size(Objective):
 
 
 class Latency(Objective):
-    """Seconds of one inference, as a fraction of the fp32 model's, both measured in turns."""
+    """Seconds of one inference, as a fraction of the fp32 model's, both measured in turns.
+
+    On the threads that the user will deploy with: as many as the setting `threads` says, else one, whose time on the
+    processor counts, so that a busy machine does not mislead.
+    """
 
     name = "latency"
     measured = True
 
     def measure(self, model: Any, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
-        return {} if feed is None else {"latency": relative_latency(model, baseline(), feed)}
+        if feed is None:
+            return {}
+        threads = model.threads
+        try:
+            return compare([model], baseline(), feed)[0]
+        finally:
+            model.on_threads(threads)  # whoever scored it may still hold it
 
     def value(self, trial: Trial) -> float:
         # Without a measurement (no samples at hand) more reduced ops count as faster.
         return trial.measured.get("latency", 1.0 - 1e-6 * len(trial.config.reduced_ops))
+
+    def margin(self, trial: Trial) -> float:
+        return min(max(trial.measured.get("latency_spread", 0.0), MARGINS[0]), MARGINS[1])
+
+
+def compare(
+    models: Sequence[Model], baseline: Model, feed: Feed, seconds: float | None = None
+) -> list[dict[str, float]]:
+    """Figures of each model, all run in turns with the float model; `seconds` is the most to spend on them together.
+
+    `latency` is a fraction of the float model's, `latency_ms` milliseconds of one inference, and `latency_spread` by
+    what part of it two halves of the runs differ.
+    """
+    *taken, base = measure([as_deployed(model) for model in (*models, baseline)], feed, seconds)
+    return [
+        {
+            "latency": one.seconds / base.seconds,
+            "latency_ms": 1e3 * one.seconds,
+            "latency_spread": one.spread,
+        }
+        for one in taken
+    ]
+
+
+def as_deployed(model: Model) -> Model:
+    """The model on the threads that were asked for, or else on one."""
+    return model.on_threads(model.threads or 1)
 
 
 class UserObjective(Objective):

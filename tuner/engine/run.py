@@ -6,6 +6,7 @@ It never knows which strategy runs, nor who calls eval_func: the loop of `fit`, 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,13 +14,16 @@ from dataclasses import replace
 from quaver.adapters import Adapter, Model
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
+from quaver.engine.clock import EVERY, Clock
 from quaver.engine.dialogue import Dialogue
 from quaver.engine.evaluation import as_score
-from quaver.engine.events import BaselineScored, Observer, TrialFinished, TrialStarted
+from quaver.engine.events import BaselineScored, Observer, Stage, StageStarted, TrialFinished, TrialStarted
+from quaver.engine.finalists import least_seconds, measure_again, undecided, usual_seconds
 from quaver.engine.judge import Judge
-from quaver.engine.latency import measure
-from quaver.engine.objective import OBJECTIVES, Objective, recorded_name
+from quaver.engine.left_out import note_unquantizable
+from quaver.engine.objective import OBJECTIVES, Latency, Objective, recorded_name
 from quaver.engine.probing import OutOfTime
+from quaver.engine.reference import Reference
 from quaver.errors import StrategyError
 from quaver.history import Storage
 from quaver.ops import QuantConfig
@@ -34,6 +38,8 @@ log = logging.getLogger(__name__)
 FAILURES_IN_A_ROW = 3
 # What may be spent of the timeout without a trial.
 BEFORE_THE_FIRST = 0.5
+# What is kept of the timeout, at most, to measure the best trials again.
+FOR_FINALISTS = 0.05
 # A strategy that has proposed nothing new for so long will not do so any more.
 REPEATS = 1000
 
@@ -87,6 +93,7 @@ class Run:
         objective: Objective,
         history: Storage,
         observer: Observer,
+        clock: Clock | None = None,
     ) -> None:
         self.adapter, self.space, self.history = adapter, space, history
         self.reason: StopReason | None = None
@@ -95,15 +102,17 @@ class Run:
         self.judge.begin(history.baseline)
         self.judge.extend(history.trials)
         self._budget, self._objective, self._observer = budget, objective, observer
-        self._start = time.monotonic()
-        self._earlier = self.judge.seconds
+        self._clock = clock or Clock()
+        if clock is None:
+            self._clock.go_on(history)
+        self._owed = False
         self._dialogue: Dialogue | None = None
         self._strategy: tuple[Strategy, Probe] | None = None
         self._pending: dict[QuantConfig, PendingTrial] = {}
-        self._fp32: Model | None = None
+        self._reference = Reference(adapter, history)
         self._proposed: set[QuantConfig] = set()
         self._repeats = self._failures = 0
-        self._hurried = False
+        self._hurried = self._named = False
 
     def begin(self, strategy: Strategy, probe: Probe) -> None:
         """Let a strategy propose what is asked for from now on. It is not started before the baseline is known."""
@@ -160,7 +169,11 @@ class Run:
         return self._take(pending, trial)
 
     def stop(self, reason: StopReason) -> None:
-        """End the run, if it has not ended before."""
+        """End the run, if it has not ended before: the winner is decided, unless the user has no time for that."""
+        if self.reason is None:
+            if reason is not StopReason.INTERRUPTED:
+                self._decide()
+            self._keep_time()
         self.reason = self.reason or reason
         self.close()
 
@@ -171,7 +184,7 @@ class Run:
         for pending in self._pending.values():
             pending.close()
         self._pending.clear()
-        self._fp32 = None
+        self._reference.close()
 
     def _ask_baseline(self) -> PendingTrial:
         config = self.space.float_config()
@@ -187,6 +200,10 @@ class Run:
         self._observer(BaselineScored(base))
         self._dialogue = Dialogue(self._strategy[0], self.space, self._strategy[1])
         self._measure_what_is_missing()
+        if self.judge.evaluated:
+            self._name_what_is_left_out()
+        # If the baseline left time for a trial, there will be one, whatever measurements take.
+        self._owed = not self.judge.evaluated and self._clock.seconds < self._budget.timeout
         self._check_budget()
         return self._dialogue
 
@@ -223,7 +240,12 @@ class Run:
     def out_of_time(self) -> bool:
         """Whether measurements without labels must end: before the first trial they get half of the timeout."""
         share = 1.0 if self.judge.evaluated else BEFORE_THE_FIRST
-        return 0 < share * self._budget.timeout <= self._earlier + time.monotonic() - self._start
+        self._keep_time(EVERY)
+        return 0 < share * self._budget.timeout <= self._clock.seconds
+
+    def _left(self) -> float:
+        """Seconds that are left of the timeout."""
+        return self._budget.timeout - self._clock.seconds if self._budget.timeout > 0 else math.inf
 
     def _hurry(self) -> PendingTrial:
         """No time is left to measure, and the strategy is over; but something must be tried."""
@@ -248,11 +270,13 @@ class Run:
             trial = self.judge.verdict(trial)
             if trial.met:
                 trial = self._measured(trial, pending.model)
+            self._keep_time()
             trial = self.judge.add(trial)
         finally:
             del self._pending[pending.config]
             pending.close()
         self._failures = self._failures + 1 if trial.failed else 0
+        self._name_what_is_left_out()
         if self._dialogue is not None:
             self._dialogue.answer(trial)
         self._observer(TrialFinished(trial, self.judge.best))
@@ -263,6 +287,7 @@ class Run:
         self.judge.criterion.check_baseline(trial.score)
         self.history.append(trial)
         self.judge.begin(trial)
+        self._keep_time()
         return self.judge.verdict(trial)
 
     def _measure_what_is_missing(self) -> None:
@@ -274,7 +299,7 @@ class Run:
     def _measured(self, trial: Trial, model: Model) -> Trial:
         feed = self.adapter.kept[0] if self.adapter.kept else None
         try:
-            figures = self._objective.measure(model, self._baseline_model, feed)
+            figures = self._objective.measure(model, self._reference, feed)
             name = recorded_name(self._objective)
             if name not in OBJECTIVES and name not in figures:  # so that others can compare by it, too
                 figures[name] = float(self._objective.value(replace(trial, measured={**trial.measured, **figures})))
@@ -283,15 +308,26 @@ class Run:
             return trial
         return self.history.measure(trial.number, figures) if figures else trial
 
-    def _baseline_model(self) -> Model:
-        """The float model to compare with: the faster one, if it was rewritten."""
-        if self._fp32 is None:
-            self._fp32 = self.adapter.rebuild(None)
-            if self.adapter.rewrites and self.adapter.kept:
-                given = self.adapter.as_given()
-                ours, theirs = measure([self._fp32, given], self.adapter.kept[0])
-                self._fp32 = given if theirs.seconds < ours.seconds else self._fp32
-        return self._fp32
+    def _name_what_is_left_out(self) -> None:
+        """Once in a run, and not before the first trial: note what cannot be quantized, and its time."""
+        if not self._named:
+            self._named = True
+            note_unquantizable(self.adapter, self.history, timed=bool(self.adapter.kept) and not self.out_of_time())
+
+    def _undecided(self) -> bool:
+        """Whether the winner is to be found among trials that are about as fast as each other."""
+        measurable = isinstance(self._objective, Latency) and bool(self.adapter.kept)
+        return measurable and undecided(self.judge, self.history)
+
+    def _decide(self) -> None:
+        """Measure the best trials again, if there is time for it."""
+        if not self._undecided() or least_seconds(self.judge) > self._left():
+            return
+        self._observer(StageStarted(Stage.FINALISTS))
+        try:
+            measure_again(self.judge, self.history, self.adapter, self._reference, self._left)
+        except Exception:  # the figures that there are decide
+            log.exception("the best trials could not be measured again")
 
     def _count_repeat(self, repeated: bool) -> None:
         self._repeats = self._repeats + 1 if repeated else 0
@@ -299,16 +335,30 @@ class Run:
             log.warning("the strategy has proposed nothing new %d times in a row; it would never end", REPEATS)
             raise _Stop(StopReason.EXHAUSTED)
 
+    def _keep_time(self, every: float = 0.0) -> None:
+        """A resumed run must know what this one has used of its timeout."""
+        if self._budget.timeout > 0:
+            self._clock.keep(self.history, every)
+
     def _check_budget(self) -> None:
         reason = self._budget.spent(
             evaluated=self.judge.evaluated + len(self._pending),
-            seconds=self._earlier + time.monotonic() - self._start,
+            seconds=self._clock.seconds + self._kept_back(),
             met=self.judge.met,
         )
+        if reason is StopReason.TIMEOUT and self._owed and not (self.judge.evaluated or self._pending):
+            return
         if reason is not None:
             raise _Stop(reason)
         if self._failures >= FAILURES_IN_A_ROW:
             raise _Stop(StopReason.FAILURES)
+
+    def _kept_back(self) -> float:
+        """Seconds of the timeout for measuring the best trials again, where a small part of it will do."""
+        most = FOR_FINALISTS * self._budget.timeout
+        if most == 0 or not self._undecided() or least_seconds(self.judge) > most:
+            return 0.0
+        return min(usual_seconds(self.judge), most)
 
 
 class _Stop(Exception):

@@ -67,7 +67,7 @@ def drive(
         StrategyError: a proposal lies outside the space, or the strategy proposes nothing new any more but goes on.
     """
     criterion = criterion or Criterion()
-    made = prepared(make_strategy(strategy), seed=seed, objective=objective)
+    made = prepared(make_strategy(strategy), seed=seed, objective=objective, allowed=criterion.allowed)
     judge = Judge(criterion, Objective())
     judge.begin(Trial(0, model.space.float_config(), TrialState.COMPLETE, model.baseline))
     earlier = {trial.config: trial for trial in known}

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from quaver.adapters.batches import InputSpec
 from quaver.adapters.litert.read.naming import Named, op_names
+from quaver.adapters.litert.read.structure import check_structure
 from quaver.errors import ModelError
 
 KINDS = {code: name for name, code in vars(schema.BuiltinOperator).items() if isinstance(code, int)}
@@ -148,7 +149,7 @@ class Graph:
             int(entry.tensorIndex): bytes(entry.name).decode()
             for signature in self.model.signatureDefs or []
             if not signature.subgraphIndex
-            for entry in signature.inputs
+            for entry in as_list(signature.inputs)
         }
         return tuple(self._input_spec(tensor, names.get(tensor, self.tensor_name(tensor))) for tensor in self.inputs)
 
@@ -183,6 +184,7 @@ def read(content: bytes) -> Any:
         raise ModelError(f"the .tflite file cannot be read ({type(error).__name__}: {error})") from error
     if not model.subgraphs or not model.subgraphs[0].operators:
         raise ModelError("the .tflite file holds no operators")
+    check_structure(model)
     return model
 
 

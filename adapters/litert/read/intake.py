@@ -16,6 +16,7 @@ from quaver.adapters.litert.read import graph as graphs
 from quaver.adapters.litert.read import sources
 from quaver.adapters.litert.read.graph import Graph
 from quaver.adapters.litert.read.sources import FrozenGraph, Signature
+from quaver.adapters.reading import reading
 from quaver.errors import ModelError
 
 DEFAULT = "serving_default"
@@ -40,7 +41,12 @@ class Taken:
 
 
 def take_in(model: Any) -> Taken:
-    """Read a model in any form, converting it where it is no .tflite yet."""
+    """Read a model in any form, converting it where it is no .tflite yet. What is wrong with it is a `ModelError`."""
+    with reading("the model"):
+        return _take_in(model)
+
+
+def _take_in(model: Any) -> Taken:
     wanted = None
     if isinstance(model, Signature):
         model, wanted = model.model, model.name
@@ -63,6 +69,11 @@ def take_in(model: Any) -> Taken:
 
 def any_lite(model: Any) -> bytes:
     """A model in any form as a .tflite, also if it is quantized already."""
+    with reading("the model"):
+        return _any_lite(model)
+
+
+def _any_lite(model: Any) -> bytes:
     path = Path(os.fspath(model)) if isinstance(model, str | os.PathLike) else None
     if path is not None and (path.suffix.lower() in sources.LITE or not path.exists()):
         return _tidy(sources.existing(path).read_bytes(), None, quantized=True)

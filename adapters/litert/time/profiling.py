@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
+
 from quaver.adapters.batches import Feed
 from quaver.adapters.litert.build.quantizing import Builder
 from quaver.adapters.litert.read.graph import Graph
@@ -24,3 +27,15 @@ def op_seconds(builder: Builder, graph: Graph, feed: Feed, threads: int) -> dict
     for index, one in enumerate(taken):
         seconds[belongs.get(index, "")] += one
     return seconds
+
+
+def seconds_by_kind(graph: Graph, feed: Feed, kinds: Mapping[int, str]) -> tuple[dict[str, float], float]:
+    """Seconds of operators of each kind in one inference on one thread, and of all operators together.
+
+    `kinds` names the operators of interest by their index.
+    """
+    _, taken = measure(graph, as_taken(graph, feed), 1, EFFORT, steady(1))
+    seconds: dict[str, float] = defaultdict(float)
+    for index, kind in kinds.items():
+        seconds[kind] += taken[index]
+    return dict(seconds), sum(taken)

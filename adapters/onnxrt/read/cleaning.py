@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from quaver.adapters.onnxrt.read.channelwise import fold_followers
 from quaver.adapters.onnxrt.read.graph import Array, Graph
 from quaver.adapters.onnxrt.read.inference import infer_types
+from quaver.adapters.onnxrt.read.tensors import to_array
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +64,7 @@ def _constant_value(node: NodeProto) -> Array | None:
         return None
     entry = node.attribute[0]
     if entry.name == "value" and entry.t.data_type != onnx.TensorProto.STRING:
-        return onnx.numpy_helper.to_array(entry.t)
+        return to_array(entry.t, Path())  # data that lay outside was fetched before
     if entry.name in ("value_float", "value_floats"):
         return np.asarray(entry.f if entry.name == "value_float" else list(entry.floats), np.float32)
     if entry.name in ("value_int", "value_ints"):

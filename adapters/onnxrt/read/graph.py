@@ -29,6 +29,7 @@ class Graph:
         producers: the node that makes a tensor, by name.
         consumers: the nodes that read a tensor, in their bodies too, by name.
         captured: what the bodies of If, Loop and Scan read from here.
+        given: names of the model's outputs.
         inner: every name that occurs in such a body.
         merged: for a node that stands for others of the user's too, the names of those.
     """
@@ -42,6 +43,7 @@ class Graph:
     producers: dict[str, int] = field(default_factory=dict)
     consumers: dict[str, list[int]] = field(default_factory=dict)
     captured: set[str] = field(default_factory=set)
+    given: frozenset[str] = frozenset()
     inner: set[str] = field(default_factory=set)
     merged: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -83,6 +85,7 @@ class Graph:
         self.producers = {name: i for i, node in enumerate(self.nodes) for name in node.output if name}
         self.consumers = {}
         self.captured, self.inner = set(), set()
+        self.given = frozenset(value.name for value in self.shell.graph.output)
         for i, node in enumerate(self.nodes):
             captured = captures(node)
             self.captured |= captured
@@ -106,8 +109,8 @@ class Graph:
 
     def only_reader(self, name: str) -> NodeProto | None:
         """The one node that reads a tensor, if there is just one and nobody else relies on the name."""
-        readers = self.consumers.get(name, [])
-        if len(readers) != 1 or name in self.captured or any(value.name == name for value in self.shell.graph.output):
+        readers = self.consumers.get(name, ())
+        if len(readers) != 1 or name in self.captured or name in self.given:
             return None
         return self.nodes[readers[0]]
 

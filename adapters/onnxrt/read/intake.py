@@ -14,9 +14,13 @@ from onnx import ModelProto, TensorProto
 
 from quaver.adapters.onnxrt.read.cleaning import clean
 from quaver.adapters.onnxrt.read.gemm import join_bias
-from quaver.adapters.onnxrt.read.graph import Array, Graph, subgraphs, with_bodies
+from quaver.adapters.onnxrt.read.graph import Graph, subgraphs, with_bodies
 from quaver.adapters.onnxrt.read.inference import infer_types
 from quaver.adapters.onnxrt.read.rewrites.pipeline import Applied, optimise
+from quaver.adapters.onnxrt.read.rewrites.skeleton import opset_of
+from quaver.adapters.onnxrt.read.structure import check_structure
+from quaver.adapters.onnxrt.read.tensors import elements, to_array, to_dense
+from quaver.adapters.reading import reading
 from quaver.errors import ModelError
 
 log = logging.getLogger(__name__)
@@ -35,13 +39,21 @@ _QUANTIZED = {
 }  # fmt: skip
 
 
-def take_in(source: Any, optimise_float: bool = True) -> tuple[Graph, str, Applied]:
+def take_in(source: Any, optimise_float: bool = True) -> tuple[Graph, str, Applied, tuple[str, ...]]:
     """Read, check, clean and optimise a model.
 
-    Returns the graph, the fingerprint of the model as given, and which rewrites were applied how often.
+    Returns the graph, the fingerprint of the model as given, which rewrites were applied how often, and what the model
+    was converted to. Whatever is wrong with the model is a `ModelError`.
     """
+    with reading("the ONNX model"):
+        return _take_in(source, optimise_float)
+
+
+def _take_in(source: Any, optimise_float: bool) -> tuple[Graph, str, Applied, tuple[str, ...]]:
     model, folder = _read(source)
+    check_structure(model)
     _refuse_quantized(model)
+    opset = _opset(model)
     _fetch_inner_data(model, folder)
     graph = _take_apart(_modern(model, folder), folder)
     graph.index()
@@ -51,7 +63,8 @@ def take_in(source: Any, optimise_float: bool = True) -> tuple[Graph, str, Appli
     graph, applied = optimise(given, graph) if optimise_float else (graph, ())
     infer_types(graph)
     join_bias(graph, any_rank=optimise_float)
-    return graph, fingerprint, applied
+    converted = (f"opset {opset} to {opset_of(graph)}",) if opset_of(graph) != opset else ()
+    return graph, fingerprint, applied, converted
 
 
 def _read(source: Any) -> tuple[ModelProto, Path]:
@@ -64,7 +77,11 @@ def _read(source: Any) -> tuple[ModelProto, Path]:
     path = Path(os.fspath(source))
     if not path.is_file():
         raise ModelError(f"no model file at {str(path)!r}")
-    return _parse(path.read_bytes(), repr(str(path))), path.parent
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"the model file {str(path)!r} cannot be read: {error.strerror}") from error
+    return _parse(content, repr(str(path))), path.parent
 
 
 def _parse(data: bytes, what: str) -> ModelProto:
@@ -99,9 +116,7 @@ def _fetch_inner_data(model: ModelProto, folder: Path) -> None:
 
 
 def _modern(model: ModelProto, folder: Path) -> ModelProto:
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), None)
-    if opset is None:
-        raise ModelError("the model imports no version of the standard operators (opset_import is empty)")
+    opset = _opset(model)
     if opset >= OLDEST_OPSET:
         return model
     heavy = _lighten(model, folder)
@@ -120,6 +135,13 @@ def _modern(model: ModelProto, folder: Path) -> ModelProto:
     return converted
 
 
+def _opset(model: ModelProto) -> int:
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), None)
+    if opset is None:
+        raise ModelError("the model imports no version of the standard operators (opset_import is empty)")
+    return int(opset)
+
+
 def _lighten(model: ModelProto, folder: Path) -> list[TensorProto]:
     """Take the large constants out of a model, so that neither their size nor their place counts for the converter.
 
@@ -128,7 +150,7 @@ def _lighten(model: ModelProto, folder: Path) -> list[TensorProto]:
     light, heavy = [], []
     listed = {value.name for value in model.graph.input}
     for tensor in model.graph.initializer:
-        if int(np.prod(tensor.dims, dtype=np.int64)) > _CONVERTER_ELEMENTS:
+        if elements(tensor, tensor.name) > _CONVERTER_ELEMENTS:
             heavy.append(tensor)
             if tensor.name not in listed:
                 value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
@@ -145,7 +167,7 @@ def _lighten(model: ModelProto, folder: Path) -> list[TensorProto]:
 def _take_apart(model: ModelProto, folder: Path) -> Graph:
     """Split a model into nodes, arrays and the rest. Constants listed as inputs too (old exporters) stay constants."""
     constants = {tensor.name: to_array(tensor, folder) for tensor in model.graph.initializer}
-    constants |= {tensor.values.name: _dense(tensor, folder) for tensor in model.graph.sparse_initializer}
+    constants |= {tensor.values.name: to_dense(tensor, folder) for tensor in model.graph.sparse_initializer}
     inputs = [value for value in model.graph.input if value.name not in constants]
     nodes = list(model.graph.node)
     shell = ModelProto()
@@ -165,36 +187,3 @@ def _copy_field(shell: ModelProto, name: str, value: Any) -> None:
         getattr(shell, name).extend(value)
     else:
         setattr(shell, name, value)
-
-
-def _dense(tensor: onnx.SparseTensorProto, folder: Path) -> Array:
-    """A sparse constant written out; its indices are flat or one row for each value."""
-    values, indices = to_array(tensor.values, folder), to_array(tensor.indices, folder)
-    dense = np.zeros(tuple(tensor.dims), values.dtype)
-    dense[np.unravel_index(indices, dense.shape) if indices.ndim == 1 else tuple(indices.T)] = values
-    return dense
-
-
-def to_array(tensor: TensorProto, folder: Path) -> Array:
-    """A tensor as an array; data in an external file is mapped, not read, so that its size does not matter."""
-    if tensor.data_location != TensorProto.EXTERNAL:
-        return onnx.numpy_helper.to_array(tensor)
-    entry = {item.key: item.value for item in tensor.external_data}
-    path = _inside(folder, entry.get("location", ""), tensor.name)
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    shape = tuple(tensor.dims)
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    offset = int(entry.get("offset", "0"))
-    if not path.is_file() or path.stat().st_size < offset + size:
-        state = "is missing" if not path.is_file() else f"is too short ({path.stat().st_size} bytes)"
-        raise ModelError(f"the external data of {tensor.name!r}, {str(path)!r}, {state}; keep it beside the model file")
-    if size == 0:
-        return np.zeros(shape, dtype)
-    return np.memmap(path, dtype, "r", offset, shape)
-
-
-def _inside(folder: Path, location: str, name: str) -> Path:
-    path = (folder / location).resolve()
-    if not location or not path.is_relative_to(folder.resolve()):
-        raise ModelError(f"the external data of {name!r} is said to lie at {location!r}, outside the model's folder")
-    return path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,20 @@ from quaver.adapters.onnxrt.time.kernels import plain_name
 KERNEL = "_kernel_time"
 # Which of the sorted runs stands for all: what slows a run down comes from outside.
 QUANTILE = 0.25
+# Runs to take at least and at most, and seconds after which there is an end.
+RUNS = (5, 60)
+SECONDS = 0.2
 _FUSION = re.compile(r"/\w+Fusion/$")
 
 
-def op_seconds(assembler: Assembler, model: OnnxModel, feed: Feed, threads: int, runs: int = 20) -> dict[str, float]:
+def op_seconds(assembler: Assembler, model: OnnxModel, feed: Feed, threads: int) -> dict[str, float]:
     """Seconds of each op in a built model, in runs that little disturbs; kernels of no op are under the empty name."""
+    events, optimised = profiled(model, feed, threads)
+    return _undisturbed(_runs(events, owners(assembler, optimised)), assembler)
+
+
+def profiled(model: OnnxModel, feed: Feed, threads: int) -> tuple[list[dict[str, Any]], onnx.ModelProto]:
+    """The events of several inferences, the first of them cold, and the graph whose kernels they tell of."""
     source, constants = model.source()
     with tempfile.TemporaryDirectory(prefix="quaver-") as folder:
         path = Path(folder) / "optimised.onnx"
@@ -36,11 +46,14 @@ def op_seconds(assembler: Assembler, model: OnnxModel, feed: Feed, threads: int,
         options.profile_file_prefix = str(Path(folder) / "profile")
         options.optimized_model_filepath = str(path)
         session = sessions.create(source, options, constants)
-        for _ in range(runs + 1):
+        session.run(None, feed)
+        end = time.perf_counter() + SECONDS
+        for done in range(RUNS[1]):
+            if done >= RUNS[0] and time.perf_counter() >= end:
+                break
             session.run(None, feed)
         events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
-        optimised = onnx.load_model(path, load_external_data=False)
-    return _undisturbed(_runs(events, owners(assembler, optimised)), assembler)
+        return events, onnx.load_model(path, load_external_data=False)
 
 
 def _undisturbed(runs: list[dict[str, float]], assembler: Assembler) -> dict[str, float]:

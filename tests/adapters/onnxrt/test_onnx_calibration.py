@@ -87,6 +87,14 @@ def test_only_as_many_samples_are_seen_as_asked_for() -> None:
         assert seen[-1] == (5, 5)
 
 
+def test_calibration_ends_when_that_will_do_within_a_batch_too_and_takes_one_sample_at_least() -> None:
+    whole = images(12)
+    with opened(small_net(), calibrate=False) as adapter:
+        found = adapter.calibrate([whole], enough=lambda: True)
+        assert found["ranges"]["x"]["minmax"] == (whole[:1].min(), whole[:1].max())
+        assert adapter.kept
+
+
 def test_int8_needs_a_calibration_and_fp32_does_not() -> None:
     with opened(small_net(), calibrate=False) as adapter:
         adapter.build(None).close()

@@ -31,7 +31,7 @@ from quaver import (
     TuningSpace,
     read_snapshot,
 )
-from quaver.engine import evaluation, loop, run
+from quaver.engine import clock, evaluation, loop, run
 from quaver.engine.events import BaselineScored, Event, TrialFinished, TrialSlow, TrialStarted
 from quaver.engine.objective import Objective, Size, UserObjective
 from quaver.ops import FLOAT, INT8
@@ -98,7 +98,7 @@ def test_with_a_timeout_it_goes_on_and_the_best_by_objective_wins(path: Path) ->
 
 def test_the_timeout_is_looked_at_between_trials(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [time.monotonic()]
-    for module in (run, loop):
+    for module in (run, loop, clock):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def slow(model: FakeModel) -> float:
@@ -109,8 +109,8 @@ def test_the_timeout_is_looked_at_between_trials(path: Path, monkeypatch: pytest
     # The baseline ends at 25 s, then trials at 50 and at 75: the last one was begun in time and is kept.
     assert (outcome.reason, len(outcome.trials)) == (StopReason.TIMEOUT, 2)
     now[0] = time.monotonic()
-    resumed = drive(MODEL, Basic(), path, eval_func=slow, budget=Budget(timeout=60))
-    # 50 s are gone when it starts, so there is time for one more.
+    resumed = drive(MODEL, Basic(), path, eval_func=slow, budget=Budget(timeout=90))
+    # 75 s are gone when it starts, those of the baseline too, so there is time for one more.
     assert (resumed.reason, len(resumed.trials)) == (StopReason.TIMEOUT, 3)
 
 

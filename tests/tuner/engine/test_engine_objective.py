@@ -37,11 +37,18 @@ class Clock:
 
     now = 0.0
 
-    def __init__(self, *seconds: float) -> None:
+    def __init__(self, *seconds: float, threads: int = 0) -> None:
         self._seconds = list(seconds)
         self.runs = 0
+        self.threads = threads
+        self.used: set[int] = set()
+
+    def on_threads(self, threads: int) -> Clock:
+        self.threads = threads
+        return self
 
     def run(self, feed: Any) -> Any:
+        self.used.add(self.threads)
         Clock.now += self._seconds[min(self.runs, len(self._seconds) - 1)]
         self.runs += 1
 
@@ -89,8 +96,17 @@ def test_runs_are_repeated_until_they_tell_the_same_or_the_time_is_used() -> Non
 
 
 def test_latency_is_measured_against_the_float_model_if_there_is_a_sample() -> None:
-    assert Latency().measure(Clock(1), lambda: Clock(2), {"x": np.zeros(1)}) == {"latency": 0.5}
+    figures = Latency().measure(Clock(1), lambda: Clock(2), {"x": np.zeros(1)})
+    assert figures == {"latency": 0.5, "latency_ms": 1000.0, "latency_spread": 0.0}
     assert Latency().measure(None, lambda: pytest.fail("nothing to measure with"), None) == {}
+
+
+@pytest.mark.parametrize(("wanted", "used"), [(0, 1), (1, 1), (4, 4)])
+def test_latency_is_measured_on_the_threads_that_were_asked_for_or_on_one(wanted: int, used: int) -> None:
+    model, base = Clock(1, threads=wanted), Clock(2, threads=wanted)
+    Latency().measure(model, lambda: base, {})
+    assert model.used == base.used == {used}
+    assert model.threads == wanted  # it is the caller's
 
 
 def test_the_fastest_of_those_that_meet_the_criterion_wins() -> None:

@@ -27,7 +27,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table, or the JSON."""
-    from quaver.command import as_json, tables
+    from quaver.command import as_json, facts, tables
     from quaver.engine.judge import judge_snapshot
     from quaver.history import read_snapshot
 
@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
                 "settings": dict(snapshot.run.settings),
                 "criterion": str(judged.criterion),
                 "ops": len(snapshot.header.ops),
+                **as_json.about_the_model(snapshot),
                 "damage": snapshot.damage,
                 "best": None if judged.best is None else judged.best.number,
                 "baseline": None if base is None else as_json.plain(base, None),
@@ -73,6 +74,10 @@ def run(args: argparse.Namespace) -> int:
     if judged.best is not None:
         only = "" if judged.best.config.reduced_ops else ", but it runs every op in fp32: nothing was quantized"
         print(f"* trial {judged.best.number} is the best{'' if judged.best.met else ', but not within it'}{only}")
+        for fact in facts.about_latency(judged.best, snapshot):
+            print(fact)
+    for fact in facts.about_the_model(snapshot):
+        print(fact)
     if snapshot.damage:
         print(f"DAMAGED: {wording.name(snapshot.damage)}; what is listed is what could be read")
     return 0

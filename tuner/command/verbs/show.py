@@ -29,7 +29,8 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Print the configuration."""
-    from quaver.command import as_json, tables
+    from quaver.api.phrases import LATENCY
+    from quaver.command import as_json, facts, tables
     from quaver.engine.judge import judge_snapshot
     from quaver.history import read_snapshot
 
@@ -45,12 +46,15 @@ def run(args: argparse.Namespace) -> int:
     headings = ("op", "kind", "precision", *DETAILS, "repairs")
     if args.json:
         ops = [dict(zip(headings, row, strict=True)) for row in rows]
-        as_json.print_json({**as_json.plain(trial, judged.best), "ops": ops})
+        as_json.print_json({**as_json.plain(trial, judged.best), **as_json.about_the_model(snapshot), "ops": ops})
         return 0
     print(_headline(trial, judged.criterion))
     tables.write(headings, [tuple(cell or "-" for cell in row) for row in rows])
+    for fact in (*facts.about_latency(trial, snapshot), *facts.about_the_model(snapshot)):
+        print(fact)
     for what, value in trial.measured.items():
-        print(f"{wording.name(what)}: {wording.latency(value) if what == 'latency' else f'{value:.6g}'}")
+        if what not in LATENCY:
+            print(f"{wording.name(what)}: {value:.6g}")
     if trial.model_size:
         print(f"size: {wording.size(trial.model_size)}, sha256 {wording.name(trial.model_hash)}")
     if trial.error:

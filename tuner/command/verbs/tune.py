@@ -121,10 +121,12 @@ def _spent(config: Config) -> float:
     """Seconds that an earlier run has used up."""
     if config.resume is None:
         return 0.0
+    from quaver.engine.clock import used
     from quaver.errors import HistoryError
     from quaver.history import read_snapshot
 
     try:
-        return sum(trial.seconds + trial.build_seconds for trial in read_snapshot(config.resume).trials)
+        snapshot = read_snapshot(config.resume)
+        return used(snapshot.notes, snapshot.trials)
     except HistoryError:  # `fit` says it better, or can go on
         return 0.0

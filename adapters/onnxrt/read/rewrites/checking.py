@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,6 +28,8 @@ _ROUNDING, _TIMES_THAT = 1e-6, 4.0
 # numbers of tables: most have a hundred, and all have two.
 _SIZES = ((2, 8), (1, 32), (1, 64), (1, 128), (1, 1))
 _ROWS = (100, 2)
+# Inputs larger than this are not made up: a file of a few bytes may ask for any size.
+_MOST_ELEMENTS = 2**24
 
 
 def differs(given: Graph, rewritten: Graph) -> str | None:
@@ -93,6 +96,8 @@ def _feeds(graph: Graph) -> Iterator[Feed]:
                 return
             dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type))
             sizes = [_size(dim, size if axis else batch) for axis, dim in enumerate(kind.shape.dim)]
+            if math.prod(sizes) > _MOST_ELEMENTS:
+                return
             if dtype.kind == "f":
                 feed[value.name] = np.asarray(rng.standard_normal(sizes), dtype)
             elif dtype.kind in "iub":

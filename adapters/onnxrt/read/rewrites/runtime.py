@@ -6,7 +6,6 @@ Its basic level writes standard operators: padding into convolutions, constants 
 from __future__ import annotations
 
 import logging
-import tempfile
 from pathlib import Path
 
 import onnx
@@ -19,6 +18,7 @@ from quaver.adapters.onnxrt.read.inference import light_model
 from quaver.adapters.onnxrt.read.rewrites.origins import carry_names, carry_order
 from quaver.adapters.onnxrt.read.rewrites.skeleton import take_back
 from quaver.adapters.onnxrt.run import session as sessions
+from quaver.adapters.temporary import temporary_folder
 from quaver.errors import BuildError
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ def basic_level(graph: Graph) -> Graph | None:
 
 
 def _optimised(model: ModelProto, later: tuple[str, ...]) -> ModelProto | None:
-    with tempfile.TemporaryDirectory(prefix="quaver-") as folder:
+    with temporary_folder() as folder:
         path = Path(folder) / "optimised.onnx"
         options = sessions.options(1)
         options.log_severity_level = 4

@@ -1,0 +1,36 @@
+"""Folders for large temporary files. What a killed process left behind goes when the next one makes a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from quaver.adapters.owner import is_orphaned, owner
+
+PREFIX = "quaver-"
+
+
+def temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """A new folder in the system's place for temporary files, removed when it is closed or forgotten."""
+    remove_orphans(Path(tempfile.gettempdir()))
+    return tempfile.TemporaryDirectory(prefix=f"{PREFIX}{owner()}")
+
+
+def remove_orphans(place: Path) -> None:
+    """Remove folders whose process is dead, if they are this user's."""
+    with contextlib.suppress(OSError):
+        for path in place.glob(f"{PREFIX}*"):
+            if is_orphaned(path.name, PREFIX) and _is_own_folder(path):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_own_folder(path: Path) -> bool:
+    """Not a link, and not another user's: anybody can make any name in a place that all share."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return not path.is_symlink() and path.is_dir() and found.st_uid == getattr(os, "getuid", lambda: found.st_uid)()

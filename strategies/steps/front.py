@@ -1,0 +1,147 @@
+"""The front of predicted time and harm to the outputs, and the search for a first success along it.
+
+For each price of harm the best mixture of reduced ops and fp32 is a minimum cut (see `TimeModel.fastest`). A rising
+price gives mixtures that take longer and do less harm: on this line an accurate enough one is looked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from quaver.ops import QuantConfig
+from quaver.probe import Probe
+from quaver.strategies.steps.search import Search
+from quaver.time_model import TimeModel
+from quaver.trial import Trial
+
+# Prices of harm that are looked at, between one that hardly counts and one that sends everything back.
+PRICES = 64
+# A point of the front does at least so much less harm than the one before.
+LESS_HARM = 0.97
+# So many points of the front, and as many prefixes of the ranking, are looked at.
+POINTS = 12
+# What a step gives up at least, as a part of all that reduced ops save; it doubles after each trial that fails.
+STEP = 1 / 16
+# After a trial with too large a loss this part of the error that should be enough is looked for.
+CAUTION = 0.8
+# So many trials without a success, and the error at the outputs is no guide.
+MOST = 5
+# Below this, errors and times do not matter.
+TINY = 1e-12
+# What an op has to save in fp32 before it falls back: from which part of its time to which, and in how many steps.
+NOISE = (0.04, 0.4, 19)
+# So much of the time of all ops counts in this as if it were the op's own.
+MATTERS = 0.003
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A mixture on the front.
+
+    Attributes:
+        config: what it runs.
+        seconds: predicted.
+        harm: the sum of what its reduced ops do to the outputs, each by itself.
+    """
+
+    config: QuantConfig
+    seconds: float
+    harm: float
+
+
+def make_front(start: QuantConfig, free: Sequence[str], model: TimeModel, harm: Mapping[str, float]) -> list[Point]:
+    """The mixtures of `start` and fp32 that no other beats in predicted time and harm, the fastest first."""
+    doubt = _steady_doubt(start, free, model)
+    found: dict[QuantConfig, Point] = {}
+    for price in _prices(free, model, harm):
+        config = model.fastest(start, free, harm, price, doubt)
+        if not config.reduced_ops:
+            break
+        does = sum(harm.get(name, 0.0) for name in config.reduced_ops)
+        found.setdefault(config, Point(config, model.predict(config), does))
+    points: list[Point] = []
+    for point in sorted(found.values(), key=lambda point: (point.seconds, point.harm)):
+        if not points or point.harm < LESS_HARM * points[-1].harm:
+            points.append(point)
+    return points
+
+
+def _steady_doubt(start: QuantConfig, free: Sequence[str], model: TimeModel) -> dict[str, float]:
+    """Seconds that an op has to save in fp32 before it falls back: less may be noise.
+
+    Of the parts of its time that this may be, the middle of the longest stretch along which the answer is the same:
+    there a little noise changes nothing.
+    """
+    whole = model.rest + sum(model.fp32.values())
+    choices = [
+        {name: part * (model.fp32.get(name, 0.0) + MATTERS * whole) for name in free} for part in np.linspace(*NOISE)
+    ]
+    answers = [model.fastest(start, free, doubt=doubt) for doubt in choices]
+    stretches = [list(group) for _, group in itertools.groupby(range(len(answers)), key=lambda index: answers[index])]
+    longest = max(stretches, key=len)
+    return choices[longest[len(longest) // 2]]
+
+
+def _prices(free: Sequence[str], model: TimeModel, harm: Mapping[str, float]) -> Iterator[float]:
+    """Seconds that a unit of harm is worth, rising."""
+    yield 0.0
+    does = [harm[name] for name in free if 0 < harm.get(name, 0.0) < math.inf]
+    longest = max((model.fp32.get(name, 0.0) for name in free), default=0.0)
+    if does and longest > 0:
+        yield from np.geomspace(1e-4 * longest / max(does), 1e2 * longest / min(does), PRICES).tolist()
+
+
+def first_success(failed: Trial, harm: Mapping[str, float], model: TimeModel, allowed: float, probe: Probe) -> Search:
+    """A configuration that meets the criterion, after `failed` did not: few trials, and little time given up.
+
+    Points of the front and prefixes of the ranking are looked at, each with its error at the outputs and its predicted
+    time. Tried is what takes most of the error away for the time it gives up, where error counts down to what should
+    be enough: a loss is taken to grow with it. Where that was not enough, the next step is meant to be larger.
+    """
+    ranking = ranked(harm)
+    line = _spread(make_front(failed.config, ranking, model, harm)) + _prefixes(failed.config, ranking)
+    seconds = {config: model.predict(config) for config in (failed.config, *line)}
+    errors = {config: probe.output_error(config) for config in (failed.config, *line)}
+    whole = model.rest + sum(model.fp32.values()) - min(seconds.values())
+    last, step = failed, STEP
+    for _ in range(MOST):
+        if last.loss is None:
+            return None
+        error, spent = errors[last.config], seconds[last.config]
+        enough = max(CAUTION * error * min(allowed / last.loss, 1.0), TINY)
+
+        def worth(config: QuantConfig, error: float = error, enough: float = enough, spent: float = spent) -> float:
+            gone = math.log(min(error, 1 / TINY) / max(errors[config], enough))
+            return gone / (max(seconds[config] - spent, 0.0) / max(whole, TINY) + step)  # noqa: B023 - used at once
+
+        ahead = sorted((config for config in line if errors[config] < LESS_HARM * error), key=worth, reverse=True)
+        chosen = next((config for config in ahead if probe.speed(config) < 1.0), None)  # a slower one is of no use
+        if chosen is None:
+            return None
+        trial: Trial = yield chosen
+        if trial.met:
+            return trial
+        last, step = trial, 2 * step
+    return None
+
+
+def ranked(harm: Mapping[str, float]) -> list[str]:
+    """The ops that do most harm first."""
+    return sorted(harm, key=lambda name: -harm[name])
+
+
+def _spread(points: Sequence[Point]) -> list[QuantConfig]:
+    """Points all along the front."""
+    chosen = np.unique(np.linspace(0, max(len(points) - 1, 0), POINTS).round().astype(int)).tolist()
+    return [points[index].config for index in chosen if points]
+
+
+def _prefixes(config: QuantConfig, ranking: Sequence[str]) -> list[QuantConfig]:
+    """More and more of the ranking in fp32, but never all of it."""
+    lengths = np.unique(np.geomspace(1, max(len(ranking) - 1, 1), POINTS).round().astype(int))
+    return [config.fallback(*ranking[:length]) for length in lengths if 0 < length < len(ranking)]

@@ -1,0 +1,45 @@
+"""The one calibration of a run: on how many samples, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from quaver.adapters import Adapter
+from quaver.api.settings import Config
+from quaver.api.telling import tell
+from quaver.engine.clock import Clock
+from quaver.engine.events import CalibrationCut, Observer, Progressed, Stage, StageStarted
+
+# So many samples are taken if nobody says how many: with more of them int8 models did not get any better
+# (docs/calibration.md has the figures), and a loader may be endless.
+MOST_SAMPLES = 256
+# What calibration may take of the timeout.
+SHARE = 0.5
+
+
+def calibrate(
+    adapter: Adapter, config: Config, data: Any, watch: Observer, heard: bool, clock: Clock | None = None
+) -> dict[str, Any]:
+    """Calibrate, and say so if not all of the data was used."""
+    wanted, seen = config.calibration_sampling_size, 0
+    limit = MOST_SAMPLES if wanted is None else wanted
+
+    def progress(done: int, _: int | None) -> None:
+        nonlocal seen
+        seen = done
+        watch(Progressed(Stage.CALIBRATING, done, wanted))
+
+    watch(StageStarted(Stage.CALIBRATING))
+    enough = _out_of_time(config.timeout, clock)
+    found = adapter.calibrate(data, limit, progress, enough)
+    if enough() and seen < limit:
+        tell(CalibrationCut(seen, f"{SHARE:.0%} of the timeout is used up"), watch, heard)
+    elif wanted is None and seen >= limit:
+        advice = "more rarely help, and calibration_sampling_size sets another number"
+        tell(CalibrationCut(seen, advice), watch, heard)
+    return found
+
+
+def _out_of_time(timeout: float, clock: Clock | None) -> Callable[[], bool]:
+    return lambda: clock is not None and 0 < SHARE * timeout <= clock.seconds

@@ -1,0 +1,26 @@
+"""What a history knows of a model besides its trials, in sentences for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from quaver.api.phrases import conversions, converted_phrase, fp32_phrase, latency_phrase
+from quaver.command import wording
+from quaver.history import Snapshot
+from quaver.trial import Trial
+from quaver.unquantizable import from_notes, in_words
+
+
+def about_the_model(snapshot: Snapshot) -> Iterator[str]:
+    """What was converted when the model was read, and what in it cannot be quantized."""
+    for fact in (converted_phrase(conversions(snapshot.notes)), in_words(from_notes(snapshot.notes))):
+        if fact:
+            yield wording.name(fact)
+
+
+def about_latency(trial: Trial, snapshot: Snapshot) -> Iterator[str]:
+    """What a trial takes beside the float model; of the baseline, what that takes."""
+    fp32 = {} if snapshot.baseline is None else snapshot.baseline.measured
+    fact = fp32_phrase(fp32) if trial.number == 0 else latency_phrase(trial.measured, fp32)
+    if fact:
+        yield wording.name(fact)
