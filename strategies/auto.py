@@ -30,7 +30,7 @@ class Auto(Strategy):
     2. If that just fails, the runner-up calibration, which takes no time from the model. One evaluation at most.
     3. Ops ranked by the harm each does alone. When the objective is latency: for each price of harm the mixture that is
        fastest by the time model. On this front, and among prefixes of the ranking, the one that takes most error away
-       for the time it gives up. Up to five evaluations.
+       for the time it gives up. Up to six evaluations.
     4. If that was not enough, or the objective is another: the shortest prefix of the ranking that must fall back. At
        most 2 log2(n) + 1 evaluations; log2(n) + 1 more for each of up to four ops that rank last and must fall back all
        the same.
@@ -98,7 +98,7 @@ class Auto(Strategy):
         return self.first_success(space) + 3 * max(len(space.tunable), 1) + STEPS
 
     def first_success(self, space: TuningSpace) -> int:
-        """2, 5 along the front, and 6 log2(n) + 5."""
+        """2, 6 along the front, and 6 log2(n) + 5."""
         depth = math.ceil(math.log2(max(len(space.tunable), 1)))
         return 2 + (MOST if self.objective == "latency" else 0) + depth + SEARCHES * (depth + 1)
 

@@ -26,11 +26,13 @@ LESS_HARM = 0.97
 # So many points of the front, and as many prefixes of the ranking, are looked at.
 POINTS = 12
 # What a step gives up at least, as a part of all that reduced ops save; it doubles after each trial that fails.
-STEP = 1 / 16
+STEP = 1 / 64
 # After a trial with too large a loss this part of the error that should be enough is looked for.
 CAUTION = 0.8
+# A loss that has to come down to no less than the first part of itself is close: then so much of the gain is given up.
+CLOSE, SMALL = 1 / 3, 1 / 8
 # So many trials without a success, and the error at the outputs is no guide.
-MOST = 5
+MOST = 6
 # Below this, errors and times do not matter.
 TINY = 1e-12
 # What an op has to save in fp32 before it falls back: from which part of its time to which, and in how many steps.
@@ -105,21 +107,17 @@ def first_success(failed: Trial, harm: Mapping[str, float], model: TimeModel, al
     """
     ranking = ranked(harm)
     line = _spread(make_front(failed.config, ranking, model, harm)) + _prefixes(failed.config, ranking)
-    seconds = {config: model.predict(config) for config in (failed.config, *line)}
-    errors = {config: probe.output_error(config) for config in (failed.config, *line)}
-    whole = model.rest + sum(model.fp32.values()) - min(seconds.values())
+    known = (failed.config, *line)
+    whole = model.rest + sum(model.fp32.values())
+    ways = _Ways(
+        {config: probe.output_error(config) for config in known},
+        {config: model.predict(config) / whole for config in known},
+    )
     last, step = failed, STEP
     for _ in range(MOST):
         if last.loss is None:
             return None
-        error, spent = errors[last.config], seconds[last.config]
-        enough = max(CAUTION * error * min(allowed / last.loss, 1.0), TINY)
-
-        def worth(config: QuantConfig, error: float = error, enough: float = enough, spent: float = spent) -> float:
-            gone = math.log(min(error, 1 / TINY) / max(errors[config], enough))
-            return gone / (max(seconds[config] - spent, 0.0) / max(whole, TINY) + step)  # noqa: B023 - used at once
-
-        ahead = sorted((config for config in line if errors[config] < LESS_HARM * error), key=worth, reverse=True)
+        ahead = ways.ahead(last.config, allowed / last.loss, step)
         chosen = next((config for config in ahead if probe.speed(config) < 1.0), None)  # a slower one is of no use
         if chosen is None:
             return None
@@ -128,6 +126,38 @@ def first_success(failed: Trial, harm: Mapping[str, float], model: TimeModel, al
             return trial
         last, step = trial, 2 * step
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """Configurations to go on with.
+
+    Attributes:
+        errors: at the outputs.
+        times: predicted, as parts of the fp32 model's.
+    """
+
+    errors: Mapping[QuantConfig, float]
+    times: Mapping[QuantConfig, float]
+
+    def ahead(self, last: QuantConfig, share: float, step: float) -> list[QuantConfig]:
+        """Those with less error than `last`, whose loss must come down to a share of itself; the most worthy first.
+
+        The loss of a few hundred samples is noisy: a small excess is no reason to give up much time at once.
+        """
+        gain = max(1.0 - min(self.times.values()), TINY)
+        error = min(self.errors[last], 1 / TINY)
+        enough = max(CAUTION * error * min(share, 1.0), TINY)
+
+        def given_up(config: QuantConfig) -> float:
+            return max(self.times[config] - self.times[last], 0.0) / gain
+
+        def worth(config: QuantConfig) -> float:
+            return math.log(error / max(self.errors[config], enough)) / (given_up(config) + step)
+
+        better = [config for config, found in self.errors.items() if found < LESS_HARM * error]
+        near = [config for config in better if share < CLOSE or given_up(config) <= SMALL * step / STEP]
+        return sorted(near or better, key=worth, reverse=True)
 
 
 def ranked(harm: Mapping[str, float]) -> list[str]:

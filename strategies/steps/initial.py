@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from quaver.ops import CALIBRATIONS, DETAILS, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace, closest
-from quaver.strategies.steps.front import make_front
+from quaver.strategies.steps.front import Point, make_front
 from quaver.time_model import TimeModel
 
 # A change has to be this much better to be worth making: smaller differences are noise of a few samples.
@@ -75,7 +75,20 @@ def fastest(config: QuantConfig, space: TuningSpace, probe: Probe) -> list[Quant
     for one in tied[1:]:
         if probe.output_error(one) < CLEARLY_LESS_ERROR * probe.output_error(best):
             best = one
-    return list(dict.fromkeys([best, quickest]))
+    return list(dict.fromkeys([_harmless_kinds(best, config, space, model, probe), quickest]))
+
+
+def _harmless_kinds(
+    best: QuantConfig, config: QuantConfig, space: TuningSpace, model: TimeModel, probe: Probe
+) -> QuantConfig:
+    """With whole kinds of ops reduced as in `config` that neither take time nor do harm: they save space."""
+    for kind in space.kinds:
+        back = [name for name in space.of_kind(kind) if config[name].reduced and not best[name].reduced]
+        more = best.replace({name: config[name] for name in back})
+        free = bool(back) and model.predict(more) <= model.predict(best)
+        if free and CLEARLY_LESS_ERROR * probe.output_error(more) <= probe.output_error(best):
+            best = more
+    return best
 
 
 def _mixtures(
@@ -85,7 +98,7 @@ def _mixtures(
     cheap = []
     for wary in (model, model.with_costs(WARY)):  # an fp32 op among reduced ones may lose more than a conversion takes
         points = make_front(config, free, wary, errors)
-        cheap += _ends([point.config for point in points if point.seconds <= TIE * points[0].seconds])
+        cheap += _ends([point for point in points if point.seconds <= TIE * points[0].seconds])
     heavy = [name for name in free if any(choice.granularity == "per_channel" for choice in space[name].choices)]
     ranked = sorted(free, key=model.saved)
     # Only the ops that save most: what is left when conversions eat up the gain of the others.
@@ -95,6 +108,9 @@ def _mixtures(
     return (one for one in sorted(found, key=lambda one: -len(one.reduced_ops)) if one.reduced_ops)
 
 
-def _ends(points: list[QuantConfig]) -> list[QuantConfig]:
-    """The first and the last."""
-    return [points[0], points[-1]] if points else []
+def _ends(points: list[Point]) -> list[QuantConfig]:
+    """The fastest, and the one from which on hardly any harm is left to be saved."""
+    if not points:
+        return []
+    calm = next(point for point in points if CLEARLY_LESS_ERROR * point.harm <= points[-1].harm)
+    return [points[0].config, calm.config]
