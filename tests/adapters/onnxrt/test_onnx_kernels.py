@@ -470,6 +470,11 @@ def test_the_kernels_are_right_in_a_graph_grown_at_random(seed: int) -> None:
         lambda a, b: net.Softmax(a),
         lambda a, b: net.Mul(f32(1), a),
         lambda a, b: net.Transpose(a, perm=[0, 1, 3, 2]),
+        lambda a, b: net.Max(a, f32(-0.2)),
+        lambda a, b: net.Add(f32(0.3), a),
+        lambda a, b: net.Where(np.array([True, False] * 4), a, b),
+        lambda a, b: net.Mul(a, net.Add(net.GlobalMaxPool(a), net.ReduceMean(b, axes=[2, 3]))),
+        lambda a, b: net.Conv(net.Pad(a, np.array([0, 0, 1, 1, 0, 0, 1, 1]), mode="edge"), weight(4, 4, 3, 3)),
     ]
     net.constant(np.array([-1, 4, 8, 8]), "shape")
     for _ in range(10):
