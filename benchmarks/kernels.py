@@ -1,7 +1,7 @@
-"""What ONNX Runtime makes of each op type between DequantizeLinear and QuantizeLinear.
+"""What ONNX Runtime makes of each op type between DequantizeLinear and QuantizeLinear; `kernel_times`, whether it pays.
 
-`adapters/onnxrt/units.py` follows this table: what becomes an integer kernel can be offered as int8, what does so by
-itself needs a guard when it should stay float, and what only moves values about shares one scale.
+`adapters/onnxrt/read/units.py` follows this table: what becomes an integer kernel can be offered as int8, what does so
+by itself needs a guard when it should stay float, and what only moves values about shares one scale.
 """
 
 from __future__ import annotations

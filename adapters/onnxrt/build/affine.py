@@ -69,7 +69,7 @@ def quantize_weight(weight: Float, axis: int | None, scale: Float) -> QuantizedT
 
 def quantize_table(table: Float, parameters: QuantizationParameters) -> QuantizedTensor:
     """Round a table to uint8 by one scale, so that rows of it are activations."""
-    steps = np.divide(table, parameters.scale, dtype=np.float32)
+    steps = np.asarray(np.divide(table, parameters.scale, dtype=np.float32))
     np.rint(steps, out=steps)
     steps += np.float32(parameters.zero_point)
     np.clip(steps, 0, 255, out=steps)

@@ -16,7 +16,7 @@ from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
 from quaver.adapters.onnxrt.build.repairing import RepairedUnit, repair_unit
 from quaver.adapters.onnxrt.build.walk import Walk
 from quaver.adapters.onnxrt.build.weights import Entry, WeightStore
-from quaver.adapters.onnxrt.read.graph import Graph
+from quaver.adapters.onnxrt.read.graph import Graph, integer
 from quaver.adapters.onnxrt.read.units import FUSES_ITSELF, Unit, families, moves
 from quaver.adapters.ranges import Range
 from quaver.errors import BuildError
@@ -115,6 +115,18 @@ class Assembler:
     def table_node(self, index: int, source: str, target: str) -> bytes:
         """In the place of an op that is all in its quantization, one that does nothing and has an integer kernel."""
         return wire.node("LeakyRelu", [source], [target], self.graph.nodes[index].name, alpha=1.0)
+
+    def pool_nodes(self, index: int, source: str, target: str) -> bytes:
+        """In the place of a ReduceMean over an image, the pooling that it is, which has an integer kernel."""
+        node = self.graph.nodes[index]
+        if integer(node, "keepdims", 1):
+            return wire.node("GlobalAveragePool", [source], [target], node.name)
+        pooled, axes = self.label(node.output[0], "pooled"), self.label(node.output[0], "axes")
+        return (
+            wire.node("GlobalAveragePool", [source], [pooled], node.name)
+            + wire.node("Squeeze", [pooled, axes], [target], self.label(node.name, "squeezed"))
+            + wire.tensor(axes, np.array([2, 3]))
+        )
 
     def table_scales(self, name: str) -> bytes:
         """The two constants by which a tensor of `tables` is quantized."""

@@ -149,8 +149,11 @@ class Walk(Plan):
         if pick is None:
             self._guard(index, renamed)
         outputs = [(slot, new) for slot, name in enumerate(node.output) if (new := self._raw_name(name)) != name]
+        read = dict(renamed).get(0, node.input[0] if node.input else "")
         if pick is not None and unit is not None and unit.table is not None:
-            self.parts.append(assembler.table_node(index, dict(renamed)[0], self._raw_name(unit.output)))
+            self.parts.append(assembler.table_node(index, read, self._raw_name(unit.output)))
+        elif pick is not None and unit is not None and unit.op.kind == "ReduceMean":
+            self.parts.append(assembler.pool_nodes(index, read, self._raw_name(unit.output)))
         else:
             self.parts.append(assembler.node(index, tuple(renamed), tuple(outputs)))
 

@@ -33,6 +33,16 @@ def carried(graph: Graph, node: NodeProto) -> str | None:
     return None
 
 
+def is_pool(graph: Graph, node: NodeProto) -> bool:
+    """Whether a ReduceMean averages over all places of an image: a GlobalAveragePool by another name."""
+    entry = attribute(node, "axes")
+    axes = list(entry.ints) if entry is not None else []
+    if len(node.input) > 1:
+        found = graph.constants.get(node.input[1])
+        axes = [] if found is None else found.reshape(-1).tolist()
+    return graph.ranks.get(node.input[0]) == 4 and sorted(axis % 4 for axis in axes) == [2, 3]
+
+
 def bounds(graph: Graph, node: NodeProto) -> tuple[float | None, float | None]:
     """Between which numbers a node of `BOUNDED` leaves its input as it is."""
     if node.op_type == "Relu":

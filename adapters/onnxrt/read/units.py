@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from quaver.adapters.onnxrt.read.carriers import carried
+from quaver.adapters.onnxrt.read.carriers import carried, is_pool
 from quaver.adapters.onnxrt.read.graph import Array, Graph, attribute, integer, real
 from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, INT8, SCHEMES, Op, OpConfig
 
@@ -80,7 +80,7 @@ class Unit:
     @property
     def inner(self) -> bool:
         """Whether 8 bits are for it only a way to save conversions between ops that compute in them."""
-        return self.carries or self.operand is not None or self.op.kind == "Where"
+        return self.carries or self.operand is not None or self.op.kind in ("ReduceMean", "Where")
 
     @property
     def looks_up(self) -> bool:
@@ -180,6 +180,8 @@ def _unit(graph: Graph, index: int, node: NodeProto) -> Unit | None:
         return _lookup(graph, index, node)
     if node.op_type == "Where":
         return _selection(graph, index, node)
+    if node.op_type == "ReduceMean":
+        return _make(graph, index, node) if is_pool(graph, node) else None
     source = carried(graph, node)
     if source is not None and _is_float(graph, source):
         return replace(_make(graph, index, node, activations=[source]), carries=True)

@@ -144,7 +144,7 @@ def test_without_rewrites_the_ops_are_those_of_version_0_1_0() -> None:
 )
 def test_a_number_that_is_added_or_multiplied_with_is_exact(kind: str, number: float) -> None:
     def make(net: Net, x: str) -> str:
-        return str(net.add(kind, x, np.array([number], f32), name="op"))
+        return str(net.add(kind, *((x, f32(number)) if number < 1 else (np.array([number], f32), x)), name="op"))
 
     model = between(make)
     with opened(model) as adapter:
@@ -183,6 +183,21 @@ def test_what_stands_before_a_softmax_stays_float() -> None:
     model = net.model(net.Sigmoid(net.Add(chosen, "p")))
     with opened(model) as adapter:
         assert "Where" not in [op.kind for op in adapter.inspect()]
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_the_mean_of_an_image_is_a_pooling(keepdims: int) -> None:
+    model = between(lambda net, x: net.ReduceMean(x, axes=[2, 3], keepdims=keepdims, name="op"))
+    with opened(model) as adapter:
+        config = space(adapter).all_int8()
+        assert kernels(adapter, config)["op"] == "QLinearGlobalAveragePool"
+        assert set(kernels(adapter, config.fallback("op"))) == {"before", "after"}
+        seen = adapter.look(config).quantized(["before", "op"])(data(adapter)[0]).ops
+        parameters = seen["op"].parameters
+        real = definition(model, as_float(seen["before"]))
+        expected = np.clip(np.rint(real / parameters.scale) + parameters.zero_point, 0, 255)
+        assert seen["op"].values.shape == real.shape
+        assert np.abs(seen["op"].values.astype(int) - expected).max() <= 1
 
 
 def test_they_cannot_be_repaired() -> None:

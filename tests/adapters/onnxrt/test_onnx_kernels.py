@@ -328,6 +328,10 @@ GRAPHS: dict[str, tuple[Graph, str]] = {
         read_by_both(lambda net, x: net.HardSigmoid(x), *IMAGE),
         "HardSigmoid Sigmoid",
     ),
+    "hard-sigmoid of what the user gets": (
+        lambda net: (x := net.Sigmoid(net.input(*IMAGE)), net.Sigmoid(net.HardSigmoid(x))),
+        "Sigmoid HardSigmoid Sigmoid",
+    ),
     "an input that is read by both": (read_by_both(lambda net, x: x, *IMAGE), "Sigmoid"),
     "an output that is read by both": (read_by_both(conv, *IMAGE), "Conv Sigmoid"),
     "shared weight and bias": (shared, "Conv Conv Conv"),
@@ -353,6 +357,15 @@ GRAPHS: dict[str, tuple[Graph, str]] = {
         between(lambda net, x: net.ReduceMin(net.ReduceMax(x, axes=[2]), axes=[3])),
         "Conv ReduceMax ReduceMin Conv",
     ),
+    "ReduceMean over an image": (
+        between(lambda net, x: net.ReduceMean(x, axes=[-1, 2])),
+        "Conv ReduceMean Conv",
+    ),
+    "ReduceMean over an image, which is gone": (
+        lambda net: net.Sigmoid(net.ReduceMean(conv(net, net.input(*IMAGE)), axes=[2, 3], keepdims=0)),
+        "Conv ReduceMean Sigmoid",
+    ),
+    "ReduceMean over channels": (between(lambda net, x: net.ReduceMean(x, axes=[1]), inputs=1), "Conv Conv"),
     "SpaceToDepth": (between(lambda net, x: net.SpaceToDepth(x, blocksize=2), inputs=16), "Conv SpaceToDepth Conv"),
     "Where of two": (
         between(lambda net, x: net.Where(np.array([True, False] * 4), x, net.Sigmoid(x))),
@@ -457,6 +470,11 @@ def test_the_kernels_are_right_in_a_graph_grown_at_random(seed: int) -> None:
         lambda a, b: net.Softmax(a),
         lambda a, b: net.Mul(f32(1), a),
         lambda a, b: net.Transpose(a, perm=[0, 1, 3, 2]),
+        lambda a, b: net.Max(a, f32(-0.2)),
+        lambda a, b: net.Add(f32(0.3), a),
+        lambda a, b: net.Where(np.array([True, False] * 4), a, b),
+        lambda a, b: net.Mul(a, net.Add(net.GlobalMaxPool(a), net.ReduceMean(b, axes=[2, 3]))),
+        lambda a, b: net.Conv(net.Pad(a, np.array([0, 0, 1, 1, 0, 0, 1, 1]), mode="edge"), weight(4, 4, 3, 3)),
     ]
     net.constant(np.array([-1, 4, 8, 8]), "shape")
     for _ in range(10):
