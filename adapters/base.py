@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.adapters.batches import Feed, InputSpec, feeds
+from quaver.adapters.batches import Feed, InputSpec, Rest, feeds
 from quaver.adapters.keeping import KEPT_SAMPLES, keeping
 from quaver.adapters.model import Model
 from quaver.adapters.reading import reading
@@ -90,6 +90,7 @@ class Adapter(ABC):
         self._options = options
         self._inputs = tuple(inputs)
         self._kept: list[Feed] = []
+        self._rest = Rest()
 
     @classmethod
     @abstractmethod
@@ -218,8 +219,14 @@ class Adapter(ABC):
             pass
         self._samples_kept()
 
+    @property
+    def data_left(self) -> bool:
+        """Whether the limit of the last calibration left samples over, or may have."""
+        return self._rest.more
+
     def _keeping(self, data: Any, limit: int | None) -> Iterator[Feed]:
-        return keeping(feeds(data, self._inputs, limit), self._inputs, self._kept)
+        self._rest = Rest()
+        return keeping(feeds(data, self._inputs, limit, self._rest), self._inputs, self._kept)
 
     def _samples_kept(self) -> None:  # noqa: B027 - few have something to do
         """Called when there are samples."""

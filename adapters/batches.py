@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,10 +34,18 @@ class InputSpec:
         return f"{self.name!r} ({self.dtype}, {dims})"
 
 
-def feeds(data: Any, inputs: Sequence[InputSpec], limit: int | None = None) -> Iterator[Feed]:
+@dataclass(slots=True)
+class Rest:
+    """What was not taken: whether there is more, or may be."""
+
+    more: bool = False
+
+
+def feeds(data: Any, inputs: Sequence[InputSpec], limit: int | None = None, rest: Rest | None = None) -> Iterator[Feed]:
     """Turn `data` into feeds, at most `limit` samples in all. Samples are counted along the first axis.
 
-    A model that fixes its batch gets whole batches only, and one at least.
+    A model that fixes its batch gets whole batches only, and one at least. `rest` learns whether the limit cut anything
+    off; of data that does not tell its length nobody knows, and no batch is asked for to find out.
 
     `data` is an iterable of batches, or one array or dict of arrays that holds the whole set. It is iterated once.
     What a batch may be; anything with `.numpy()`, and numbers in nested lists, count as an array:
@@ -52,7 +61,7 @@ def feeds(data: Any, inputs: Sequence[InputSpec], limit: int | None = None) -> I
     What follows the inputs could be one itself if it has their type and rank and a shape that the model takes, unless
     it is one number for each sample.
     """
-    taken = 0
+    taken, rest = 0, Rest() if rest is None else rest
     for index, batch in enumerate(_batches(data, inputs)):
         where = f"calibration batch {index}"
         if index == 0 and _is_group(batch) and len(batch) > 1 and _without_label(batch, inputs, where) is not batch:
@@ -60,6 +69,7 @@ def feeds(data: Any, inputs: Sequence[InputSpec], limit: int | None = None) -> I
         feed = match(batch, inputs, where)
         size = samples(feed)
         if limit is not None and taken + size > limit:
+            rest.more = True
             if open_batch(inputs):
                 feed, size = head(feed, limit - taken), limit - taken
             elif taken:
@@ -68,6 +78,7 @@ def feeds(data: Any, inputs: Sequence[InputSpec], limit: int | None = None) -> I
             yield feed
         taken += size
         if limit is not None and taken >= limit:
+            rest.more = rest.more or index + 1 < _count(data, inputs)
             return
 
 
@@ -131,8 +142,23 @@ def _batches(data: Any, inputs: Sequence[InputSpec]) -> Iterator[Any]:
         yield from whole
 
 
+def _count(data: Any, inputs: Sequence[InputSpec]) -> float:
+    """How many batches there are; without end for data that does not tell."""
+    whole = next(iter(data.values()), ()) if isinstance(data, Mapping) else data
+    try:
+        count = len(whole)
+    except Exception:  # an iterator, or a loader that cannot know
+        return math.inf
+    return -(-count // (_fixed(inputs) or BATCH)) if isinstance(data, Mapping) or _is_array(data) else count
+
+
+def _fixed(inputs: Sequence[InputSpec]) -> int | None:
+    """The size of a batch, if the model says so."""
+    return next((spec.shape[0] for spec in inputs if spec.shape and spec.shape[0] is not None), None)
+
+
 def _cut(whole: Feed, inputs: Sequence[InputSpec]) -> Iterator[Feed]:
-    fixed = next((spec.shape[0] for spec in inputs if spec.shape and spec.shape[0] is not None), None)
+    fixed = _fixed(inputs)
     size = fixed or BATCH
     for part in split(whole, size):
         if fixed is None or samples(part) == fixed:

@@ -12,6 +12,7 @@ from threading import Thread
 from typing import Any, ClassVar, Self
 
 from quaver.adapters.batches import Feed, InputSpec, match
+from quaver.adapters.forking import never_close, watch_for_fork
 from quaver.adapters.writing import write_safely
 from quaver.errors import BuildError, QuaverError
 
@@ -45,6 +46,7 @@ class Model(ABC):
         self._threads = threads
         self._session: Any = None
         self._sha256: Future[str] | None = None
+        watch_for_fork(self)
 
     @abstractmethod
     def _open(self) -> Any:
@@ -149,3 +151,9 @@ class Model(ABC):
     def close(self) -> None:
         """Let go of the session."""
         self._session = None
+
+    def after_fork(self) -> None:
+        """In a forked child (a worker of eval_func's) session and hash are made anew when they are asked for."""
+        if self._session is not None:
+            never_close(self._session)
+        self._session = self._sha256 = None

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from quaver.adapters.owner import is_orphaned, owner
@@ -13,10 +14,16 @@ from quaver.adapters.owner import is_orphaned, owner
 PREFIX = "quaver-"
 
 
-def temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """A new folder in the system's place for temporary files, removed when it is closed or forgotten."""
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A new folder in the system's place for temporary files, for a while. A forked child leaves it to its parent."""
     remove_orphans(Path(tempfile.gettempdir()))
-    return tempfile.TemporaryDirectory(prefix=f"{PREFIX}{owner()}")
+    folder, pid = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{owner()}")), os.getpid()
+    try:
+        yield folder
+    finally:
+        if os.getpid() == pid:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_orphans(place: Path) -> None:

@@ -114,6 +114,10 @@ def _plain(value: float) -> str:
     return text.replace("e", ".0e") if "e" in text and "." not in text else text
 
 
+# How a formula may begin, for one spreadsheet or another.
+_FORMULA = ("=", "+", "-", "@")
+
+
 def to_csv(table: Table) -> str:
     """A table as CSV. What is not a number stays an empty cell, which readers take for one."""
     heads, rows = table
@@ -129,4 +133,10 @@ def _written(row: Iterable[Any]) -> Iterator[Any]:
         if isinstance(cell, float):
             yield "" if math.isnan(cell) else repr(cell)
         else:
-            yield cell
+            yield harmless(cell) if isinstance(cell, str) else cell
+
+
+def harmless(text: str) -> str:
+    """A text that no spreadsheet takes for a formula, and no terminal for an order: names come from model files."""
+    shown = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+    return f"'{shown}" if shown.startswith(_FORMULA) else shown

@@ -121,7 +121,7 @@ def test_folders_of_dead_processes_go_and_those_of_living_ones_and_of_others_sta
     link = tmp_path / f"quaver-{dead}11111111"
     link.symlink_to(tmp_path / "elsewhere")
     with temporary.temporary_folder() as made:
-        assert Path(made).parent == tmp_path and Path(made).name.startswith(f"quaver-{owner.owner()}")
+        assert made.parent == tmp_path and made.name.startswith(f"quaver-{owner.owner()}")
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == sorted([mine.name, theirs.name, "quaver-demo-abcdefgh", "elsewhere", link.name])
     assert (tmp_path / "elsewhere" / "weights").exists()

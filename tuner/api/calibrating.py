@@ -35,7 +35,7 @@ def calibrate(
     found = adapter.calibrate(data, limit, progress, enough)
     if enough() and seen < limit:
         tell(CalibrationCut(seen, f"{SHARE:.0%} of the timeout is used up"), watch, heard)
-    elif wanted is None and seen >= limit:
+    elif wanted is None and adapter.data_left:
         advice = "more rarely help, and calibration_sampling_size sets another number"
         tell(CalibrationCut(seen, advice), watch, heard)
     return found

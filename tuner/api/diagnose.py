@@ -96,7 +96,7 @@ def diagnose(
     model = expanded(model)
     kind = adapter_for(model, target.settings.get("framework"))
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(temporary_folder()))
+        folder = stack.enter_context(temporary_folder())
         options = AdapterOptions(folder, chosen.threads, kind.recorded_format(target.settings), target.optimised)
         adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         given = op_name_dict is not None or op_type_dict is not None

@@ -12,7 +12,6 @@ from quaver.api.result import TuneResult
 from quaver.api.settings import Config
 from quaver.api.terminating import terminating
 from quaver.engine.events import Observer
-from quaver.engine.loop import drive
 from quaver.errors import SettingsError
 
 
@@ -65,5 +64,5 @@ def fit(
         terminating(),
         open_run(model, config, calib_dataloader=calib_dataloader, observer=observer, **settings) as run,
     ):
-        drive(run.engine, eval_func, run.observer)
+        run.drive(eval_func)
         return run.result()

@@ -64,7 +64,7 @@ def _load(given: Any) -> tuple[Mapping[str, Any], str]:
         raise SettingsError(f"a configuration is a YAML file, a dict or a quaver.Config, not {type(given).__name__}")
     path = Path(expanded(given))
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # a SafeLoader  # nosec B506
     except OSError as error:
         raise SettingsError(f"cannot read the configuration {str(path)!r}: {error.strerror}") from error
     except Exception as error:  # PyYAML lets ValueError, KeyError and others of its own code through

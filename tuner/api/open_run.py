@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Unpack
 
@@ -16,7 +17,7 @@ from quaver.api.keywords import Settings
 from quaver.api.phrases import CONVERSIONS, conversions
 from quaver.api.result import TuneResult
 from quaver.api.resuming import Given, announce, settle
-from quaver.api.run_log import run_log
+from quaver.api.run_log import RunLog, run_log
 from quaver.api.settings import Config, make_config
 from quaver.api.workspace import open_workspace, write_settings
 from quaver.budget import StopReason
@@ -32,6 +33,7 @@ from quaver.engine.events import (
     StageStarted,
     make_observers,
 )
+from quaver.engine.loop import drive
 from quaver.engine.objective import make_objective
 from quaver.engine.probing import AdapterProbe
 from quaver.engine.run import PendingTrial, Run
@@ -89,15 +91,24 @@ class TuningRun:
         self._observers = make_observers(observer)
         self._result: TuneResult | None = None
         with contextlib.ExitStack() as stack:
-            self._open(stack, model, config, settings)
+            self.workspace, history, self._log = self._begin(stack, config, settings)
+            with self._log.here():
+                self._open(stack, history, model, config, settings)
             self._stack = stack.pop_all()
 
-    def _open(self, stack: contextlib.ExitStack, model: Any, given: Given, settings: Mapping[str, Any]) -> None:
+    def _begin(
+        self, stack: contextlib.ExitStack, given: Given, settings: Mapping[str, Any]
+    ) -> tuple[Path, Storage, RunLog]:
+        """The folder, the history and the log."""
         asked = make_config(given, **settings)
         if self._data is None and asked.resume is None:
             raise SettingsError("calib_dataloader is needed: a few hundred typical inputs, without labels")
-        self.workspace, history = stack.enter_context(open_workspace(asked))
-        log = stack.enter_context(run_log(self.workspace))
+        workspace, history = stack.enter_context(open_workspace(asked))
+        return workspace, history, stack.enter_context(run_log(workspace))
+
+    def _open(
+        self, stack: contextlib.ExitStack, history: Storage, model: Any, given: Given, settings: Mapping[str, Any]
+    ) -> None:
         self.config, changes = settle(given, settings, history)
         model = expanded(model)
         kind = adapter_for(model, self.config.framework)
@@ -114,7 +125,7 @@ class TuningRun:
         objective = make_objective(config.objective)
         strategy = make_strategy(config.strategy, config.strategy_options)
         strategy = prepared(strategy, seed=config.seed, objective=objective.name, allowed=config.criterion.allowed)
-        self._tell = Observers(log, *self._observers)
+        self._tell = Observers(self._log, *self._observers)
         announce(changes, self._tell, heard=bool(self._observers))
         self._tell(StageStarted(Stage.READING))
         options = AdapterOptions(self.workspace, config.threads, config.quant_format, config.optimise_float)
@@ -165,24 +176,32 @@ class TuningRun:
 
     def ask(self) -> PendingTrial | None:
         """The next trial to score, `trial.model` with it; None when the run is over. Number 0 is the fp32 model."""
-        return self._run.ask()
+        with self._log.here():
+            return self._run.ask()
 
     def tell(self, trial: PendingTrial, score: Any, seconds: float | None = None) -> Trial:
         """Record the score of a trial and return it judged. It is on the disk when this returns."""
-        return self._run.tell(trial, score, seconds)
+        with self._log.here():
+            return self._run.tell(trial, score, seconds)
 
     def fail(self, trial: PendingTrial, error: str) -> Trial:
         """Record that a trial could not be scored, and why."""
-        return self._run.fail(trial, error)
+        with self._log.here():
+            return self._run.fail(trial, error)
 
     def result(self) -> TuneResult:
         """End the run, if it is not over, and give what there is: the best model is saved in the workspace."""
         if self._result is None:
-            self._run.stop(StopReason.INTERRUPTED)
-            self._result = self._finish()
-            said = self._result
-            self._tell(RunFinished(said.reason, said.best, said.baseline, said.evaluations, str(said)))
+            with self._log.here():
+                self._run.stop(StopReason.INTERRUPTED)
+                said = self._result = self._finish()
+                self._tell(RunFinished(said.reason, said.best, said.baseline, said.evaluations, str(said)))
         return self._result
+
+    def drive(self, eval_func: Callable[[Any], Any]) -> StopReason:
+        """Score all that is asked for with an eval_func, as `fit` does."""
+        with self._log.here():
+            return drive(self._run, eval_func, self._tell)
 
     def close(self) -> None:
         """Let go of the model and of the history. More than once does no harm."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, OpConfig):
         return _rule(value)
     if isinstance(value, Mapping):
-        return {key if type(key) is int else str(key): plain(item) for key, item in value.items()}
+        return {_key(key): plain(item) for key, item in value.items()}
     if isinstance(value, set | frozenset):
         return sorted((plain(item) for item in value), key=str)
     if isinstance(value, list | tuple):
@@ -38,6 +39,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     return {ONLY_NAME: qualified_name(value)}
+
+
+def _key(key: Any) -> int | str:
+    if isinstance(key, str | bool | float) or key is None:
+        return str(key)
+    return int(key) if isinstance(key, int) else qualified_name(key)
 
 
 def names_only(value: Any) -> Iterator[str]:
@@ -83,7 +90,9 @@ def objective_name(value: Any) -> str:
 
 
 def qualified_name(value: Any) -> str:
-    """Module and name of a function or a class; of any other object those of its class."""
+    """Module and name of a function or a class; of any other object those of its class, of a partial its function's."""
+    while isinstance(value, functools.partial):
+        value = value.func
     named = value if hasattr(value, "__qualname__") else type(value)
     module = getattr(named, "__module__", None)
     return f"{module}.{named.__qualname__}" if module else str(named.__qualname__)

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions, TimingOptions, adapter_for
@@ -66,7 +65,7 @@ def profile(
     with (
         temporary_folder() as folder,
         _opened(
-            kind, model, AdapterOptions(Path(folder), threads, kind.recorded_format(target.settings), target.optimised)
+            kind, model, AdapterOptions(folder, threads, kind.recorded_format(target.settings), target.optimised)
         ) as adapter,
     ):
         other = _other(target, adapter)

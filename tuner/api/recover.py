@@ -6,7 +6,6 @@ import contextlib
 import os
 import weakref
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions, Model, adapter_for
@@ -37,7 +36,7 @@ def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads:
     model = expanded(model)
     kind = adapter_for(model, run.settings.get("framework"))
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(temporary_folder()))
+        folder = stack.enter_context(temporary_folder())
         options = AdapterOptions(folder, threads, kind.recorded_format(run.settings), was_optimised(run.settings))
         adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         rebuilt = _rebuild(adapter, snapshot, trial)

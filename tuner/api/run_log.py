@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import os
 import time
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TextIO
 
@@ -25,6 +27,11 @@ from quaver.engine.events import (
 )
 
 LOG = "quaver.log"
+# A new one is for the user alone: tracebacks of eval_func may hold what others should not see.
+PRIVATE = 0o600
+# The run whose work is done just now, and all that are open.
+_current: ContextVar[RunLog | None] = ContextVar("quaver_run_log", default=None)
+_open: list[RunLog] = []
 
 
 class RunLog:
@@ -32,6 +39,20 @@ class RunLog:
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
+
+    @contextlib.contextmanager
+    def here(self) -> Iterator[None]:
+        """While this lasts, warnings of the library belong to this run, in this thread."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+    def owns(self, record: logging.LogRecord) -> bool:
+        """Whether a record is of this run; one of no run (a helper thread) is, if there is no other run."""
+        current = _current.get()
+        return current is self or (current is None and _open == [self])
 
     def __call__(self, event: Event) -> None:
         """Write the lines of an event, if it has any."""
@@ -66,17 +87,22 @@ def run_log(folder: Path) -> Iterator[RunLog]:
     """The log file of a run. Warnings of the library go there too. Without one, the run goes on."""
     logger = logging.getLogger("quaver")
     try:
-        file = (folder / LOG).open("a", encoding="utf-8", errors="backslashreplace")
+        handle = os.open(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE)
+        file = os.fdopen(handle, "a", encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         logger.warning("cannot write %s: %s", folder / LOG, error.strerror)
         yield RunLog(io.StringIO())
         return
     handler = logging.StreamHandler(file)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    found = RunLog(file)
+    handler.addFilter(found.owns)
     logger.addHandler(handler)
+    _open.append(found)
     try:
-        yield RunLog(file)
+        yield found
     finally:
+        _open.remove(found)
         logger.removeHandler(handler)
         with contextlib.suppress(OSError):  # a full disk shows again when the file is closed
             file.close()

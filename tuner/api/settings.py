@@ -14,6 +14,7 @@ from quaver.criterion import Criterion
 from quaver.engine.objective import Objective
 from quaver.errors import SettingsError
 from quaver.nearest import hint
+from quaver.paths import unwritable
 from quaver.strategies import Strategy
 
 # Whoever allows to lose half of the score has probably written percents.
@@ -95,6 +96,9 @@ class Config:
         for name in ("workspace", "resume"):
             value = getattr(self, name)
             _check(value is None or _is_path(value), name, value, "the path of a folder")
+            if value is not None:
+                why = unwritable(os.fspath(value))
+                _check(why is None, name, value, f"a path that every system can write; this one {why}")
         if self.workspace is not None and self.resume is not None:
             raise SettingsError("give `workspace` for a new run or `resume` for an earlier one, not both")
 
@@ -173,7 +177,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_path(value: Any) -> bool:
-    return isinstance(value, str | os.PathLike) and os.fspath(value) != ""
+    return isinstance(value, str | os.PathLike) and isinstance(os.fspath(value), str) and os.fspath(value) != ""
 
 
 def _check(right: bool, name: str, value: Any, wanted: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -26,3 +27,28 @@ def terminating() -> Iterator[None]:
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt("SIGTERM")
+
+
+# In a forked child (a worker of eval_func, say) SIGTERM means what it usually does, from its first moment on: till then
+# the signal waits, for a handler that is taken away too late would swallow it.
+_before: list[set[signal.Signals | int]] = []
+
+
+def _hold() -> None:
+    if signal.getsignal(signal.SIGTERM) is _interrupt:
+        _before.append(signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]))
+
+
+def _let_go() -> None:
+    if _before:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _before.pop())
+
+
+def _forget() -> None:
+    if signal.getsignal(signal.SIGTERM) is _interrupt:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _let_go()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_forget)

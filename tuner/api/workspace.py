@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from quaver.api.run_log import LOG
+from quaver.api.run_log import LOG, PRIVATE
 from quaver.api.settings import Config
 from quaver.errors import HistoryError, SettingsError
 from quaver.history import FILE_NAME, History, Storage
@@ -35,6 +35,7 @@ def open_workspace(config: Config) -> Iterator[tuple[Path, Storage]]:
     folder, made = _make_folder(config.workspace)
     try:
         with History.create(folder / FILE_NAME) as history:
+            _make_private(history.path)
             new = [folder / name for name in (SETTINGS, LOG) if not (folder / name).exists()]
             try:
                 yield folder, history
@@ -47,6 +48,12 @@ def open_workspace(config: Config) -> Iterator[tuple[Path, Storage]]:
         with contextlib.suppress(OSError):  # only what is empty can be removed so
             for path in made:
                 path.rmdir()
+
+
+def _make_private(path: Path) -> None:
+    """For the user alone: a history holds tracebacks of eval_func, which may show what others should not see."""
+    with contextlib.suppress(OSError):  # a system without such rights
+        path.chmod(PRIVATE)
 
 
 def _make_folder(wanted: str | os.PathLike[str] | None) -> tuple[Path, list[Path]]:

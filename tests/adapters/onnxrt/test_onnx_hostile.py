@@ -15,6 +15,8 @@ from onnx_models import Net, weight
 import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
+from quaver.adapters.onnxrt.read.intake import take_in
+from quaver.adapters.onnxrt.read.structure import check_structure
 from quaver.errors import ModelError
 
 
@@ -209,3 +211,30 @@ def test_what_nobody_foresaw_is_a_model_error_with_its_cause(monkeypatch: pytest
     with pytest.raises(ModelError, match=re.escape("cannot be taken in, it is damaged or of a kind")) as caught:
         open_model(small(), AdapterOptions())
     assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_a_graph_with_a_ring_or_a_tensor_that_is_made_twice_is_refused() -> None:
+    ring = small()
+    ring.graph.node[0].input[0] = ring.graph.node[1].output[0]
+    refused(ring, r"node 'conv' \(Conv\) waits for its own result: the graph has a ring")
+    twice = small()
+    twice.graph.node[1].output[0] = twice.graph.node[0].output[0]
+    refused(twice, r"is made twice, the second time by node '.*' \(Relu\)")
+
+
+def test_nodes_may_stand_in_any_order() -> None:
+    model = small()
+    nodes = list(model.graph.node)
+    del model.graph.node[:]
+    model.graph.node.extend(reversed(nodes))
+    check_structure(model)
+
+
+def test_a_chain_of_thousands_of_relus_is_taken_in() -> None:
+    """Who reads a tensor is looked up, not searched for: this took minutes."""
+    net = Net()
+    hidden = net.Gemm(net.input("n", 4), weight(4, 4))
+    for _ in range(2000):
+        hidden = net.Relu(hidden)
+    graph, *_ = take_in(net.model(hidden))
+    assert len(graph.nodes) == 2001

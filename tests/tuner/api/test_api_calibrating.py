@@ -70,7 +70,20 @@ def test_a_number_that_is_given_is_kept_to_without_a_word(wanted: int) -> None:
     assert data.given == wanted
 
 
-def test_less_than_the_limit_is_used_as_a_whole_without_a_word() -> None:
+SAMPLES = np.zeros((MOST_SAMPLES + 1, 2), np.float32)
+FORMS = {
+    "array": lambda samples: samples,
+    "dict": lambda samples: {"x": samples},
+    "samples": lambda samples: [*samples[:, None]],
+    "one batch": lambda samples: [samples],
+    "batches": lambda samples: [samples[:100], samples[100:]],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_data_of_a_known_length_that_fits_is_used_as_a_whole_without_a_word(form: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fit(np.zeros((100, 2), np.float32))
+        fit(FORMS[form](SAMPLES[:-1]))
+    with pytest.warns(UserWarning, match="calibrated on the first"):
+        fit(FORMS[form](SAMPLES))

@@ -6,7 +6,6 @@ Its basic level writes standard operators: padding into convolutions, constants 
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import onnx
 import onnxruntime as ort
@@ -56,7 +55,7 @@ def basic_level(graph: Graph) -> Graph | None:
 
 def _optimised(model: ModelProto, later: tuple[str, ...]) -> ModelProto | None:
     with temporary_folder() as folder:
-        path = Path(folder) / "optimised.onnx"
+        path = folder / "optimised.onnx"
         options = sessions.options(1)
         options.log_severity_level = 4
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
