@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from quaver.history.frames import Malformed
+from quaver.history.opcodes import Malformed
 from quaver.ops import MODES, OpConfig, Precision
 
 # The mode of most choices, which goes without saying.
@@ -75,7 +77,32 @@ def to_indexes(data: bytes, count: int, field: str) -> Sequence[int]:
     if count > 255:
         if len(data) % 2:
             raise Malformed(f"{field} has an odd number of bytes for indexes of two")
-        indexes = [low | high << 8 for low, high in zip(data[::2], data[1::2], strict=True)]
+        indexes = array("H", data)
+        if sys.byteorder == "big":
+            indexes.byteswap()
     if indexes and max(indexes) >= count:
         raise Malformed(f"{field} points to choice {max(indexes)}, and there are {count}")
     return indexes
+
+
+class Spread(Mapping[str, OpConfig]):
+    """Choices spread over ops: a byte or two an op, so that 20,000 trials of a large model fit into memory."""
+
+    __slots__ = ("_choices", "_picks", "_places")
+
+    def __init__(self, places: Mapping[str, int], choices: Sequence[OpConfig], picks: Sequence[int]) -> None:
+        self._places, self._choices, self._picks = places, choices, picks
+
+    def __getitem__(self, name: str) -> OpConfig:
+        return self._choices[self._picks[self._places[name]]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._picks)
+
+    def items(self) -> Any:
+        """Names and choices, in the order of the ops."""
+        choices = self._choices
+        return [(name, choices[pick]) for name, pick in zip(self._places, self._picks, strict=True)]
