@@ -306,10 +306,10 @@ class History(Storage):
             end = write_all(file, place, self._content)
         except (HistoryError, OSError) as error:
             raise HistoryError(
-                f"{self.path} {reason} while a run wrote it, and what is known of its {len(self.trials)} trials could "
-                f"not be written to a new file: {error}"
+                f"{self.path} {reason} while a run wrote it, and what is known of its {len(self.trials)} trial(s) "
+                f"could not be written to a new file: {error}"
             ) from error
-        said = f"{self.path} {reason} while a run wrote it. All its {len(self.trials)} trials are in {place}"
+        said = f"{self.path} {reason} while a run wrote it. All its {len(self.trials)} trial(s) are in {place}"
         logger.warning("%s; the run goes on there", said)
         warnings.warn(said, UserWarning, stacklevel=2)
         _let_go(self._file, self._guard)
