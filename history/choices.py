@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,15 +34,23 @@ def to_choices(table: list[Any]) -> list[OpConfig]:
 def _to_choice(item: Any, field: str) -> OpConfig:
     if type(item) is not tuple or len(item) not in (4, 6) or any(type(part) is not str for part in item[:5]):
         raise Malformed(f"{field} must be a tuple of four str, or of five and a tuple")
-    precision, calibration, granularity, scheme = (utf8(part, field) for part in item[:4])
     mode, repairs = item[4:] or (_USUAL, ())
     if mode not in MODES:
         raise Malformed(f"{field}: unknown mode {mode!r:.80}; known are {', '.join(MODES)}")
     _check_repairs(repairs, field)
     try:
-        return OpConfig(Precision(precision), calibration, granularity, scheme, mode, repairs)
+        return _choice(*item[:4], mode, repairs)
+    except UnicodeEncodeError:
+        raise Malformed(f"{field} holds text that is not valid Unicode") from None
     except ValueError as error:
         raise Malformed(f"{field}: {error!s:.120}") from None
+
+
+@functools.lru_cache(1024)
+def _choice(precision: str, calibration: str, granularity: str, scheme: str, mode: str, repairs: Any) -> OpConfig:
+    """Thousands of trials share a few choices."""
+    "".join((precision, calibration, granularity, scheme)).encode()
+    return OpConfig(Precision(precision), calibration, granularity, scheme, mode, repairs)
 
 
 def _check_repairs(repairs: Any, field: str) -> None:

@@ -13,7 +13,8 @@ class Fields:
     """Takes the fields out of one record."""
 
     def __init__(self, record: dict[str, Any], kind: str) -> None:
-        self._left = {name: value for name, value in record.items() if name != "kind"}
+        self._left = record.copy()
+        self._left.pop("kind", None)
         self._kind = kind
 
     def __contains__(self, name: str) -> bool:

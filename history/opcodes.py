@@ -8,8 +8,8 @@ from __future__ import annotations
 
 # Of one frame. Far more than the calibration of a large model, and small enough to be held several times.
 MAX_PAYLOAD = 64 * 2**20
-# Values, containers and marks in one frame; a value takes about a hundred bytes at most.
-MAX_VALUES = 500_000
+# Steps of the unpickler in one frame: each value is one, and takes a hundred bytes at most besides its own.
+MAX_OPCODES = 1_000_000
 # Bytes of text in one frame: a text that is not ASCII may take four times as much in memory.
 MAX_TEXT = 16 * 2**20
 # Bytes of one int.
@@ -38,11 +38,11 @@ _FIXED = {
 }
 # Opcode -> the same, with the length of the argument in so many bytes before it.
 _COUNTED = {
-    0x8C: (_TEXT, 1),
     ord("X"): (_TEXT, 4),
     ord("C"): (_ATOM, 1),
     ord("B"): (_ATOM, 4),
 }
+_SHORT_TEXT = 0x8C  # with its length in one byte
 _TUPLES = {0x85: 1, 0x86: 2, 0x87: 3}
 _MARK, _MARKED_TUPLE = ord("("), ord("t")
 _APPEND, _APPENDS, _SETITEM, _SETITEMS = b"aesu"
@@ -72,15 +72,19 @@ def _walk(payload: bytes) -> int:
     """Where the pickle ends. Raises IndexError if it is not complete."""
     stack: list[int] = []
     marks: list[int] = []
-    at, values, text, int_keys = len(_START), 0, 0, 0
+    at, text, int_keys = len(_START), 0, 0
     size = len(payload)
-    while True:
+    for _ in range(MAX_OPCODES):
         opcode = payload[at]
         at += 1
-        if opcode in _FIXED:
+        if opcode == _SHORT_TEXT:  # the most frequent by far
+            length = payload[at]
+            at += 1 + length
+            text += length
+            stack.append(_TEXT)
+        elif opcode in _FIXED:
             kind, width = _FIXED[opcode]
             at += width
-            values += 1
             stack.append(kind)
         elif opcode in _COUNTED:
             kind, width = _COUNTED[opcode]
@@ -89,10 +93,8 @@ def _walk(payload: bytes) -> int:
             if at > size:
                 raise Malformed(f"not a well-formed pickle: a value of {length:,} bytes is longer than the frame")
             text += length if kind == _TEXT else 0
-            values += 1
             stack.append(kind)
         elif opcode == _MARK:
-            values += 1
             marks.append(len(stack))
         elif opcode in (_SETITEM, _SETITEMS):
             start = marks.pop() if opcode == _SETITEMS else len(stack) - 2
@@ -107,7 +109,6 @@ def _walk(payload: bytes) -> int:
             if payload[at] > MAX_INT:
                 raise Malformed(f"it holds an int of {8 * payload[at]} bits, more than 1024")
             at += 1 + payload[at]
-            values += 1
             stack.append(_ATOM)
         elif opcode == _FRAME:
             at += 8
@@ -116,13 +117,15 @@ def _walk(payload: bytes) -> int:
         elif opcode == _STOP:
             if len(stack) != 1 or marks:
                 raise Malformed("its pickle holds more or less than one value")
+            if text > MAX_TEXT or int_keys > MAX_INT_KEYS:
+                raise Malformed(
+                    f"it holds {text:,} bytes of text and {int_keys:,} ints as keys, more than {MAX_TEXT:,} and "
+                    f"{MAX_INT_KEYS:,}"
+                )
             return at
         else:
             raise Malformed(f"its pickle does more than hold data (opcode {opcode:#04x})")
-        if values > MAX_VALUES or text > MAX_TEXT or int_keys > MAX_INT_KEYS:
-            raise Malformed(
-                f"it holds more than {MAX_VALUES:,} values, {MAX_TEXT:,} bytes of text or {MAX_INT_KEYS:,} ints as keys"
-            )
+    raise Malformed(f"its pickle has more than {MAX_OPCODES:,} steps")
 
 
 def _set_items(stack: list[int], start: int) -> int:
