@@ -210,7 +210,7 @@ def read_all(stream: BinaryIO, path: Path, content: Content) -> Iterator[tuple[i
     content.damage, content.torn = None, False
     wrong_start = content.position.end == 0 and frames.magic() != MAGIC
     if wrong_start and not _begins_all_the_same(stream, frames):
-        if frames.size >= len(MAGIC) or not MAGIC.startswith(frames.magic()):
+        if not frames.unwritten():
             raise HistoryError(f"{path} is not a {FILE_NAME}: it does not begin like one. Give the path of a snapshot")
         content.damage, content.torn = "it ends before it begins", True
         return

@@ -88,6 +88,12 @@ class Position:
     gaps: tuple[tuple[int, int], ...] = ()
 
 
+def is_unwritten(start: bytes) -> bool:
+    """Whether the first bytes of a file, and one more, are those of a snapshot in which nothing was recorded yet."""
+    # After a power cut the size may be on the disk without the data.
+    return MAGIC.startswith(start) or start == bytes(len(MAGIC))
+
+
 class FrameReader:
     """Iterates over the payloads of the whole frames of a snapshot, and passes over what is damaged between them.
 
@@ -106,8 +112,15 @@ class FrameReader:
 
     def magic(self) -> bytes:
         """The first bytes of the file, `MAGIC` if it is a snapshot."""
+        return self._start(len(MAGIC))
+
+    def unwritten(self) -> bool:
+        """Whether nothing was recorded in the file, not even the whole magic line."""
+        return is_unwritten(self._start(len(MAGIC) + 1))
+
+    def _start(self, size: int) -> bytes:
         self._stream.seek(0)
-        return self._stream.read(min(len(MAGIC), self.size))
+        return self._stream.read(min(size, self.size))
 
     def continues(self) -> bool:
         """Whether the file still holds, where it was, the last frame that was read before."""
@@ -188,6 +201,8 @@ class FrameReader:
             return True  # after a power cut the new size may be on disk without the data
         if len(_PAYLOAD_START.findall(tail)) > 1:
             return False  # a second frame begins in it: the first one's length is what got damaged
+        if not tail[: PREFIX.size].strip(b"\0"):
+            return True  # of the data only a later part is there
         return len(tail) < PREFIX.size or PREFIX.size + int(PREFIX.unpack_from(tail)[0]) >= len(tail)
 
 

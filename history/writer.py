@@ -18,7 +18,7 @@ from quaver.history.appender import Appender
 from quaver.history.begun import RETRIES, from_begun, from_dropped, to_begun
 from quaver.history.content import Content, read
 from quaver.history.durable import keep_copy, open_file, sync_folder
-from quaver.history.frames import MAGIC, PREFIX, pack
+from quaver.history.frames import MAGIC, PREFIX, is_unwritten, pack
 from quaver.history.header import SCHEMA, Header, from_header, to_header
 from quaver.history.lock import Lock, lock
 from quaver.history.notes import from_items, from_note, to_items, to_note
@@ -70,7 +70,7 @@ class History(Storage):
         file, guard = open_file(place, os.O_RDWR | os.O_CREAT), Lock()
         try:
             guard = lock(file, place)
-            if not MAGIC.startswith(file.read(len(MAGIC) + 1)):
+            if not is_unwritten(file.read(len(MAGIC) + 1)):
                 raise HistoryError(
                     f"{place} exists already, and a history is never overwritten. Continue it with "
                     f"fit(..., resume={str(place)!r}), or use another workspace"
