@@ -28,9 +28,10 @@ from history_samples import (
     payloads,
     record_sample,
 )
+from mutation import forged, mutated, use
 
 from quaver.errors import HistoryError
-from quaver.history import FILE_NAME, History, Run, Snapshot, read_snapshot, repair
+from quaver.history import FILE_NAME, History, read_snapshot, repair
 from quaver.history.content import Content, read
 from quaver.history.frames import MAGIC, frame
 
@@ -255,43 +256,6 @@ def time_limit(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def mutated(rng: random.Random, data: bytes) -> bytes:
-    """`data` with one to four random flips, cuts, insertions, repetitions or overwritten runs."""
-    result = bytearray(data)
-    for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        if not result:
-            break
-        start = rng.randrange(len(result))
-        end = min(len(result), start + rng.choice((1, 2, 4, 9, 60, 300)))
-        match rng.randrange(6):
-            case 0:
-                result[start] ^= 1 << rng.randrange(8)
-            case 1:
-                result[start] = rng.choice(b"\0\xff.()}]cRoib\x80\x85\x86\x87\x8a\x8c\x93\x94\x95NKJGTXBCq\x71r\x8b")
-            case 2:
-                del result[start:]
-            case 3:
-                del result[start:end]
-            case 4:
-                result[start:start] = rng.randbytes(rng.choice((1, 4, 20, 200)))
-            case 5:
-                result[start:start] = result[start:end]
-    return bytes(result)
-
-
-def use(snapshot: Snapshot) -> None:
-    """All that an engine does with what it reads."""
-    assert repr(snapshot)
-    for trial in snapshot.trials:
-        assert snapshot.trial(trial.number) is trial
-        assert str(trial)
-        assert trial.config.fingerprint
-        assert set(trial.config) == {op.name for op in snapshot.header.ops}
-        assert snapshot.run_of(trial.number) in (*snapshot.runs, Run(0, snapshot.header.created, {}, {}))
-        assert hash(trial) is not None
-    assert snapshot.run.number == len(snapshot.runs)
-
-
 def test_seven_thousand_files_with_random_damage_give_what_is_whole_or_a_clear_error(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     whole = record_sample(path)
@@ -332,16 +296,8 @@ def test_three_thousand_forged_files_with_right_checksums_give_a_snapshot_or_a_c
     accepted = refused = 0
     with time_limit(180), memory_limit(512):
         for _ in range(3000):
-            forged = list(whole)
-            for _ in range(rng.choice((1, 1, 2))):
-                number = rng.randrange(len(forged))
-                forged[number] = mutated(rng, forged[number])
-            if rng.random() < 0.1:
-                rng.shuffle(forged)
-            if rng.random() < 0.1:
-                forged.insert(rng.randrange(len(forged)), rng.choice(forged))
             path.unlink()
-            path.write_bytes(MAGIC + b"".join(map(frame, forged)))
+            path.write_bytes(forged(rng, whole))
             try:
                 snapshot = read_snapshot(path)
             except HistoryError as error:
