@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from quaver.errors import CalibrationError
 
 Channels = NDArray[np.float64]
+_DTYPE = np.dtype("<f8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +105,24 @@ def to_plain(found: Mapping[Statistic, Channels]) -> list[dict[str, Any]]:
             "tensor": wanted.tensor,
             "kind": wanted.kind,
             "axis": wanted.axis,
-            "dtype": values.dtype.str,
+            "dtype": _DTYPE.str,
             "shape": list(values.shape),
-            "data": values.tobytes(),
+            "data": values.astype(_DTYPE).tobytes(),
         }
         for wanted, values in found.items()
     ]
 
 
 def from_plain(kept: Iterable[Mapping[str, Any]]) -> dict[Statistic, Channels]:
-    """What `to_plain` made builtins of."""
+    """What `to_plain` made builtins of. Of types of numbers only the one it writes is taken."""
     try:
-        return {
-            Statistic(item["tensor"], item["kind"], item["axis"]): np.frombuffer(
-                item["data"], np.dtype(item["dtype"])
-            ).reshape(item["shape"])
-            for item in kept
-        }
-    except (KeyError, TypeError, ValueError) as error:
+        found = {}
+        for item in kept:
+            if item["dtype"] != _DTYPE.str:
+                raise ValueError(f"numbers are of type {item['dtype']!r:.80}, not {_DTYPE.str!r}")
+            found[Statistic(item["tensor"], item["kind"], item["axis"])] = np.frombuffer(item["data"], _DTYPE).reshape(
+                item["shape"]
+            )
+        return found
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CalibrationError(f"the calibration holds statistics that cannot be read: {error}") from error

@@ -2,50 +2,114 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import logging
 import os
 from pathlib import Path
 
 from quaver.errors import HistoryError
+from quaver.history.frames import FrameReader
 
 logger = logging.getLogger(__name__)
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_TAIL = 64
+
 
 class Appender:
-    """Writes to the end of an open file. What was written is on the disk when `write` returns.
+    """Writes to the end of an open file. What was written and synced is on the disk when `write` returns.
 
     Attributes:
         end: where the next write begins; what follows it is cut off.
     """
 
-    def __init__(self, file: io.FileIO, path: Path, end: int) -> None:
+    def __init__(self, file: io.FileIO, path: Path, end: int, gaps: int = 0) -> None:
         self._file, self._path, self.end = file, path, end
+        self._gaps = gaps
+        self._remember()
 
-    def write(self, data: bytes, what: str) -> None:
-        """Append and sync. Whatever goes wrong, the file ends where it ended before."""
+    def write(self, data: bytes, what: str, sync: bool = True) -> None:
+        """Append, and sync unless a crash of the whole machine may take it. Whatever goes wrong leaves no trace."""
         if self._file.closed:
             raise HistoryError(f"{what} cannot be recorded: {self._path} is closed (or was opened before a fork)")
+        descriptor = self._file.fileno()
         try:
-            self._file.truncate(self.end)  # in case an earlier write failed and could not be taken back
-            self._file.seek(self.end)
-            left = memoryview(data)
+            if os.fstat(descriptor).st_size != self.end:
+                os.ftruncate(descriptor, self.end)  # in case an earlier write failed and could not be taken back
+            at, left = self.end, memoryview(data)
             while left:
-                left = left[self._file.write(left) :]
-            os.fsync(self._file.fileno())
+                written = os.pwrite(descriptor, left, at)
+                at, left = at + written, left[written:]
+            if sync:
+                os.fsync(descriptor)
         except BaseException as error:
             self._take_back()
             if isinstance(error, OSError):
                 raise HistoryError(
-                    f"{what} could not be written to {self._path}: {error.strerror}. All before it is safe. Free some "
-                    f"space on that disk, then continue with fit(..., resume={str(self._path)!r})"
+                    f"{what} could not be written to {self._path}: {error.strerror}. All before it is safe. "
+                    f"{'Free some space on' if error.errno in _FULL else 'Look after'} that disk, then continue with "
+                    f"fit(..., resume={str(self._path)!r})"
                 ) from error
             raise
         self.end += len(data)
+        self._remember()
+
+    def cut(self, end: int) -> None:
+        """Take back what was written after `end`. That needs no space, so it works on a full disk."""
+        try:
+            os.ftruncate(self._file.fileno(), end)
+        except OSError as error:
+            raise HistoryError(f"{self._path} could not be cut: {error.strerror}") from error
+        self.end = end
+        self._remember()
+
+    def read(self, start: int, size: int) -> bytes:
+        """Bytes that are in the file."""
+        return os.pread(self._file.fileno(), size, start)
+
+    def changed(self) -> str | None:
+        """What somebody else has done to the file since the last write, in half a sentence; None if nothing."""
+        try:
+            named = os.stat(self._path)
+        except FileNotFoundError:
+            return "was deleted or renamed"
+        except OSError as error:
+            return f"cannot be found any more ({error.strerror})"
+        held = os.fstat(self._file.fileno())
+        if (named.st_dev, named.st_ino) != (held.st_dev, held.st_ino):
+            return "was replaced by another file"
+        if self._seen is None:
+            return None
+        size, modified, tail = self._seen
+        if held.st_size != size:
+            return f"was {'cut' if held.st_size < size else 'written to'} by somebody else"
+        if held.st_mtime_ns != modified and not (self._tail() == tail and self._is_whole()):
+            return "was overwritten by somebody else"
+        return None
+
+    def _is_whole(self) -> bool:
+        with open(self._file.fileno(), "rb", closefd=False) as stream:
+            frames = FrameReader(stream)
+            for _ in frames:
+                pass
+        return frames.position.end == self.end and len(frames.position.gaps) == self._gaps
+
+    def _remember(self) -> None:
+        """How the file looks now; nothing is compared if that cannot be said."""
+        self._seen: tuple[int, int, bytes] | None = None
+        with contextlib.suppress(OSError):
+            held = os.fstat(self._file.fileno())
+            self._seen = held.st_size, held.st_mtime_ns, self._tail()
+
+    def _tail(self) -> bytes:
+        return self.read(max(0, self.end - _TAIL), _TAIL)
 
     def _take_back(self) -> None:
         try:
-            self._file.truncate(self.end)
+            os.ftruncate(self._file.fileno(), self.end)
             os.fsync(self._file.fileno())
         except OSError as error:
             logger.warning("%s may end in a torn frame (%s); it will be ignored", self._path, error.strerror)
+        self._remember()

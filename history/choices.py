@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from quaver.history.frames import Malformed
+from quaver.history.opcodes import Malformed
 from quaver.ops import MODES, OpConfig, Precision
 
 # The mode of most choices, which goes without saying.
@@ -31,15 +34,23 @@ def to_choices(table: list[Any]) -> list[OpConfig]:
 def _to_choice(item: Any, field: str) -> OpConfig:
     if type(item) is not tuple or len(item) not in (4, 6) or any(type(part) is not str for part in item[:5]):
         raise Malformed(f"{field} must be a tuple of four str, or of five and a tuple")
-    precision, calibration, granularity, scheme = (utf8(part, field) for part in item[:4])
     mode, repairs = item[4:] or (_USUAL, ())
     if mode not in MODES:
         raise Malformed(f"{field}: unknown mode {mode!r:.80}; known are {', '.join(MODES)}")
     _check_repairs(repairs, field)
     try:
-        return OpConfig(Precision(precision), calibration, granularity, scheme, mode, repairs)
+        return _choice(*item[:4], mode, repairs)
+    except UnicodeEncodeError:
+        raise Malformed(f"{field} holds text that is not valid Unicode") from None
     except ValueError as error:
         raise Malformed(f"{field}: {error!s:.120}") from None
+
+
+@functools.lru_cache(1024)
+def _choice(precision: str, calibration: str, granularity: str, scheme: str, mode: str, repairs: Any) -> OpConfig:
+    """Thousands of trials share a few choices."""
+    "".join((precision, calibration, granularity, scheme)).encode()
+    return OpConfig(Precision(precision), calibration, granularity, scheme, mode, repairs)
 
 
 def _check_repairs(repairs: Any, field: str) -> None:
@@ -75,7 +86,32 @@ def to_indexes(data: bytes, count: int, field: str) -> Sequence[int]:
     if count > 255:
         if len(data) % 2:
             raise Malformed(f"{field} has an odd number of bytes for indexes of two")
-        indexes = [low | high << 8 for low, high in zip(data[::2], data[1::2], strict=True)]
+        indexes = array("H", data)
+        if sys.byteorder == "big":
+            indexes.byteswap()
     if indexes and max(indexes) >= count:
         raise Malformed(f"{field} points to choice {max(indexes)}, and there are {count}")
     return indexes
+
+
+class Spread(Mapping[str, OpConfig]):
+    """Choices spread over ops: a byte or two an op, so that 20,000 trials of a large model fit into memory."""
+
+    __slots__ = ("_choices", "_picks", "_places")
+
+    def __init__(self, places: Mapping[str, int], choices: Sequence[OpConfig], picks: Sequence[int]) -> None:
+        self._places, self._choices, self._picks = places, choices, picks
+
+    def __getitem__(self, name: str) -> OpConfig:
+        return self._choices[self._picks[self._places[name]]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._picks)
+
+    def items(self) -> Any:
+        """Names and choices, in the order of the ops."""
+        choices = self._choices
+        return [(name, choices[pick]) for name, pick in zip(self._places, self._picks, strict=True)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from quaver.history.frames import MAX_DEPTH, Malformed
+from quaver.history.opcodes import MAX_DEPTH, Malformed
 
 _ATOMS = frozenset((str, float, bool, bytes, type(None)))
 
@@ -13,7 +13,8 @@ class Fields:
     """Takes the fields out of one record."""
 
     def __init__(self, record: dict[str, Any], kind: str) -> None:
-        self._left = {name: value for name, value in record.items() if name != "kind"}
+        self._left = record.copy()
+        self._left.pop("kind", None)
         self._kind = kind
 
     def __contains__(self, name: str) -> bool:
@@ -31,7 +32,7 @@ class Fields:
         if type(value) not in types:
             wanted = " or ".join("None" if kind is type(None) else kind.__name__ for kind in types)
             raise Malformed(f"field {name!r} of the {self._kind} must be {wanted}, not {type_name(value)}")
-        return plain(value, name) if type(value) is int else value
+        return value
 
     def done(self) -> None:
         """Nothing may be left."""
@@ -57,7 +58,9 @@ def plain(value: Any, field: str, depth: int = MAX_DEPTH - 4) -> Any:
         for key, item in value.items():
             if type(key) not in (str, int):
                 raise Malformed(f"{field} must have keys of type str or int, not {type_name(key)}")
-            where = f"{field}[{plain(key, f'a key of {field}')!r:.80}]"
+            if type(key) is int and not -(2**31) <= key < 2**31:
+                raise Malformed(f"{field} has a key that is an int of more than 32 bits")
+            where = f"{field}[{key!r:.80}]"
             copy[key] = plain(item, where, depth - 1)
         return copy
     return kind(

@@ -7,13 +7,16 @@ from typing import Any, NamedTuple
 
 from quaver.history.choices import from_choice, from_indexes, to_choices, to_indexes, utf8
 from quaver.history.fields import Fields, plain, versions
-from quaver.history.frames import Malformed
+from quaver.history.opcodes import Malformed
 from quaver.history.runs import Run
 from quaver.ops import Op, OpConfig
 
 # 1: settings and versions stand in the header, loss and verdict in the trials, and each note is written as a whole.
-# 2: a record for each run, for figures that are measured later and for what is added to a note.
+# 2: a record for each run, for figures that are measured later and for what is added to a note; later also for trials
+#    that are begun, and header and runs twice.
 SCHEMA = 2
+# Ways to run ops in one header, all ops together.
+MAX_CHOICES = 1_000_000
 
 
 class NewerSchema(Malformed):
@@ -67,7 +70,7 @@ def from_header(header: Header) -> dict[str, Any]:
             (op.name, op.kind, tuple(op.nodes), from_indexes(pick, len(table)))
             for op, pick in zip(header.ops, picks, strict=True)
         ],
-        "calibration": header.calibration,
+        "calibration": plain(header.calibration, "calibration"),
         "created": header.created,
     }
 
@@ -81,26 +84,36 @@ def to_header(record: dict[str, Any]) -> Opening:
     if schema < 1:
         raise Malformed(f"field 'schema' must be at least 1, not {schema}")
     choices = to_choices(taken.take("choices", list))
+    ops = taken.take("ops", list)
+    _check_ops(ops)
     header = Header(
         model_fingerprint=taken.take("model_fingerprint", str),
         adapter=taken.take("adapter", str),
-        ops=tuple(_to_op(item, f"ops[{index}]", choices) for index, item in enumerate(taken.take("ops", list))),
-        calibration=plain(taken.take("calibration", dict), "calibration"),
+        ops=tuple(_to_op(item, f"ops[{index}]", choices) for index, item in enumerate(ops)),
+        calibration=taken.take("calibration", dict),
         created=taken.take("created", str),
     )
     run = None
     if schema == 1:
-        settings = plain(taken.take("settings", dict), "settings")
-        run = Run(1, header.created, settings, versions(taken.take("versions", dict)))
+        run = Run(1, header.created, taken.take("settings", dict), versions(taken.take("versions", dict)))
     taken.done()
     if len({op.name for op in header.ops}) != len(header.ops):
         raise Malformed("field 'ops' holds two ops of the same name")
     return Opening(header, schema, run)
 
 
-def _to_op(item: Any, field: str, choices: list[OpConfig]) -> Op:
-    if type(item) is not tuple or [type(part) for part in item] != [str, str, tuple, bytes]:
-        raise Malformed(f"{field} must be a tuple of str, str, tuple, bytes")
+def _check_ops(items: list[Any]) -> None:
+    """Before choices are spread over ops: a byte or two of the file become an entry each."""
+    spread = 0
+    for index, item in enumerate(items):
+        if type(item) is not tuple or [type(part) for part in item] != [str, str, tuple, bytes]:
+            raise Malformed(f"ops[{index}] must be a tuple of str, str, tuple, bytes")
+        spread += len(item[3])
+    if spread > MAX_CHOICES:
+        raise Malformed(f"field 'ops' holds {spread:,} choices, more than {MAX_CHOICES:,}")
+
+
+def _to_op(item: tuple[Any, ...], field: str, choices: list[OpConfig]) -> Op:
     name, kind, nodes, picks = item
     if any(type(node) is not str for node in nodes):
         raise Malformed(f"the nodes of {field} must be str")

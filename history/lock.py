@@ -1,7 +1,7 @@
 """One writer at a time: an advisory lock on the snapshot itself, gone with the process that holds it.
 
-Where there is no `fcntl` (Windows), or a file system knows no locks, there is no lock: take care not to start two runs
-in one workspace there.
+Where there is no `fcntl`, or a file system knows no locks, a file beside the snapshot names the owner instead. It is
+made in one step or not at all, and looked at before each append; one that a killed process left behind is taken over.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 from quaver.errors import HistoryError
+from quaver.history.owner import OwnerFile
 
 try:
     import fcntl
@@ -30,19 +32,38 @@ class _Open(Protocol):
 _held: weakref.WeakSet[_Open] = weakref.WeakSet()
 
 
-def lock(file: _Open, path: Path) -> None:
-    """Make `file` the only writer of its snapshot until it is closed, or say who already is."""
+class Lock:
+    """What keeps others from writing a snapshot.
+
+    Attributes:
+        check: raises if it is not so any more.
+        release: lets others write.
+    """
+
+    def __init__(self, owner: OwnerFile | None = None) -> None:
+        self.check: Callable[[], None] = _nothing if owner is None else owner.check
+        self.release: Callable[[], None] = _nothing if owner is None else owner.release
+
+
+def lock(file: _Open, path: Path) -> Lock:
+    """Make `file` the only writer of its snapshot until it is closed and released, or say who already is."""
     _held.add(file)
-    if fcntl is None:
-        return
-    try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise HistoryError(
-            f"{path} is being written by {_holder(file.fileno())}. Wait until it has ended, or use another workspace"
-        ) from None
-    except OSError as error:
-        logger.warning("%s cannot be locked (%s); do not start a second run with it", path, error.strerror)
+    if fcntl is not None:
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return Lock()
+        except BlockingIOError:
+            raise HistoryError(
+                f"{path} is being written by {_holder(file.fileno())}. Wait until it has ended, or use another "
+                "workspace"
+            ) from None
+        except OSError as error:
+            logger.info("%s cannot be locked (%s); a file beside it names the owner", path, error.strerror)
+    return Lock(OwnerFile.take(path))
+
+
+def _nothing() -> None:
+    """The system watches over a real lock."""
 
 
 def _holder(descriptor: int) -> str:

@@ -6,33 +6,33 @@ from collections.abc import Mapping
 from typing import Any
 
 from quaver.history.fields import Fields, plain, type_name
-from quaver.history.frames import Malformed
+from quaver.history.opcodes import Malformed
 
 
 def from_note(name: str, data: Any) -> dict[str, Any]:
     """The record of a note."""
-    return {"kind": "note", "name": name, "data": data}
+    return {"kind": "note", "name": name, "data": plain(data, "data")}
 
 
 def to_note(record: dict[str, Any]) -> tuple[str, Any]:
     """The name and the data of a note."""
     taken = Fields(record, "note")
     name = taken.take("name", str)
-    data = plain(taken.any("data"), "data")
+    data = taken.any("data")
     taken.done()
     return name, data
 
 
 def from_items(name: str, items: Mapping[str, Any]) -> dict[str, Any]:
     """The record of what is added to a note."""
-    return {"kind": "items", "name": name, "items": dict(items)}
+    return {"kind": "items", "name": name, "items": plain(dict(items), "items")}
 
 
 def to_items(record: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The name of a note, and what to add to it."""
     taken = Fields(record, "items")
     name = taken.take("name", str)
-    items = plain(taken.take("items", dict), "items")
+    items = taken.take("items", dict)
     taken.done()
     for key in items:
         if type(key) is not str:

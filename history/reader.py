@@ -104,6 +104,8 @@ class SnapshotReader:
         """Whether it is the file that was read before, with nothing taken away."""
         if self._seen is not None and (seen.device, seen.inode) != (self._seen.device, self._seen.inode):
             return False
+        if self._content.position.gaps:  # they may have been mended
+            return False
         return FrameReader(stream, self._content.position).continues()
 
 

@@ -31,7 +31,7 @@ def from_run(run: Run) -> dict[str, Any]:
         "kind": "run",
         "number": run.number,
         "started": run.started,
-        "settings": run.settings,
+        "settings": plain(run.settings, "settings"),
         "versions": run.versions,
     }
 
@@ -42,7 +42,7 @@ def to_run(record: dict[str, Any]) -> Run:
     run = Run(
         number=taken.take("number", int),
         started=taken.take("started", str),
-        settings=plain(taken.take("settings", dict), "settings"),
+        settings=taken.take("settings", dict),
         versions=versions(taken.take("versions", dict)),
     )
     taken.done()

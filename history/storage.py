@@ -81,6 +81,18 @@ class Storage(ABC):
         """Record a trial; number 0 is the baseline."""
 
     @abstractmethod
+    def begin_trial(self, number: int, config: QuantConfig) -> None:
+        """Record that a trial is handed out. If the process ends before it is recorded, `crashes` counts it later."""
+
+    @abstractmethod
+    def drop_trial(self, number: int) -> None:
+        """Take back `begin_trial`: the trial was given up for a reason that is not its own. Otherwise nothing."""
+
+    @abstractmethod
+    def crashes(self, config: QuantConfig) -> int:
+        """How often the process ended while this configuration was tried."""
+
+    @abstractmethod
     def measure(self, number: int, figures: Mapping[str, float]) -> Trial:
         """Record figures that were taken of a trial, besides those it has; the trial with all of them."""
 
@@ -98,7 +110,10 @@ class Storage(ABC):
 
     @abstractmethod
     def forget_trailing_failures(self) -> None:
-        """Let `find` no longer answer with the failed trials at the very end, so that they are tried again."""
+        """Let `find` no longer answer with the failed trials at the very end, so that they are tried again.
+
+        Not those of configurations that ended the process more than `RETRIES` times.
+        """
 
     @abstractmethod
     def close(self) -> None:

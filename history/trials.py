@@ -6,25 +6,29 @@ What is about to be written is checked by the code that reads, so nothing can be
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from quaver.history.choices import from_choice, from_indexes, to_choices, to_indexes
+from quaver.history.choices import Spread, from_choice, from_indexes, to_choices, to_indexes
 from quaver.history.fields import Fields, figures, from_number
-from quaver.history.frames import Malformed
+from quaver.history.opcodes import Malformed
 from quaver.ops import OpConfig, QuantConfig
 from quaver.trial import Trial, TrialState
 
+# Characters of a traceback that are kept.
+MAX_ERROR = 100_000
+_STATES = frozenset(str(state) for state in TrialState)
 
-def from_trial(trial: Trial, names: Sequence[str]) -> dict[str, Any]:
-    """The record of a trial. Its config becomes the distinct choices and one index an op, in the order of `names`.
+
+def from_trial(trial: Trial, places: Mapping[str, int]) -> dict[str, Any]:
+    """The record of a trial. Its config becomes the distinct choices and one index an op, in the order of `places`.
 
     Loss and verdict are not in it: they follow from the scores and a criterion, which may change.
     """
-    if len(trial.config) != len(names) or any(name not in trial.config for name in names):
+    if len(trial.config) != len(places) or any(name not in trial.config for name in places):
         raise Malformed("its config does not cover exactly the ops of the header")
     table: dict[OpConfig, int] = {}
-    indexes = [table.setdefault(trial.config[name], len(table)) for name in names]
+    indexes = [table.setdefault(trial.config[name], len(table)) for name in places]
     return {
         "kind": "trial",
         "number": trial.number,
@@ -37,23 +41,23 @@ def from_trial(trial: Trial, names: Sequence[str]) -> dict[str, Any]:
         "model_hash": trial.model_hash,
         "model_size": trial.model_size,
         "measured": _from_figures(trial.measured),
-        "error": trial.error,
+        "error": _shortened(trial.error),
     }
 
 
-def to_trial(record: dict[str, Any], names: Sequence[str], schema: int) -> Trial:
-    """The trial in a record, its config spread over the ops of the header. Nobody has judged it."""
+def to_trial(record: dict[str, Any], places: Mapping[str, int], schema: int) -> Trial:
+    """The trial in a record, its config spread over the ops of the header, each at its place. Nobody has judged it."""
     taken = Fields(record, "trial")
     choices = to_choices(taken.take("choices", list))
     picks = to_indexes(taken.take("picks", bytes), len(choices), "picks")
-    if len(picks) != len(names):
-        raise Malformed(f"field 'picks' is for {len(picks)} ops, and the header has {len(names)}")
+    if len(picks) != len(places):
+        raise Malformed(f"field 'picks' is for {len(picks)} ops, and the header has {len(places)}")
     state = taken.take("state", str)
-    if state not in set(TrialState):
+    if state not in _STATES:
         raise Malformed(f"field 'state' must be one of {', '.join(TrialState)}, not {state!r:.80}")
     trial = Trial(
         number=taken.take("number", int),
-        config=QuantConfig(zip(names, (choices[pick] for pick in picks), strict=True)),
+        config=QuantConfig.adopt(Spread(places, choices, picks)),
         state=TrialState(state),
         score=taken.take("score", float, type(None)),
         seconds=taken.take("seconds", float),
@@ -85,13 +89,20 @@ def to_measured(record: dict[str, Any]) -> tuple[int, dict[str, float]]:
     return number, found
 
 
+def _shortened(error: str | None) -> str | None:
+    """The beginning and the end of a traceback; what was raised may carry a whole array as text."""
+    if type(error) is not str or len(error) <= MAX_ERROR:
+        return error
+    return f"{error[: MAX_ERROR // 2]}\n[{len(error) - MAX_ERROR:,} characters left out]\n{error[-MAX_ERROR // 2 :]}"
+
+
 def _from_figures(measured: Mapping[str, float]) -> dict[str, Any]:
     return {name: from_number(value) for name, value in measured.items()}
 
 
 def _check(trial: Trial) -> None:
-    if not 0 <= trial.number < 2**63 or not 0 <= trial.model_size < 2**63:
-        raise Malformed("fields 'number' and 'model_size' must be 0 or more")
+    if not 0 <= trial.number < 2**31 or not 0 <= trial.model_size < 2**63:
+        raise Malformed("fields 'number' and 'model_size' must be 0 or more, and below 2**31 and 2**63")
     if not trial.failed and trial.score is None:
         raise Malformed("field 'score' must be a float, because the trial is complete")
     if trial.score is not None and not math.isfinite(trial.score):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import os
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,13 +15,16 @@ from typing import Any
 
 from quaver.errors import HistoryError
 from quaver.history.appender import Appender
+from quaver.history.begun import RETRIES, from_begun, from_dropped, to_begun
 from quaver.history.content import Content, read
 from quaver.history.durable import keep_copy, open_file, sync_folder
-from quaver.history.frames import MAGIC, Malformed, pack
+from quaver.history.frames import MAGIC, PREFIX, is_unwritten, pack
 from quaver.history.header import SCHEMA, Header, from_header, to_header
-from quaver.history.lock import lock
+from quaver.history.lock import Lock, lock
 from quaver.history.notes import from_items, from_note, to_items, to_note
+from quaver.history.opcodes import MAX_PAYLOAD, Malformed
 from quaver.history.reader import locate
+from quaver.history.rewriting import new_file, write_all
 from quaver.history.runs import Run, from_run, to_run
 from quaver.history.snapshot import FILE_NAME
 from quaver.history.storage import Storage
@@ -36,14 +40,19 @@ class History(Storage):
 
     What a method has appended is on the disk when it returns. If it cannot be, the file is put back to where it was and
     `HistoryError` is raised, so the file is always readable. To be used by one thread.
+
+    If the file is deleted, replaced, cut or overwritten by somebody else, all that is known is written to a new file, a
+    warning says so, and the history goes on there: `path` is the new one.
     """
 
-    def __init__(self, path: Path, file: io.FileIO, content: Content) -> None:
+    def __init__(self, path: Path, file: io.FileIO, content: Content, guard: Lock) -> None:
         """Use `create` or `resume`."""
         self.path = path
         self._file = file
         self._content = content
-        self._appender = Appender(file, path, content.position.end)
+        self._guard = guard
+        self._appender = Appender(file, path, content.position.end, len(content.position.gaps))
+        self._withdrawable: dict[int, tuple[int, int]] = {}  # number of a begun trial -> where its record lies
         self._known = {trial.config: trial.number for trial in content.trials}
 
     @classmethod
@@ -58,19 +67,21 @@ class History(Storage):
             raise HistoryError(
                 f"the folder of {place} cannot be made: {error.strerror}. Use another workspace"
             ) from error
-        file = open_file(place, os.O_RDWR | os.O_CREAT)
+        file, guard = open_file(place, os.O_RDWR | os.O_CREAT), Lock()
         try:
-            lock(file, place)
-            if not MAGIC.startswith(file.read(len(MAGIC) + 1)):
+            guard = lock(file, place)
+            if not is_unwritten(file.read(len(MAGIC) + 1)):
                 raise HistoryError(
                     f"{place} exists already, and a history is never overwritten. Continue it with "
                     f"fit(..., resume={str(place)!r}), or use another workspace"
                 )
-            history = cls(place, file, Content())
+            history = cls(place, file, Content(), guard)
             history._restart()
             sync_folder(place.parent)
-        except BaseException:
-            file.close()
+        except BaseException as error:
+            _let_go(file, guard)
+            if isinstance(error, OSError):
+                raise HistoryError(f"{place} cannot be opened: {error.strerror}. Check its disk") from error
             raise
         return history
 
@@ -78,19 +89,21 @@ class History(Storage):
     def resume(cls, path: str | os.PathLike[str]) -> History:
         """Continue a snapshot, given the file or its folder; `header` is None if its run ended before `begin`."""
         place = locate(path)
-        file = open_file(place, os.O_RDWR)
+        file, guard = open_file(place, os.O_RDWR), Lock()
         try:
-            lock(file, place)
+            guard = lock(file, place)
             content = Content()
             try:
                 with open(file.fileno(), "rb", closefd=False) as stream:
                     read(stream, place, content)
             except OSError as error:
                 raise HistoryError(f"{place} cannot be read: {error.strerror}. Check its disk") from error
-            history = cls(place, file, content)
+            history = cls(place, file, content, guard)
             history._repair()
-        except BaseException:
-            file.close()
+        except BaseException as error:
+            _let_go(file, guard)
+            if isinstance(error, OSError):
+                raise HistoryError(f"{place} cannot be opened: {error.strerror}. Check its disk") from error
             raise
         return history
 
@@ -121,7 +134,7 @@ class History(Storage):
 
     @property
     def damage(self) -> str | None:
-        """What `resume` found unreadable and removed; None if the file was whole."""
+        """What `resume` found unreadable; None if the file was whole."""
         return self._content.damage
 
     @property
@@ -136,19 +149,26 @@ class History(Storage):
         with self._recording("the header"):
             record = from_header(header)
             opening = to_header(record)
-            self._appender.write(pack(record), "the header")
+            data = pack(record)
+            start = self._write(data, "the header")
         self._content.add_header(opening)
+        self._content.headers, self._content.header_frame = 1, (start, data[: PREFIX.size])
 
     def start_run(self, settings: Mapping[str, Any], versions: Mapping[str, str], started: str | None = None) -> Run:
-        """Record that a `fit` begins, new or resumed; the trials that follow are its own. `started` is now if None."""
+        """Record that a `fit` begins, new or resumed; the trials that follow are its own. `started` is now if None.
+
+        It is recorded twice, and so is the header, at two places: nothing could be understood without them.
+        """
         what = "the run"
         with self._recording(what):
             self._need_header()
             now = started or datetime.now(UTC).isoformat(timespec="seconds")
             record = from_run(Run(len(self._content.runs) + 1, now, dict(settings), dict(versions)))
             run = to_run(record)
-            self._appender.write(pack(record), what)
-        self._content.add_run(run)
+            self._write(pack(record), what)
+            self._content.add_run(run)
+            self._write(self._second_header() + pack(record), "the second header")
+            self._content.headers += 1
         return run
 
     def append(self, trial: Trial) -> None:
@@ -156,13 +176,42 @@ class History(Storage):
         what = f"trial {trial.number} ({'failed' if trial.failed else f'score {trial.score}'})"
         with self._recording(what):
             self._need_header()
-            record = from_trial(trial, self._content.names)
-            checked = to_trial(record, self._content.names, SCHEMA)
+            record = from_trial(trial, self._content.places)
+            checked = to_trial(record, self._content.places, SCHEMA)
             self._content.check_trial(trial.number)
-            self._appender.write(pack(record), what)
+            self._write(pack(record), what)
         self._content.add_trial(replace(checked, config=trial.config))
         if trial.number > 0:
             self._known[trial.config] = trial.number
+
+    def begin_trial(self, number: int, config: QuantConfig) -> None:
+        """Record that a configuration is handed out, so that one that ends the process is known afterwards."""
+        what = f"that trial {number} begins"
+        with self._recording(what):
+            self._need_header()
+            record = from_begun(number, config.fingerprint)
+            data = pack(record)
+            # A process that ends takes nothing with it that was written; only a power cut could, which is no crash.
+            start = self._write(data, what, sync=False)
+        self._content.begun.begin(*to_begun(record))
+        self._withdrawable[number] = start, start + len(data)
+
+    def drop_trial(self, number: int) -> None:
+        """Take back that a trial was begun. On a full disk, too: what stands last in the file is cut off."""
+        if not self._content.begun.is_under_way(number) or self._file.closed:
+            return
+        what = f"that trial {number} is given up"
+        start, end = self._withdrawable.pop(number, (0, 0))
+        if end == self._appender.end and self._appender.changed() is None:
+            self._appender.cut(start)
+        else:
+            with self._recording(what):
+                self._write(pack(from_dropped(number)), what)
+        self._content.begun.end(number)
+
+    def crashes(self, config: QuantConfig) -> int:
+        """How often the process ended while this configuration was tried."""
+        return self._content.begun.crashes(config.fingerprint)
 
     def measure(self, number: int, figures: Mapping[str, float]) -> Trial:
         """Record figures that were taken of a trial, besides those it has; the trial with all of them."""
@@ -171,8 +220,8 @@ class History(Storage):
             self._need_header()
             record = from_measured(number, figures)
             _, checked = to_measured(record)
-            self._content.known(number)
-            self._appender.write(pack(record), what)
+            self._content.check_measured(number, checked)
+            self._write(pack(record), what)
         self._content.add_measured(number, checked)
         return self._content.known(number)
 
@@ -183,7 +232,7 @@ class History(Storage):
             self._need_header()
             record = from_note(name, data)
             _, copy = to_note(record)
-            self._appender.write(pack(record), what)
+            self._write(pack(record), what)
         self._content.add_note(name, copy)
 
     def extend_note(self, name: str, items: Mapping[str, Any]) -> None:
@@ -194,7 +243,7 @@ class History(Storage):
             record = from_items(name, items)
             _, copy = to_items(record)
             self._content.check_items(name)
-            self._appender.write(pack(record), what)
+            self._write(pack(record), what)
         self._content.add_items(name, copy)
 
     def find(self, config: QuantConfig) -> Trial | None:
@@ -206,24 +255,74 @@ class History(Storage):
         """Let `find` no longer answer with the failed trials at the very end, so that they are tried again.
 
         They stay in the file. A run that ended in failures is resumed when their cause, often eval_func, is repaired.
+        Configurations that ended the process too often stay failed.
         """
         for trial in reversed(self.trials):
             if not trial.failed:
                 break
-            self._known.pop(trial.config, None)
+            if self.crashes(trial.config) <= RETRIES:
+                self._known.pop(trial.config, None)
 
     def close(self) -> None:
-        """Release the file and the lock. More than once does no harm."""
-        self._file.close()
+        """Release the file and the lock, and look whether the file is still there. More than once does no harm."""
+        try:
+            if not self._file.closed and self.header is not None and self.path.parent.is_dir():
+                self._keep_whole()
+        finally:
+            _let_go(self._file, self._guard)
 
     def __repr__(self) -> str:
         return f"History({str(self.path)!r}, {len(self.trials)} trials)"
+
+    def _write(self, data: bytes, what: str, sync: bool = True) -> int:
+        """Append to the file, if it is still what it was, or to a new one; where the data begins."""
+        if not self._file.closed:
+            self._guard.check()
+            self._keep_whole()
+        start = self._appender.end
+        self._appender.write(data, what, sync)
+        return start
+
+    def _second_header(self) -> bytes:
+        """The header's frame as it stands in the file; nothing if it is there twice already."""
+        start, prefix = self._content.header_frame
+        if self._content.headers != 1:
+            return b""
+        try:
+            return self._appender.read(start, PREFIX.size + int(PREFIX.unpack(prefix)[0]))
+        except OSError as error:
+            raise HistoryError(f"{self.path} cannot be read: {error.strerror}. Check its disk") from error
+
+    def _keep_whole(self) -> None:
+        """If somebody else has changed the file, say so and go on in a new one that holds all that is known."""
+        reason = self._appender.changed()
+        if reason is None:
+            return
+        wanted = self.path.with_name(f"{self.path.name}.rescued") if os.path.lexists(self.path) else self.path
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            file, place = new_file(wanted)
+            guard = lock(file, place)
+            end = write_all(file, place, self._content)
+        except (HistoryError, OSError) as error:
+            raise HistoryError(
+                f"{self.path} {reason} while a run wrote it, and what is known of its {len(self.trials)} trial(s) "
+                f"could not be written to a new file: {error}"
+            ) from error
+        said = f"{self.path} {reason} while a run wrote it. All its {len(self.trials)} trial(s) are in {place}"
+        logger.warning("%s; the run goes on there", said)
+        warnings.warn(said, UserWarning, stacklevel=2)
+        _let_go(self._file, self._guard)
+        self.path, self._file, self._guard = place, file, guard
+        self._appender = Appender(file, place, end)
+        self._withdrawable.clear()
+        self._content.headers = 2
 
     def _need_header(self) -> None:
         if self.header is None:
             raise Malformed("the header must be recorded first, with begin()")
 
-    @contextmanager
+    @contextlib.contextmanager
     def _recording(self, what: str) -> Iterator[None]:
         try:
             yield
@@ -235,22 +334,37 @@ class History(Storage):
         self._appender.write(MAGIC, "the first line")
 
     def _repair(self) -> None:
-        """Cut off what cannot be read, after copying the file if that is more than one interrupted write."""
+        """Cut off an end that cannot be read, after copying the file if that is more than one interrupted write."""
         content = self._content
         if content.damage is None:
             return
-        if not content.torn:
-            if content.header is None:
-                raise HistoryError(
-                    f"the header of {self.path} is damaged, and its trials mean nothing without it. Nothing was "
-                    "changed. Restore the file from a copy, or start again in another workspace"
-                )
+        if not content.torn and content.header is None:
+            raise HistoryError(
+                f"the header of {self.path} is damaged, and its trials mean nothing without it. Nothing was "
+                "changed. Restore the file from a copy, or start again in another workspace"
+            )
+        tail = os.fstat(self._file.fileno()).st_size - self._appender.end
+        if tail > PREFIX.size + MAX_PAYLOAD:
+            raise HistoryError(
+                f"{self.path} ends in {tail:,} bytes that no run has written. Nothing was changed. `quaver history "
+                f"{self.path} --repair` writes all that is whole to a new file"
+            )
+        if content.torn:
+            logger.warning("%s: %s; they are removed", self.path, content.damage)
+        elif tail:
             logger.warning(
                 "%s: %s; the file was kept as %s", self.path, content.damage, keep_copy(self._file, self.path)
             )
         else:
-            logger.warning("%s: %s; they are removed", self.path, content.damage)
+            logger.warning("%s: %s; `quaver history --repair` leaves them out", self.path, content.damage)
         if self._appender.end == 0:
             self._restart()
-        else:
+        elif tail:
             self._appender.write(b"", "the repair")
+
+
+def _let_go(file: io.FileIO, guard: Lock) -> None:
+    """Close and unlock. All that matters is on the disk by then, so nothing that goes wrong here does."""
+    with contextlib.suppress(OSError):
+        file.close()
+    guard.release()

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Iterable
+
+# So many names are compared, and none that is longer: comparing takes the product of both lengths.
+_MOST = 2000
+_LONGEST = 200
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5) -> list[str]:
     """Known names that look like `name`, the likeliest first, whatever their case."""
-    by_lower = {item.lower(): item for item in known}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=count, cutoff=cutoff)
+    short = (item for item in itertools.islice(known, _MOST) if len(item) <= _LONGEST)
+    by_lower = {item.lower(): item for item in short}
+    close = difflib.get_close_matches(name[:_LONGEST].lower(), by_lower, n=count, cutoff=cutoff)
     return [by_lower[item] for item in close]
 
 

@@ -159,6 +159,10 @@ class Op:
         return tuple(choice for choice in self.choices if choice.reduced)
 
 
+def _by_name(item: tuple[str, OpConfig]) -> str:
+    return item[0]
+
+
 class QuantConfig(Mapping[str, OpConfig]):
     """One immutable answer for every op: op name -> `OpConfig`."""
 
@@ -167,6 +171,13 @@ class QuantConfig(Mapping[str, OpConfig]):
     def __init__(self, ops: Mapping[str, OpConfig] | Iterable[tuple[str, OpConfig]]) -> None:
         self._ops: Mapping[str, OpConfig] = MappingProxyType(dict(ops))
         self._fingerprint: str | None = None
+
+    @classmethod
+    def adopt(cls, ops: Mapping[str, OpConfig]) -> QuantConfig:
+        """A configuration around a mapping that nobody changes, which is not copied."""
+        config = cls(())
+        config._ops = ops
+        return config
 
     def __getitem__(self, name: str) -> OpConfig:
         return self._ops[name]
@@ -221,10 +232,12 @@ class QuantConfig(Mapping[str, OpConfig]):
     def fingerprint(self) -> str:
         """A hash of the content alone: the same in every process and whatever the order of the ops."""
         if self._fingerprint is None:
-            digest = hashlib.sha256()
-            for name in sorted(self._ops):
-                digest.update(f"{name}\0{self._ops[name]}\0".encode())
-            self._fingerprint = digest.hexdigest()
+            texts: dict[int, str] = {}  # most ops share a few choices
+            parts = []
+            for name, op in sorted(self._ops.items(), key=_by_name):
+                text = texts.get(id(op)) or texts.setdefault(id(op), str(op))
+                parts.append(f"{name}\0{text}\0")
+            self._fingerprint = hashlib.sha256("".join(parts).encode()).hexdigest()
         return self._fingerprint
 
     def fallback(self, *names: str) -> QuantConfig:

@@ -5,13 +5,12 @@ A rule's value is "fp32" or "int8" (or `quaver.FP32`, or a list of them), or the
     {"activation": {"dtype": ["fp32"], "algorithm": ["minmax"], "scheme": ["asym"]},
      "weight": {"dtype": ["int8"], "granularity": ["per_channel"]}}
 
-Names are matched literally first, then as regular expressions that must match the whole name. Rules on names
-win over rules on types, and a later rule wins over an earlier one.
+Names are matched literally first, then as regular expressions that must match the whole name (in bounded time, see
+`quaver.patterns`). Rules on names win over rules on types, and a later rule wins over an earlier one.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 from quaver.errors import SettingsError
 from quaver.nearest import hint
 from quaver.ops import CALIBRATIONS, DETAILS, GRANULARITIES, MODES, SCHEMES, Op, OpConfig, Precision
+from quaver.patterns import Effort, Pattern, PatternError
 
 # What users of other tools write for the same thing.
 _PRECISIONS = {"fp32": "fp32", "float32": "fp32", "int8": "int8", "uint8": "int8"}
@@ -55,29 +55,34 @@ def apply_rules(
 ) -> tuple[Op, ...]:
     """The ops with the choices that the rules leave."""
     chosen: dict[str, tuple[str, Wish]] = {}
-    kinds = sorted({op.kind for op in ops})
+    kinds: dict[str, list[str]] = {}
+    for op in ops:
+        kinds.setdefault(op.kind, []).append(op.name)
     for kind, value in (op_type_dict or {}).items():
         if kind not in kinds:
-            raise SettingsError(f"op_type_dict: no op of type {kind!r} in this model; {hint(str(kind), kinds)}")
+            raise SettingsError(f"op_type_dict: no op of type {kind!r} in this model; {hint(str(kind), sorted(kinds))}")
         label = f"op_type_dict[{kind!r}]"
-        chosen.update({op.name: (label, parse(value, label)) for op in ops if op.kind == kind})
+        chosen.update(dict.fromkeys(kinds[kind], (label, parse(value, label))))
+    effort, names = Effort(), dict.fromkeys(op.name for op in ops)
     for pattern, value in (op_name_dict or {}).items():
         label = f"op_name_dict[{pattern!r}]"
-        chosen.update({name: (label, parse(value, label)) for name in _matching(pattern, ops)})
+        rule = label, parse(value, label)
+        chosen.update(dict.fromkeys([pattern] if pattern in names else _matching(pattern, ops, effort), rule))
     return tuple(_narrow(op, *chosen[op.name]) if op.name in chosen else op for op in ops)
 
 
-def _matching(pattern: Any, ops: Sequence[Op]) -> list[str]:
-    names = [op.name for op in ops]
-    if pattern in names:
-        return [pattern]
+def _matching(pattern: Any, ops: Sequence[Op], effort: Effort) -> list[str]:
     try:
-        matches = [name for name in names if re.fullmatch(pattern, name)]
-    except (re.error, TypeError) as error:
-        raise SettingsError(f"op_name_dict: {pattern!r} is no op and no regular expression ({error})") from None
+        expression = Pattern(pattern, effort)
+        matches = [op.name for op in ops if expression.matches(op.name)]
+        covering = None
+        if not matches:
+            nodes = ((op, node) for op in ops for node in op.nodes)
+            covering = next((op for op, node in nodes if node == pattern or expression.matches(node)), None)
+    except PatternError as error:
+        raise SettingsError(f"op_name_dict: {pattern!r:.200} is no op and no regular expression ({error})") from None
     if not matches:
-        covering = next((op for op in ops for node in op.nodes if node == pattern or re.fullmatch(pattern, node)), None)
-        advice = hint(str(pattern), names)
+        advice = hint(str(pattern), [op.name for op in ops])
         if covering is not None:
             advice = f"nodes of that name are part of the op {covering.name!r}, which runs as a whole"
         raise SettingsError(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
+from quaver.adapters.calibrated import ranges_of
 from quaver.adapters.keeping import first
 from quaver.adapters.litert.read import sources
 from quaver.adapters.view import View
@@ -89,7 +90,7 @@ class LiteRTAdapter(Adapter):
         return Calibrator(self._graph, self._inputs, self._builder.needed(), self._options.threads)
 
     def restore(self, calibration: dict[str, Any]) -> None:
-        self._builder.calibrate(calibration["ranges"])
+        self._builder.calibrate(ranges_of(calibration))
 
     def _samples_kept(self) -> None:
         """See whether the .tflite computes what its source does; then let go of the source."""

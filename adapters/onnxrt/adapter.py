@@ -16,6 +16,7 @@ import onnxruntime as ort
 
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
 from quaver.adapters.batches import InputSpec
+from quaver.adapters.calibrated import ranges_of
 from quaver.adapters.channels import from_plain
 from quaver.adapters.keeping import first
 from quaver.adapters.onnxrt.build.assembler import Assembler
@@ -117,7 +118,7 @@ class OnnxAdapter(Adapter):
         return Calibrator(self._assembler, self._inputs, self._options.threads)
 
     def restore(self, calibration: dict[str, Any]) -> None:
-        self._assembler.calibrate(calibration["ranges"], from_plain(calibration.get("statistics", ())))
+        self._assembler.calibrate(ranges_of(calibration), from_plain(calibration.get("statistics", ())))
 
     def rebuild(self, config: QuantConfig | None) -> OnnxModel:
         assembly = self._assembler.assemble(config)

@@ -1,4 +1,8 @@
-"""A small history to record, with every kind of record: three ops, two runs, a baseline, four trials, a note."""
+"""A small history to record, with every kind of record: three ops, two runs, a baseline, four trials, a note.
+
+Its frames: 1 header, 2 run, 3 header, 4 run, 5 baseline, 6 note, 7 begun, 8 trial 1, 9 items, 10 trial 2, 11 measured,
+12 and 13 run, 14 and 15 begun, 16 dropped, 17 trial 3, 18 trial 4.
+"""
 
 from __future__ import annotations
 
@@ -86,11 +90,15 @@ def record_sample(path: Path) -> bytes:
         start(history, RUNS[0])
         history.append(BASELINE)
         history.note("probe", NOTE)
+        history.begin_trial(1, ALL_INT8)
         history.append(a_trial(1))
         history.extend_note("probe", ADDED)
         history.append(TRIALS[1])
         assert history.measure(1, LATER) == TRIALS[0]
         start(history, RUNS[1])
+        history.begin_trial(3, ALL_INT8)
+        history.begin_trial(4, ALL_FP32)
+        history.drop_trial(3)
         history.append(TRIALS[2])
         history.append(TRIALS[3])
     return path.read_bytes()
@@ -98,9 +106,12 @@ def record_sample(path: Path) -> bytes:
 
 def trials_after(frames: int) -> tuple[Trial, ...]:
     """The trials that the first so many frames of the sample hold."""
-    if frames < 8:
-        return (a_trial(1), TRIALS[1])[: (frames >= 5) + (frames >= 7)]
-    return TRIALS[: 2 + (frames >= 10) + (frames >= 11)]
+    if frames < 11:
+        return (a_trial(1), TRIALS[1])[: (frames >= 8) + (frames >= 10)]
+    return TRIALS[: 2 + (frames >= 17) + (frames >= 18)]
+
+
+FRAMES = 18
 
 
 def frame_bounds(path: Path) -> list[int]:

@@ -199,7 +199,7 @@ def test_a_whole_number_is_fine_as_a_score(tmp_path: Path) -> None:
         ({"model_size": np.int64(5)}, r"field 'model_size' .* not numpy\.int64"),
         ({"measured": {"latency": np.float64(1)}}, r"measured\['latency'\] must be .* not numpy\.float64"),
         ({"number": -1}, "'number'"),
-        ({"number": 10**400}, "'?number'? is an int of 1329 bits"),
+        ({"number": 10**400}, r"'number' .* below 2\*\*31"),
         ({"config": QuantConfig({"/stem/Conv": FLOAT})}, "does not cover exactly the ops"),
     ],
 )
@@ -276,7 +276,7 @@ _plain = st.recursive(
     lambda inner: (
         st.lists(inner)
         | st.lists(inner).map(tuple)
-        | st.dictionaries(st.text(string.printable) | st.integers(-5, 2**70), inner)
+        | st.dictionaries(st.text(string.printable) | st.integers(-(2**31), 2**31 - 1), inner)
     ),
     max_leaves=30,
 )

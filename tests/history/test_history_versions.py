@@ -27,7 +27,8 @@ SCHEMAS = range(1, SCHEMA + 1)
 
 def test_there_are_files_of_every_schema_there_was() -> None:
     assert {path.name for path in DATA.iterdir()} == {
-        f"{kind}{schema}.snapshot" for kind in ("schema", "digits-") for schema in SCHEMAS
+        "schema2-twice.snapshot",
+        *(f"{kind}{schema}.snapshot" for kind in ("schema", "digits-") for schema in SCHEMAS),
     }
 
 
@@ -45,16 +46,20 @@ def test_schema_1_stays_readable() -> None:
     assert snapshot.notes == {"probe": NOTE}
 
 
-def test_schema_2_stays_readable() -> None:
-    """The fixture was written once, and is never written again, by `history_samples.record_sample`."""
-    snapshot = read_snapshot(DATA / "schema2.snapshot")
+@pytest.mark.parametrize("name", ["schema2", "schema2-twice"])
+def test_schema_2_stays_readable(name: str) -> None:
+    """Both were written once, and are never written again, by `history_samples.record_sample`.
+
+    The second holds header and runs twice, and trials that are begun.
+    """
+    snapshot = read_snapshot(DATA / f"{name}.snapshot")
     assert snapshot.damage is None
     assert (snapshot.header, snapshot.runs, snapshot.notes) == (a_header(), RUNS, {"probe": NOTE | ADDED})
     assert (snapshot.baseline, snapshot.trials) == (BASELINE, TRIALS)
 
 
 def test_schema_2_is_written_as_it_was(tmp_path: Path) -> None:
-    assert record_sample(tmp_path / FILE_NAME) == (DATA / "schema2.snapshot").read_bytes()
+    assert record_sample(tmp_path / FILE_NAME) == (DATA / "schema2-twice.snapshot").read_bytes()
 
 
 def test_a_file_of_schema_1_goes_on_in_schema_2(tmp_path: Path) -> None:

@@ -193,8 +193,7 @@ def test_a_damaged_file_that_cannot_be_copied_is_not_repaired(small_disk: Path) 
         history.begin(a_header())
         for number in range(1, 9):
             history.append(a_trial(number, error="x" * 5000))
-    damaged = bytearray(history.path.read_bytes())
-    damaged[len(damaged) // 2] ^= 1
+    damaged = history.path.read_bytes() + (5).to_bytes(4, "little") + b"rubbish, and more than five bytes of it"
     history.path.write_bytes(damaged)
     with pytest.raises(HistoryError, match=r"cannot be copied to .*\.damaged .*Nothing was changed"):
         History.resume(small_disk)

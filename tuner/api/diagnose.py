@@ -19,7 +19,7 @@ from quaver.api.target import Target, find_target
 from quaver.diagnosis import Diagnosis
 from quaver.engine.diagnosing import SAMPLES, Wishes, examine, examine_float, reiterable
 from quaver.engine.events import Observer, Observers, Stage, StageStarted, make_observers
-from quaver.engine.same_model import check_same_model
+from quaver.engine.same_model import check_same_model, restore
 from quaver.errors import CalibrationError, SettingsError, StrategyError
 from quaver.ops import QuantConfig
 from quaver.paths import expanded
@@ -170,7 +170,7 @@ def _calibrate(
     snapshot = target.snapshot
     if snapshot is not None:
         check_same_model(adapter, snapshot.header, snapshot.path)
-        adapter.restore(snapshot.header.calibration)
+        restore(adapter, snapshot.header, snapshot.path)
     if snapshot is not None or not needed:
         adapter.keep(data)
         return

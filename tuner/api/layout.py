@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from quaver.api.bounded_yaml import TooLarge, load_yaml
 from quaver.errors import SettingsError
 from quaver.nearest import hint, nearest
 from quaver.paths import expanded
@@ -42,8 +40,6 @@ YAML_LAYOUT = {
 _SECTIONS = frozenset(path.split(".")[0] for path in YAML_LAYOUT)
 # These hold the user's own keys, so their content is checked elsewhere.
 _OPEN = {"quantization.op_name_dict", "quantization.op_type_dict", "tuning.strategy.options"}
-# More than a file written by hand can hold; aliases that multiply ("billion laughs") or hold themselves get there.
-_MOST_VALUES = 100_000
 
 
 def read_settings(given: Any, known: Sequence[str]) -> dict[str, Any]:
@@ -64,47 +60,20 @@ def _load(given: Any) -> tuple[Mapping[str, Any], str]:
         raise SettingsError(f"a configuration is a YAML file, a dict or a quaver.Config, not {type(given).__name__}")
     path = Path(expanded(given))
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # a SafeLoader  # nosec B506
+        content = load_yaml(path)
     except OSError as error:
         raise SettingsError(f"cannot read the configuration {str(path)!r}: {error.strerror}") from error
+    except TooLarge as error:
+        raise SettingsError(f"{str(path)!r} is not a configuration: {error}") from None
     except Exception as error:  # PyYAML lets ValueError, KeyError and others of its own code through
         raise SettingsError(f"{str(path)!r} is not valid YAML: {error}") from error
     if content is None:
         return {}, str(path)
-    _check_size(content, path)
     if not isinstance(content, Mapping):
         raise SettingsError(
             f"{str(path)!r} must hold a mapping (version, model, quantization, tuning), not {content!r:.60}"
         )
     return content, str(path)
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads 1e-2 as a number, too; YAML 1.1 knows only 1.0e-2. Merged keys (`<<`) do not pile up."""
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        super().flatten_mapping(node)
-        node.value = list({(key.tag, str(key.value)): (key, value) for key, value in node.value}.values())
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
-
-
-def _check_size(content: Any, path: Path) -> None:
-    """Count values as they would be printed, each alias anew."""
-    count, left = 0, [content]
-    while left:
-        value = left.pop()
-        inner = [*value.keys(), *value.values()] if isinstance(value, dict) else value
-        if isinstance(inner, list | tuple | set):
-            count += len(inner)
-            left.extend(inner)
-        if count > _MOST_VALUES:
-            raise SettingsError(
-                f"{str(path)!r} is not a configuration: its aliases make more than {_MOST_VALUES:,} values"
-            )
 
 
 def _from_layout(content: Mapping[Any, Any], source: str) -> dict[str, Any]:

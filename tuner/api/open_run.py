@@ -16,7 +16,7 @@ from quaver.api.calibrating import calibrate
 from quaver.api.keywords import Settings
 from quaver.api.phrases import CONVERSIONS, conversions
 from quaver.api.result import TuneResult
-from quaver.api.resuming import Given, announce, settle
+from quaver.api.resuming import Given, announce, changed_versions, settle
 from quaver.api.run_log import RunLog, run_log
 from quaver.api.settings import Config, make_config
 from quaver.api.workspace import open_workspace, write_settings
@@ -37,7 +37,7 @@ from quaver.engine.loop import drive
 from quaver.engine.objective import make_objective
 from quaver.engine.probing import AdapterProbe
 from quaver.engine.run import PendingTrial, Run
-from quaver.engine.same_model import check_same_ops
+from quaver.engine.same_model import check_same_ops, restore
 from quaver.engine.versions import versions_of
 from quaver.errors import HistoryError, SettingsError
 from quaver.history import Header, Storage
@@ -136,6 +136,8 @@ class TuningRun:
         if not self.space.quantizable:
             raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
         stack.enter_context(_pointing_to(history))
+        others = changed_versions(history.run.versions, versions_of(self._adapter))
+        announce(others, self._tell, heard=bool(self._observers))
         prepare(self._adapter, history, config, self._data, self._tell, bool(self._observers), self._clock)
         _say_conversions(self._adapter, history, self._tell)
         write_settings(self.workspace, config)
@@ -266,7 +268,7 @@ def prepare(
     clock.go_on(history)
     check_same_ops(adapter, header, history.path)
     history.start_run(config.plain(), versions_of(adapter))
-    adapter.restore(header.calibration)
+    restore(adapter, header, history.path)
     history.forget_trailing_failures()
     if data is not None:
         adapter.keep(data)

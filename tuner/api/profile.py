@@ -14,7 +14,7 @@ from quaver.api.checked import keywords_checked
 from quaver.api.target import Target, find_target
 from quaver.diagnosis import Profile, make_profile
 from quaver.engine.diagnosing import reiterable
-from quaver.engine.same_model import check_same_model
+from quaver.engine.same_model import check_same_model, restore
 from quaver.errors import HistoryError, ModelError, SettingsError
 from quaver.paths import expanded
 
@@ -94,7 +94,7 @@ def _other(target: Target, adapter: Adapter | None) -> Any:
     if adapter is None:
         raise SettingsError("a trial can only be set beside the float model that it was made from")
     check_same_model(adapter, target.snapshot.header, target.snapshot.path)
-    adapter.restore(target.snapshot.header.calibration)
+    restore(adapter, target.snapshot.header, target.snapshot.path)
     try:
         return adapter.rebuild(target.config).SerializeToString()
     except KeyError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions, Model, adapter_for
 from quaver.adapters.temporary import temporary_folder
-from quaver.engine.same_model import check_same_model, complete
+from quaver.engine.same_model import check_same_model, complete, restore
 from quaver.engine.versions import versions_of, was_optimised
 from quaver.errors import BuildError, HistoryError
 from quaver.history import Snapshot, read_snapshot
@@ -47,7 +47,7 @@ def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads:
 
 def _rebuild(adapter: Adapter, snapshot: Snapshot, number: int) -> Model:
     check_same_model(adapter, snapshot.header, snapshot.path)
-    adapter.restore(snapshot.header.calibration)
+    restore(adapter, snapshot.header, snapshot.path)
     record, ops = snapshot.trial(number), adapter.inspect()
     config = complete(record.config, ops) if number else None
     then, now = _list(snapshot.run_of(number).versions), _list(versions_of(adapter))

@@ -75,6 +75,15 @@ def resumed_config(
     return config, changes
 
 
+def changed_versions(before: Mapping[str, str], now: Mapping[str, str]) -> list[SettingChanged]:
+    """The packages that are of another version than in the run that is resumed; the new run records them."""
+    return [
+        SettingChanged(f"the version of {name}", before[name], version)
+        for name, version in now.items()
+        if name in before and before[name] != version
+    ]
+
+
 def _find(setting: str, name: Any, find: Callable[[Any], object]) -> None:
     """What was an object of the user's is recorded by a name that says nothing here."""
     try:

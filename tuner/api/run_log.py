@@ -82,6 +82,13 @@ def _lines(event: Event) -> Iterator[str]:
             yield event.summary
 
 
+class _Quiet(logging.StreamHandler[TextIO]):
+    """A log that cannot be written must not fill the terminal, where the error that matters will stand."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
+        """Say nothing."""
+
+
 @contextlib.contextmanager
 def run_log(folder: Path) -> Iterator[RunLog]:
     """The log file of a run. Warnings of the library go there too. Without one, the run goes on."""
@@ -93,7 +100,7 @@ def run_log(folder: Path) -> Iterator[RunLog]:
         logger.warning("cannot write %s: %s", folder / LOG, error.strerror)
         yield RunLog(io.StringIO())
         return
-    handler = logging.StreamHandler(file)
+    handler = _Quiet(file)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     found = RunLog(file)
     handler.addFilter(found.owns)

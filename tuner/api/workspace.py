@@ -41,8 +41,10 @@ def open_workspace(config: Config) -> Iterator[tuple[Path, Storage]]:
                 yield folder, history
             except BaseException as error:
                 if history.baseline is None and not isinstance(error, HistoryError):
+                    history.close()
                     for path in (history.path, *new):
-                        path.unlink(missing_ok=True)
+                        with contextlib.suppress(OSError):  # the error itself matters more
+                            path.unlink(missing_ok=True)
                 raise
     finally:
         with contextlib.suppress(OSError):  # only what is empty can be removed so

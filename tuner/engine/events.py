@@ -62,7 +62,7 @@ class Progressed(Event):
 
 @dataclass(frozen=True, slots=True)
 class SettingChanged(Event):
-    """A resumed run goes on with another value of a setting than it had."""
+    """A resumed run goes on with another value of a setting than it had, or another version of a package."""
 
     name: str
     before: Any

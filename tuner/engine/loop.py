@@ -11,8 +11,9 @@ from typing import Any
 from quaver.budget import StopReason
 from quaver.engine.evaluation import score, watched
 from quaver.engine.events import Observer, TrialSlow
+from quaver.engine.no_space import want_of_space
 from quaver.engine.run import PendingTrial, Run
-from quaver.errors import EvaluationError
+from quaver.errors import EvaluationError, HistoryError
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,12 @@ def _score(run: Run, pending: PendingTrial, eval_func: Callable[[Any], Any], obs
             value = score(eval_func, model)
         seconds = time.monotonic() - begin
         model.sha256  # noqa: B018 - a model that cannot be written out is a failed trial, too
-    except Exception:
+    except Exception as error:
+        if want_of_space(error):
+            raise HistoryError(
+                f"there is no space left for trial {pending.number}: {error}. It does not count. Free some space, then "
+                f"continue with fit(..., resume={str(run.history.path)!r})"
+            ) from error
         run.fail(pending, traceback.format_exc())
         return
     run.tell(pending, value, seconds)

@@ -15,6 +15,7 @@ from quaver.adapters import Adapter, Model
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
 from quaver.engine.clock import EVERY, Clock
+from quaver.engine.crashes import given_up, let_go
 from quaver.engine.dialogue import Dialogue
 from quaver.engine.evaluation import as_score
 from quaver.engine.events import BaselineScored, Observer, Stage, StageStarted, TrialFinished, TrialStarted
@@ -181,8 +182,9 @@ class Run:
         """Let go of the strategy and of all models. What was told is in the history."""
         if self._dialogue is not None:
             self._dialogue.close()
-        for pending in self._pending.values():
+        for pending in reversed(self._pending.values()):
             pending.close()
+            let_go(self.history, pending.number)
         self._pending.clear()
         self._reference.close()
 
@@ -219,7 +221,10 @@ class Run:
                 self._proposed.add(config)
                 taken = max((pending.number for pending in self._pending.values()), default=0) + 1
                 number = max(self.history.next_number, taken)
-                return self._hand_out(number, config, lambda config=config: self.adapter.build(config))  # type: ignore[misc]
+                known = given_up(self.history, number, config)
+                if known is None:
+                    return self._hand_out(number, config, lambda config=config: self.adapter.build(config))  # type: ignore[misc]
+                self._observer(TrialFinished(self.judge.add(known), self.judge.best))
             self._count_repeat(config in self._proposed)
             self._proposed.add(config)
             dialogue.answer(self.judge.verdict(known))
@@ -257,6 +262,8 @@ class Run:
 
     def _hand_out(self, number: int, config: QuantConfig, build: Callable[[], Model]) -> PendingTrial:
         self._observer(TrialStarted(number, self.judge.best))
+        if number:
+            self.history.begin_trial(number, config)
         pending = self._pending[config] = PendingTrial(number, config, build)
         return pending
 
@@ -275,6 +282,7 @@ class Run:
         finally:
             del self._pending[pending.config]
             pending.close()
+            let_go(self.history, pending.number)
         self._failures = self._failures + 1 if trial.failed else 0
         self._name_what_is_left_out()
         if self._dialogue is not None:

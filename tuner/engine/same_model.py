@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from quaver.adapters import Adapter
-from quaver.errors import HistoryError
+from quaver.errors import HistoryError, QuaverError
 from quaver.history import Header
 from quaver.ops import FLOAT, Op, QuantConfig
 
@@ -43,6 +43,17 @@ def check_same_ops(adapter: Adapter, header: Header, path: Path) -> None:
             f"{path} cannot be resumed: this version of quaver finds the op {new[0]!r} in the model, for which it "
             f"holds nothing{_and_more(new)}. Its trials can still be recovered; to tune on, start a new run"
         )
+
+
+def restore(adapter: Adapter, header: Header, path: Path) -> None:
+    """Let an adapter use the calibration of a history. One that it cannot use is an error of the file."""
+    try:
+        adapter.restore(header.calibration)
+    except Exception as error:
+        said = str(error) if isinstance(error, QuaverError) else f"{type(error).__name__}: {error}"
+        raise HistoryError(
+            f"the calibration in {path} cannot be used: {said:.300}. This adapter did not record it; start a new run"
+        ) from error
 
 
 def complete(config: QuantConfig, ops: Iterable[Op]) -> QuantConfig:

@@ -191,6 +191,19 @@ def test_whoever_resumes_hears_of_a_change_once(fit: Fit, caplog: pytest.LogCapt
     assert caplog.text == ""
 
 
+def test_other_versions_are_told_and_recorded(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit(workspace="here", strategy="basic", objective="size", max_trials=1)
+    monkeypatch.setattr(FakeAdapter, "versions", {"fake": "2"})
+    told = "the version of fake is '2' from here on; it was '1'"
+    with pytest.warns(UserWarning, match=f"resumed run: {told}"):
+        fit(resume="here")
+    assert told in Path("here/quaver.log").read_text()
+    runs = quaver.read_snapshot("here").runs
+    assert [run.versions["fake"] for run in runs] == ["1", "2"] and all(run.versions["quaver"] for run in runs)
+    with warnings.catch_warnings(action="error"):
+        fit(resume="here")
+
+
 def test_a_baseline_of_zero_and_a_relative_criterion_are_refused_on_resuming_too(
     fit: Fit,
 ) -> None:

@@ -398,6 +398,7 @@ def laughs(join: str) -> str:
     "text",
     [
         laughs("[%s]"),
+        laughs("{<<: [%s]}"),
         laughs("[%s]") + "\ntuning: *l9",
         laughs("[%s]") + "\ntuning: {strategy: {name: *l9}}",
         "quantization: {op_name_dict: &a {x: *a}}",
@@ -406,7 +407,7 @@ def laughs(join: str) -> str:
         "tuning: " + "{a: " * 3000 + "1" + "}" * 3000,
         "tuning: {random_seed: " + "1" * 5000 + "}",
     ],
-    ids=["laughs", "laughs-section", "laughs-value", "itself", "itself-list", "deep", "deep-maps", "digits"],
+    ids=["laughs", "merges", "laughs-section", "laughs-value", "itself", "itself-list", "deep", "deep-maps", "digits"],
 )
 def test_a_file_made_to_exhaust_is_refused_at_once(written: Any, text: str) -> None:
     begin = time.monotonic()
@@ -414,11 +415,6 @@ def test_a_file_made_to_exhaust_is_refused_at_once(written: Any, text: str) -> N
         make_config(written(text))
     assert len(str(caught.value)) < 1000
     assert time.monotonic() - begin < 20  # it would take hours
-
-
-def test_merged_keys_do_not_pile_up(written: Any) -> None:
-    config = make_config(written(laughs("{<<: [%s]}")))
-    assert config.op_type_dict["l9"] == {"a": 1, "b": 2, "c": 3}
 
 
 def test_honest_aliases_are_welcome(written: Any) -> None:

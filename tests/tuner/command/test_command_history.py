@@ -54,6 +54,23 @@ def test_damage_is_told(folder: Path, tmp_path: Path) -> None:
     assert json.loads(quaver(tmp_path, "history", torn, "--json").stdout)["damage"]
 
 
+def test_what_is_whole_is_written_to_a_new_file_and_what_is_not_is_told(folder: Path, tmp_path: Path) -> None:
+    whole = (folder / "run" / "history.snapshot").read_bytes()
+    damaged = bytearray(whole)
+    damaged[whole.rindex(b"complete")] ^= 1
+    path = tmp_path / "history.snapshot"
+    path.write_bytes(damaged)
+    done = quaver(tmp_path, "history", path, "--repair")
+    trials = library.read_snapshot(folder / "run").trials
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("LOST: 1 damaged place(s) passed over: frame ")
+    assert lines[1] == f"{len(trials) - 1} trial(s) are in {path}.repaired"
+    assert library.read_snapshot(f"{path}.repaired").trials == trials[:-1]
+    assert path.read_bytes() == damaged
+    assert "nothing is damaged" in quaver(tmp_path, "history", folder / "run", "--repair").stdout
+
+
 def test_trials_are_judged_by_the_criterion_of_the_latest_run(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     done = tune(

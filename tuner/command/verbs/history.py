@@ -12,6 +12,7 @@ Lists the trials of a run, the fp32 baseline first. The best trial is marked wit
 
   quaver history quaver_workspace/2025-01-31_12-00-00
   quaver history run/history.snapshot --json
+  quaver history run --repair                      what is whole in a damaged file, in a new one
 """
 
 
@@ -22,15 +23,21 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("history", metavar="FILE", help="a history.snapshot, or the workspace it lies in")
     parser.add_argument("--json", action="store_true", help="write everything but the op configs as JSON")
+    parser.add_argument(
+        "--repair", action="store_true", help="write all that is whole to FILE.repaired, and say what is not"
+    )
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the table, or the JSON."""
-    from quaver.command import as_json, facts, tables
+    from quaver.command import as_json, facts, repairing, tables
     from quaver.engine.judge import judge_snapshot
     from quaver.history import read_snapshot
 
+    if args.repair:
+        repairing.write(args.history)
+        return 0
     snapshot = read_snapshot(args.history)
     judged = judge_snapshot(snapshot)
     base = snapshot.baseline

@@ -1,0 +1,121 @@
+"""The long version of these tests: `make torture`. Prints what it did, and what went wrong, which must be nothing.
+
+python tests/faults/torture.py --kills 1000 --faults 3 --crashes 100000 --snapshots 1000000
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS / name) for name in ("support", "history", "faults")]
+
+from faulty_io import FAULTS, KILLS  # noqa: E402
+from lost_writes import a_history  # noqa: E402
+from mutated_snapshots import read_mutated  # noqa: E402
+from small_run import Attempt, attempt, attempt_in_child, check  # noqa: E402
+
+from quaver.history.content import Content, read  # noqa: E402
+
+
+def faults(folder: Path, whole: Attempt, rounds: int) -> list[str]:
+    """Each call meets each fault, in a new run and so often in one that was stopped before."""
+    wrong, count = [], 0
+    for turn in range(rounds):
+        for fault in FAULTS:
+            for number in range(len(whole.calls)):
+                place = folder / f"{turn}-{fault}-{number}"
+                if turn:
+                    attempt(place, random.Random(turn * 1000 + number).randrange(len(whole.calls)), "EIO")
+                made = attempt(place, number, fault)
+                found = [one for one in check(whole, made, place) if not (turn and one.startswith("evaluated"))]
+                wrong += [f"{fault} at call {number} (round {turn}): {one}" for one in found]
+                shutil.rmtree(place, ignore_errors=True)
+                count += 1
+    print(f"{count:,} I/O calls met a fault ({', '.join(FAULTS)}; {len(whole.calls)} calls of a run)", flush=True)
+    return wrong
+
+
+def kills(folder: Path, whole: Attempt, count: int, seed: int) -> list[str]:
+    """Processes killed at random calls, and again when they go on, until one comes to its end."""
+    wrong, done, runs, rng = [], 0, 0, random.Random(seed)
+    while done < count:
+        place = folder / f"killed-{runs}"
+        told: set[str] = set()
+        for _ in range(rng.randint(1, 3)):  # a configuration that is met more often counts as the one that kills
+            made = attempt_in_child(place, rng.randrange(len(whole.calls)), rng.choice(KILLS))
+            told.update(made.acknowledged)
+            done += made.code == -signal.SIGKILL
+            if made.code == 0:
+                break
+        made.acknowledged = tuple(told)
+        found = [one for one in check(whole, made, place) if not one.startswith("evaluated")]
+        wrong += [f"run {runs} of seed {seed}: {one}" for one in found]
+        shutil.rmtree(place, ignore_errors=True)
+        runs += 1
+    print(f"{done:,} kills in {runs:,} runs", flush=True)
+    return wrong
+
+
+def crashes(folder: Path, count: int, seed: int) -> list[str]:
+    """States of the disk after a power cut, of histories of several lengths."""
+    wrong, done, rng, trials = [], 0, random.Random(seed), 5
+    while done < count:
+        disk = a_history(folder / f"crashed-{trials}" / "history.snapshot", trials)
+        for state, told in disk.after_a_crash(rng, most=200):
+            content = Content()
+            try:
+                read(io.BytesIO(state), folder, content)
+            except Exception as error:
+                wrong.append(f"{trials} trials, state {done} of seed {seed}: {error!r}")
+            there = {trial.number for trial in content.trials} | ({0} if content.baseline else set())
+            if missing := told - there:
+                wrong.append(f"{trials} trials, state {done} of seed {seed}: lost {sorted(missing)}")
+            done += 1
+        trials += 3
+    print(f"{done:,} crashes with lost or reordered writes", flush=True)
+    return wrong
+
+
+def snapshots(count: int, seed: int) -> list[str]:
+    """Mutated snapshots, in this process."""
+    told = read_mutated(count, seed)
+    became = ", ".join(f"{number:,} {what}" for what, number in sorted(told.outcomes.items()))
+    print(f"{count:,} mutated snapshots: {became}; the slowest took {told.slowest:.3f} s", flush=True)
+    slow = [f"a mutated snapshot took {told.slowest:.1f} s (seed {seed})"] if told.slowest > 2 else []
+    return told.wrong + slow
+
+
+def main() -> int:
+    """Do all of it; 1 if anything was lost, hung or raised what has no name."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=1000, help="processes to kill")
+    parser.add_argument("--faults", type=int, default=3, help="rounds of every I/O call with every fault")
+    parser.add_argument("--crashes", type=int, default=100_000, help="power cuts to simulate")
+    parser.add_argument("--snapshots", type=int, default=1_000_000, help="mutated snapshots to read")
+    parser.add_argument("--seed", type=int, default=9527)
+    args = parser.parse_args()
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        whole = attempt(folder / "whole")
+        wrong = faults(folder, whole, args.faults)
+        wrong += kills(folder, whole, args.kills, args.seed)
+        wrong += crashes(folder, args.crashes, args.seed)
+        wrong += snapshots(args.snapshots, args.seed)
+    for one in wrong[:50]:
+        print(f"WRONG: {one}")
+    print(f"{len(wrong)} thing(s) wrong, in {time.monotonic() - begin:.0f} s")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
