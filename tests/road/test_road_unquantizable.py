@@ -18,7 +18,7 @@ import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.command import main
-from quaver.engine import run
+from quaver.engine import clock, run
 from quaver.engine.events import ModelConverted
 
 RNG = np.random.default_rng(7)
@@ -137,7 +137,8 @@ def test_without_samples_there_are_names_and_with_them_the_shares_follow(tmp_pat
 
 def test_a_run_that_is_out_of_time_names_and_does_not_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for module in (run, clock):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     net = recurrent()
     near = Near(net)
 

@@ -12,7 +12,7 @@ import pytest
 from fake import FakeAdapter, FakeFloat, FakeModel, drive
 
 from quaver import Budget, Criterion, Probe, QuantConfig, Stage, StopReason, Strategy, TuningSpace, read_snapshot
-from quaver.engine import finalists, objective, reference, run
+from quaver.engine import clock, finalists, objective, reference, run
 from quaver.engine.events import Event, StageStarted
 from quaver.engine.judge import judge_snapshot
 from quaver.engine.latency import Latency as Taken
@@ -155,7 +155,8 @@ def judge_by_latency(path: Path) -> int | None:
 def test_the_timeout_is_kept(timeout: float, machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a clock that evaluations alone move, 4.9 s each; a model takes a tenth of a second."""
     now = [0.0]
-    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for module in (run, clock):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     busy = machine([0.1] * 8, [0.1] * 8)
 
     def slow(model: Any) -> float:
@@ -174,7 +175,8 @@ def test_a_part_of_the_timeout_is_kept_for_the_finalists(
     machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for module in (run, clock):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     busy = machine([0.01] * 8, [0.01] * 8)
 
     def slow(model: Any) -> float:
