@@ -14,7 +14,7 @@ from quaver.time_model import TimeModel
 CLEARLY_LESS_ERROR = 0.9
 CLEARLY_FASTER = 0.95
 # What is slower than the fastest by no more than this is as fast.
-TIE = 1.03
+TIE = 1.02
 # Borders are taken to cost so many times what they do, to look for mixtures with few of them.
 WARY = 4.0
 # A runner-up is worth an evaluation if its error is within this factor of the best.
@@ -64,7 +64,9 @@ def fastest(config: QuantConfig, space: TuningSpace, probe: Probe) -> list[Quant
     others with more reduced ops comes first: what costs no time is given up for accuracy at once. Then the fastest of
     all, if that is another one.
     """
-    model, free = probe.time_model(config), space.able_to_fall_back(config)
+    # What only has its weights in 8 bits, as a table has, takes no time either way: it stays so, for size.
+    free = [name for name in space.able_to_fall_back(config) if config[name].mode != "weight_only"]
+    model = probe.time_model(config)
     if not free:
         return [config]
     found = list(_mixtures(config, free, space, model, probe.local_error()))
@@ -75,20 +77,7 @@ def fastest(config: QuantConfig, space: TuningSpace, probe: Probe) -> list[Quant
     for one in tied[1:]:
         if probe.output_error(one) < CLEARLY_LESS_ERROR * probe.output_error(best):
             best = one
-    return list(dict.fromkeys([_harmless_kinds(best, config, space, model, probe), quickest]))
-
-
-def _harmless_kinds(
-    best: QuantConfig, config: QuantConfig, space: TuningSpace, model: TimeModel, probe: Probe
-) -> QuantConfig:
-    """With whole kinds of ops reduced as in `config` that neither take time nor do harm: they save space."""
-    for kind in space.kinds:
-        back = [name for name in space.of_kind(kind) if config[name].reduced and not best[name].reduced]
-        more = best.replace({name: config[name] for name in back})
-        free = bool(back) and model.predict(more) <= model.predict(best)
-        if free and CLEARLY_LESS_ERROR * probe.output_error(more) <= probe.output_error(best):
-            best = more
-    return best
+    return list(dict.fromkeys([best, quickest]))
 
 
 def _mixtures(
