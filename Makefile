@@ -4,12 +4,13 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint docs bench bench-all install clean help
+.PHONY: demo test lint docs torture bench bench-all install clean help
 
 help:
 	@echo "make demo    tune a small real network and see what comes out"
 	@echo "make test    run the tests"
 	@echo "make lint    ruff and mypy"
+	@echo "make torture   kill, fill and damage for an hour; KILLS=, FAULTS=, CRASHES=, SNAPSHOTS= say how often"
 	@echo "make docs    write docs/api.md anew, from the docstrings"
 	@echo "make bench   measure speed and memory, and tune a few real models beside ONNX Runtime's own tool"
 	@echo "make bench-all   the same on all models beside Neural Compressor, NNCF and ONNX Runtime (hours; can be resumed)"
@@ -24,6 +25,13 @@ lint: $(VENV)/test $(VENV)/lint install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+KILLS     ?= 1000
+FAULTS    ?= 3
+CRASHES   ?= 100000
+SNAPSHOTS ?= 1000000
+torture: $(VENV)/test install
+	$(BIN)/python tests/faults/torture.py --kills $(KILLS) --faults $(FAULTS) --crashes $(CRASHES) --snapshots $(SNAPSHOTS)
 
 docs: $(VENV)/core install
 	$(BIN)/python docs/api.py
