@@ -4,13 +4,14 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint fuzz docs bench bench-all install clean help
+.PHONY: demo test lint fuzz torture docs bench bench-all install clean help
 
 help:
 	@echo "make demo    tune a small real network and see what comes out"
 	@echo "make test    run the tests"
 	@echo "make lint    ruff, mypy and bandit"
 	@echo "make fuzz    fuzz what reads files of others, a minute each; SECONDS=600 for longer"
+	@echo "make torture   kill, fill and damage for an hour; KILLS=, FAULTS=, CRASHES=, SNAPSHOTS= say how often"
 	@echo "make docs    write docs/api.md anew, from the docstrings"
 	@echo "make bench   measure speed and memory, and tune a few real models beside ONNX Runtime's own tool"
 	@echo "make bench-all   the same on all models beside Neural Compressor, NNCF and ONNX Runtime (hours; can be resumed)"
@@ -30,6 +31,13 @@ lint: $(VENV)/test $(VENV)/lint install
 SECONDS ?= 60
 fuzz: $(VENV)/test $(VENV)/fuzz install
 	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS)
+
+KILLS     ?= 1000
+FAULTS    ?= 3
+CRASHES   ?= 100000
+SNAPSHOTS ?= 1000000
+torture: $(VENV)/test install
+	$(BIN)/python tests/faults/torture.py --kills $(KILLS) --faults $(FAULTS) --crashes $(CRASHES) --snapshots $(SNAPSHOTS)
 
 docs: $(VENV)/core install
 	$(BIN)/python docs/api.py

@@ -10,7 +10,8 @@ from processes import run
 KILLS = 20
 
 # Each attempt is a process forked from one that has all imported, so that 20 of them take seconds. It is killed after a
-# random wait, or a random while after it has evaluated something; then the next one goes on. eval_func notes what it
+# random wait, or a random while after it has evaluated something; then the next one goes on, and gets further than the
+# one before it, because a trial that is killed too often is taken for the killer. eval_func notes what it
 # scores in a file, on the disk before it returns.
 KILLED = """
 import random, time, traceback
@@ -72,14 +73,15 @@ def sleep(pid, seconds, until=lambda: False):
     return None
 
 def one(place, kill):
+    global stuck
     before, known = len(journal(place)), recorded(place)
     pid = fork(place)
     code = None
     if kill:
-        if chance.random() < 0.3:
+        if chance.random() < 0.3 and not stuck:
             code = sleep(pid, chance.uniform(0, 0.15))
         else:
-            more = before + chance.randint(1, 2)
+            more = before + (2 if stuck else chance.randint(1, 2))
             code = sleep(pid, 60, lambda: len(journal(place)) >= more)
             code = sleep(pid, chance.uniform(0, 0.02)) if code is None else code
         if code is None:
@@ -87,9 +89,11 @@ def one(place, kill):
     if code is None:
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     after = recorded(place)
+    stuck = after == known
     tell("attempt", place, code, journal(place)[before:], known, after)
     return code
 
+stuck = False
 one(folder + "/undisturbed", kill=False)
 killed, runs = 0, 0
 while killed < kills:
