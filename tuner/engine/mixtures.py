@@ -13,7 +13,9 @@ from quaver.ops import QuantConfig
 from quaver.time_model import Border, TimeModel
 
 # So many mixtures of fp32 and reduced ops tell what conversions cost.
-MIXTURES = 6
+MIXTURES = 4
+# Seconds for each whole model: what conversions cost is told in steps of two.
+SECONDS = 0.25
 # Where one precision gives way to the other along the graph, and how often single ops stand out.
 SWITCH, ODD = (0.1, 0.25, 0.5), 0.1
 
@@ -23,7 +25,7 @@ def measure_time_model(adapter: Adapter, config: QuantConfig, feed: Feed) -> Tim
     fp32, reduced = op_times(adapter, config)
     mixtures = _mixtures(config)
     models = [adapter.rebuild(one).on_threads(1) for one in (None, config, *mixtures)]
-    whole_fp32, whole_reduced, *whole = latency.measure(models, feed)
+    whole_fp32, whole_reduced, *whole = latency.measure(models, feed, SECONDS * len(models))
     # The profiler has a price of its own; what the clock says is divided as the profiler says.
     scale = whole_fp32.seconds / (sum(fp32.values()) or 1.0), whole_reduced.seconds / (sum(reduced.values()) or 1.0)
     model = TimeModel(
