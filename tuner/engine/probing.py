@@ -26,6 +26,8 @@ Outputs = list[NDArray[np.float64]]
 
 # Measurements of many ops are noted this often, so that a crash loses little.
 NOTE_SECONDS = 10.0
+# Candidates are measured for so long each.
+CANDIDATE_SECONDS = 0.3
 # Ops taken one by one are told apart on the first few of the kept samples; whole configurations differ less, on all.
 FEW_SAMPLES = 16
 
@@ -106,7 +108,7 @@ class AdapterProbe(Probe):
         if missing:
             self._check_time()
             models = [self._adapter.rebuild(config).on_threads(1) for config in (None, *missing)]
-            base, *others = latency.measure(models, self._samples()[0])
+            base, *others = latency.measure(models, self._samples()[0], CANDIDATE_SECONDS * len(models))
             found = {
                 config.fingerprint: one.seconds / base.seconds for config, one in zip(missing, others, strict=True)
             }
