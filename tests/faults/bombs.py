@@ -5,10 +5,8 @@ They are written to a folder; `read_bombs` opens them one by one, in a process w
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import pickle
 import resource
 import signal
 import struct
@@ -19,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from history_samples import BASELINE, OPS, a_header, a_trial
+from history_samples import BASELINE, OPS, a_header, a_trial, forged
 
 from quaver.api.settings import make_config
 from quaver.command.main import main
@@ -35,22 +33,13 @@ HEADER = from_header(a_header())
 PRIME = sys.hash_info.modulus
 
 
-def raw(record: Any) -> bytes:
-    """A frame with a right digest around whatever it is."""
-    buffer = io.BytesIO()
-    pickler = pickle.Pickler(buffer, 4)
-    pickler.fast = True
-    pickler.dump(record)
-    return frame(buffer.getvalue())
-
-
 def opcodes(data: bytes) -> bytes:
     """A snapshot whose only frame is this pickle."""
     return MAGIC + frame(b"\x80\x04" + data)
 
 
 def after_header(*records: dict[str, Any]) -> bytes:
-    return MAGIC + raw(HEADER) + b"".join(map(raw, records))
+    return MAGIC + forged(HEADER) + b"".join(map(forged, records))
 
 
 def noted(data: Any) -> bytes:
@@ -69,7 +58,7 @@ def with_rules(rules: dict[Any, Any], names: list[str]) -> bytes:
     trial = {**from_trial(BASELINE, PLACES), "picks": bytes(len(names)), "choices": choices[:1]}
     settings = {"relative": 0.01, "op_name_dict": rules}
     run = from_run(Run(1, "now", settings, {}))
-    return MAGIC + raw(header) + raw(run) + raw(trial) + raw({**trial, "number": 1})
+    return MAGIC + forged(header) + forged(run) + forged(trial) + forged({**trial, "number": 1})
 
 
 def nested(opening: bytes, closing: bytes, depth: int) -> bytes:
@@ -79,14 +68,14 @@ def nested(opening: bytes, closing: bytes, depth: int) -> bytes:
 def candidates() -> bytes:
     """After a damaged frame, a hundred thousand places that look like the beginning of one of 60 MB."""
     one = struct.pack("<I16s", 60 * 2**20, b"") + b"\x80\x04\x95" + bytes(8) + b"}(\x8c\x04kind"
-    return MAGIC + raw(HEADER) + b"damaged" + one * 100_000
+    return MAGIC + forged(HEADER) + b"damaged" + one * 100_000
 
 
 def alternating() -> bytes:
     """Damaged and whole frames in turns, each damaged one claiming all that follows."""
-    note = raw({"kind": "note", "name": "n", "data": 1})
+    note = forged({"kind": "note", "name": "n", "data": 1})
     one = struct.pack("<I16s", 2**20, b"") + note
-    return MAGIC + raw(HEADER) + one * 20_000
+    return MAGIC + forged(HEADER) + one * 20_000
 
 
 SNAPSHOTS: dict[str, Callable[[], bytes]] = {
@@ -132,12 +121,12 @@ SNAPSHOTS: dict[str, Callable[[], bytes]] = {
     "a stack global": lambda: opcodes(b"\x8c\x02os\x8c\x06system\x93."),
     "an instance": lambda: MAGIC + frame(b"(S'true'\nios\nsystem\n."),
     "a persistent id": lambda: opcodes(b"NQ."),
-    "a frame that claims four gigabytes": lambda: MAGIC + raw(HEADER) + struct.pack("<I16s", 2**32 - 1, b"") + b"x",
+    "a frame that claims four gigabytes": lambda: MAGIC + forged(HEADER) + struct.pack("<I16s", 2**32 - 1, b"") + b"x",
     "a hundred thousand places that look like frames": candidates,
     "damaged frames that claim all that follows": alternating,
-    "a million choices of one op": lambda: MAGIC + raw({**HEADER, "ops": [("a", "b", (), bytes(30 * 2**20))]}),
+    "a million choices of one op": lambda: MAGIC + forged({**HEADER, "ops": [("a", "b", (), bytes(30 * 2**20))]}),
     "choices of sixty thousand ops": lambda: (
-        MAGIC + raw({**HEADER, "ops": [(str(n), "b", (), bytes(100)) for n in range(60_000)]})
+        MAGIC + forged({**HEADER, "ops": [(str(n), "b", (), bytes(100)) for n in range(60_000)]})
     ),
     "figures upon figures": lambda: after_header(
         from_trial(a_trial(1), PLACES),
@@ -146,16 +135,16 @@ SNAPSHOTS: dict[str, Callable[[], bytes]] = {
     "picks of another model": lambda: after_header({**from_trial(a_trial(1), PLACES), "picks": bytes(2**24)}),
     "a number of a trial that is none": lambda: after_header({**from_trial(a_trial(1), PLACES), "number": 2**62}),
     "ten thousand runs at once": lambda: after_header(from_run(Run(10_000, "now", {}, {}))),
-    "a header after the header": lambda: MAGIC + raw(HEADER) + raw({**HEADER, "adapter": "other"}) * 10_000,
-    "a note that becomes a table": lambda: noted([1]) + raw({"kind": "items", "name": "n", "items": {"a": 1}}),
-    "control characters for the terminal": lambda: noted({"\x1b[2J": "\x1b]0;"}) + raw({"kind": "\x1b[2J"}),
+    "a header after the header": lambda: MAGIC + forged(HEADER) + forged({**HEADER, "adapter": "other"}) * 10_000,
+    "a note that becomes a table": lambda: noted([1]) + forged({"kind": "items", "name": "n", "items": {"a": 1}}),
+    "control characters for the terminal": lambda: noted({"\x1b[2J": "\x1b]0;"}) + forged({"kind": "\x1b[2J"}),
 }
 # Name -> bytes at its beginning, and its size: the rest is a hole that takes no space on the disk.
 SPARSE: dict[str, tuple[Callable[[], bytes], int]] = {
-    "four gigabytes of nothing": (lambda: MAGIC + raw(HEADER), 2**32),
-    "a terabyte of nothing": (lambda: MAGIC + raw(HEADER), 2**40),
+    "four gigabytes of nothing": (lambda: MAGIC + forged(HEADER), 2**32),
+    "a terabyte of nothing": (lambda: MAGIC + forged(HEADER), 2**40),
     "a frame of four gigabytes that are not there": (
-        lambda: MAGIC + raw(HEADER) + struct.pack("<I16s", 2**32 - 50, b"x"),
+        lambda: MAGIC + forged(HEADER) + struct.pack("<I16s", 2**32 - 50, b"x"),
         2**32 + 10**4,
     ),
     "nothing but holes": (lambda: b"", 2**33),

@@ -6,11 +6,13 @@ Its frames: 1 header, 2 run, 3 header, 4 run, 5 baseline, 6 note, 7 begun, 8 tri
 
 from __future__ import annotations
 
+import io
+import pickle
 from pathlib import Path
 from typing import Any
 
 from quaver.history import Header, History, Run
-from quaver.history.frames import MAGIC, FrameReader
+from quaver.history.frames import MAGIC, FrameReader, frame
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.trial import Trial, TrialState
 
@@ -125,3 +127,12 @@ def payloads(path: Path) -> list[bytes]:
     """The payload of each frame."""
     with path.open("rb") as stream:
         return list(FrameReader(stream))
+
+
+def forged(record: Any) -> bytes:
+    """A frame of whatever it is, with a right digest, as `pack` would make it if it checked nothing."""
+    buffer = io.BytesIO()
+    pickler = pickle.Pickler(buffer, 4)
+    pickler.fast = True
+    pickler.dump(record)
+    return frame(buffer.getvalue())

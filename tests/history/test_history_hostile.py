@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 import time
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from history_samples import BASELINE, OPS, a_header, payloads, record_sample
+from history_samples import BASELINE, OPS, a_header, forged, payloads, record_sample
 
 from quaver.errors import HistoryError
 from quaver.history import FILE_NAME, History, read_snapshot
@@ -122,15 +121,6 @@ def test_a_bomb_is_refused_in_no_time_and_no_memory(tmp_path: Path, name: str) -
     finally:
         tracemalloc.stop()
     assert time.perf_counter() - started < 20
-
-
-def forged(record: Any) -> bytes:
-    """A frame of whatever it is, as `pack` would make it if it checked nothing."""
-    buffer = io.BytesIO()
-    pickler = pickle.Pickler(buffer, 4)
-    pickler.fast = True
-    pickler.dump(record)
-    return frame(buffer.getvalue())
 
 
 def header_with(**changes: Any) -> list[bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -151,18 +151,24 @@ def judge_by_latency(path: Path) -> int | None:
     return None if judged.best is None else judged.best.number
 
 
-@pytest.mark.parametrize("timeout", [10.0, 1000.0])
-def test_the_timeout_is_kept(timeout: float, machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a clock that evaluations alone move, 4.9 s each; a model takes a tenth of a second."""
+def takes(seconds: float, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], float]:
+    """An evaluation that takes so long, on a clock that nothing else moves."""
     now = [0.0]
     for module in (run, clock):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    busy = machine([0.1] * 8, [0.1] * 8)
 
-    def slow(model: Any) -> float:
-        now[0] += 4.9
+    def evaluate(model: Any) -> float:
+        now[0] += seconds
         return 1.0
 
+    return evaluate
+
+
+@pytest.mark.parametrize("timeout", [10.0, 1000.0])
+def test_the_timeout_is_kept(timeout: float, machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that evaluations alone move, 4.9 s each; a model takes a tenth of a second."""
+    slow = takes(4.9, monkeypatch)
+    busy = machine([0.1] * 8, [0.1] * 8)
     outcome, seen = tuned(tmp_path / "h", 8, eval_func=slow, budget=Budget(timeout=timeout))
     if timeout == 10.0:
         # Two trials took 9.8 s: too little is left to measure both again, and nothing was kept back for it.
@@ -174,15 +180,8 @@ def test_the_timeout_is_kept(timeout: float, machine: Any, tmp_path: Path, monke
 def test_a_part_of_the_timeout_is_kept_for_the_finalists(
     machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = [0.0]
-    for module in (run, clock):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    slow = takes(16.2, monkeypatch)
     busy = machine([0.01] * 8, [0.01] * 8)
-
-    def slow(model: Any) -> float:
-        now[0] += 16.2
-        return 1.0
-
     outcome, seen = tuned(tmp_path / "h", 8, eval_func=slow, budget=Budget(timeout=50.0))
     # The fp32 model and two trials took 48.6 s; what is left is about what it takes to compare the two.
     assert len(outcome.trials) == 2 and outcome.reason is StopReason.TIMEOUT
