@@ -4,14 +4,15 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint fuzz torture docs bench bench-all install clean help
+.PHONY: demo test test-ray lint fuzz torture docs bench bench-all install clean help
 
 help:
 	@echo "make demo    tune a small real network and see what comes out"
 	@echo "make test    run the tests"
+	@echo "make test-ray    the tests of trials on Ray, whose package is large"
 	@echo "make lint    ruff, mypy and bandit"
 	@echo "make fuzz    fuzz what reads files of others, a minute each; SECONDS=600 for longer"
-	@echo "make torture   kill, fill and damage for an hour; KILLS=, FAULTS=, CRASHES=, SNAPSHOTS= say how often"
+	@echo "make torture   kill, fill and damage for an hour; KILLS=, FAULTS=, ENDS=, WORKERS=, MODELS=, ... say how often"
 	@echo "make docs    write docs/api.md anew, from the docstrings"
 	@echo "make bench   measure speed and memory, and tune a few real models beside ONNX Runtime's own tool"
 	@echo "make bench-all   the same on all models beside Neural Compressor, NNCF and ONNX Runtime (hours; can be resumed)"
@@ -20,7 +21,10 @@ demo: $(VENV)/core install
 	$(BIN)/quaver demo
 
 test: $(VENV)/test install
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/with_ray $(PYTEST)
+
+test-ray: $(VENV)/ray install
+	$(BIN)/python -m pytest tests/with_ray $(PYTEST)
 
 lint: $(VENV)/test $(VENV)/lint install
 	$(BIN)/ruff check .
@@ -34,10 +38,15 @@ fuzz: $(VENV)/test $(VENV)/fuzz install
 
 KILLS     ?= 1000
 FAULTS    ?= 3
+ENDS      ?= 300
+WORKERS   ?= 200
+DRIVERS   ?= 50
 CRASHES   ?= 100000
 SNAPSHOTS ?= 1000000
+MODELS    ?= 20000
 torture: $(VENV)/test install
-	$(BIN)/python tests/faults/torture.py --kills $(KILLS) --faults $(FAULTS) --crashes $(CRASHES) --snapshots $(SNAPSHOTS)
+	$(BIN)/python tests/faults/torture.py --kills $(KILLS) --faults $(FAULTS) --ends $(ENDS) --workers $(WORKERS) \
+		--drivers $(DRIVERS) --crashes $(CRASHES) --snapshots $(SNAPSHOTS) --models $(MODELS)
 
 docs: $(VENV)/core install
 	$(BIN)/python docs/api.py
@@ -62,8 +71,14 @@ $(VENV)/core: setup.cfg constraints.txt
 	PYTHONWARNINGS=ignore $(BIN)/pip install -q -c constraints.txt -e .
 	@touch $@
 
+# The page is tested in a real browser, where one is there or may be installed; its tests are skipped otherwise.
 $(VENV)/test: $(VENV)/core
+	@command -v chromium > /dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq chromium; } || echo "no chromium: tests of the page are skipped"
 	PYTHONWARNINGS=ignore $(BIN)/pip install -q -c constraints.txt -e ".[test]"
+	@touch $@
+
+$(VENV)/ray: $(VENV)/test
+	PYTHONWARNINGS=ignore $(BIN)/pip install -q -c constraints.txt -e ".[ray]"
 	@touch $@
 
 $(VENV)/lint: $(VENV)/core

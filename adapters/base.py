@@ -34,12 +34,15 @@ class AdapterOptions:
         threads: threads of one inference; 0 lets the runtime decide.
         quant_format: how int8 is written into the model, where the framework knows several ways; None is its default.
         optimise_float: rewrite the float graph, exactly, so that it is fast before it is quantized.
+        shared: other processes of this machine work on the same model with the same folder: large weights need lie
+            there but once. Whoever made the folder removes what is in it.
     """
 
     folder: Path | None = None
     threads: int = 0
     quant_format: str | None = None
     optimise_float: bool = True
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Folders for large temporary files. What a killed process left behind goes when the next one makes a folder."""
+"""Folders for large temporary files. What a killed process left goes when the next makes one, or starts a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from quaver.adapters.owner import is_orphaned, owner
+from quaver.adapters.owner import is_orphaned, marked
 
 PREFIX = "quaver-"
 
@@ -17,17 +17,20 @@ PREFIX = "quaver-"
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
     """A new folder in the system's place for temporary files, for a while. A forked child leaves it to its parent."""
-    remove_orphans(Path(tempfile.gettempdir()))
-    folder, pid = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{owner()}")), os.getpid()
-    try:
-        yield folder
-    finally:
-        if os.getpid() == pid:
-            shutil.rmtree(folder, ignore_errors=True)
+    remove_orphans()
+    with marked() as mark:
+        folder, pid = Path(tempfile.gettempdir(), f"{PREFIX}{mark}"), os.getpid()
+        folder.mkdir(0o700)
+        try:
+            yield folder
+        finally:
+            if os.getpid() == pid:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_orphans(place: Path) -> None:
+def remove_orphans() -> None:
     """Remove folders whose process is dead, if they are this user's."""
+    place = Path(tempfile.gettempdir())
     with contextlib.suppress(OSError):
         for path in place.glob(f"{PREFIX}*"):
             if is_orphaned(path.name, PREFIX) and _is_own_folder(path):

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from quaver.adapters.owner import is_orphaned, new_mark
+from quaver.adapters.owner import is_orphaned, marked
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
@@ -19,7 +19,12 @@ def write_safely(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
     name says whose it is: what a process that was killed left of an earlier try is removed.
     """
     remove_orphans(path)
-    temporary = path.with_name(f".{path.name}.{new_mark()}")
+    with marked() as mark:
+        _write_as(path.with_name(f".{path.name}.{mark}"), path, chunks)
+    _sync_folder(path.parent)
+
+
+def _write_as(temporary: Path, path: Path, chunks: Iterable[bytes | memoryview]) -> None:
     try:
         with os.fdopen(os.open(temporary, _NEW, 0o666), "wb") as file:
             for chunk in chunks:
@@ -31,7 +36,6 @@ def write_safely(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
 
 
 def remove_orphans(path: Path) -> None:

@@ -29,8 +29,8 @@ class Bars:
         counts: how many values lie in each bin; for a weight a row for each output channel, or, of a weight with very
             many channels, for each run of neighbouring ones.
         edges: the borders of the bins, one more than there are bins.
-        channel_low, channel_high: of an output, the smallest and the largest value of each channel; empty if it has
-            none.
+        channel_low, channel_high: the smallest and the largest value of each channel; empty if it has none.
+        scales: of a quantized weight, one or one for each channel; empty for an output and for a float weight.
     """
 
     op: str
@@ -38,6 +38,7 @@ class Bars:
     edges: NDArray[Any]
     channel_low: NDArray[Any]
     channel_high: NDArray[Any]
+    scales: NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,10 @@ class Histograms:
 
 
 def as_arrays(records: Mapping[str, OpRecord], weights: Sequence[WeightHistogram]) -> dict[str, NDArray[Any]]:
-    """All histograms as arrays of plain types. The n-th weight's are under weight_counts_<n> and weight_edges_<n>."""
+    """All histograms as arrays of plain types.
+
+    The n-th weight's are under weight_counts_<n>, weight_edges_<n>, weight_channels_<n> and weight_scales_<n>.
+    """
     seen = [(name, record.output, record.output.histogram) for name, record in records.items()]
     kept = [(name, output, histogram) for name, output, histogram in seen if histogram is not None]
     arrays: dict[str, NDArray[Any]] = {
@@ -64,6 +68,8 @@ def as_arrays(records: Mapping[str, OpRecord], weights: Sequence[WeightHistogram
     for number, picture in enumerate(weights):
         arrays[f"weight_counts_{number}"] = picture.counts.astype(np.uint32)
         arrays[f"weight_edges_{number}"] = picture.edges
+        arrays[f"weight_channels_{number}"] = np.stack([picture.low, picture.high])
+        arrays[f"weight_scales_{number}"] = picture.scales
     return arrays
 
 
@@ -74,10 +80,18 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Histograms:
     for number, op in enumerate(map(str, arrays["ops"])):
         name = f"activation_channels_{number}"
         low, high = arrays.get(name, (none, none))
-        bars = Bars(op, arrays["activation_counts"][number], arrays["activation_edges"][number], low, high)
+        bars = Bars(op, arrays["activation_counts"][number], arrays["activation_edges"][number], low, high, none)
         activations[op] = bars
     for number, op in enumerate(map(str, arrays["weight_ops"])):
-        weights[op] = Bars(op, arrays[f"weight_counts_{number}"], arrays[f"weight_edges_{number}"], none, none)
+        low, high = arrays[f"weight_channels_{number}"]
+        weights[op] = Bars(
+            op,
+            arrays[f"weight_counts_{number}"],
+            arrays[f"weight_edges_{number}"],
+            low,
+            high,
+            arrays[f"weight_scales_{number}"],
+        )
     return Histograms(activations, weights)
 
 

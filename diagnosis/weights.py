@@ -134,11 +134,22 @@ def _median_error(rows: Doubles, reach: Doubles, steps: int, importance: Doubles
 
 @dataclass(frozen=True, slots=True)
 class WeightHistogram:
-    """How the values of a weight lie: for each output channel or run of them, or in one row if it has none."""
+    """How the values of a weight lie: for each output channel or run of them, or in one row if it has none.
+
+    Attributes:
+        op: the op's name.
+        counts: a row for each channel, or run of neighbouring ones.
+        edges: the borders of the bins.
+        low, high: the smallest and the largest value of each channel.
+        scales: of the quantized weight, one or one for each channel; empty if it is float.
+    """
 
     op: str
     counts: Counts
     edges: Doubles
+    low: Doubles
+    high: Doubles
+    scales: Doubles
 
 
 def histogram(weight: OpWeight) -> WeightHistogram | None:
@@ -148,4 +159,14 @@ def histogram(weight: OpWeight) -> WeightHistogram | None:
     values = weight.fp32 if weight.axis is not None else weight.fp32.reshape(1, -1)
     counts, edges = channel_counts(values, weight.axis or 0, BINS)
     run = -(-len(counts) // ROWS)
-    return WeightHistogram(weight.op, np.add.reduceat(counts, range(0, len(counts), run)), edges)
+    rows = np.moveaxis(values, weight.axis or 0, 0).reshape(len(counts), -1)
+    quantized = isinstance(weight.optimized, QuantizedTensor)
+    scales = weight.optimized.parameters.scale.reshape(-1) if quantized else np.zeros(0)  # type: ignore[union-attr]
+    return WeightHistogram(
+        weight.op,
+        np.add.reduceat(counts, range(0, len(counts), run)),
+        edges,
+        rows.min(axis=1).astype(np.float64),
+        rows.max(axis=1).astype(np.float64),
+        scales.astype(np.float64),
+    )

@@ -5,6 +5,7 @@ if __name__ == "history":
 
 from quaver.history.begun import RETRIES
 from quaver.history.header import SCHEMA, Header
+from quaver.history.lock import being_written
 from quaver.history.reader import SnapshotReader, read_snapshot
 from quaver.history.rewriting import Repaired, repair
 from quaver.history.runs import Run
@@ -23,6 +24,7 @@ __all__ = [
     "Snapshot",
     "SnapshotReader",
     "Storage",
+    "being_written",
     "read_snapshot",
     "repair",
 ]

@@ -111,6 +111,10 @@ class Spread(Mapping[str, OpConfig]):
     def __len__(self) -> int:
         return len(self._picks)
 
+    def coded(self) -> tuple[Sequence[OpConfig], Sequence[int]]:
+        """The choices, and for each op, in order, which of them it takes."""
+        return self._choices, self._picks
+
     def items(self) -> Any:
         """Names and choices, in the order of the ops."""
         choices = self._choices

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from quaver.errors import HistoryError
-from quaver.history.owner import OwnerFile
+from quaver.history.owner import OwnerFile, is_dead, read_owner
 
 try:
     import fcntl
@@ -66,19 +66,49 @@ def _nothing() -> None:
     """The system watches over a real lock."""
 
 
+def being_written(path: Path) -> bool:
+    """Whether a process is writing a snapshot, found out without disturbing one that begins to."""
+    if (owner := read_owner(path)) and not is_dead(owner):
+        return True
+    try:
+        with path.open("rb") as file:
+            if _LOCKS.exists():
+                return _locker(file.fileno()) is not None
+            if fcntl is None:
+                return False
+            try:
+                fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+    except OSError:
+        pass
+    return False
+
+
+_LOCKS = Path("/proc/locks")  # Linux alone has it
+
+
 def _holder(descriptor: int) -> str:
     """Who has the lock, as far as the system tells."""
+    found = _locker(descriptor)
+    if found is None:
+        return "another process"
+    return "this process" if found == os.getpid() else f"process {found}"
+
+
+def _locker(descriptor: int) -> int | None:
+    """The process that has the lock; None if the system tells of none."""
     status = os.fstat(descriptor)
     wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     try:
-        lines = Path("/proc/locks").read_text().splitlines()
-    except OSError:  # Linux alone has it
+        lines = _LOCKS.read_text().splitlines()
+    except OSError:
         lines = []
     for line in lines:
         match line.split():
             case [_, "FLOCK", _, "WRITE", pid, place, *_] if place == wanted and pid.isdigit() and int(pid) > 0:
-                return "this process" if int(pid) == os.getpid() else f"process {pid}"
-    return "another process"
+                return int(pid)
+    return None
 
 
 def _close_in_child() -> None:

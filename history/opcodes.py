@@ -74,7 +74,12 @@ def _walk(payload: bytes) -> int:
     marks: list[int] = []
     at, text, int_keys = len(_START), 0, 0
     size = len(payload)
+    frame = size  # where the unpickler's own frame ends; it skips what is left of that if a value goes on behind it
     for _ in range(MAX_OPCODES):
+        if at >= frame:
+            if at > frame:
+                raise Malformed("not a well-formed pickle: a value goes on behind the end of its part")
+            frame = size
         opcode = payload[at]
         at += 1
         if opcode == _SHORT_TEXT:  # the most frequent by far
@@ -112,8 +117,10 @@ def _walk(payload: bytes) -> int:
             stack.append(_ATOM)
         elif opcode == _FRAME:
             at += 8
-            if int.from_bytes(payload[at - 8 : at], "little") > size:
+            inner = at + int.from_bytes(payload[at - 8 : at], "little")
+            if inner > frame:
                 raise Malformed("its pickle is longer than the frame")
+            frame = inner
         elif opcode == _STOP:
             if len(stack) != 1 or marks:
                 raise Malformed("its pickle holds more or less than one value")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import socket
 from pathlib import Path
@@ -27,9 +28,10 @@ class OwnerFile:
         content = f"{socket.gethostname()} {os.getpid()} {_started(os.getpid())} {secrets.token_hex(8)}"
         made = cls(path, snapshot, content)
         if made._make():
+            made._remove_left_over()
             return made
         found = _read(path)
-        if not _is_dead(found):
+        if not is_dead(found):
             raise HistoryError(
                 f"{snapshot} is being written by {_named(found)}. Wait until it has ended, or use another workspace. "
                 f"If nothing writes it, remove {path}"
@@ -37,6 +39,7 @@ class OwnerFile:
         made._remove(found)
         if not made._make():
             raise HistoryError(f"{snapshot} is being written by {_named(_read(path))}. Use another workspace")
+        made._remove_left_over()
         return made
 
     def check(self) -> None:
@@ -82,6 +85,18 @@ class OwnerFile:
                     os.link(aside, self._path)
             os.unlink(aside)
 
+    def _remove_left_over(self) -> None:
+        """What was taken aside by a process that was killed just then."""
+        with contextlib.suppress(OSError):
+            for name in os.listdir(self._path.parent):
+                if re.fullmatch(re.escape(self._path.name) + r"\.[0-9a-f]{8}", name):
+                    self._path.with_name(name).unlink(missing_ok=True)
+
+
+def read_owner(snapshot: Path) -> str:
+    """What the owner file of a snapshot says; empty if there is none."""
+    return _read(snapshot.with_name(f"{snapshot.name}.lock"))
+
 
 def _read(path: Path) -> str:
     """What an owner file says; empty if there is none."""
@@ -92,7 +107,7 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _is_dead(content: str) -> bool:
+def is_dead(content: str) -> bool:
     """Whether the owner was a process of this machine that is no more."""
     match content.split():
         case [host, pid, started, _] if host == socket.gethostname() and pid.isdigit() and len(pid) < 10:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from quaver.history.choices import Spread, from_choice, from_indexes, to_choices, to_indexes
+from quaver.history.choices import Spread, from_choice, from_indexes, to_choices, to_indexes, utf8
 from quaver.history.fields import Fields, figures, from_number
 from quaver.history.opcodes import Malformed
 from quaver.ops import OpConfig, QuantConfig
@@ -42,6 +42,7 @@ def from_trial(trial: Trial, places: Mapping[str, int]) -> dict[str, Any]:
         "model_size": trial.model_size,
         "measured": _from_figures(trial.measured),
         "error": _shortened(trial.error),
+        **_from_worker(trial),
     }
 
 
@@ -66,6 +67,7 @@ def to_trial(record: dict[str, Any], places: Mapping[str, int], schema: int) -> 
         model_size=taken.take("model_size", int),
         measured=figures(taken.take("measured", dict), "measured"),
         error=taken.take("error", str, type(None)),
+        **_to_worker(taken),
     )
     if schema == 1 and "loss" in taken:  # a file begun so may go on in the newest schema
         taken.take("loss", float, type(None))
@@ -73,6 +75,17 @@ def to_trial(record: dict[str, Any], places: Mapping[str, int], schema: int) -> 
     taken.done()
     _check(trial)
     return trial
+
+
+def _from_worker(trial: Trial) -> dict[str, Any]:
+    """Who evaluated it and when; nothing if the run did so itself."""
+    return {"worker": trial.worker, "started": from_number(trial.started)} if trial.worker else {}
+
+
+def _to_worker(taken: Fields) -> dict[str, Any]:
+    if "worker" not in taken:
+        return {}
+    return {"worker": utf8(taken.take("worker", str), "worker"), "started": taken.take("started", float)}
 
 
 def from_measured(number: int, measured: Mapping[str, float]) -> dict[str, Any]:

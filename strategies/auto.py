@@ -9,6 +9,7 @@ from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
+from quaver.strategies.steps.beside import beside
 from quaver.strategies.steps.boundaries import STEPS, fewer_boundaries
 from quaver.strategies.steps.front import MOST, first_success, ranked
 from quaver.strategies.steps.initial import best_calibration, fastest
@@ -17,6 +18,8 @@ from quaver.trial import Trial
 
 # A loss of so many times what is allowed may be mended by another calibration, which takes no time from the model.
 CLOSE = 2.0
+# With more workers than this, a search would pay for them and be no sooner at its end.
+AT_ONCE = 8
 
 
 @register_strategy
@@ -38,6 +41,9 @@ class Auto(Strategy):
        are really needed; then those d in another int8 choice that disturbs the output less; then, when the objective
        is latency, moves that save conversions between int8 and fp32, up to four evaluations.
 
+    With several workers it pays more evaluations for less time: the first two calibrations at once, several steps along
+    the front, and a search among as many lengths of the prefix as there are workers, up to 8. Pruning goes one by one.
+
     An all-fp32 model is never proposed. `mixtures=False` leaves out the choice of ops in 1, `front=False` leaves out 3:
     to see what they bring.
     """
@@ -53,15 +59,16 @@ class Auto(Strategy):
         timed = self.objective == "latency"
         wanted = fastest(all_int8, space, probe) if timed and self.mixtures else [all_int8]
         calibrated = best_calibration(wanted[0], space, probe)
-        first: Trial = yield calibrated[0]
+        first, *tried = yield from beside(calibrated[: 1 if self.width == 1 else 2], self.width)
         if first.met:
             if timed:
                 yield from self._quicker(first, wanted[1:], space, probe)
             return
         best = first
         close = first.loss is not None and first.loss < CLOSE * self.allowed
-        for other in calibrated[1:2] if close or not timed else ():
-            trial: Trial = yield other
+        if self.width == 1:
+            tried = yield from beside(calibrated[1:2] if close or not timed else (), self.width)
+        for trial in tried:
             if trial.met:
                 return
             if trial.loss is not None and (best.loss is None or trial.loss < best.loss):
@@ -70,9 +77,9 @@ class Auto(Strategy):
         harm = probe.sensitivity(config)
         found, needed = None, 0
         if timed and self.front and len(harm) > 1:
-            found = yield from first_success(best, harm, probe.time_model(all_int8), self.allowed, probe)
+            found = yield from first_success(best, harm, probe.time_model(all_int8), self.allowed, probe, self._at_once)
         if found is None:
-            found = yield from shortest_prefix(best, ranked(harm))
+            found = yield from shortest_prefix(best, ranked(harm), self._at_once)
             needed = 1  # the last op of the shortest prefix, or a shorter one would have done
         if found is None:
             return
@@ -98,9 +105,15 @@ class Auto(Strategy):
         return self.first_success(space) + 3 * max(len(space.tunable), 1) + STEPS
 
     def first_success(self, space: TuningSpace) -> int:
-        """2, 6 along the front, and 6 log2(n) + 5."""
+        """2, 6 along the front, and 6 log2(n) + 5; with several workers up to as many times more."""
         depth = math.ceil(math.log2(max(len(space.tunable), 1)))
-        return 2 + (MOST if self.objective == "latency" else 0) + depth + SEARCHES * (depth + 1)
+        along = self._at_once * math.ceil(MOST / self._at_once) if self.objective == "latency" else 0
+        return 2 + along + self._at_once * (depth + SEARCHES * (depth + 1))
+
+    @property
+    def _at_once(self) -> int:
+        """How many lengths or steps are tried at once."""
+        return min(self.width, AT_ONCE)
 
 
 def _paying(config: QuantConfig, all_int8: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:

@@ -33,6 +33,7 @@ class Strategy(ABC):
         name: what users write in `strategy=`.
         seed: the only source of chance a strategy may use.
         objective: what decides between trials that meet the criterion: "latency", "size", "int8_ops" or "user".
+        width: how many trials are evaluated side by side.
     """
 
     name: str = ""
@@ -61,6 +62,11 @@ class Strategy(ABC):
     def allowed(self) -> float:
         """The loss that the criterion of the run allows, in its unit: that of `Trial.loss`."""
         return current().allowed
+
+    @property
+    def width(self) -> int:
+        """How many trials are evaluated side by side: a list of so many takes the time of one."""
+        return current().width
 
     @abstractmethod
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:

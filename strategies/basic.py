@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 
 from quaver.ops import DETAILS, OpConfig, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
+from quaver.strategies.steps.beside import beside
 from quaver.trial import Trial
 
 
@@ -22,7 +24,8 @@ class Basic(Strategy):
     3. On the best of these, each op alone in fp32.
     4. On the best of these, ops in fp32 one after another, the one that helped most in step 3 first.
 
-    Needs at most 1 + a + n + (n - 1) evaluations, for `a` alternatives in step 2 and n ops.
+    Needs at most 1 + a + n + (n - 1) evaluations, for `a` alternatives in step 2 and n ops. Those of one op type in
+    step 2, and all of steps 3 and 4, run side by side.
     """
 
     name = "basic"
@@ -31,18 +34,16 @@ class Basic(Strategy):
         """See the class."""
         best: Trial = yield space.all_int8()
         for kind in space.kinds:
-            for changed in _alternatives(space, best.config, kind):
-                best = _better(best, (yield changed))
-        singles: list[tuple[str, Trial]] = []
-        for name in space.able_to_fall_back(best.config):
-            trial: Trial = yield best.config.fallback(name)
-            singles.append((name, trial))
-        singles.sort(key=lambda single: float("inf") if single[1].loss is None else single[1].loss)
-        config = best.config
-        for name, _ in singles:
-            config = config.fallback(name)
-            if config != best.config.fallback(name):
-                yield config
+            for trial in (yield from beside(_alternatives(space, best.config, kind), self.width)):
+                best = _better(best, trial)
+        names = space.able_to_fall_back(best.config)
+        trials = yield from beside([best.config.fallback(name) for name in names], self.width)
+        singles = sorted(
+            zip(names, trials, strict=True),
+            key=lambda single: float("inf") if single[1].loss is None else single[1].loss,
+        )
+        added = accumulate([name for name, _ in singles], QuantConfig.fallback, initial=best.config)
+        yield from beside(list(added)[2:], self.width)
 
     def worst_case(self, space: TuningSpace) -> int:
         """1 + alternatives + n + (n - 1)."""

@@ -13,6 +13,7 @@ from quaver.probe import Probe
 from quaver.space import TuningSpace, closest
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
+from quaver.strategies.steps.beside import beside
 from quaver.trial import Trial
 
 # So many ops, the most sensitive ones, are decided one by one; the others in as many groups of similar sensitivity.
@@ -33,13 +34,14 @@ class Bayesian(Strategy):
     of neighbours in the ranking, so that 200 ops need no more than 33. The calibration method of all int8 ops is one
     more. Starts from fallbacks along the ranking (none, the first 1, 2, 4, ... ops), then proposes where an
     extra-trees model of the results expects the most. A trial's value is its loss until the criterion is met, then the
-    share of fp32 ops, so that it goes on towards more int8. `batch` proposes several at once. It never proposes a
+    share of fp32 ops, so that it goes on towards more int8. Proposes as many at once as there are workers, or `batch`,
+    which learns less from each. It never proposes a
     configuration twice and ends when it finds no new one; `max_trials` and `timeout` end it before.
     """
 
     name = "bayesian"
 
-    def __init__(self, batch: int = 1) -> None:
+    def __init__(self, batch: int | None = None) -> None:
         self.batch = batch
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
@@ -62,14 +64,13 @@ class Bayesian(Strategy):
         rng = np.random.default_rng(self.seed)
         seen: set[QuantConfig] = set()
         warm = [[CALIBRATIONS[0], *([1] * length + [0] * (len(groups) - length))] for length in _lengths(len(groups))]
+        batch = self.width if self.batch is None else self.batch
         while True:
-            points = [warm.pop(0)] if warm else _ask(optimizer, self.batch)
+            points = [warm.pop(0) for _ in range(min(batch, len(warm)))] or _ask(optimizer, batch)
             fresh = _fresh(points, groups, space, seen, rng)
             if not fresh:
                 return
-            configs = [config for _, config in fresh]
-            answer = yield configs if self.batch > 1 and not warm else configs[0]
-            trials = answer if isinstance(answer, list) else [answer]
+            trials = yield from beside([config for _, config in fresh], batch)
             for (point, _), trial in zip(fresh, trials, strict=False):
                 _tell(optimizer, point, value(trial))
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
+from itertools import accumulate, takewhile
+from typing import Any
+
+from quaver.ops import QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
-from quaver.trial import Trial
+from quaver.strategies.steps.beside import beside
+
+Added = Generator[QuantConfig | Sequence[QuantConfig], Any, tuple[QuantConfig, int]]
 
 
 @register_strategy
@@ -16,6 +23,9 @@ class Conservative(Strategy):
     A type that breaks the criterion is taken back and, at the end, added op by op, the least sensitive first, until
     one breaks it. Needs at most k + n evaluations for k op types and n ops. Give it a `timeout`: without one a run
     ends at the first type that meets the criterion.
+
+    With several workers the next types, or ops, are tried at once, each on top of those before it as if they all met
+    the criterion: more evaluations, less time, the same path. What came behind one that did not meet it is lost.
     """
 
     name = "conservative"
@@ -27,26 +37,34 @@ class Conservative(Strategy):
         times = probe.latency()
         gain = {kind: sum(times[name].saved for name in space.of_kind(kind)) for kind in space.kinds}
         refused: list[str] = []
-        for kind in sorted(space.kinds, key=lambda kind: -gain[kind]):
-            names = [name for name in space.of_kind(kind) if default[name].reduced]
-            if not names:
-                continue
-            trial: Trial = yield config.replace({name: default[name] for name in names})
-            if trial.met:
-                config = trial.config
-            else:
-                refused += names
+        by_gain = sorted(space.kinds, key=lambda kind: -gain[kind])
+        groups = [[name for name in space.of_kind(kind) if default[name].reduced] for kind in by_gain]
+        waiting = [names for names in groups if names]
+        while waiting:
+            config, met = yield from self._added(config, default, waiting[: self.width])
+            waiting = waiting[met:]
+            if met < self.width and waiting:
+                refused += waiting.pop(0)
         harm = probe.sensitivity() if refused else {}
-        for name in sorted(refused, key=lambda name: harm.get(name, 0.0)):
-            trial = yield config.replace({name: default[name]})
-            if not trial.met:
+        waiting = [[name] for name in sorted(refused, key=lambda name: harm.get(name, 0.0))]
+        while waiting:
+            config, met = yield from self._added(config, default, waiting[: self.width])
+            if met < min(self.width, len(waiting)):
                 return
-            config = trial.config
+            waiting = waiting[met:]
+
+    def _added(self, config: QuantConfig, default: QuantConfig, groups: list[list[str]]) -> Added:
+        """Each group reduced on top of those before it: what met the criterion till one did not, and how many did."""
+        changes = [{name: default[name] for name in names} for names in groups]
+        on_top = list(accumulate(changes, lambda on, change: on.replace(change), initial=config))
+        trials = yield from beside(on_top[1:], self.width)
+        met = list(takewhile(lambda trial: trial.met, trials))
+        return (met[-1].config if met else config), len(met)
 
     def worst_case(self, space: TuningSpace) -> int:
-        """k + n."""
-        return len(space.kinds) + len(space.quantizable)
+        """k + n; each that breaks the criterion may waste as many more as there are workers beside the first."""
+        return (len(space.kinds) + len(space.quantizable)) * self.width
 
     def first_success(self, space: TuningSpace) -> int:
         """k + 1: a single op that breaks the criterion by itself ends the search."""
-        return min(len(space.kinds) + 1, self.worst_case(space))
+        return min((len(space.kinds) + 1) * self.width, self.worst_case(space))

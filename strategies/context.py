@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """The seed, the objective and the allowed loss of a run. These defaults hold where no run is under way."""
+    """The seed, the objective, the allowed loss and the width of a run. These hold where no run is under way."""
 
     seed: int = 0
     objective: str = "latency"
     allowed: float = 0.01
+    width: int = 1
 
     @contextmanager
     def active(self) -> Iterator[None]:

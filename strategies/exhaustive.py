@@ -11,6 +11,7 @@ from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
+from quaver.strategies.steps.beside import stream
 
 
 @register_strategy
@@ -21,7 +22,7 @@ class Exhaustive(Strategy):
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
-        yield from every_configuration(space)
+        yield from stream(every_configuration(space), self.width)
 
     def worst_case(self, space: TuningSpace) -> int:
         """The size of the space."""

@@ -32,7 +32,8 @@ class MseV2(Strategy):
         fallen: list[str] = []
         while not trial.met and len(fallen) < len(ranking) - 1:
             left = [name for name in ranking if name not in fallen][: self.candidates]
-            fallen.append(min(left, key=lambda name: probe.output_error(config.fallback(name))))
+            errors = probe.output_errors([config.fallback(name) for name in left])
+            fallen.append(min(zip(errors, range(len(left)), left, strict=True))[2])
             config = config.fallback(fallen[-1])
             trial = yield config
         if not trial.met:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import random
+from collections.abc import Iterator
 
 from quaver.ops import FLOAT, Op, OpConfig, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
+from quaver.strategies.steps.beside import stream
 
 # After so many draws without a new configuration there is none, or it is not worth waiting for.
 DRAWS = 200
@@ -26,17 +28,20 @@ class Random(Strategy):
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
-        rng = random.Random(self.seed)
-        config = space.all_int8()
-        seen: set[QuantConfig] = set()
-        while config not in seen:
-            seen.add(config)
-            yield config
-            for _ in range(DRAWS):
-                share = rng.random()
-                config = space.configure(functools.partial(_draw, share=share, rng=rng))
-                if config not in seen and config.reduced_ops:
-                    break
+        yield from stream(_drawn(space, random.Random(self.seed)), self.width)
+
+
+def _drawn(space: TuningSpace, rng: random.Random) -> Iterator[QuantConfig]:
+    config = space.all_int8()
+    seen: set[QuantConfig] = set()
+    while config not in seen:
+        seen.add(config)
+        yield config
+        for _ in range(DRAWS):
+            share = rng.random()
+            config = space.configure(functools.partial(_draw, share=share, rng=rng))
+            if config not in seen and config.reduced_ops:
+                break
 
 
 def _draw(op: Op, share: float, rng: random.Random) -> OpConfig:

@@ -18,6 +18,7 @@ from quaver.errors import (
     BuildError,
     CalibrationError,
     EvaluationError,
+    ExecutorError,
     HistoryError,
     MissingPackageError,
     ModelError,
@@ -42,10 +43,10 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
     "FP32", "INT8", "Adapter", "Budget", "BuildError", "CalibrationError", "Cause", "Config", "Criterion", "Diagnosis",
-    "EvaluationError", "HistoryError", "MissingPackageError", "Model", "ModelError", "Objective", "Observer", "Op",
-    "OpConfig", "Precision", "Probe", "Profile", "QuantConfig", "QuaverError", "SettingsError", "Snapshot", "Stage",
-    "StopReason", "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningRun", "TuningSpace",
-    "Unquantizable", "__version__",
+    "EvaluationError", "ExecutorError", "HistoryError", "MissingPackageError", "Model", "ModelError", "Objective",
+    "Observer", "Op", "OpConfig", "Precision", "Probe", "Profile", "QuantConfig", "QuaverError", "SettingsError",
+    "Snapshot", "Stage", "StopReason", "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningRun",
+    "TuningSpace", "Unquantizable", "__version__",
     "diagnose", "events", "fit", "open_run", "profile", "read_snapshot", "recover", "register_strategy",
 ]  # fmt: skip
 

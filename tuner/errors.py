@@ -33,5 +33,9 @@ class BuildError(QuaverError, RuntimeError):
     """The framework refused a model that quaver built."""
 
 
+class ExecutorError(QuaverError, RuntimeError):
+    """Workers cannot be started or reached, or have another model, calibration or version than the run has."""
+
+
 class MissingPackageError(QuaverError, ImportError):
     """Something optional was asked for whose package is not installed."""

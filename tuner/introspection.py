@@ -45,6 +45,7 @@ class OpContext:
         one_scale: why its weight can have only one scale; empty if it can have one for each channel, or has no weight.
         before: the ops whose outputs reach it, directly or through nodes that are no ops.
         between: the kinds of these nodes.
+        module: the module of the user's code that it comes from, such as "layer1.0.conv1", where the exporter left it.
     """
 
     op: str
@@ -55,6 +56,7 @@ class OpContext:
     one_scale: str = ""
     before: tuple[str, ...] = ()
     between: tuple[str, ...] = ()
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 
 class Precision(str):
@@ -159,6 +159,14 @@ class Op:
         return tuple(choice for choice in self.choices if choice.reduced)
 
 
+@runtime_checkable
+class Coded(Protocol):
+    """A mapping of ops that knows its distinct choices."""
+
+    def coded(self) -> tuple[Sequence[OpConfig], Sequence[int]]:
+        """The choices, and for each op, in order, which of them it takes."""
+
+
 def _by_name(item: tuple[str, OpConfig]) -> str:
     return item[0]
 
@@ -188,6 +196,10 @@ class QuantConfig(Mapping[str, OpConfig]):
     def __len__(self) -> int:
         return len(self._ops)
 
+    def values(self) -> ValuesView[OpConfig]:
+        """How each op is run, in graph order; at the speed of a dict, for those who compare thousands."""
+        return self._ops.values()
+
     def __hash__(self) -> int:
         return hash(self.fingerprint)
 
@@ -202,6 +214,14 @@ class QuantConfig(Mapping[str, OpConfig]):
 
     def __reduce__(self) -> tuple[type[QuantConfig], tuple[dict[str, OpConfig]]]:
         return QuantConfig, (dict(self._ops),)
+
+    def coded(self) -> tuple[Sequence[OpConfig], Sequence[int]]:
+        """The distinct choices, and for each op, in order, which of them it takes."""
+        if isinstance(self._ops, Coded):
+            return self._ops.coded()
+        table: dict[OpConfig, int] = {}
+        picks = [table.setdefault(choice, len(table)) for choice in self._ops.values()]
+        return tuple(table), picks
 
     def ops_in(self, precision: str) -> tuple[str, ...]:
         """Names of the ops that run in a precision, in graph order."""

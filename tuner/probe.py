@@ -58,6 +58,10 @@ class Probe(ABC):
     def output_error(self, config: QuantConfig) -> float:
         """The relative error at the model's outputs of a whole configuration."""
 
+    def output_errors(self, configs: Sequence[QuantConfig]) -> list[float]:
+        """The same of several configurations, side by side where there are workers for it."""
+        return [self.output_error(config) for config in configs]
+
     @abstractmethod
     def time_model(self, config: QuantConfig) -> TimeModel:
         """What each op takes in fp32 and as in `config`, and what conversions between the two cost."""

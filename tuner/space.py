@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from quaver.errors import StrategyError
 from quaver.nearest import hint
 from quaver.ops import DETAILS, FLOAT, Op, OpConfig, QuantConfig
@@ -18,6 +21,8 @@ class TuningSpace:
         self.ops: tuple[Op, ...] = tuple(ops)
         self._by_name = {op.name: op for op in self.ops}
         self._choices = {op.name: frozenset(op.choices) for op in self.ops}
+        self._names = [op.name for op in self.ops]
+        self._offers: dict[OpConfig, NDArray[np.bool_]] = {}
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -86,8 +91,19 @@ class TuningSpace:
         return QuantConfig((op.name, pick if pick in self._choices[op.name] else op.choices[0]) for op, pick in picks)
 
     def allows(self, config: QuantConfig) -> bool:
-        """Whether a configuration lies in this space."""
-        return config.keys() == self._choices.keys() and all(pick in self._choices[op] for op, pick in config.items())
+        """Whether a configuration lies in this space. Thousands are asked about, so ops of one choice go together."""
+        if list(config) != self._names:
+            same = config.keys() == self._choices.keys()
+            return same and all(pick in self._choices[op] for op, pick in config.items())
+        choices, picks = config.coded()
+        taken = np.frombuffer(picks, np.uint8) if isinstance(picks, bytes) else np.array(picks, np.intp)
+        return all(bool(self._offering(choice)[taken == number].all()) for number, choice in enumerate(choices))
+
+    def _offering(self, choice: OpConfig) -> NDArray[np.bool_]:
+        """For each op whether it may run so."""
+        if choice not in self._offers:
+            self._offers[choice] = np.array([choice in self._choices[op.name] for op in self.ops], np.bool_)
+        return self._offers[choice]
 
     def check(self, config: object) -> QuantConfig:
         """Return `config` if it lies in this space, else say in which op it does not."""

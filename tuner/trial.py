@@ -34,7 +34,9 @@ class Trial:
         measured: figures the objective took, such as {"latency": 0.41, "latency_ms": 3.8, "latency_spread": 0.01}: a
             fraction of the fp32 model's, milliseconds of one inference, and by what part of it two halves of the runs
             differ.
-        error: the traceback of a failed trial.
+        error: the traceback of a failed trial, or how its worker ended.
+        worker: who evaluated it, as machine:process; empty if it was the process of the run itself.
+        started: when a worker began with it, in seconds since the epoch; 0 if there was none.
     """
 
     number: int
@@ -49,6 +51,8 @@ class Trial:
     model_size: int = 0
     measured: dict[str, float] = field(default_factory=dict, hash=False)
     error: str | None = None
+    worker: str = ""
+    started: float = 0.0
 
     @property
     def failed(self) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
+from quaver.strategies.steps.beside import beside
 from quaver.strategies.steps.search import Search
 from quaver.time_model import TimeModel
 from quaver.trial import Trial
@@ -98,33 +99,42 @@ def _prices(free: Sequence[str], model: TimeModel, harm: Mapping[str, float]) ->
         yield from np.geomspace(1e-4 * longest / max(does), 1e2 * longest / min(does), PRICES).tolist()
 
 
-def first_success(failed: Trial, harm: Mapping[str, float], model: TimeModel, allowed: float, probe: Probe) -> Search:
+def first_success(
+    failed: Trial, harm: Mapping[str, float], model: TimeModel, allowed: float, probe: Probe, width: int = 1
+) -> Search:
     """A configuration that meets the criterion, after `failed` did not: few trials, and little time given up.
 
     Points of the front and prefixes of the ranking are looked at, each with its error at the outputs and its predicted
     time. Tried is what takes most of the error away for the time it gives up, where error counts down to what should
-    be enough: a loss is taken to grow with it. Where that was not enough, the next step is meant to be larger.
+    be enough: a loss is taken to grow with it. Where that was not enough, the next step is meant to be larger. With
+    several workers the next steps are tried at once, as if those before them had failed.
     """
     ranking = ranked(harm)
     line = _spread(make_front(failed.config, ranking, model, harm)) + _prefixes(failed.config, ranking)
     known = (failed.config, *line)
     whole = model.rest + sum(model.fp32.values())
     ways = _Ways(
-        {config: probe.output_error(config) for config in known},
+        dict(zip(known, probe.output_errors(known), strict=True)),
         {config: model.predict(config) / whole for config in known},
     )
     last, step = failed, STEP
-    for _ in range(MOST):
+    for _ in range(math.ceil(MOST / width)):
         if last.loss is None:
             return None
-        ahead = ways.ahead(last.config, allowed / last.loss, step)
-        chosen = next((config for config in ahead if probe.speed(config) < 1.0), None)  # a slower one is of no use
-        if chosen is None:
+        chosen: list[QuantConfig] = []
+        for _ in range(width):
+            ahead = ways.ahead(last.config, allowed / last.loss, step)
+            # A slower one is of no use.
+            new = next((one for one in ahead if one not in chosen and probe.speed(one) < 1.0), None)
+            chosen += [new] if new is not None else []
+            step *= 2
+        if not chosen:
             return None
-        trial: Trial = yield chosen
-        if trial.met:
-            return trial
-        last, step = trial, 2 * step
+        trials = yield from beside(chosen, width)
+        met = next((trial for trial in trials if trial.met), None)
+        if met is not None:
+            return met
+        last = min(trials, key=lambda trial: math.inf if trial.loss is None else trial.loss)
     return None
 
 

@@ -30,7 +30,7 @@ def best_calibration(config: QuantConfig, space: TuningSpace, probe: Probe) -> l
     whole = list(dict.fromkeys(space.all_int8(calibration=method).fallback(*fp32) for method in CALIBRATIONS))
     if len(whole) == 1:
         return whole
-    errors = {config: probe.output_error(config) for config in whole}
+    errors = dict(zip(whole, probe.output_errors(whole), strict=True))
     ordered = sorted(whole, key=lambda config: errors[config])
     best = ordered[0] if errors[ordered[0]] < CLEARLY_LESS_ERROR * errors[whole[0]] else whole[0]
     least = errors[best]

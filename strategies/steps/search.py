@@ -11,10 +11,12 @@ import math
 from collections.abc import Generator, Sequence
 from typing import Any
 
+import numpy as np
+
 from quaver.ops import QuantConfig
 from quaver.trial import Trial
 
-Search = Generator[QuantConfig, Any, Trial | None]
+Search = Generator[QuantConfig | Sequence[QuantConfig], Any, Trial | None]
 
 # A step along a ranking helps if it brings the loss below this part of what it was.
 HELPS = 0.9
@@ -24,15 +26,16 @@ DOUBTS = 2
 SEARCHES = 5
 
 
-def shortest_prefix(start: Trial, ranking: Sequence[str]) -> Search:
+def shortest_prefix(start: Trial, ranking: Sequence[str], width: int = 1) -> Search:
     """The fewest ops from the front of a ranking that must fall back from `start` to meet the criterion.
 
     `start` is taken to fail and the whole ranking to be enough, so that is never tried. If all but the last op is not
     enough, that op must fall back although it ranks last, and the search goes on among the others: log2(n) + 1 trials
-    for each such op. From the second one on, its fallback must help.
+    for each such op. From the second one on, its fallback must help. With several workers each search tries as many
+    lengths at once.
     """
     rest = list(ranking)
-    found = yield from _bisect(start, rest, 0)
+    found = yield from _search(start, rest, 0, width)
     for hidden in range(SEARCHES - 1):
         if found is not None or not rest:
             return found
@@ -45,7 +48,30 @@ def shortest_prefix(start: Trial, ranking: Sequence[str]) -> Search:
         if hidden and not _helps(trial, start):
             return None
         start = trial
-        found = yield from _bisect(start, rest, DOUBTS)
+        found = yield from _search(start, rest, DOUBTS, width)
+    return found
+
+
+def _search(start: Trial, ranking: Sequence[str], doubts: int, width: int) -> Search:
+    return (yield from (_bisect(start, ranking, doubts) if width == 1 else _split(start, ranking, width)))
+
+
+def _split(start: Trial, ranking: Sequence[str], width: int) -> Search:
+    """The same with `width` lengths at once: log(n) / log(width + 1) rounds, `width` trials each.
+
+    Before the first success the lengths grow by the same factor, after it they part the gap evenly.
+    """
+    failing, enough, found = 0, len(ranking), None
+    while enough - failing > 1:
+        grow = np.geomspace(max(failing, 1) if failing else 0.5, enough, width + 2)[1:-1]
+        even = np.linspace(failing, enough, width + 2)[1:-1]
+        lengths = sorted({min(max(round(point), failing + 1), enough - 1) for point in (even if found else grow)})
+        trials: list[Trial] = yield [start.config.fallback(*ranking[:length]) for length in lengths]
+        for length, trial in zip(lengths, trials, strict=True):
+            if trial.met:
+                found, enough = trial, length
+                break
+            failing = length
     return found
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from quaver.adapters import Adapter
 from quaver.api.settings import Config
 from quaver.api.telling import tell
@@ -24,11 +26,12 @@ def calibrate(
     """Calibrate, and say so if not all of the data was used."""
     wanted, seen = config.calibration_sampling_size, 0
     limit = MOST_SAMPLES if wanted is None else wanted
+    total = count_samples(data, wanted)
 
     def progress(done: int, _: int | None) -> None:
         nonlocal seen
         seen = done
-        watch(Progressed(Stage.CALIBRATING, done, wanted))
+        watch(Progressed(Stage.CALIBRATING, done, total))
 
     watch(StageStarted(Stage.CALIBRATING))
     enough = _out_of_time(config.timeout, clock)
@@ -39,6 +42,14 @@ def calibrate(
         advice = "more rarely help, and calibration_sampling_size sets another number"
         tell(CalibrationCut(seen, advice), watch, heard)
     return found
+
+
+def count_samples(data: Any, limit: int | None) -> int | None:
+    """How many samples will be calibrated on, if that can be told without reading them."""
+    whole = next(iter(data.values()), None) if isinstance(data, dict) else data
+    if isinstance(whole, np.ndarray) and whole.ndim:
+        return min(MOST_SAMPLES if limit is None else limit, len(whole))
+    return limit
 
 
 def _out_of_time(timeout: float, clock: Clock | None) -> Callable[[], bool]:

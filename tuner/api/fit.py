@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Unpack
 
+from quaver.api.display import display
 from quaver.api.keywords import Settings
 from quaver.api.open_run import open_run
 from quaver.api.result import TuneResult
 from quaver.api.settings import Config
 from quaver.api.terminating import terminating
-from quaver.engine.events import Observer
+from quaver.engine.events import Observer, make_observers
 from quaver.errors import SettingsError
 
 
@@ -22,6 +24,8 @@ def fit(
     calib_dataloader: Any = None,
     eval_func: Callable[[Any], Any],
     observer: Observer | Iterable[Observer] | None = None,
+    verbose: int | None = None,
+    executor: Any = None,
     **settings: Unpack[Settings],
 ) -> TuneResult:
     """Find the configuration that is best by the objective and loses no more accuracy than the criterion allows.
@@ -33,6 +37,10 @@ def fit(
             array, or a dict of arrays. Not needed for a resumed run, unless its strategy measures ops.
         eval_func: called with a model object, returns the score as one number.
         observer: called with an event for all that happens (see `quaver.Observer`); a list for several.
+        verbose: what is shown meanwhile: None is a display in a terminal, and plain lines in a notebook and elsewhere
+            (on stderr); 0 is nothing, 1 is always lines.
+        executor: a `concurrent.futures.Executor` or a `dask.distributed.Client` whose workers evaluate, instead of
+            `n_jobs` processes.
         strategy: who proposes: a name (`quaver strategies` lists them), a Strategy class or an instance.
         strategy_options: keywords for the strategy's constructor.
         relative: allowed loss as a fraction of the fp32 score: 0.01 is 1 %, and the default.
@@ -51,18 +59,31 @@ def fit(
         threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
             measured on one.
         diagnosis: whether to say at the end which ops are bad in int8 and why.
+        report: whether to look into the best model at the end, and to write report.html into the workspace.
+        insights: True to show the run on a web page of this machine, live; its address is told to the observers.
         workspace: the folder of the run; a dated one under quaver_workspace/ if None.
         resume: the snapshot or workspace of an earlier run; whatever is not given is as it was there.
         framework: the framework whose adapter takes the model; usually left to the model itself.
+        n_jobs: trials to evaluate at once, each in a process of its own; -1 is one for each core, or for each worker
+            of a cluster. None is one, or what `joblib.parallel_config` says.
+        backend: who has the workers: "loky" (processes of this machine), "dask" or "ray"; None is joblib's active one.
+        scheduler: the address of the cluster, such as "tcp://host:8786"; None is the one that is connected.
+        isolate: evaluate in a process of its own even if there is but one, so that a crash or a hang ends no run.
+        trial_timeout: seconds that an evaluation may take before its process is ended and the trial has failed; or
+            "10x" for ten times what the fp32 model took. It implies `isolate`.
+        width: how many trials a strategy proposes at once; None is as many as are evaluated at once. The same width
+            gives the same trials on any number of workers.
 
     Returns:
         A `TuneResult`, also when nothing meets the criterion (`result.met` is False) and after Ctrl-C or SIGTERM.
     """
     if not callable(eval_func):
         raise SettingsError(f"eval_func must be a function of the model that returns a number, not {eval_func!r}")
-    with (
-        terminating(),
-        open_run(model, config, calib_dataloader=calib_dataloader, observer=observer, **settings) as run,
-    ):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(terminating())
+        watching = [*make_observers(observer), *stack.enter_context(display(verbose))]
+        run = stack.enter_context(
+            open_run(model, config, calib_dataloader=calib_dataloader, observer=watching, executor=executor, **settings)
+        )
         run.drive(eval_func)
         return run.result()

@@ -30,6 +30,14 @@ class Settings(TypedDict, total=False):
     optimise_float: bool
     threads: int
     diagnosis: bool
+    report: bool
+    insights: bool
     workspace: str | os.PathLike[str] | None
     resume: str | os.PathLike[str] | None
     framework: str | None
+    n_jobs: int | None
+    backend: str | None
+    scheduler: str | None
+    isolate: bool
+    trial_timeout: float | str | None
+    width: int | None

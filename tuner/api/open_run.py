@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from quaver.adapters import Adapter, AdapterOptions, adapter_for
+from quaver.adapters.temporary import remove_orphans as remove_orphaned_folders
 from quaver.adapters.writing import remove_orphans
 from quaver.api.calibrating import calibrate
 from quaver.api.keywords import Settings
@@ -19,20 +22,32 @@ from quaver.api.result import TuneResult
 from quaver.api.resuming import Given, announce, changed_versions, settle
 from quaver.api.run_log import RunLog, run_log
 from quaver.api.settings import Config, make_config
+from quaver.api.shown import shown, write_report
+from quaver.api.telling import tell
 from quaver.api.workspace import open_workspace, write_settings
 from quaver.budget import StopReason
-from quaver.engine.clock import Clock
+from quaver.engine.clock import Clock, used
 from quaver.engine.diagnosing import diagnose_run
+from quaver.engine.ending import StageTimes, note_ending
 from quaver.engine.events import (
     ModelConverted,
     Observer,
     Observers,
+    PageOpened,
     Planned,
     RunFinished,
+    RunStarted,
     Stage,
     StageStarted,
+    TrialSlow,
     make_observers,
 )
+from quaver.engine.executors.choosing import Wish, open_pool
+from quaver.engine.executors.in_process import InProcess
+from quaver.engine.executors.site import Site
+from quaver.engine.executors.task import Executor
+from quaver.engine.executors.workers import Workers
+from quaver.engine.inside import note_inside
 from quaver.engine.loop import drive
 from quaver.engine.objective import make_objective
 from quaver.engine.probing import AdapterProbe
@@ -48,6 +63,11 @@ from quaver.strategies import make_strategy, prepared
 from quaver.trial import Trial
 from quaver.unquantizable import from_notes
 
+if TYPE_CHECKING:
+    from quaver.diagnosis import Diagnosis
+
+log = logging.getLogger(__name__)
+
 
 def open_run(
     model: Any,
@@ -55,6 +75,7 @@ def open_run(
     *,
     calib_dataloader: Any = None,
     observer: Observer | Iterable[Observer] | None = None,
+    executor: Any = None,
     **settings: Unpack[Settings],
 ) -> TuningRun:
     """Begin a run, or go on with one, that is told its scores instead of calling an eval_func.
@@ -66,7 +87,7 @@ def open_run(
                 run.tell(trial, accuracy(trial.model))
             result = run.result()
     """
-    return TuningRun(model, config, calib_dataloader, observer, settings)
+    return TuningRun(model, config, calib_dataloader, observer, settings, executor)
 
 
 class TuningRun:
@@ -84,8 +105,10 @@ class TuningRun:
         calib_dataloader: Any,
         observer: Observer | Iterable[Observer] | None,
         settings: Mapping[str, Any],
+        executor: Any = None,
     ) -> None:
         """Use `open_run`."""
+        self._executor = executor
         self._clock = Clock()
         self._data = calib_dataloader
         self._observers = make_observers(observer)
@@ -124,14 +147,30 @@ class TuningRun:
             )
         objective = make_objective(config.objective)
         strategy = make_strategy(config.strategy, config.strategy_options)
-        strategy = prepared(strategy, seed=config.seed, objective=objective.name, allowed=config.criterion.allowed)
-        self._tell = Observers(self._log, *self._observers)
+        self._pool = stack.enter_context(open_pool(self._wish(config)))
+        width = config.width or (1 if self._pool is None else self._pool.jobs)
+        if width > 1:  # kept, so that a resumed run asks for the same trials on any number of workers
+            self.config = config = replace(config, width=width)
+        strategy = prepared(
+            strategy, seed=config.seed, objective=objective.name, allowed=config.criterion.allowed, width=width
+        )
+        self._stages = StageTimes()
+        self._tell = Observers(self._stages, self._log, *self._observers)
+        spent = 0.0 if history.header is None else used(history.notes, history.trials)
+        self._tell(RunStarted(self.workspace, config.plain(), history.header is not None, spent))
         announce(changes, self._tell, heard=bool(self._observers))
+        if config.insights:
+            page = shown("page")(self.workspace)
+            stack.callback(page.close)
+            tell(PageOpened(page.url), self._tell, heard=bool(self._observers))
+        self._model = os.fspath(model) if isinstance(model, str | os.PathLike) else ""
         self._tell(StageStarted(Stage.READING))
         options = AdapterOptions(self.workspace, config.threads, config.quant_format, config.optimise_float)
         self._best_path = self.workspace / f"best_model{kind.suffix}"
         remove_orphans(self._best_path)
+        remove_orphaned_folders()
         self._adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
+        self._given, self._options = model, options
         self.space = TuningSpace(apply_rules(self._adapter.inspect(), config.op_name_dict, config.op_type_dict))
         if not self.space.quantizable:
             raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
@@ -142,14 +181,30 @@ class TuningRun:
         _say_conversions(self._adapter, history, self._tell)
         write_settings(self.workspace, config)
         self._run = Run(
-            self._adapter, self.space, config.criterion, config.budget, objective, history, self._tell, self._clock
+            self._adapter,
+            self.space,
+            config.criterion,
+            config.budget,
+            objective,
+            history,
+            self._tell,
+            self._clock,
+            width,
         )
         stack.callback(self._run.close)
         worst = strategy.worst_case(self.space)
         most = config.max_trials if worst is None else min(worst, config.max_trials)
         first = strategy.first_success(self.space)
         self._tell(Planned(strategy.name, len(self.space.quantizable), most, first, config.timeout))
-        self._run.begin(strategy, AdapterProbe(self._adapter, self.space, history, self._tell, self._run.out_of_time))
+        self._probe = AdapterProbe(self._adapter, self.space, history, self._tell, self._run.out_of_time)
+        self._run.begin(strategy, self._probe)
+
+    def _wish(self, config: Config) -> Wish:
+        """Who is to evaluate. An executor takes the place of the backend that an earlier run had."""
+        isolate = config.isolate or config.trial_timeout is not None
+        if self._executor is not None and config.resume is not None:
+            return Wish(config.n_jobs, threads=config.threads, executor=self._executor)
+        return Wish(config.n_jobs, config.backend, config.scheduler, isolate, config.threads, self._executor)
 
     @property
     def engine(self) -> Run:
@@ -197,13 +252,38 @@ class TuningRun:
             with self._log.here():
                 self._run.stop(StopReason.INTERRUPTED)
                 said = self._result = self._finish()
+                if self.config.report:  # before anybody is told that the run is over: trackers keep it
+                    write_report(self.workspace)
                 self._tell(RunFinished(said.reason, said.best, said.baseline, said.evaluations, str(said)))
         return self._result
 
     def drive(self, eval_func: Callable[[Any], Any]) -> StopReason:
         """Score all that is asked for with an eval_func, as `fit` does."""
-        with self._log.here():
-            return drive(self._run, eval_func, self._tell)
+        with self._log.here(), self._evaluating(eval_func) as executor, self._probe.beside(executor):
+            return drive(self._run, executor, self._tell, self.config.trial_timeout)
+
+    @contextlib.contextmanager
+    def _evaluating(self, eval_func: Callable[[Any], Any]) -> Iterator[Executor]:
+        """Who calls eval_func: this process, or workers, which are let go of when the last trial is told."""
+        run, pool = self._run, self._pool
+        if pool is None:
+            usual = run.usual
+            yield InProcess(
+                eval_func,
+                run.model_of,
+                usual,
+                lambda number, seconds: self._tell(TrialSlow(number, seconds, usual() or 0.0)),
+            )
+            return
+        header = run.history.header
+        assert header is not None
+        with Site.opened(
+            self.workspace, self._adapter, header.calibration, self._given, self._options, eval_func
+        ) as site:
+            try:
+                yield Workers(pool.executor, site, pool.jobs, pool.threads, pool.deaths)
+            finally:
+                pool.stop()
 
     def close(self) -> None:
         """Let go of the model and of the history. More than once does no harm."""
@@ -233,6 +313,9 @@ class TuningRun:
             model = self._adapter.load(model_path)
         if self.config.diagnosis:
             found = diagnose_run(self._adapter, self.space, best, self._data, self.workspace, self._tell)
+        if best is not None and self.config.report and self._run.reason is not StopReason.INTERRUPTED:
+            self._look_inside(best, found)
+        self._note_ending(self._run.reason)
         return TuneResult(
             best=best,
             baseline=judge.baseline,
@@ -250,6 +333,19 @@ class TuningRun:
             conversions=conversions(history.notes),
             fp32_measured={} if history.baseline is None else dict(history.baseline.measured),
         )
+
+    def _look_inside(self, best: Trial, found: Diagnosis | None) -> None:
+        """Note what the page shows of the best model. It can be interrupted, and nothing is lost by it."""
+        try:
+            note_inside(self._adapter, self.space, best, self._run.history, found, self._tell, self.config.threads)
+        except KeyboardInterrupt:
+            log.warning("interrupted while looking into the best model; the result of the run is complete")
+
+    def _note_ending(self, reason: StopReason) -> None:
+        try:
+            note_ending(self._run.history, reason, self._stages.until_now(), self._clock.seconds, self._model)
+        except HistoryError as error:
+            log.warning("how the run ended could not be noted: %s", error)
 
 
 def prepare(

@@ -38,7 +38,9 @@ def fp32_phrase(fp32: Figures) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """A time in three digits."""
+    """A time in three digits, given in milliseconds; in microseconds where it is less than a tenth of one."""
+    if 0 < value < 0.0995:
+        return f"{value * 1e3:.3g} µs"
     return f"{value:.0f} ms" if value >= 100 else f"{value:.3g} ms"
 
 

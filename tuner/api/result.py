@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from quaver.api.phrases import converted_phrase, latency_phrase
 from quaver.api.showing import as_html, trial_rows
+from quaver.api.shown import shown
 from quaver.budget import StopReason
 from quaver.criterion import Criterion
 from quaver.engine.judge import pareto
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from quaver.adapters import Model
     from quaver.diagnosis import Diagnosis
+    from quaver.insights import Plot
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,12 @@ class TuneResult:
         compared by them; size and the number of int8 ops are known of every trial.
         """
         return pareto(self.trials, self.objective)
+
+    @property
+    def plot(self) -> Plot:
+        """Figures of the run, made with plotly: `trials()`, `pareto()`, `ops()`, `histogram(op)`."""
+        found: Plot = shown("plot")(self.workspace)
+        return found
 
     @property
     def evaluations(self) -> int:

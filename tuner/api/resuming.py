@@ -17,8 +17,8 @@ from quaver.strategies import make_strategy
 
 Given = Config | Mapping[str, Any] | str | os.PathLike[str] | None
 
-# Where a run is kept is no matter of how it runs.
-_PLACES = ("workspace", "resume")
+# Where a run is kept, and how it is shown, is no matter of how it runs.
+_PLACES = ("workspace", "resume", "report", "insights")
 # What the calibration and the trials in the history were made with.
 _FIXED = ("calibration_sampling_size", "quant_format", "optimise_float")
 

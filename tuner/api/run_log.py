@@ -18,6 +18,7 @@ from quaver.engine.events import (
     Diagnosed,
     Event,
     ModelConverted,
+    PageOpened,
     Planned,
     RunFinished,
     SettingChanged,
@@ -25,6 +26,7 @@ from quaver.engine.events import (
     TrialFinished,
     TrialSlow,
 )
+from quaver.trial import Trial
 
 LOG = "quaver.log"
 # A new one is for the user alone: tracebacks of eval_func may hold what others should not see.
@@ -66,14 +68,14 @@ def _lines(event: Event) -> Iterator[str]:
     match event:
         case StageStarted(stage):
             yield str(stage)
-        case Planned() | SettingChanged() | ModelConverted() | CalibrationCut():
+        case Planned() | SettingChanged() | ModelConverted() | CalibrationCut() | PageOpened():
             yield str(event)
         case BaselineScored(trial):
             yield f"fp32 baseline: score {trial.score:.6g} in {trial.seconds:.1f} s"
         case TrialSlow(number, seconds, usual):
             yield f"trial {number}: eval_func has been running for {seconds:.0f} s; the baseline took {usual:.1f} s"
         case TrialFinished(trial, _):
-            yield f"{trial}, {trial.seconds:.1f} s evaluating, {trial.build_seconds:.2f} s building"
+            yield f"{trial}, {trial.seconds:.1f} s evaluating, {trial.build_seconds:.2f} s building{_by(trial)}"
             if trial.error:
                 yield trial.error.rstrip()
         case Diagnosed(diagnosis):
@@ -113,3 +115,7 @@ def run_log(folder: Path) -> Iterator[RunLog]:
         logger.removeHandler(handler)
         with contextlib.suppress(OSError):  # a full disk shows again when the file is closed
             file.close()
+
+
+def _by(trial: Trial) -> str:
+    return f", by {trial.worker}" if trial.worker else ""

@@ -11,6 +11,8 @@ from quaver.api.layout import read_settings
 from quaver.api.plain import names_only, objective_name, plain, strategy_name
 from quaver.budget import Budget
 from quaver.criterion import Criterion
+from quaver.engine.executors.choosing import BACKENDS
+from quaver.engine.executors.limits import check_limit
 from quaver.engine.objective import Objective
 from quaver.errors import SettingsError
 from quaver.nearest import hint
@@ -46,9 +48,20 @@ class Config:
         threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
             measured on one.
         diagnosis: whether to write tables and causes into the workspace at the end.
+        report: whether to look into the best model at the end, and to write report.html into the workspace.
+        insights: whether to show the run on a page of this machine while it goes on.
         workspace: the folder of the run; a dated one under quaver_workspace/ if None.
         resume: the snapshot or workspace of an earlier run to go on with; what is not given is as it was there.
         framework: the framework whose adapter takes the model; usually left to the model itself.
+        n_jobs: trials to evaluate at once, each in a process of its own; -1 is one for each core, or for each worker
+            of a cluster. None is one, or what `joblib.parallel_config` says.
+        backend: who has the workers: "loky" (processes of this machine), "dask" or "ray"; None is joblib's active one.
+        scheduler: the address of the cluster, such as "tcp://host:8786"; None is the one that is connected.
+        isolate: evaluate in a process of its own even if there is but one, so that a crash or a hang ends no run.
+        trial_timeout: seconds that an evaluation may take before its process is ended and the trial has failed; or
+            "10x" for ten times what the fp32 model took. It implies `isolate`.
+        width: how many trials a strategy proposes at once; None is as many as are evaluated at once. The same width
+            gives the same trials on any number of workers.
     """
 
     strategy: str | type[Strategy] | Strategy = "auto"
@@ -68,16 +81,25 @@ class Config:
     optimise_float: bool = True
     threads: int = 0
     diagnosis: bool = False
+    report: bool = True
+    insights: bool = False
     workspace: str | os.PathLike[str] | None = None
     resume: str | os.PathLike[str] | None = None
     framework: str | None = None
+    n_jobs: int | None = None
+    backend: str | None = None
+    scheduler: str | None = None
+    isolate: bool = False
+    trial_timeout: float | str | None = None
+    width: int | None = None
 
     def __post_init__(self) -> None:
         if self.relative is None and self.absolute is None:
             object.__setattr__(self, "relative", 0.01)
         object.__setattr__(self, "calibration_sampling_size", _sampling_size(self.calibration_sampling_size))
         self.criterion, self.budget  # noqa: B018 - both check their values
-        for name in ("higher_is_better", "allow_any_loss", "optimise_float", "diagnosis"):
+        flags = ("higher_is_better", "allow_any_loss", "optimise_float", "diagnosis", "isolate", "report", "insights")
+        for name in flags:
             _check(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
         if self.relative is not None and self.relative >= _SUSPECT and not self.allow_any_loss:
             raise SettingsError(
@@ -86,7 +108,12 @@ class Config:
             )
         _check(_is_count(self.seed), "seed", self.seed, "a whole number of at least 0")
         _check(_is_count(self.threads), "threads", self.threads, "a whole number; 0 lets the runtime decide")
-        for name in ("quant_format", "framework"):
+        object.__setattr__(self, "trial_timeout", check_limit(self.trial_timeout))
+        _check(_is_jobs(self.n_jobs), "n_jobs", self.n_jobs, "a whole number of at least 1, or -1 for one each core")
+        _check(self.width is None or (_is_count(self.width) and self.width > 0), "width", self.width, "at least 1")
+        if self.backend is not None and self.backend not in BACKENDS:
+            raise SettingsError(f"unknown backend {self.backend!r}; {hint(str(self.backend), BACKENDS)}")
+        for name in ("quant_format", "framework", "scheduler"):
             value = getattr(self, name)
             _check(value is None or isinstance(value, str), name, value, "a name")
         for name in ("op_name_dict", "op_type_dict", "strategy_options"):
@@ -174,6 +201,10 @@ def _sampling_size(value: Any) -> int | None:
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_jobs(value: Any) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value != 0)
 
 
 def _is_path(value: Any) -> bool:

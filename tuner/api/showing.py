@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # So many trials are shown; `to_dataframe` has all.
 SHOWN = 20
+_CARD = "border: 1px solid #d1d5db; border-radius: 8px; padding: 4px 16px; display: inline-block"
+_MET, _BAD = "#00734f", "#b3450b"
 
 
 def trial_rows(trials: Sequence[Trial]) -> list[dict[str, Any]]:
@@ -55,13 +57,13 @@ def as_html(result: TuneResult) -> str:
     verdict, *facts = str(result).splitlines()
     return "".join(
         [
-            f"<p><b>{escape(verdict)}</b></p>",
+            f'<div style="{_CARD}"><p style="color: {_MET if result.met else _BAD}"><b>{escape(verdict)}</b></p>',
             *(f"<p>{escape(fact)}</p>" for fact in facts),
             "<table><thead>",
             *_cells("th", ["trial", "score", "loss", "verdict", "ops"]),
             "</thead><tbody>",
             *(part for cells in shown for part in _cells("td", cells)),
-            f"</tbody></table>{left}<p>{escape(str(result.workspace))}</p>",
+            f"</tbody></table>{left}<p>{escape(str(result.workspace))}</p></div>",
         ]
     )
 

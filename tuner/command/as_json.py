@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from quaver.ancestry import Change, Origin
 from quaver.api.phrases import conversions
 from quaver.command import wording
 from quaver.history import Snapshot
@@ -25,11 +26,24 @@ def plain(trial: Trial, best: Trial | None) -> dict[str, Any]:
         "fp32_ops": list(trial.config.fp32_ops),
         "seconds": trial.seconds,
         "build_seconds": trial.build_seconds,
+        "worker": trial.worker,
+        "started": trial.started,
         "model_hash": trial.model_hash,
         "model_size": trial.model_size,
         "measured": dict(trial.measured),
         "error": trial.error,
     }
+
+
+def origin(found: Origin) -> dict[str, Any]:
+    """The trial that a trial came from, and what was changed."""
+    return {"parent": found.parent, "changes": [change(one) for one in found.changes]}
+
+
+def change(one: Change) -> dict[str, Any]:
+    """An op that two trials run in different ways."""
+    before, now = (None if pick is None else pick.plain() for pick in (one.before, one.now))
+    return {"op": one.op, "before": before, "now": now}
 
 
 def about_the_model(snapshot: Snapshot) -> dict[str, Any]:

@@ -76,6 +76,39 @@ def add(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="say which ops are bad in int8 and why; tables go to the workspace",
     )
+    run.add_argument(
+        "--jobs",
+        dest="n_jobs",
+        type=int,
+        metavar="N",
+        help="trials to evaluate at once, each in a process of its own; -1 is one for each core or worker",
+    )
+    run.add_argument("--backend", metavar="NAME", help="who has the workers: loky (this machine), dask or ray")
+    run.add_argument("--scheduler", metavar="ADDRESS", help="of the cluster, such as tcp://host:8786")
+    run.add_argument(
+        "--isolate",
+        action=argparse.BooleanOptionalAction,
+        help="evaluate in a process of its own, so that a crash or a hang of --eval does not end the run",
+    )
+    run.add_argument(
+        "--trial-timeout",
+        type=_limit,
+        metavar="SECONDS",
+        help="end an evaluation that takes longer; 10x is ten times what the fp32 model took. Implies --isolate",
+    )
+    run.add_argument(
+        "--width", type=int, metavar="N", help="trials that a strategy proposes at once; as --jobs if not given"
+    )
+    run.add_argument(
+        "--report",
+        action=argparse.BooleanOptionalAction,
+        help="look into the best model at the end and write report.html into the workspace (default: yes)",
+    )
+    run.add_argument(
+        "--insights",
+        action=argparse.BooleanOptionalAction,
+        help="show the run on a web page of this machine while it goes on",
+    )
     run.add_argument("--framework", metavar="NAME", help="the framework the model must be of")
     run.add_argument("--workspace", metavar="FOLDER", help="the folder of the run")
     run.add_argument(
@@ -163,6 +196,13 @@ def _fraction(text: str) -> float:
         return float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number like 0.01 or 1%") from None
+
+
+def _limit(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text  # "10x"; what is not is refused with all other settings
 
 
 def _pair(example: str, cut: Callable[[str, str], tuple[str, str, str]]) -> Callable[[str], tuple[str, Any]]:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from quaver.api.calibrating import MOST_SAMPLES
 from quaver.errors import CalibrationError, SettingsError
 from quaver.nearest import hint
 from quaver.paths import expanded
@@ -73,14 +72,6 @@ def calibration(text: str) -> Any:
             f"--calib takes an .npz or .npy file, a folder of them, or FILE.py:FUNCTION, not {text!r}"
         )
     return read_arrays(path)
-
-
-def count_samples(data: Any, limit: int | None) -> int | None:
-    """How many samples will be calibrated on, if that can be told without reading them."""
-    whole = next(iter(data.values()), None) if isinstance(data, dict) else data
-    if isinstance(whole, np.ndarray) and whole.ndim:
-        return min(MOST_SAMPLES if limit is None else limit, len(whole))
-    return limit
 
 
 def read_arrays(path: Path) -> Any:

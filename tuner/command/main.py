@@ -33,6 +33,9 @@ Finds which ops of a float model can run in int8, so that accuracy stays within 
   quaver recover model.onnx quaver_workspace/RUN 3 -o trial3.onnx
   quaver diagnose model.onnx --calib calib.npz     which ops are bad in int8, and why
   quaver profile model.onnx --against model-int8.onnx
+  quaver export quaver_workspace/RUN --optuna journal.log
+  quaver insights                                  all runs on a web page, live
+  quaver report quaver_workspace/RUN -o report.html
 """
 
 EPILOG = """\

@@ -11,7 +11,7 @@ from quaver.api.result import TuneResult
 from quaver.api.run_log import LOG
 from quaver.api.settings import Config
 from quaver.budget import StopReason
-from quaver.command import facts, findings, wording
+from quaver.command import facts, findings, tables, wording
 from quaver.history import Snapshot, read_snapshot
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
@@ -30,20 +30,23 @@ class Places(NamedTuple):
         model: the float model.
         wanted: where the best model was to be saved.
         saved: where it was; None if it was not, or nobody asked.
+        calib: the calibration data, if they were given.
     """
 
     model: str
     wanted: Path | None
     saved: Path | None
+    calib: str | None = None
 
 
 def write(result: TuneResult, config: Config, seconds: float, places: Places, again: Callable[..., str]) -> None:
     """Print the summary of a run to stdout. `again` gives the command line that resumes it, with changes."""
     snapshot = read_snapshot(result.history_path)
-    print(verdict(result))
+    good = result.met and result.best is not None and bool(result.best.config.reduced_ops)
+    tables.line(tables.cell(verdict(result), tables.MET if good else tables.NOT_MET))
     print()
     for label, text in (*figures(result, snapshot, config, seconds), *files(result, places)):
-        print(f"  {label:<14}{text}")
+        tables.line(f"  {label:<14}", tables.cell(text, _style(label, text)))
     if result.diagnosis is not None:
         print()
         findings.write(result.diagnosis, ROWS)
@@ -52,7 +55,14 @@ def write(result: TuneResult, config: Config, seconds: float, places: Places, ag
     if advice:
         print("\nNext:")
         for what, command in advice:
-            print(f"  {what}" + (f"\n    {command}" if command else ""))
+            print(findings.folded(what, "  ") + (f"\n    {command}" if command else ""))
+
+
+def _style(label: str, text: str) -> str:
+    """The colour of a figure: what is in fp32, and what is slower."""
+    if label == "back to fp32":
+        return tables.FP32
+    return tables.SLOWER if label == "latency" and "SLOWER" in text else ""
 
 
 def verdict(result: TuneResult) -> str:
@@ -143,6 +153,7 @@ def next_steps(result: TuneResult, places: Places, again: Callable[..., str]) ->
     yield "see all trials", wording.command("quaver", "history", history)
     yield "see how the best one runs each op", wording.command("quaver", "show", history, best.number)
     if not result.met:
+        yield "see which ops are bad in int8, and why", diagnose(result, places)
         yield from _when_not_met(result, again)
         if places.saved is None:
             out = places.wanted or f"trial{best.number}{'' if result.model_path is None else result.model_path.suffix}"
@@ -150,9 +161,18 @@ def next_steps(result: TuneResult, places: Places, again: Callable[..., str]) ->
             yield "take the most accurate model all the same (or tune with --save-anyway)", take
     elif result.reason is StopReason.MET and best.config.fp32_ops:
         yield "use ten more minutes to find a faster one", again("--timeout", 600)
-    if best.measured.get("latency", 0.0) > 1.03:
+    if best.measured.get("latency", 0.0) > wording.SLOWER:
         slower = "int8 is slower than fp32 here: measure on the machine it is meant for, or ask for a small file"
         yield slower, again("--objective", "size")
+
+
+def diagnose(result: TuneResult, places: Places) -> str:
+    """The command that says why the best trial is no better; of the first trial if the best has nothing in int8."""
+    assert result.best is not None
+    trial = result.best if result.best.config.reduced_ops else result.trials[0]
+    data = places.calib or "DATA"
+    words = ("diagnose", places.model, "--calib", data, "--history", result.workspace, "--trial", trial.number)
+    return wording.command("quaver", *words)
 
 
 def _when_not_met(result: TuneResult, again: Callable[..., str]) -> Iterator[tuple[str, str]]:

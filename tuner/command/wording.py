@@ -1,4 +1,4 @@
-"""Figures and names as the command line writes them."""
+"""Figures and names as the command line writes them: those of the library, and what belongs into a shell."""
 
 from __future__ import annotations
 
@@ -8,79 +8,25 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from quaver.criterion import Criterion
-from quaver.trial import Trial
+from quaver.api.wording import (
+    SLOWER,
+    allowed,
+    counts,
+    last_line,
+    latency,
+    loss,
+    name,
+    paragraph,
+    score,
+    seconds,
+    size,
+    verdict,
+)
 
-
-def name(text: str) -> str:
-    """An op's name on one line: what cannot be printed is escaped, so that no terminal obeys it."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
-def paragraph(text: str) -> str:
-    """The same words on one line."""
-    return name(" ".join(text.split()))
-
-
-def score(value: float | None) -> str:
-    """A score."""
-    return "-" if value is None else f"{value:.6g}"
-
-
-def loss(value: float | None, criterion: Criterion) -> str:
-    """A loss in the criterion's unit."""
-    if value is None:
-        return "-"
-    return f"{value:.2%}" if criterion.absolute is None else f"{value:.4g}"
-
-
-def allowed(criterion: Criterion) -> str:
-    """The loss that is allowed."""
-    return loss(criterion.relative if criterion.absolute is None else criterion.absolute, criterion)
-
-
-def verdict(trial: Trial) -> str:
-    """Whether a trial meets the criterion."""
-    return "failed" if trial.failed else "met" if trial.met else "not met"
-
-
-def counts(trial: Trial) -> str:
-    """How many ops run in what."""
-    return " / ".join(f"{count} {precision}" for precision, count in trial.config.counts.items())
-
-
-def seconds(value: float) -> str:
-    """A duration, as exact as anyone needs it."""
-    if value < 10:
-        return f"{value:.1f} s"
-    if value < 120:
-        return f"{value:.0f} s"
-    minutes = round(value / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def size(count: int) -> str:
-    """A file size."""
-    if count < 1000:
-        return f"{count} bytes"
-    for unit, factor in (("KB", 1e3), ("MB", 1e6), ("GB", 1e9)):
-        if count < 999.5 * factor or unit == "GB":
-            return f"{count / factor:.3g} {unit}"
-    raise AssertionError
-
-
-def latency(ratio: float) -> str:
-    """A latency as a fraction of the fp32 model's."""
-    if ratio <= 0 or not math.isfinite(ratio):
-        return f"{ratio:.3g} of fp32"
-    change = f"{1 / ratio:.2f}x faster" if ratio < 1 else f"{ratio:.2f}x SLOWER"
-    return f"{ratio:.2f} of fp32 ({'about as fast' if 0.97 < ratio < 1.03 else change})"
-
-
-def last_line(error: str | None) -> str:
-    """What a traceback ends with."""
-    lines = (error or "").strip().splitlines()
-    return paragraph(lines[-1]) if lines else ""
+__all__ = [
+    "SLOWER", "allowed", "command", "counts", "finite", "in_shell_words", "last_line", "latency", "loss", "name",
+    "paragraph", "path", "score", "seconds", "size", "verdict",
+]  # fmt: skip
 
 
 def in_shell_words(text: str) -> str:

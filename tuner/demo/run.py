@@ -69,6 +69,7 @@ def run(folder: Path, strategy: str = "auto") -> quaver.TuneResult:
         calib_dataloader=calibration,
         eval_func=Accuracy(images, labels),
         observer=tell,
+        verbose=0,
         strategy=strategy,
         relative=RELATIVE,
         op_type_dict=RULES,

@@ -47,13 +47,18 @@ def as_score(value: Any) -> float:
     return number
 
 
+def slow_after(usual: float | None) -> float:
+    """Seconds after which an evaluation is called slow."""
+    return math.inf if usual is None else max(SLOW_FACTOR * usual, SLOW_SECONDS)
+
+
 @contextmanager
 def watched(usual: float | None, tell: Callable[[float], None]) -> Iterator[None]:
     """Call `tell` with the seconds gone when what is inside takes far longer than usual. It is never interrupted."""
     if usual is None:
         yield
         return
-    start, wait = time.monotonic(), max(SLOW_FACTOR * usual, SLOW_SECONDS)
+    start, wait = time.monotonic(), slow_after(usual)
     over = threading.Event()
 
     def look() -> None:

@@ -6,8 +6,9 @@ import enum
 import logging
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quaver.budget import StopReason
@@ -42,6 +43,23 @@ class Event:
     """
 
     time: float = field(default_factory=time.time)
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted(Event):
+    """A run begins, or goes on; the first event of all.
+
+    Attributes:
+        workspace: its folder.
+        settings: those it goes by, as builtins.
+        resumed: whether it was begun before.
+        spent: seconds that earlier runs have used of the timeout.
+    """
+
+    workspace: Path
+    settings: Mapping[str, Any]
+    resumed: bool
+    spent: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +173,16 @@ class Diagnosed(Event):
     """The quantized model was looked into; the tables are in the workspace."""
 
     diagnosis: Diagnosis
+
+
+@dataclass(frozen=True, slots=True)
+class PageOpened(Event):
+    """The run can be looked at in a browser."""
+
+    url: str
+
+    def __str__(self) -> str:
+        return f"this run is shown on {self.url}"
 
 
 @dataclass(frozen=True, slots=True)

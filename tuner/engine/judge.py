@@ -52,8 +52,8 @@ class Judge:
 
     @property
     def trials(self) -> tuple[Trial, ...]:
-        """All trials, judged, in the order they came."""
-        return tuple(self._trials.values())
+        """All trials, judged, in the order they were asked for: several workers may end in another."""
+        return tuple(self._trials[number] for number in sorted(self._trials))
 
     @property
     def evaluated(self) -> int:
@@ -88,6 +88,10 @@ class Judge:
         else:
             self._compete_again()
         return judged
+
+    def judged(self, number: int) -> Trial:
+        """The trial of a number, as it is judged now."""
+        return self._trials[number]
 
     @property
     def contenders(self) -> list[Trial]:

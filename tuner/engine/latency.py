@@ -17,6 +17,7 @@ import numpy as np
 
 from quaver.adapters import Model
 from quaver.adapters.batches import Feed
+from quaver.engine.quiet import quiet
 
 # Which of the sorted runs stands for all.
 QUANTILE = 0.25
@@ -45,7 +46,15 @@ class Latency:
 
 
 def measure(models: Sequence[Model], feed: Feed, seconds: float | None = None) -> list[Latency]:
-    """The latency of each model, all run in turns on one feed; `seconds` is the most to spend, for all together."""
+    """The latency of each model, all run in turns on one feed; `seconds` is the most to spend, for all together.
+
+    If another run of this machine measures, it is waited for.
+    """
+    with quiet():
+        return _measured(models, feed, seconds)
+
+
+def _measured(models: Sequence[Model], feed: Feed, seconds: float | None) -> list[Latency]:
     for model in models:
         model.run(feed)
     most = SECONDS * len(models) if seconds is None else seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from collections.abc import Callable, Sequence
@@ -176,7 +177,11 @@ def recorded_objective(name: Any) -> Objective:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Module and name of a function, and a digest of its code; of another callable those of its class."""
+    """Module and name of a function, and a digest of its code; of a partial those of its function, of another callable
+    those of its class. Never a repr, nor anything of the arguments: they may hold secrets.
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
     named: Any = function if hasattr(function, "__qualname__") else type(function)
     code = getattr(function, "__code__", None)
     name = f"{named.__module__}.{named.__qualname__}"

@@ -12,7 +12,7 @@ from quaver.adapters import Adapter
 from quaver.ops import QuantConfig
 
 # Rounds to take at least and at most.
-ROUNDS = (3, 10)
+ROUNDS = (3, 7)
 # Two rounds that lower the sum of all ops by no more than this part have told enough.
 ENOUGH = 0.01
 

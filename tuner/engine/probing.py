@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quaver.adapters import Adapter
 from quaver.adapters.batches import samples
 from quaver.engine import latency
 from quaver.engine.events import Observer, Progressed, Stage, StageStarted
+from quaver.engine.executors.probes import measured_beside
+from quaver.engine.executors.task import Executor
 from quaver.engine.mixtures import from_plain, measure_time_model, to_plain
+from quaver.engine.output_error import OutputErrors
 from quaver.errors import CalibrationError
 from quaver.history import Storage
 from quaver.ops import QuantConfig
 from quaver.probe import Observed, OpTime, Probe
 from quaver.space import TuningSpace
 from quaver.time_model import TimeModel
-
-Outputs = list[NDArray[np.float64]]
 
 # Measurements of many ops are noted this often, so that a crash loses little.
 NOTE_SECONDS = 10.0
@@ -49,7 +49,17 @@ class AdapterProbe(Probe):
     ) -> None:
         self._adapter, self._space, self._history, self._observer = adapter, space, history, observer
         self._out_of_time = out_of_time
-        self._reference: list[Outputs] | None = None
+        self._errors: OutputErrors | None = None
+        self._executor: Executor | None = None
+
+    @contextlib.contextmanager
+    def beside(self, executor: Executor) -> Iterator[None]:
+        """For a while, let workers measure what can be measured side by side."""
+        self._executor = executor if executor.isolated and executor.jobs > 1 else None
+        try:
+            yield
+        finally:
+            self._executor = None
 
     def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
         config = config or self._space.all_int8()
@@ -57,11 +67,7 @@ class AdapterProbe(Probe):
         names = [name for name in self._space.tunable if config[name].reduced]
         alone = {name: float_model.replace({name: config[name]}) for name in names}
         keys = {name: f"{name} {config[name]}" for name in names}
-        known = self._each(
-            "sensitivity",
-            Stage.SENSITIVITY,
-            [(keys[name], functools.partial(self._error, alone[name], self._few)) for name in names],
-        )
+        known = self._each("sensitivity", Stage.SENSITIVITY, [(keys[name], alone[name]) for name in names], self._few)
         return {name: known[keys[name]] for name in names}
 
     def mse(self) -> Mapping[str, float]:
@@ -85,7 +91,12 @@ class AdapterProbe(Probe):
 
     def output_error(self, config: QuantConfig) -> float:
         key = config.fingerprint
-        return self._each("output_error", None, [(key, lambda: self._error(config, self._all))])[key]
+        return self._each("output_error", None, [(key, config)], self._all)[key]
+
+    def output_errors(self, configs: Sequence[QuantConfig]) -> list[float]:
+        keys = [config.fingerprint for config in configs]
+        known = self._each("output_error", None, list(dict(zip(keys, configs, strict=True)).items()), self._all)
+        return [known[key] for key in keys]
 
     def time_model(self, config: QuantConfig) -> TimeModel:
         def measure() -> dict[str, Any]:
@@ -138,20 +149,9 @@ class AdapterProbe(Probe):
     def _error(self, config: QuantConfig, feeds: Callable[[], int]) -> float:
         """The error at the outputs on so many of the kept feeds."""
         count = feeds()
-        if self._reference is None:
-            self._reference = self._run(None, self._all())
-        return relative_error(self._reference[:count], self._run(config, count))
-
-    def _run(self, config: QuantConfig | None, count: int) -> list[Outputs]:
-        """The outputs of a configuration on so many feeds; where none is made of numbers, those of its last op."""
-        model = self._adapter.rebuild(config)
-        results = [as_outputs(model.run(feed)) for feed in self._samples()[:count]]
-        model.close()
-        if all(results):
-            return results
-        last = self._space.ops[-1].name
-        watch = self._adapter.watch(config, [last])
-        return [as_outputs(watch(feed)[last]) for feed in self._samples()[:count]]
+        if self._errors is None:
+            self._errors = OutputErrors(self._adapter, self._space.ops[-1].name, self._samples())
+        return self._errors.error(config, count)
 
     def _all(self) -> int:
         return len(self._samples())
@@ -190,18 +190,21 @@ class AdapterProbe(Probe):
         return self._history.notes[note]
 
     def _each(
-        self, name: str, stage: Stage | None, measures: Iterable[tuple[str, Callable[[], float]]]
+        self,
+        name: str,
+        stage: Stage | None,
+        configs: Sequence[tuple[str, QuantConfig]],
+        feeds: Callable[[], int],
     ) -> Mapping[str, float]:
-        """Measurements one by one, each from the history if it was taken before."""
+        """The error of each configuration at the outputs, from the history if it was measured before."""
         note = f"probe.{name}"
         known: Mapping[str, float] = self._history.notes.get(note, {})
-        missing = [(key, measure) for key, measure in measures if key not in known]
+        missing = [(key, config) for key, config in configs if key not in known]
         fresh: dict[str, float] = {}
         noted = time.monotonic()
         try:
-            for done, (key, measure) in enumerate(missing, 1):
-                self._check_time()
-                fresh[key] = measure()
+            for done, (key, error) in enumerate(self._measured(missing, feeds), 1):
+                fresh[key] = error
                 if stage is not None:
                     self._observer(Progressed(stage, done, len(missing)))
                 if time.monotonic() - noted > NOTE_SECONDS:
@@ -213,32 +216,13 @@ class AdapterProbe(Probe):
         known = self._history.notes.get(note, {})
         return known
 
-
-def as_outputs(result: Any) -> Outputs:
-    """The numbers that a model gave, as a list of float arrays: texts, maps and sequences are left out."""
-    arrays = [np.asarray(part) for part in (result if isinstance(result, list) else [result]) if _is_array(part)]
-    return [array.astype(np.float64) for array in arrays if array.dtype.kind in "fiub"]
-
-
-def _is_array(part: Any) -> bool:
-    return isinstance(part, np.ndarray | np.generic) or hasattr(part, "__array__")
-
-
-def relative_error(reference: list[Outputs], other: list[Outputs]) -> float:
-    """Squared error over squared signal, summed over samples and averaged over outputs; inf if not finite.
-
-    An output whose shape differs (other boxes were found) is as wrong as can be.
-    """
-    errors = []
-    for index in range(len(reference[0])):
-        signal = sum(float(np.sum(np.square(sample[index]))) for sample in reference)
-        noise = sum(_noise(a[index], b[index]) for a, b in zip(reference, other, strict=True))
-        errors.append(noise / signal if signal > 0 else noise)
-    error = float(np.mean(errors))
-    return error if np.isfinite(error) else float("inf")
-
-
-def _noise(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    if one.shape != other.shape:
-        return max(float(np.sum(np.square(one))), float(np.sum(np.square(other))), 1.0)
-    return float(np.sum(np.square(one - other)))
+    def _measured(
+        self, configs: Sequence[tuple[str, QuantConfig]], feeds: Callable[[], int]
+    ) -> Iterator[tuple[str, float]]:
+        """The errors, as they come: side by side if there are workers, else one after another."""
+        if self._executor is None or len(configs) < 2:
+            for key, config in configs:
+                self._check_time()
+                yield key, self._error(config, feeds)
+            return
+        yield from measured_beside(self._executor, dict(configs), feeds(), self._check_time)

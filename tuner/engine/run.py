@@ -5,6 +5,7 @@ It never knows which strategy runs, nor who calls eval_func: the loop of `fit`, 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import time
@@ -19,10 +20,12 @@ from quaver.engine.crashes import given_up, let_go
 from quaver.engine.dialogue import Dialogue
 from quaver.engine.evaluation import as_score
 from quaver.engine.events import BaselineScored, Observer, Stage, StageStarted, TrialFinished, TrialStarted
+from quaver.engine.executors.task import Outcome, State
 from quaver.engine.finalists import least_seconds, measure_again, undecided, usual_seconds
 from quaver.engine.judge import Judge
 from quaver.engine.left_out import note_unquantizable
 from quaver.engine.objective import OBJECTIVES, Latency, Objective, recorded_name
+from quaver.engine.order import Order
 from quaver.engine.probing import OutOfTime
 from quaver.engine.reference import Reference
 from quaver.errors import StrategyError
@@ -83,6 +86,8 @@ class Run:
     Attributes:
         judge: all trials so far, judged.
         reason: why it is over; None while it goes on.
+        isolated: whether trials are evaluated in processes of their own. Those that end theirs need no counting then,
+            and what is measured here waits until none is under way.
     """
 
     def __init__(
@@ -95,9 +100,11 @@ class Run:
         history: Storage,
         observer: Observer,
         clock: Clock | None = None,
+        width: int = 1,
     ) -> None:
         self.adapter, self.space, self.history = adapter, space, history
         self.reason: StopReason | None = None
+        self.isolated = False
         # Trials of an earlier run that the rules of this one forbid are remembered, but cannot win.
         self.judge = Judge(criterion, objective, space.allows)
         self.judge.begin(history.baseline)
@@ -112,7 +119,11 @@ class Run:
         self._pending: dict[QuantConfig, PendingTrial] = {}
         self._reference = Reference(adapter, history)
         self._proposed: set[QuantConfig] = set()
-        self._repeats = self._failures = 0
+        self._repeats = 0
+        self._width, self._order = width, Order(width)
+        self._numbers = {trial.number for trial in history.trials}
+        self._lowest = 1
+        self._unmeasured: list[int] = []
         self._hurried = self._named = False
 
     def begin(self, strategy: Strategy, probe: Probe) -> None:
@@ -124,19 +135,51 @@ class Run:
 
         A strategy that proposed several at once can be asked again before the first is told.
         """
+        pending = self.next(all_at_once=True)
+        if pending is None and self.reason is None:
+            if self.judge.baseline is None:
+                raise StrategyError(
+                    "the fp32 model was asked for, and its score is not told yet: call tell(trial, score)"
+                )
+            numbers = ", ".join(str(pending.number) for pending in self._pending.values())
+            raise StrategyError(f"the strategy waits for the scores of trial(s) {numbers}: call tell(trial, score)")
+        return pending
+
+    def next(self, all_at_once: bool = False) -> PendingTrial | None:
+        """As `ask`, but None as well while there is nothing to ask for before one of those under way is told.
+
+        Of a long list no more than the width are under way, unless the caller wants them `all_at_once`.
+        """
         if self.reason is None and self.judge.baseline is None:
-            return self._ask_baseline()
+            return None if self._pending else self._ask_baseline()
         try:
             while self.reason is None:
-                if self._hurried and not self._pending:
+                if not self._pending:
+                    self._measure_what_waits()
+                if self._hurried:
+                    if self._pending:
+                        return None
                     self._check_budget()
                     raise _Stop(StopReason.TIMEOUT)
-                pending = self._next(self._dialogue or self._open())
+                dialogue = self._dialogue or self._open()
+                pending = self._next(dialogue, all_at_once)
                 if pending is not None:
                     return pending
+                if self._pending:
+                    return None
         except _Stop as stop:
-            self.stop(stop.reason)
+            if not self._pending:
+                self.stop(stop.reason)
+            # Else those that are under way come to their end first: they are paid for.
         return None
+
+    def model_of(self, number: int) -> Model:
+        """The model of the trial of that number, which was asked for and is not told."""
+        return next(pending for pending in self._pending.values() if pending.number == number).model
+
+    def usual(self) -> float | None:
+        """Seconds that the evaluation of the fp32 model took, if there was one."""
+        return None if self.history.baseline is None else self.history.baseline.seconds
 
     def tell(self, pending: PendingTrial, score: object, seconds: float | None = None) -> Trial:
         """Record the score of a trial that was asked for, and return it judged.
@@ -169,10 +212,29 @@ class Run:
         )
         return self._take(pending, trial)
 
+    def record(self, pending: PendingTrial, outcome: Outcome) -> Trial:
+        """Record what an executor made of a trial: a score if there is one, else why not."""
+        done = outcome.state is State.DONE
+        trial = Trial(
+            pending.number,
+            pending.config,
+            TrialState.COMPLETE if done else TrialState.FAILED,
+            outcome.value if done else None,
+            model_hash=outcome.model_hash,
+            model_size=outcome.model_size,
+            seconds=outcome.seconds,
+            build_seconds=outcome.build_seconds,
+            error=None if done else outcome.error,
+            worker=outcome.worker,
+            started=outcome.started,
+        )
+        return self._take(pending, trial)
+
     def stop(self, reason: StopReason) -> None:
         """End the run, if it has not ended before: the winner is decided, unless the user has no time for that."""
         if self.reason is None:
             if reason is not StopReason.INTERRUPTED:
+                self._measure_what_waits()
                 self._decide()
             self._keep_time()
         self.reason = self.reason or reason
@@ -190,8 +252,6 @@ class Run:
 
     def _ask_baseline(self) -> PendingTrial:
         config = self.space.float_config()
-        if config in self._pending:
-            raise StrategyError("the fp32 model was asked for, and its score is not told yet: call tell(trial, score)")
         return self._hand_out(0, config, lambda: self.adapter.build(None))
 
     def _open(self) -> Dialogue:
@@ -206,31 +266,36 @@ class Run:
             self._name_what_is_left_out()
         # If the baseline left time for a trial, there will be one, whatever measurements take.
         self._owed = not self.judge.evaluated and self._clock.seconds < self._budget.timeout
-        self._check_budget()
+        if self._width == 1:
+            self._check_budget()
+        # Else a trial that was cut off may be missing before one that decides: the strategy goes through all of them.
         return self._dialogue
 
-    def _next(self, dialogue: Dialogue) -> PendingTrial | None:
+    def _next(self, dialogue: Dialogue, all_at_once: bool) -> PendingTrial | None:
         """The next configuration that the strategy waits for and nobody knows yet; None to be called again."""
         for config in dialogue.waiting:
             if config in self._pending:
                 continue
             known = self.history.find(config)
             if known is None:
+                if self._order.must_wait and not all_at_once:
+                    return None
                 self._check_budget()
                 self._repeats = 0
                 self._proposed.add(config)
-                taken = max((pending.number for pending in self._pending.values()), default=0) + 1
-                number = max(self.history.next_number, taken)
-                known = given_up(self.history, number, config)
+                number = self._free_number()
+                known = None if self.isolated else given_up(self.history, number, config)
                 if known is None:
                     return self._hand_out(number, config, lambda config=config: self.adapter.build(config))  # type: ignore[misc]
+                self._numbers.add(number)
                 self._observer(TrialFinished(self.judge.add(known), self.judge.best))
+            self._order.recall(self.judge.verdict(known))
             self._count_repeat(config in self._proposed)
             self._proposed.add(config)
             dialogue.answer(self.judge.verdict(known))
         if dialogue.waiting:
-            numbers = ", ".join(str(pending.number) for pending in self._pending.values())
-            raise StrategyError(f"the strategy waits for the scores of trial(s) {numbers}: call tell(trial, score)")
+            return None
+        self._order.settle()
         try:
             asked = dialogue.ask()
         except OutOfTime:
@@ -258,12 +323,22 @@ class Run:
         if self.judge.evaluated or self.history.find(config) is not None:
             raise _Stop(StopReason.TIMEOUT)
         self._hurried = True
-        return self._hand_out(self.history.next_number, config, lambda: self.adapter.build(config))
+        return self._hand_out(self._free_number(), config, lambda: self.adapter.build(config))
+
+    def _free_number(self) -> int:
+        """The lowest that no trial has: a run that goes on gives those that were cut off the numbers they had."""
+        under_way = {pending.number for pending in self._pending.values()}
+        while self._lowest in self._numbers:
+            self._lowest += 1
+        taken = under_way | self._numbers
+        return next(number for number in itertools.count(self._lowest) if number not in taken)
 
     def _hand_out(self, number: int, config: QuantConfig, build: Callable[[], Model]) -> PendingTrial:
         self._observer(TrialStarted(number, self.judge.best))
         if number:
-            self.history.begin_trial(number, config)
+            self._order.ask(number)
+            if not self.isolated:
+                self.history.begin_trial(number, config)
         pending = self._pending[config] = PendingTrial(number, config, build)
         return pending
 
@@ -274,8 +349,12 @@ class Run:
             if pending.number == 0:
                 return self._take_baseline(trial)
             self.history.append(trial)
+            self._numbers.add(trial.number)
             trial = self.judge.verdict(trial)
-            if trial.met:
+            if trial.met and self.isolated:
+                if self._objective.measured or recorded_name(self._objective) not in OBJECTIVES:
+                    self._unmeasured.append(trial.number)
+            elif trial.met:
                 trial = self._measured(trial, pending.model)
             self._keep_time()
             trial = self.judge.add(trial)
@@ -283,7 +362,7 @@ class Run:
             del self._pending[pending.config]
             pending.close()
             let_go(self.history, pending.number)
-        self._failures = self._failures + 1 if trial.failed else 0
+        self._order.tell(trial)
         self._name_what_is_left_out()
         if self._dialogue is not None:
             self._dialogue.answer(trial)
@@ -303,6 +382,15 @@ class Run:
         for trial in self.judge.trials:
             if trial.met and not self._objective.known(trial) and self.space.allows(trial.config):
                 self.judge.add(self._measured(trial, self.adapter.rebuild(trial.config)))
+
+    def _measure_what_waits(self) -> None:
+        """Measure what meets the criterion now that nothing else is under way, in the order asked."""
+        waiting, self._unmeasured = sorted(self._unmeasured), []
+        for trial in self.judge.trials:
+            if trial.number in waiting:
+                measured = self.judge.add(self._measured(trial, self.adapter.rebuild(trial.config)))
+                if self._dialogue is not None:
+                    self._dialogue.answer(measured)
 
     def _measured(self, trial: Trial, model: Model) -> Trial:
         feed = self.adapter.kept[0] if self.adapter.kept else None
@@ -352,13 +440,13 @@ class Run:
         reason = self._budget.spent(
             evaluated=self.judge.evaluated + len(self._pending),
             seconds=self._clock.seconds + self._kept_back(),
-            met=self.judge.met,
+            met=self.judge.met if self._width == 1 else self._order.met,
         )
         if reason is StopReason.TIMEOUT and self._owed and not (self.judge.evaluated or self._pending):
             return
         if reason is not None:
             raise _Stop(reason)
-        if self._failures >= FAILURES_IN_A_ROW:
+        if self._order.failures >= FAILURES_IN_A_ROW:
             raise _Stop(StopReason.FAILURES)
 
     def _kept_back(self) -> float:

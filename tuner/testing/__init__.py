@@ -1,8 +1,9 @@
-"""For authors of strategies and adapters: models that cost nothing, and checks of the two contracts."""
+"""For authors of strategies, adapters and executors: models that cost nothing, and checks of the contracts."""
 
 from quaver.testing.adapters import check_adapter
 from quaver.testing.driving import Drivable, drive
+from quaver.testing.executors import check_executor
 from quaver.testing.simulated import SimulatedModel, SimulatedProbe
 from quaver.testing.strategies import check_strategy
 
-__all__ = ["Drivable", "SimulatedModel", "SimulatedProbe", "check_adapter", "check_strategy", "drive"]
+__all__ = ["Drivable", "SimulatedModel", "SimulatedProbe", "check_adapter", "check_executor", "check_strategy", "drive"]

@@ -50,6 +50,7 @@ def drive(
     known: Iterable[Trial] = (),
     seed: int = 0,
     objective: str = "latency",
+    width: int = 1,
 ) -> list[Trial]:
     """Run a strategy on a model and return its trials, each configuration once, in order.
 
@@ -62,12 +63,13 @@ def drive(
         known: trials of an earlier run, to be answered from instead of being scored; they count like new ones.
         seed: the strategy's.
         objective: the strategy's.
+        width: how many trials the strategy may take to be evaluated side by side. Here they are not.
 
     Raises:
         StrategyError: a proposal lies outside the space, or the strategy proposes nothing new any more but goes on.
     """
     criterion = criterion or Criterion()
-    made = prepared(make_strategy(strategy), seed=seed, objective=objective, allowed=criterion.allowed)
+    made = prepared(make_strategy(strategy), seed=seed, objective=objective, allowed=criterion.allowed, width=width)
     judge = Judge(criterion, Objective())
     judge.begin(Trial(0, model.space.float_config(), TrialState.COMPLETE, model.baseline))
     earlier = {trial.config: trial for trial in known}

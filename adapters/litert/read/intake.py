@@ -16,6 +16,7 @@ from quaver.adapters.litert.read import graph as graphs
 from quaver.adapters.litert.read import sources
 from quaver.adapters.litert.read.graph import Graph
 from quaver.adapters.litert.read.sources import FrozenGraph, Signature
+from quaver.adapters.litert.read.trying import try_out
 from quaver.adapters.reading import reading
 from quaver.errors import ModelError
 
@@ -98,7 +99,9 @@ def _tidy(content: bytes, wanted: str | None, quantized: bool = False) -> bytes:
     if not quantized:
         _refuse_quantized(model)
     mended = [_choose(model, wanted), _mend_codes(model), _mend_names(model), _mend_signature(model)]
-    return graphs.write(model) if any(mended) else content
+    content = graphs.write(model) if any(mended) else content
+    try_out(content)
+    return content
 
 
 def _refuse_quantized(model: Any) -> None:

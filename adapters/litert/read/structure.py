@@ -20,6 +20,23 @@ _SIZES: dict[int, int] = {
     if name.lower() in np.sctypeDict and isinstance(code, int)
 }
 _TYPES = frozenset(code for code in vars(schema.TensorType).values() if isinstance(code, int))
+# Which operands may be left out; the runtime reads others without a look. What is recurrent or custom looks itself.
+_OPTIONAL = {
+    schema.BuiltinOperator.CONV_2D: (2,),
+    schema.BuiltinOperator.CONV_3D: (2,),
+    schema.BuiltinOperator.CONV_3D_TRANSPOSE: (3,),
+    schema.BuiltinOperator.DEPTHWISE_CONV_2D: (2,),
+    schema.BuiltinOperator.FULLY_CONNECTED: (2,),
+    schema.BuiltinOperator.SVDF: (3,),
+    schema.BuiltinOperator.TRANSPOSE_CONV: (3,),
+}
+_CAREFUL = (
+    schema.BuiltinOperator.BIDIRECTIONAL_SEQUENCE_LSTM,
+    schema.BuiltinOperator.BIDIRECTIONAL_SEQUENCE_RNN,
+    schema.BuiltinOperator.CUSTOM,
+    schema.BuiltinOperator.LSTM,
+    schema.BuiltinOperator.UNIDIRECTIONAL_SEQUENCE_LSTM,
+)
 
 
 def check_structure(model: Any) -> None:
@@ -38,6 +55,7 @@ def check_structure(model: Any) -> None:
             what = f"operator {at} of graph {part}"
             _within([operator.opcodeIndex], len(codes), f"the type of {what}")
             _within(_listed(operator.inputs), len(tensors), f"an input of {what}", least=-1)
+            _check_operands(operator, codes[operator.opcodeIndex], what)
             _within(_listed(operator.outputs), len(tensors), f"an output of {what}")
         for what, ends in (("input", graph.inputs), ("output", graph.outputs)):
             if part == 0 and not _listed(ends):
@@ -45,6 +63,13 @@ def check_structure(model: Any) -> None:
             _within(_listed(ends), len(tensors), f"an {what} of graph {part}")
     for entry in _listed(model.signatureDefs):
         _check_signature(model, entry)
+
+
+def _check_operands(operator: Any, code: Any, what: str) -> None:
+    kind = max(code.builtinCode, code.deprecatedBuiltinCode)
+    for place, tensor in enumerate(_listed(operator.inputs)):
+        if tensor < 0 and place not in _OPTIONAL.get(kind, ()) and (kind not in _CAREFUL or place == 0):
+            raise ModelError(f"the .tflite file is damaged: {what} lacks its operand {place}, which it needs")
 
 
 def _check_signature(model: Any, entry: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from onnx import NodeProto
@@ -45,7 +45,6 @@ class Assembler:
         self._shell, self._tail = _frame(graph)
         self._nodes: dict[tuple[object, ...], bytes] = {}
         self._fusing: dict[int, tuple[str, ...]] = {}
-        self.tails = [_tail(graph, node) for node in graph.nodes]
 
     def root(self, name: str) -> str:
         """The tensor whose scale this one shares."""
@@ -188,17 +187,17 @@ class Assembler:
             self._fusing[index] = known
         return known
 
+    def tail(self, index: int) -> Iterator[str]:
+        """What a node produces, also after a Relu or Clip, which vanish where a QuantizeLinear follows."""
+        reader: NodeProto | None = self.graph.nodes[index]
+        while reader is not None:
+            yield (name := reader.output[0])
+            reader = self.graph.only_reader(name)
+            reader = reader if reader is not None and reader.op_type in ("Relu", "Clip") else None
+
     def frame(self) -> tuple[bytes, bytes]:
         """The bytes before the graph, and those of the graph that no configuration changes."""
         return self._shell, self._tail
-
-
-def _tail(graph: Graph, node: NodeProto) -> tuple[str, ...]:
-    """What a node produces, also after a Relu or Clip, which vanish where a QuantizeLinear follows."""
-    names = [node.output[0]]
-    while (reader := graph.only_reader(names[-1])) is not None and reader.op_type in ("Relu", "Clip"):
-        names.append(reader.output[0])
-    return tuple(names)
 
 
 def _frame(graph: Graph) -> tuple[bytes, bytes]:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from quaver.adapters.onnxrt.build import wire
-from quaver.adapters.onnxrt.build.weights import Entry, StoredTensor, WeightStore, align
+from quaver.adapters.onnxrt.build.appending import align
+from quaver.adapters.onnxrt.build.weights import Entry, StoredTensor, WeightStore
 
 
 @dataclass(frozen=True, slots=True)

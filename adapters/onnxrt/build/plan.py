@@ -100,7 +100,7 @@ class Plan:
         readers = assembler.graph.consumers.get(name, [])
         only = assembler.graph.nodes[readers[0]] if len(readers) == 1 else None
         clip = only if only is not None and only.op_type in ("Relu", "Clip") else None
-        if not any(self._reaches_int8(i, name) for i in readers):
+        if not self._reaches_int8(name):
             flat = node.op_type == "MatMul" and assembler.graph.ranks.get(node.input[0], 2) == 2
             joined = flat and only is not None and only.op_type == "Add"
             return name if joined or clip is not None else None
@@ -117,13 +117,17 @@ class Plan:
             i in self.chosen and name in assembler.unit_of[i].activations for i in readers
         )
 
-    def _reaches_int8(self, index: int, name: str) -> bool:
-        """Whether a node that reads `name` is an int8 op, or one that the optimiser looks through on its way there."""
-        assembler, node = self.assembler, self.assembler.graph.nodes[index]
-        if index in self.chosen and name in assembler.unit_of[index].activations:
-            return True
-        if index not in assembler.moved and node.op_type not in ("Relu", "Clip"):
-            return False
-        return any(
-            self._reaches_int8(i, output) for output in node.output for i in assembler.graph.consumers.get(output, [])
-        )
+    def _reaches_int8(self, name: str) -> bool:
+        """Whether an int8 op reads a tensor, or one behind nodes that the optimiser looks through on its way there."""
+        assembler, graph = self.assembler, self.assembler.graph
+        waiting, seen = [name], {name}
+        while waiting:
+            tensor = waiting.pop()
+            for index in graph.consumers.get(tensor, ()):
+                if index in self.chosen and tensor in assembler.unit_of[index].activations:
+                    return True
+                if index in assembler.moved or graph.nodes[index].op_type in ("Relu", "Clip"):
+                    fresh = [output for output in graph.nodes[index].output if output not in seen]
+                    waiting += fresh
+                    seen.update(fresh)
+        return False

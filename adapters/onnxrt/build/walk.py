@@ -276,7 +276,7 @@ class Walk(Plan):
         if not names or any(assembler.root(name) not in self.written for name in names):
             return []
         if node.op_type not in _HEAVY and not any(
-            assembler.root(name) in self.schemes for name in assembler.tails[index]
+            assembler.root(name) in self.schemes for name in assembler.tail(index)
         ):
             return []
         return [list(node.input).index(names[0])]

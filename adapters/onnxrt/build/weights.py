@@ -10,10 +10,10 @@ import mmap
 import os
 import re
 import secrets
-import tempfile
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 import onnx
@@ -33,21 +33,20 @@ from quaver.adapters.onnxrt.build.affine import (
     scale_for_bias,
     weight_scale,
 )
+from quaver.adapters.onnxrt.build.appending import append
 from quaver.adapters.onnxrt.read.graph import Array
+from quaver.adapters.temporary import temporary_folder
 from quaver.errors import BuildError, ModelError
 from quaver.quantization import QuantizationParameters
 
 # Smaller constants travel inside the model: shapes and scales must be there for the optimiser to see them.
 INLINE_BYTES = 1024
-_PAGE = 4096
 # How a weight file is called and how it begins: others may keep caches beside it.
 NAME = re.compile(r"quaver-weights-[0-9a-f]{16}\.cache")
 MAGIC = b"quaver: weights of a run, removed at its end\n"
 
-
-def align(offset: int) -> int:
-    """The next place in a file where a tensor may begin: a page of its own can be mapped as it is."""
-    return -(-offset // _PAGE) * _PAGE
+if TYPE_CHECKING:
+    from quaver.adapters.onnxrt.build.shared_file import SharedFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +126,25 @@ class WeightParts(NamedTuple):
 class WeightStore:
     """The constants of one model, in every form that trials have asked for so far."""
 
-    def __init__(self, constants: dict[str, Array], folder: Path | None, mark: str) -> None:
+    def __init__(self, constants: dict[str, Array], folder: Path | None, mark: str, shared: bool = False) -> None:
         self._constants = constants
         # Without a folder the file lies in a temporary one, which goes when the last model that needs it does.
-        self._temporary = tempfile.TemporaryDirectory(prefix="quaver-") if folder is None else None
-        folder = Path(self._temporary.name) if self._temporary else Path(folder or "")
+        stack = contextlib.ExitStack()
+        self._remove_folder = weakref.finalize(self, stack.close)
+        folder = stack.enter_context(temporary_folder()) if folder is None else Path(folder)
         self._mark = mark
         self._entries: dict[str, Entry] = {}
         self._weights: dict[tuple[object, ...], WeightParts] = {}
         self._scales: dict[tuple[str, int | None], Float] = {}
         self._tables: dict[str, QuantizationParameters] = {}
         self._mapped: memoryview | None = None  # the file as it was when last read; made anew when it has grown
+        self._shared: SharedFile | None = None
+        if shared and fcntl is not None:
+            from quaver.adapters.onnxrt.build.shared_file import SharedFile
+
+            self._shared = SharedFile(folder)
+            self._path, self._file = self._shared.path, self._shared.file
+            return
         remove_orphans(folder)
         self._path, self._file = new_file(folder)
 
@@ -149,9 +156,9 @@ class WeightStore:
     def close(self) -> None:
         """Remove the file. Sessions that mapped it go on working."""
         self._file.close()
-        self._path.unlink(missing_ok=True)
-        if self._temporary is not None:
-            self._temporary.cleanup()
+        if self._shared is None:
+            self._path.unlink(missing_ok=True)
+        self._remove_folder()
 
     def constant(self, name: str) -> Entry:
         """A float (or integer, or string) constant as it is in the model."""
@@ -181,11 +188,9 @@ class WeightStore:
         if array.nbytes < INLINE_BYTES:
             return wire.tensor(name, array)
         data = np.asarray(array, order="C")
+        plain = data.reshape(-1).view(np.uint8).data
         try:
-            offset = align(self._file.seek(0, os.SEEK_END))
-            self._file.seek(offset)
-            self._file.write(data.reshape(-1).view(np.uint8).data)
-            self._file.flush()
+            offset = append(self._file, plain) if self._shared is None else self._shared.place(plain)
         except OSError as error:
             raise BuildError(
                 f"cannot write {data.nbytes:,} bytes of {name!r} to {str(self._path)!r}: {error.strerror}. "

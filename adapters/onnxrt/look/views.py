@@ -12,6 +12,7 @@ from quaver.adapters.onnxrt.build.affine import Float, quantize_table, quantize_
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.build.walk import Walk
 from quaver.adapters.onnxrt.look.axes import channel_axis, movers, upstream, weight_axes, why_one_scale
+from quaver.adapters.onnxrt.look.modules import module_of
 from quaver.adapters.onnxrt.look.observation import watch_local, watch_quantized
 from quaver.adapters.onnxrt.read.units import Unit
 from quaver.adapters.view import View
@@ -68,7 +69,7 @@ class ConfigView(View):
         found = {}
         for unit in a.units:
             name, axis = unit.op.name, channel_axis(a.graph, unit, unit.output)
-            around = upstream(a.graph, unit, a.unit_of)
+            around = *upstream(a.graph, unit, a.unit_of), module_of(a.graph.nodes[unit.anchor])
             pick = self._config[name]
             if pick.reduced:
                 reads = tuple(tensor(read, channel_axis(a.graph, unit, read)) for read in unit.activations)

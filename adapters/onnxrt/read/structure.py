@@ -19,6 +19,8 @@ _STANDARD = ("", "ai.onnx")
 def check_structure(model: ModelProto) -> None:
     """Refuse names that are no text, nodes that lack inputs, outputs or a value, and inputs of unknown types."""
     _check_names(model)
+    if not model.graph.output:
+        raise ModelError("the model has no outputs")
     opset = next((entry.version for entry in model.opset_import if entry.domain in _STANDARD), 0)
     for index, node in enumerate(model.graph.node):
         _check_node(node, index, opset)

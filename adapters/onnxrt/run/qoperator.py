@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import onnxruntime as ort
 
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.onnxrt.run.model import OnnxModel
+from quaver.adapters.temporary import temporary_folder
 
 
 class QOperatorModel(OnnxModel):
@@ -19,8 +19,8 @@ class QOperatorModel(OnnxModel):
 
     @functools.cached_property
     def _optimised(self) -> bytes:
-        with tempfile.TemporaryDirectory(prefix="quaver-") as folder:
-            path = Path(folder) / "optimised.onnx"
+        with temporary_folder() as folder:
+            path = folder / "optimised.onnx"
             options: Any = sessions.options(1)
             # Beyond this level the layout is rewritten for the machine at hand, and the file would not travel.
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED

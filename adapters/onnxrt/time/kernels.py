@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterable
-from pathlib import Path
 
 import onnx
 from onnx import TensorProto
 
 from quaver.adapters.onnxrt.run import session as sessions
+from quaver.adapters.temporary import temporary_folder
 
 # Kernels that compute on integers. Those that only move values about are not among them.
 INTEGER_KERNELS = frozenset({
@@ -24,8 +23,8 @@ _CARRYING = ("Clip", "Pad", "ReduceMax", "ReduceMin", "SpaceToDepth")
 
 def optimised(model: bytes) -> onnx.ModelProto:
     """The graph that is really executed on this machine."""
-    with tempfile.TemporaryDirectory(prefix="quaver-") as folder:
-        path = Path(folder) / "optimised.onnx"
+    with temporary_folder() as folder:
+        path = folder / "optimised.onnx"
         options = sessions.options(1)
         options.optimized_model_filepath = str(path)
         sessions.create(model, options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -20,6 +19,7 @@ from quaver.adapters.onnxrt.read.graph import Graph
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.onnxrt.run.model import OnnxModel
 from quaver.adapters.onnxrt.time.kernels import plain_name
+from quaver.adapters.temporary import temporary_folder
 
 KERNEL = "_kernel_time"
 # Which of the sorted runs stands for all: what slows a run down comes from outside.
@@ -45,11 +45,11 @@ def op_seconds(assembler: Assembler, model: OnnxModel, feed: Feed, threads: int)
 def profiled(model: OnnxModel, feed: Feed, threads: int) -> tuple[list[dict[str, Any]], onnx.ModelProto]:
     """The events of several inferences, the first of them cold, and the graph whose kernels they tell of."""
     source, constants = model.source()
-    with tempfile.TemporaryDirectory(prefix="quaver-") as folder:
-        path = Path(folder) / "optimised.onnx"
+    with temporary_folder() as folder:
+        path = folder / "optimised.onnx"
         options = sessions.options(threads)
         options.enable_profiling = True
-        options.profile_file_prefix = str(Path(folder) / "profile")
+        options.profile_file_prefix = str(folder / "profile")
         options.optimized_model_filepath = str(path)
         session = sessions.create(source, options, constants)
         session.run(None, feed)

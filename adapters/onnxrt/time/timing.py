@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping
@@ -22,6 +21,7 @@ from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.onnxrt.time.kernels import INTEGER_KERNELS, on_integers, plain_name
 from quaver.adapters.onnxrt.time.profiling import KERNEL, owners
+from quaver.adapters.temporary import temporary_folder
 from quaver.errors import ModelError
 from quaver.introspection import KernelTime, Timing
 
@@ -37,11 +37,11 @@ MOST_NOTING = 5e-6
 def time_model(model: Any, data: Any, options: TimingOptions, beside: Assembler | None = None) -> Timing:
     """Run a model for its time. Kernels carry the names of the ops of `beside`, the float model's, if it is given."""
     source = _source(model)
-    with tempfile.TemporaryDirectory(prefix="quaver-") as folder:
-        path = Path(folder) / "optimised.onnx"
+    with temporary_folder() as folder:
+        path = folder / "optimised.onnx"
         chosen = sessions.options(options.threads)
         chosen.enable_profiling = True
-        chosen.profile_file_prefix = str(Path(folder) / "profile")
+        chosen.profile_file_prefix = str(folder / "profile")
         chosen.optimized_model_filepath = str(path)
         profiled, plain = sessions.create(source, chosen), sessions.create(source, sessions.options(options.threads))
         feed = one_batch(data, tuple(map(_spec, plain.get_inputs())), options.batch)

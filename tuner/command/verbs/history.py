@@ -8,7 +8,8 @@ from typing import Any
 from quaver.command import wording
 
 DESCRIPTION = """\
-Lists the trials of a run, the fp32 baseline first. The best trial is marked with *.
+Lists the trials of a run, the fp32 baseline first. The best trial is marked with *. `change` says which earlier trial
+a trial came from (the one that differs in the fewest ops) and what became of how many ops, or of which.
 
   quaver history quaver_workspace/2025-01-31_12-00-00
   quaver history run/history.snapshot --json
@@ -31,7 +32,8 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table, or the JSON."""
-    from quaver.command import as_json, facts, repairing, tables
+    from quaver.ancestry import origins
+    from quaver.command import as_json, facts, repairing, trial_table
     from quaver.engine.judge import judge_snapshot
     from quaver.history import read_snapshot
 
@@ -42,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
     judged = judge_snapshot(snapshot)
     base = snapshot.baseline
     if args.json:
+        came_from = origins(judged.trials)
         as_json.print_json(
             {
                 "path": str(snapshot.path),
@@ -55,28 +58,14 @@ def run(args: argparse.Namespace) -> int:
                 "damage": snapshot.damage,
                 "best": None if judged.best is None else judged.best.number,
                 "baseline": None if base is None else as_json.plain(base, None),
-                "trials": [as_json.plain(trial, judged.best) for trial in judged.trials],
+                "trials": [
+                    {**as_json.plain(trial, judged.best), **as_json.origin(came_from[trial.number])}
+                    for trial in judged.trials
+                ],
             }
         )
         return 0
-    shown = (*([] if base is None else [base]), *judged.trials)
-    precisions = sorted({precision for trial in shown for precision in trial.config.counts})
-    rows = []
-    for trial in shown:
-        best = judged.best is not None and trial.number == judged.best.number
-        rows.append(
-            (
-                "fp32" if trial.number == 0 else f"{trial.number}{'*' if best else ' '}",
-                wording.score(trial.score),
-                "-" if trial.number == 0 else wording.loss(trial.loss, judged.criterion),
-                "-" if trial.number == 0 or trial.failed else "yes" if trial.met else "no",
-                *(str(trial.config.counts.get(precision, 0)) for precision in precisions),
-                f"{trial.seconds:.2f}",
-                str(trial.state) + (f": {wording.last_line(trial.error)}" if trial.failed else ""),
-            )
-        )
-    headings = ("trial", "score", "loss", "met", *precisions, "seconds", "state")
-    tables.write(headings, rows, right=("trial", "score", "loss", *precisions, "seconds"))
+    trial_table.write(judged, base)
     print(f"{len(judged.trials)} trial(s); criterion: {judged.criterion}")
     if judged.best is not None:
         only = "" if judged.best.config.reduced_ops else ", but it runs every op in fp32: nothing was quantized"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from quaver.api.phrases import milliseconds
 from quaver.command import loading, wording
 from quaver.errors import SettingsError
 
@@ -76,7 +78,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     heads, rows = found.table
     shown = rows[: args.rows] if args.rows else rows
-    headings, cells = _headings(heads), [_cells(row) for row in shown]
+    unit, factor = _unit(shown)
+    headings, cells = [head.replace("seconds", unit) for head in heads], [_cells(row, factor) for row in shown]
     if sys.stdout.isatty():
         headings, cells = _narrow(headings, cells)
     tables.write(headings, cells, right=headings[2:])
@@ -85,9 +88,10 @@ def run(args: argparse.Namespace) -> int:
     print()
     for label, latency in (("first", found.latency), ("against", found.against)):
         if latency is not None:
-            print(_sentence(label if found.against is not None else "latency", latency))
+            print(folded(_sentence(label if found.against is not None else "latency", latency), indent=""))
     if found.against is not None:
-        print(f"against / first: {found.against.p50 / found.latency.p50:.2f}")
+        ratio = found.against.p50 / found.latency.p50
+        tables.line("against / first: ", _ratio(ratio), " (slower)" if ratio > wording.SLOWER else "")
     if found.how:
         print(folded(found.how, indent=""))
     if args.output is not None:
@@ -95,22 +99,35 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _headings(heads: Any) -> list[str]:
-    return [head.replace("seconds", "ms") for head in heads]
+def _unit(rows: Sequence[Sequence[Any]]) -> tuple[str, float]:
+    """Milliseconds; microseconds where most of the table would be zeros, and no number gets long by it."""
+    taken = [seconds for row in rows for seconds in (row[3], *row[7:8]) if seconds > 0]
+    return ("µs", 1e6) if taken and min(taken) < 1e-4 and max(taken) < 0.1 else ("ms", 1e3)
 
 
-def _cells(row: list[Any]) -> list[str]:
+def _cells(row: Sequence[Any], factor: float) -> list[Any]:
+    def time(seconds: float) -> str:
+        return f"{seconds * factor:.3f}" if factor == 1e3 else f"{seconds * factor:,.1f}"
+
     name, kernel, count, seconds, share, *beside = row
-    cells = [name, kernel, str(count), f"{seconds * 1e3:.3f}", f"{share:.1%}"]
+    cells: list[Any] = [name, kernel, str(count), time(seconds), f"{share:.1%}"]
     if beside:
         kernel, count, seconds, ratio = beside
         known = bool(kernel)
-        cells += [kernel or "-", str(count) if known else "-", f"{seconds * 1e3:.3f}" if known else "-"]
-        cells += [f"{ratio:.2f}" if ratio == ratio else "-"]
+        cells += [kernel or "-", str(count) if known else "-", time(seconds) if known else "-"]
+        cells += [_ratio(ratio)]
     return cells
 
 
-def _narrow(headings: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+def _ratio(ratio: float) -> Any:
+    """What an op takes beside the first model's: red where it is slower."""
+    from quaver.command import tables
+
+    said = f"{ratio:.2f}" if ratio == ratio else "-"
+    return tables.cell(said, tables.SLOWER if ratio > wording.SLOWER else "")
+
+
+def _narrow(headings: list[str], rows: list[list[Any]]) -> tuple[list[str], list[list[Any]]]:
     """The same for a terminal: of several kernels the one that takes most, and how many more."""
     kept = [at for at, heading in enumerate(headings) if not heading.endswith("count")]
     kernels = [at for at in kept if headings[at].endswith("kernel")]
@@ -122,8 +139,9 @@ def _narrow(headings: list[str], rows: list[list[str]]) -> tuple[list[str], list
 
 
 def _sentence(label: str, latency: Any) -> str:
+    p50, p90, p99, ops = (milliseconds(part * 1e3) for part in (latency.p50, latency.p90, latency.p99, latency.ops))
     return (
-        f"{label}: p50 {latency.p50 * 1e3:.3f} ms, p90 {latency.p90 * 1e3:.3f} ms, p99 {latency.p99 * 1e3:.3f} ms, "
-        f"{latency.throughput:.1f} samples/s; ops take {latency.ops * 1e3:.3f} ms ({latency.runs} inferences of "
+        f"{label}: p50 {p50}, p90 {p90}, p99 {p99}, "
+        f"{latency.throughput:.1f} samples/s; ops take {ops} ({latency.runs} inferences of "
         f"{latency.samples} sample(s), {'runtime default' if latency.threads == 0 else latency.threads} thread(s))"
     )

@@ -1,74 +1,148 @@
-"""`quaver show`: how a trial ran each op."""
+"""`quaver show`: how a trial ran each op, or in what two trials differ."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from quaver.command import wording
-from quaver.ops import DETAILS
+from quaver.errors import HistoryError
 
+if TYPE_CHECKING:
+    from quaver.engine.judge import Judge
+    from quaver.history import Snapshot
+    from quaver.trial import Trial
+
+BEST = "best"
 DESCRIPTION = """\
-Shows the configuration of a trial, op by op; of a failed trial the traceback, too. Trial 0 is the fp32 baseline.
+Shows the configuration of a trial, op by op; of a failed trial the traceback, too. Trial 0 is the fp32 baseline, `best`
+the best trial. Of two trials it shows the ops that they run in different ways.
 
-  quaver show quaver_workspace/2025-01-31_12-00-00 3
+  quaver show quaver_workspace/2025-01-31_12-00-00 best
   quaver show run/history.snapshot 3 --json
+  quaver show run 3 --fp32                         only the ops that run in fp32
+  quaver show run 3 5                              in what trial 5 differs from trial 3
 """
 
 
 def add(subparsers: Any) -> argparse.ArgumentParser:
     """Describe the command."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
-        "show", help="show how a trial ran each op", description=DESCRIPTION
+        "show", help="show how a trial ran each op, or in what two differ", description=DESCRIPTION
     )
     parser.add_argument("history", metavar="FILE", help="a history.snapshot, or the workspace it lies in")
-    parser.add_argument("number", metavar="N", type=int, help="the number of the trial")
+    parser.add_argument("number", metavar="N", type=_number, help=f"the number of the trial, or `{BEST}`")
+    parser.add_argument(
+        "other", metavar="M", type=_number, nargs="?", help="a second one, to show in what it differs from the first"
+    )
+    parser.add_argument("--fp32", action="store_true", help="only the ops that run in fp32 (of two trials: in either)")
     parser.add_argument("--json", action="store_true", help="write everything as JSON")
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the configuration."""
-    from quaver.api.phrases import LATENCY
-    from quaver.command import as_json, facts, tables
+    """Print the configuration, or the difference."""
     from quaver.engine.judge import judge_snapshot
     from quaver.history import read_snapshot
 
     snapshot = read_snapshot(args.history)
     judged = judge_snapshot(snapshot)
-    recorded = snapshot.trial(args.number)
-    trial = next((trial for trial in judged.trials if trial.number == args.number), recorded)
-    rows = [
-        (op.name, op.kind, str(pick.precision), *(getattr(pick, field) for field in DETAILS), " ".join(pick.repairs))
-        for op in snapshot.header.ops
-        for pick in [trial.config[op.name]]
-    ]
-    headings = ("op", "kind", "precision", *DETAILS, "repairs")
+    trial = _trial(args.number, snapshot, judged)
+    if args.other is None:
+        _show(trial, snapshot, judged, args)
+    else:
+        _compare(trial, _trial(args.other, snapshot, judged), snapshot, judged, args)
+    return 0
+
+
+def _number(text: str) -> int | str:
+    if text == BEST:
+        return BEST
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither the number of a trial nor `{BEST}`") from None
+
+
+def _trial(number: int | str, snapshot: Snapshot, judged: Judge) -> Trial:
+    """The trial that is meant, judged."""
+    if number == BEST:
+        if judged.best is None:
+            raise HistoryError(f"{snapshot.path} has no trial with a score yet")
+        return judged.best
+    recorded = snapshot.trial(int(number))
+    return next((trial for trial in judged.trials if trial.number == number), recorded)
+
+
+def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namespace) -> None:
+    from quaver.api.phrases import LATENCY
+    from quaver.command import as_json, facts, op_table, tables
+
+    ops = [op for op in snapshot.header.ops if not args.fp32 or not trial.config[op.name].reduced]
     if args.json:
-        ops = [dict(zip(headings, row, strict=True)) for row in rows]
-        as_json.print_json({**as_json.plain(trial, judged.best), **as_json.about_the_model(snapshot), "ops": ops})
-        return 0
-    print(_headline(trial, judged.criterion))
-    tables.write(headings, [tuple(cell or "-" for cell in row) for row in rows])
+        rows = [op_table.plain(op, trial.config[op.name]) for op in ops]
+        as_json.print_json({**as_json.plain(trial, judged.best), **as_json.about_the_model(snapshot), "ops": rows})
+        return
+    tables.line(*_headline(trial, judged))
+    op_table.write(ops, trial.config)
     for fact in (*facts.about_latency(trial, snapshot), *facts.about_the_model(snapshot)):
-        print(fact)
+        tables.line(fact)
     for what, value in trial.measured.items():
         if what not in LATENCY:
             print(f"{wording.name(what)}: {value:.6g}")
     if trial.model_size:
-        print(f"size: {wording.size(trial.model_size)}, sha256 {wording.name(trial.model_hash)}")
+        print(f"size: {wording.size(trial.model_size)}\nsha256 {wording.name(trial.model_hash)}")
     if trial.error:
         print("\n".join(map(wording.name, trial.error.rstrip().splitlines())))
+    _tell_damage(snapshot)
+
+
+def _compare(first: Trial, second: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namespace) -> None:
+    from quaver.ancestry import difference
+    from quaver.command import as_json, op_table, tables
+    from quaver.ops import FP32
+
+    changes = [
+        change
+        for change in difference(first.config, second.config)
+        if not args.fp32 or FP32 in (pick.precision for pick in (change.before, change.now) if pick is not None)
+    ]
+    if args.json:
+        both = {"first": as_json.plain(first, judged.best), "second": as_json.plain(second, judged.best)}
+        as_json.print_json({**both, "changes": [as_json.change(change) for change in changes]})
+        return
+    for trial in (first, second):
+        tables.line(*_headline(trial, judged))
+    if changes:
+        kinds = {op.name: op.kind for op in snapshot.header.ops}
+        op_table.write_changes(changes, kinds, (first.number, second.number))
+    else:
+        print(f"both run {'the same ops in fp32' if args.fp32 else 'every op in the same way'}")
+    _tell_damage(snapshot)
+
+
+def _tell_damage(snapshot: Snapshot) -> None:
     if snapshot.damage:
         print(f"DAMAGED: {wording.name(snapshot.damage)}")
-    return 0
 
 
-def _headline(trial: Any, criterion: Any) -> str:
-    counts = f"{wording.counts(trial)} ops, {wording.seconds(trial.seconds)} in eval_func"
+def _headline(trial: Trial, judged: Judge) -> list[Any]:
+    from quaver.command import tables
+
+    counts = f"{wording.counts(trial)} ops, {wording.seconds(trial.seconds)} in eval_func{_by(trial)}"
     if trial.number == 0:
-        return f"the fp32 baseline: score {wording.score(trial.score)}, {counts}"
+        return [f"the fp32 baseline: score {wording.score(trial.score)}, {counts}"]
     if trial.failed:
-        return f"trial {trial.number}: failed, {counts}"
-    loss = f"loss {wording.loss(trial.loss, criterion)} (allowed: {wording.allowed(criterion)})"
-    return f"trial {trial.number}: score {wording.score(trial.score)}, {loss}, {wording.verdict(trial)}, {counts}"
+        return [f"trial {trial.number}: ", tables.cell("failed", tables.NOT_MET), f", {counts}"]
+    loss = f"loss {wording.loss(trial.loss, judged.criterion)} (allowed: {wording.allowed(judged.criterion)})"
+    met = tables.cell(wording.verdict(trial), tables.MET if trial.met else tables.NOT_MET)
+    return [f"trial {trial.number}: score {wording.score(trial.score)}, {loss}, ", met, f", {counts}"]
+
+
+def _by(trial: Trial) -> str:
+    """Who evaluated it, and when it began; nothing if the run did so itself."""
+    if not trial.worker:
+        return ""
+    began = datetime.fromtimestamp(trial.started).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return f", by {trial.worker}, begun {began}"

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from quaver.api.settings import Config
 from quaver.command import flags, loading, wording
 from quaver.command.warned import warnings_shown
 from quaver.errors import SettingsError
@@ -54,6 +51,12 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("-o", "--output", metavar="OUT", help="where to save the best model, if it meets the criterion")
     parser.add_argument("--save-anyway", action="store_true", help="write OUT even if no model meets the criterion")
     parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    parser.add_argument(
+        "--track",
+        metavar="TRACKER",
+        action="append",
+        help="tell a tracker of every trial: mlflow, wandb or tensorboard, each an extra of that name; repeatable",
+    )
     flags.add(parser)
     return parser
 
@@ -75,17 +78,27 @@ def run(args: argparse.Namespace) -> int:
     data = None if args.calib is None else loading.calibration(args.calib)
 
     import quaver
+    from quaver.api.display import warn_when_slow
     from quaver.command import summary
+    from quaver.insights.trackers import make_tracker
+
+    trackers = [make_tracker(name) for name in args.track or ()]
 
     begin = time.monotonic()
-    with warnings_shown(), _watching(args, config, data) as observer:
+    with warnings_shown():
         result = quaver.fit(
-            args.model, given.file, calib_dataloader=data, eval_func=eval_func, observer=observer, **given.flags
+            args.model,
+            given.file,
+            calib_dataloader=data,
+            eval_func=eval_func,
+            observer=[*trackers, warn_when_slow] if args.quiet else trackers,
+            verbose=0 if args.quiet else None,
+            **given.flags,
         )
         saved = None
         if output is not None and result.best is not None and (result.met or args.save_anyway):
             saved = result.save(output)
-    places = summary.Places(args.model, output, saved)
+    places = summary.Places(args.model, output, saved, args.calib)
     again = partial(again_with, args.argv, "--resume", result.workspace)
     summary.write(result, config, time.monotonic() - begin, places, again)
     if result.best is None and result.reason is quaver.StopReason.INTERRUPTED:
@@ -104,29 +117,3 @@ def again_with(argv: Sequence[str], *changes: Any) -> str:
         elif word.split("=")[0] not in replaced:
             words.append(word)
     return wording.command("quaver", *words, *changes)
-
-
-@contextlib.contextmanager
-def _watching(args: argparse.Namespace, config: Config, data: Any) -> Iterator[Any]:
-    from quaver.command.progress import Progress, warn_when_slow
-
-    if args.quiet or not sys.stderr.isatty():
-        yield warn_when_slow
-        return
-    with Progress(config, loading.count_samples(data, config.calibration_sampling_size), _spent(config)) as observer:
-        yield observer
-
-
-def _spent(config: Config) -> float:
-    """Seconds that an earlier run has used up."""
-    if config.resume is None:
-        return 0.0
-    from quaver.engine.clock import used
-    from quaver.errors import HistoryError
-    from quaver.history import read_snapshot
-
-    try:
-        snapshot = read_snapshot(config.resume)
-        return used(snapshot.notes, snapshot.trials)
-    except HistoryError:  # `fit` says it better, or can go on
-        return 0.0

@@ -21,6 +21,8 @@ from quaver.adapters.onnxrt.read.rewrites.layers import (
 
 # Factors further apart than this would leave small channels few steps of a common scale, if x is not int8 already.
 _SPREAD = 4.0
+# Nodes that go into one layer. Each costs a new index of the graph; there are few, unless somebody means harm.
+_MOST = 16
 # Shifts are not divided by less than this.
 _SMALLEST = 1e-3
 # Whose results are int8 when they are: what follows them is quantized before it is scaled, whatever we do.
@@ -34,7 +36,10 @@ def fold_into_next_layer(graph: Graph) -> int:
     for layer in list(graph.nodes):
         if not takes_weights(graph, layer):
             continue
-        while (node := inner_maker(graph, layer.input[0])) is not None and _fold(graph, layer, node):
+        for _ in range(_MOST):
+            node = inner_maker(graph, layer.input[0])
+            if node is None or not _fold(graph, layer, node):
+                break
             count += 1
     return count
 

@@ -1,0 +1,64 @@
+"""The ops of a trial as a table, and those in which two trials differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich.text import Text
+
+from quaver.ancestry import Change
+from quaver.command import tables
+from quaver.ops import DETAILS, Op, OpConfig, QuantConfig
+
+HEADINGS = ("op", "kind", "precision", *DETAILS, "repairs")
+
+
+def write(ops: Sequence[Op], config: QuantConfig) -> None:
+    """Print a row for each op. In a terminal, what all reduced ops have in common is said once, below the table."""
+    if not ops:
+        print("no op runs in fp32")
+        return
+    rows = [_cells(op, config[op.name]) for op in ops]
+    common: dict[int, str] = {}
+    if tables.columns() is not None:
+        reduced = [cells for op, cells in zip(ops, rows, strict=True) if config[op.name].reduced]
+        for at in range(3, len(HEADINGS)):
+            values = {cells[at] for cells in reduced}
+            if len(values) <= 1:
+                common[at] = next(iter(values), "")
+    kept = [at for at in range(len(HEADINGS)) if at not in common]
+    shown = [[_coloured(cells[at], at, config[op.name]) for at in kept] for op, cells in zip(ops, rows, strict=True)]
+    tables.write([HEADINGS[at] for at in kept], shown)
+    if said := " ".join(filter(None, common.values())):
+        tables.line(f"all that are not in fp32: {said}")
+
+
+def write_changes(changes: Iterable[Change], kinds: Mapping[str, str], numbers: tuple[int, int]) -> None:
+    """Print the ops that two trials run in different ways; their precisions alone where those are different."""
+    rows = [(change.op, kinds.get(change.op, "-"), *_sides(change)) for change in changes]
+    tables.write(("op", "kind", *(f"trial {number}" if number else "fp32" for number in numbers)), rows)
+
+
+def plain(op: Op, pick: OpConfig) -> dict[str, str]:
+    """A row for JSON."""
+    return dict(zip(HEADINGS, _cells(op, pick), strict=True))
+
+
+def _cells(op: Op, pick: OpConfig) -> tuple[str, ...]:
+    details = (getattr(pick, field) for field in DETAILS)
+    return op.name, op.kind, str(pick.precision), *details, " ".join(pick.repairs)
+
+
+def _coloured(text: str, at: int, pick: OpConfig) -> Text:
+    return tables.cell(text or "-", tables.FP32 if HEADINGS[at] == "precision" and not pick.reduced else "")
+
+
+def _sides(change: Change) -> tuple[Text, Text]:
+    sides = (change.before, change.now)
+    whole = len({pick and pick.precision for pick in sides}) == 1
+    before, now = (
+        tables.cell("-") if pick is None
+        else tables.cell(str(pick if whole else pick.precision), "" if pick.reduced else tables.FP32)
+        for pick in sides
+    )  # fmt: skip
+    return before, now

@@ -1,0 +1,54 @@
+"""`quaver insights`: runs on a web page of this machine, live."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from quaver.errors import SettingsError
+from quaver.paths import expanded
+
+DESCRIPTION = """\
+Shows runs on a web page of this machine, live while they go on. It reads, and changes nothing. Ctrl-C ends it.
+
+  quaver insights                                  all runs in quaver_workspace/
+  quaver insights quaver_workspace/RUN             one run
+  quaver insights RUNS OTHER/RUN --port 9000
+"""
+
+
+def add(subparsers: Any) -> argparse.ArgumentParser:
+    """Describe the command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "insights", help="show runs on a web page", description=DESCRIPTION
+    )
+    parser.add_argument(
+        "folders", metavar="FOLDER", nargs="*", help="of a run, or with those of several (default: quaver_workspace)"
+    )
+    parser.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help="where to serve it (default: 127.0.0.1)")
+    parser.add_argument("--port", metavar="N", type=int, help="8765, or another that is free (default)")
+    parser.add_argument(
+        "--token", metavar="TOKEN", default="", help="who does not have it is refused; auto makes one up"
+    )
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve the page until Ctrl-C."""
+    from quaver.api.workspace import ROOT
+    from quaver.insights.page.serve import serve
+
+    folders = [Path(expanded(folder)) for folder in args.folders] or [ROOT]
+    for folder in folders:
+        if not folder.exists():
+            raise SettingsError(
+                f"there is no folder {str(folder)!r}; give the workspace of a run, or one that holds several"
+            )
+    with serve(folders, args.host, args.port, args.token) as page:
+        print(f"quaver insights is on {page.url}\nCtrl-C ends it.", flush=True)
+        try:
+            page.wait()
+        except KeyboardInterrupt:
+            print()
+    return 0

@@ -1,0 +1,70 @@
+"""The default: tasks are carried out at once, in the process of the run."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from quaver.adapters import Model
+from quaver.engine.evaluation import score, watched
+from quaver.engine.executors.task import Outcome, State, Task
+from quaver.engine.no_space import want_of_space
+from quaver.errors import QuaverError
+
+
+class InProcess:
+    """Calls eval_func when a task is submitted. Ctrl-C comes through.
+
+    Args:
+        eval_func: the user's.
+        model_of: builds the model of a trial, by its number.
+        usual: seconds that an evaluation usually takes, if that is known.
+        slow: told of a trial and its seconds when it takes far longer than usual.
+    """
+
+    jobs = 1
+    isolated = False
+
+    def __init__(
+        self,
+        eval_func: Callable[[Any], Any],
+        model_of: Callable[[int], Model],
+        usual: Callable[[], float | None] = lambda: None,
+        slow: Callable[[int, float], None] = lambda number, seconds: None,
+    ) -> None:
+        self._eval_func, self._model_of, self._usual, self._slow = eval_func, model_of, usual, slow
+
+    def submit(self, task: Task) -> Future[Outcome]:
+        """Score the trial."""
+        future: Future[Outcome] = Future()
+        future.set_result(self._scored(task))
+        return future
+
+    def _scored(self, task: Task) -> Outcome:
+        begin = built = time.monotonic()
+        if task.number == 0:
+            self._model_of(0)  # if even the fp32 model cannot be built, there is nothing to go on with
+        try:
+            model = self._model_of(task.number)
+            built = time.monotonic()
+            with watched(self._usual(), lambda seconds: self._slow(task.number, seconds)):
+                value = score(self._eval_func, model)
+            done = time.monotonic()
+            digest, size = model.sha256, model.size  # a model that cannot be written out is a failed trial, too
+        except Exception as error:
+            state = State.FULL if want_of_space(error) else State.FAILED
+            spent = time.monotonic() - built
+            said = str(error) if isinstance(error, QuaverError) else f"{type(error).__name__}: {error}"
+            return Outcome(
+                state,
+                seconds=spent,
+                build_seconds=built - begin,
+                error=traceback.format_exc(),
+                said=said,
+                exception=error,
+            )
+        building = built - begin + time.monotonic() - done
+        return Outcome(State.DONE, value, done - built, building, digest, size)

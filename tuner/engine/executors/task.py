@@ -1,0 +1,128 @@
+"""What is handed to a worker and what comes back: plain data, both of them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from quaver.history.choices import from_choice, from_indexes, to_choices, to_indexes
+from quaver.ops import Op, OpConfig, QuantConfig
+
+
+class Kind(enum.StrEnum):
+    """What is to be found out about a configuration."""
+
+    SCORE = "score"  # by eval_func
+    ERROR = "error"  # at the outputs, on calibration samples, beside the float model
+
+
+class State(enum.StrEnum):
+    """How a task ended."""
+
+    DONE = "done"
+    FAILED = "failed"  # an exception of eval_func's, or the model could not be built
+    FULL = "full"  # there was no space on a disk
+    DIED = "died"  # the process ended
+    ENDED = "ended"  # it took too long, and its process was ended
+    ABSENT = "absent"  # the worker does not see the files of the run
+    REFUSED = "refused"  # the worker has another model, calibration or version
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One configuration to look at.
+
+    Attributes:
+        number: of the trial; 0 is the fp32 model.
+        kind: what is asked.
+        choices: the distinct ways to run an op, as plain strings.
+        picks: the index of each op's choice, in the order of the ops; None is the float model.
+        samples: for the error at the outputs, on how many of the kept feeds.
+        site: the folder that the run has prepared for workers.
+        model: fingerprint of the model.
+        calibration: sha256 of the calibration.
+        threads: of one inference.
+        seconds: how long it may take; None is for ever.
+        parcel: the content of the folder, for a worker that does not see it.
+    """
+
+    number: int
+    kind: Kind = Kind.SCORE
+    choices: tuple[tuple[Any, ...], ...] = ()
+    picks: bytes | None = None
+    samples: int = 0
+    site: str = ""
+    model: str = ""
+    calibration: str = ""
+    threads: int = 0
+    seconds: float | None = None
+    parcel: bytes | None = None
+
+    @classmethod
+    def of(cls, number: int, config: QuantConfig | None, kind: Kind = Kind.SCORE, samples: int = 0) -> Task:
+        """The task for a configuration; None is the float model."""
+        if config is None:
+            return cls(number, kind, samples=samples)
+        table: dict[OpConfig, int] = {}
+        indexes = [table.setdefault(choice, len(table)) for choice in config.values()]
+        return cls(number, kind, tuple(map(from_choice, table)), from_indexes(indexes, len(table)), samples)
+
+    def config(self, ops: Sequence[Op]) -> QuantConfig | None:
+        """The configuration, of these ops."""
+        if self.picks is None:
+            return None
+        choices = to_choices(list(self.choices))
+        picks = to_indexes(self.picks, len(choices), "picks")
+        return QuantConfig((op.name, choices[pick]) for op, pick in zip(ops, picks, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a task.
+
+    Attributes:
+        state: how it ended.
+        value: the score, or the error that was asked for.
+        seconds: spent in eval_func.
+        build_seconds: spent on everything else.
+        model_hash: sha256 of the model that was scored.
+        model_size: its size in bytes.
+        worker: who did it, as machine:process; empty for the process of the run.
+        started: when, in seconds since the epoch.
+        error: the traceback, or how the process ended.
+        said: the same in a line.
+        exception: what was raised, if it was in this process.
+    """
+
+    state: State
+    value: float = 0.0
+    seconds: float = 0.0
+    build_seconds: float = 0.0
+    model_hash: str = ""
+    model_size: int = 0
+    worker: str = ""
+    started: float = 0.0
+    error: str = ""
+    said: str = ""
+    exception: BaseException | None = None
+
+
+class Executor(Protocol):
+    """Whoever carries out tasks. The loop knows no more of it.
+
+    Attributes:
+        jobs: how many tasks it works on at once.
+        isolated: whether a task that ends its process leaves the run alone.
+    """
+
+    @property
+    def jobs(self) -> int: ...
+
+    @property
+    def isolated(self) -> bool: ...
+
+    def submit(self, task: Task) -> Future[Outcome]:
+        """Begin with a task, or line it up."""

@@ -1,0 +1,92 @@
+"""What runs in a worker process: open what the run needs, once; then build and score, task by task."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import traceback
+from dataclasses import replace
+
+from quaver.engine.evaluation import score
+from quaver.engine.executors.task import Kind, Outcome, State, Task
+from quaver.engine.executors.workplace import Absent, Workplace
+from quaver.engine.no_space import want_of_space
+from quaver.engine.output_error import OutputErrors
+from quaver.errors import QuaverError
+
+_workplaces: dict[tuple[str, str, str, int], Workplace] = {}
+_errors: dict[int, OutputErrors] = {}
+
+
+def name() -> str:
+    """This worker, as trials record it."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def is_over() -> bool:
+    """Whether the run that this process works for has ended, or was killed; as far as that can be seen from here."""
+    return any(place.is_over for place in list(_workplaces.values()))
+
+
+def prepare(task: Task) -> Outcome | None:
+    """Open what tasks of this run need, unless it is; what is in the way, if something is."""
+    try:
+        _workplace(task)
+        if task.kind is Kind.SCORE:
+            _workplace(task).eval_func  # noqa: B018 - an error of its own, and no time of the trial
+    except Absent as error:
+        return Outcome(State.ABSENT, error=str(error), worker=name())
+    except QuaverError as error:
+        return Outcome(State.REFUSED, error=str(error), said=str(error), worker=name())
+    except Exception as error:
+        return _failed(error, time.time())
+    return None
+
+
+def work(task: Task) -> Outcome:
+    """Carry out a task."""
+    place = _workplace(task)
+    begin, started = time.monotonic(), time.time()
+    built = begin
+    try:
+        config = task.config(place.ops)
+        if task.kind is Kind.ERROR:
+            assert config is not None
+            value = _measure(place).error(config, task.samples)
+            return Outcome(State.DONE, value, time.monotonic() - begin, worker=name(), started=started)
+        model = place.adapter.build(config)
+        try:
+            built = time.monotonic()
+            value = score(place.eval_func, model)
+            done = time.monotonic()
+            digest, size = model.sha256, model.size
+        finally:
+            model.close()
+    except Exception as error:
+        failed = _failed(error, started)
+        return replace(failed, seconds=time.monotonic() - built, build_seconds=built - begin)
+    building = built - begin + time.monotonic() - done
+    return Outcome(State.DONE, value, done - built, building, digest, size, name(), started)
+
+
+def _failed(error: Exception, started: float) -> Outcome:
+    state = State.FULL if want_of_space(error) else State.FAILED
+    said = str(error) if isinstance(error, QuaverError) else f"{type(error).__name__}: {error}"
+    return Outcome(state, worker=name(), started=started, error=traceback.format_exc(), said=said)
+
+
+def _workplace(task: Task) -> Workplace:
+    key = task.site, task.model, task.calibration, task.threads
+    if key not in _workplaces:
+        while _workplaces:  # of an earlier run
+            _workplaces.popitem()[1].close()
+        _errors.clear()
+        _workplaces[key] = Workplace(task)
+    return _workplaces[key]
+
+
+def _measure(place: Workplace) -> OutputErrors:
+    if id(place) not in _errors:
+        _errors[id(place)] = OutputErrors(place.adapter, place.ops[-1].name, place.samples)
+    return _errors[id(place)]
