@@ -1,4 +1,10 @@
-"""Who shows: the report and the live page."""
+"""Who shows: the data behind the views, the figures, the report and the live page."""
 
 if __name__ == "insights":
     raise ImportError("this folder is the package quaver.insights: write `import quaver.insights`")
+
+from quaver.insights.data.followed import FollowedRun, RunData, RunState
+from quaver.insights.plot import Plot
+from quaver.insights.report.write import write_report
+
+__all__ = ["FollowedRun", "Plot", "RunData", "RunState", "write_report"]

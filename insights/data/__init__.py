@@ -1,0 +1,1 @@
+"""What the views show, read from the folder of a run: plain data, no pictures. Nothing here can change a run."""

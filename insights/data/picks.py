@@ -1,0 +1,81 @@
+"""How each trial runs each op, as a table of small numbers: fast to compare, however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaver.ops import OpConfig, QuantConfig
+
+Codes = NDArray[np.uint16]
+
+# The trial that a trial came from is looked for among so many before it, the best one and the first.
+RECENT = 24
+_MOST_CHOICES = 2**16 - 1
+
+
+class Change(NamedTuple):
+    """One op that two trials run in different ways."""
+
+    op: str
+    before: OpConfig
+    after: OpConfig
+
+
+class Picks:
+    """The choices of all trials, added one by one.
+
+    Attributes:
+        ops: names, in graph order.
+        choices: the distinct ways to run an op that any trial takes.
+        rows: for each trial the number of the choice of each op.
+    """
+
+    def __init__(self, ops: Sequence[str]) -> None:
+        self.ops = tuple(ops)
+        self.choices: list[OpConfig] = []
+        self.rows: list[Codes] = []
+        self._numbers: dict[OpConfig, int] = {}
+
+    def add(self, config: QuantConfig) -> None:
+        """Take in the configuration of the next trial."""
+        self.rows.append(self.code(config))
+
+    def code(self, config: QuantConfig) -> Codes:
+        """The choices of a configuration as numbers."""
+        choices, picks = config.coded()
+        numbers = np.array([self._number(choice) for choice in choices], np.uint16)
+        taken = np.frombuffer(picks, np.uint8) if isinstance(picks, bytes) else np.array(picks, np.intp)
+        return numbers[taken]
+
+    def _number(self, choice: OpConfig) -> int:
+        if choice not in self._numbers and len(self.choices) < _MOST_CHOICES:
+            self._numbers[choice] = len(self.choices)
+            self.choices.append(choice)
+        return self._numbers.get(choice, 0)
+
+    @property
+    def reduced(self) -> NDArray[np.bool_]:
+        """Of each choice whether it computes in less than fp32."""
+        return np.array([choice.reduced for choice in self.choices], np.bool_)
+
+    def origin(self, row: int, best: int | None) -> int | None:
+        """Which earlier trial a trial differs least from: it came from that. None for the first."""
+        candidates = sorted({*range(max(0, row - RECENT), row), 0, *([] if best is None else [best])})
+        candidates = [one for one in candidates if one < row]
+        if not candidates:
+            return None
+        table = np.stack([self.rows[one] for one in candidates])
+        distances = (table != self.rows[row]).sum(axis=1)
+        nearest: int = candidates[len(candidates) - 1 - int(np.argmin(distances[::-1]))]  # the latest of those alike
+        return nearest
+
+    def changes(self, before: Codes, after: Codes) -> list[Change]:
+        """What is different."""
+        return [
+            Change(self.ops[place], self.choices[before[place]], self.choices[after[place]])
+            for place in np.flatnonzero(before != after)
+        ]

@@ -1,0 +1,78 @@
+"""A trial as a row of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quaver.insights.data.picks import Change
+from quaver.insights.data.wording import last_line, listed
+from quaver.trial import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRow:
+    """What the table of trials says of one.
+
+    Attributes:
+        trial: the trial, judged.
+        reduced: how many ops run in less than fp32.
+        fp32: how many do not.
+        origin: number of the trial that it came from; None for the first.
+        changed: how many ops it runs in another way.
+        changes: the same in words.
+    """
+
+    trial: Trial
+    reduced: int
+    fp32: int
+    origin: int | None
+    changed: int
+    changes: str
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        return "failed" if self.trial.failed else "met" if self.trial.met else "not met"
+
+    @property
+    def latency(self) -> float | None:
+        """As a part of fp32's, where it was measured."""
+        return self.trial.measured.get("latency")
+
+    @property
+    def milliseconds(self) -> float | None:
+        """Of one inference, where it was measured."""
+        return self.trial.measured.get("latency_ms")
+
+    @property
+    def error(self) -> str:
+        """Why there is no score, in a line."""
+        return last_line(self.trial.error)
+
+
+def in_words(changes: Sequence[Change]) -> str:
+    """What a trial changes: which ops went back to fp32, which came from there, and which are run in another way."""
+    back = [change.op for change in changes if change.before.reduced and not change.after.reduced]
+    forth = [change.op for change in changes if change.after.reduced and not change.before.reduced]
+    other = [change for change in changes if change.before.reduced == change.after.reduced]
+    parts = []
+    if back:
+        parts.append(f"{len(back)} to fp32: {listed(back)}")
+    if forth:
+        parts.append(f"{len(forth)} to {changes_to(changes)}: {listed(forth)}")
+    if other:
+        ways = list(dict.fromkeys(_way(change) for change in other))
+        parts.append(f"{len(other)} in another way: {listed(ways)}")
+    return "; ".join(parts) or "nothing"
+
+
+def changes_to(changes: Sequence[Change]) -> str:
+    """The precision that ops were brought to."""
+    return str(next(change.after.precision for change in changes if change.after.reduced))
+
+
+def _way(change: Change) -> str:
+    """What is different between two ways to run an op."""
+    before, after = change.before.plain(), change.after.plain()
+    return ", ".join(f"{before[key]} → {after[key]}" for key in after if before[key] != after[key])

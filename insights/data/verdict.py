@@ -1,0 +1,239 @@
+"""Met or not, what it cost, and how to have it again: the first thing that a view says of a run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from quaver.api.phrases import conversions, converted_phrase
+from quaver.api.settings import Config
+from quaver.insights.data import wording
+from quaver.insights.data.followed import RunData, RunState
+from quaver.unquantizable import from_notes, in_words
+
+
+class Fact(NamedTuple):
+    """One figure, with what it is and what stands beside it."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the first view says.
+
+    Attributes:
+        kind: "met", "not met", "nothing" or "running", for the colour.
+        headline: in a sentence.
+        facts: the figures.
+        costs: seconds by what they were spent on.
+        about: what the run was made with.
+        commands: lines to copy, by what they do.
+    """
+
+    kind: str
+    headline: str
+    facts: tuple[Fact, ...]
+    costs: Mapping[str, float]
+    about: tuple[Fact, ...]
+    commands: tuple[Fact, ...]
+
+
+def verdict(data: RunData) -> Verdict:
+    """The verdict on a run as it stands."""
+    kind, headline = _headline(data)
+    return Verdict(kind, headline, tuple(_facts(data)), costs(data), tuple(_about(data)), tuple(commands(data)))
+
+
+def state_phrase(data: RunData) -> str:
+    """Whether the run goes on, in a sentence."""
+    match data.state:
+        case RunState.RUNNING:
+            return f"Running: {wording.count(len(data.rows), 'trial')} so far."
+        case RunState.ENDED:
+            return f"Ended: {wording.name(str(data.ended.get('reason')))}."
+        case RunState.KILLED:
+            return "No process writes this run any more, and it did not say that it ended: it was killed. Resume it."
+        case _:
+            return f"Not readable any further: {data.problem}"
+
+
+def _headline(data: RunData) -> tuple[str, str]:
+    best, criterion = data.best, data.criterion
+    if best is None:
+        failed = sum(row.trial.failed for row in data.rows)
+        if data.state is RunState.RUNNING:
+            return "running", "No result yet."
+        return "nothing", f"No result: {f'all {failed} trials failed' if failed else 'nothing was tried'}."
+    loss, allowed = wording.loss(best.loss, criterion), wording.allowed(criterion)
+    if best.met and not best.config.reduced_ops:
+        return "nothing", "Nothing was quantized: the best trial runs every op in fp32."
+    if best.met:
+        return "met", f"Criterion met: the loss is {loss}, and {allowed} is allowed."
+    kind = "running" if data.state is RunState.RUNNING else "not met"
+    return kind, f"Criterion not met: the smallest loss is {loss}, and {allowed} is allowed."
+
+
+def _facts(data: RunData) -> list[Fact]:
+    base, best = data.baseline, data.best
+    facts = []
+    if base is not None:
+        lowest = _allowed_score(data)
+        facts.append(Fact("fp32 score", wording.score(base.score), f"{wording.score(lowest)} is allowed"))
+    if best is None:
+        return facts
+    counts = best.config.counts
+    said = " / ".join(f"{count} {precision}" for precision, count in counts.items())
+    facts.append(Fact("best score", wording.score(best.score), f"trial {best.number} of {len(data.rows)}"))
+    facts.append(Fact("ops", said, f"of {len(data.ops)}"))
+    facts.append(_latency(data))
+    if base is not None and base.model_size and best.model_size:
+        ratio = best.model_size / base.model_size
+        facts.append(Fact("size", wording.size(best.model_size), f"{ratio:.2f} of {wording.size(base.model_size)}"))
+    evaluations = len(data.rows) + (base is not None)
+    facts.append(Fact("evaluations", str(evaluations), f"in {wording.duration(sum(costs(data).values()))}"))
+    return facts
+
+
+def _allowed_score(data: RunData) -> float | None:
+    base, criterion = data.baseline, data.criterion
+    if base is None or base.score is None:
+        return None
+    return allowed_score(base.score, criterion.relative, criterion.absolute, criterion.higher_is_better)
+
+
+def allowed_score(base: float, relative: float | None, absolute: float | None, higher: bool) -> float:
+    """The score at which the criterion is just met."""
+    room = absolute if absolute is not None else abs(base) * (relative or 0.0)
+    return base - room if higher else base + room
+
+
+def _latency(data: RunData) -> Fact:
+    best, base = data.best, data.baseline
+    measured = {} if best is None else best.measured
+    fp32 = {} if base is None else base.measured
+    ratio, milliseconds = measured.get("latency"), measured.get("latency_ms")
+    if ratio is None:
+        return Fact("latency", wording.UNKNOWN, "measured of trials within the criterion")
+    where = ""
+    if "threads" in fp32 and "batch" in fp32:
+        where = f"; batch {fp32['batch']:.0f}, {wording.count(int(fp32['threads']), 'thread')}"
+    if milliseconds is None:
+        return Fact("latency", f"{ratio:.2f} of fp32", where.removeprefix("; "))
+    spread = 100 * measured.get("latency_spread", 0.0)
+    value = f"{wording.duration(milliseconds / 1e3)} ±{spread:.0f} %"
+    return Fact("latency", value, f"{ratio:.2f} of fp32{where}")
+
+
+def costs(data: RunData) -> dict[str, float]:
+    """Seconds by what they were spent on, those that cost most first."""
+    stages = data.ended.get("stages")
+    found = _numbers(stages)
+    trials = [row.trial for row in data.rows] + ([] if data.baseline is None else [data.baseline])
+    found["eval_func"] = sum(trial.seconds for trial in trials)
+    found["building models"] = sum(trial.build_seconds for trial in trials)
+    return dict(sorted(((name, value) for name, value in found.items() if value > 0), key=lambda item: -item[1]))
+
+
+def _numbers(value: Any) -> dict[str, float]:
+    entries = value.items() if isinstance(value, dict) else ()
+    return {
+        wording.name(name): one
+        for name, one in entries
+        if isinstance(name, str) and isinstance(one, float) and 0 <= one < 1e9
+    }
+
+
+def _about(data: RunData) -> list[Fact]:
+    snapshot = data.snapshot
+    run = snapshot.run
+    settings = {name: value for name, value in run.settings.items() if isinstance(name, str)}
+    facts = [
+        Fact("strategy", _word(settings.get("strategy"))),
+        Fact("criterion", str(data.criterion)),
+        Fact("objective", _word(settings.get("objective"))),
+        Fact("seed", _word(settings.get("seed"))),
+        Fact("model", wording.name(_model(data) or "–", 200), f"hash {snapshot.header.model_fingerprint[:16]}"),  # noqa: RUF001
+        Fact("framework", wording.name(snapshot.header.adapter)),
+        Fact("versions", ", ".join(f"{wording.name(name)} {wording.name(one)}" for name, one in run.versions.items())),
+        Fact("started", wording.name(run.started), f"run {run.number}" if run.number > 1 else ""),
+        Fact("folder", wording.name(str(data.folder), 300)),
+    ]
+    said = filter(None, (converted_phrase(conversions(snapshot.notes)), in_words(from_notes(snapshot.notes))))
+    facts += [Fact("note", wording.name(text, 400)) for text in said]
+    return facts
+
+
+def _word(value: Any) -> str:
+    return wording.UNKNOWN if value is None else wording.name(str(value), 100)
+
+
+def _model(data: RunData) -> str:
+    said = data.ended.get("model")
+    return said if isinstance(said, str) else ""
+
+
+def commands(data: RunData) -> list[Fact]:
+    """Lines that repeat the run, and that give its best model; both for a shell and for Python."""
+    model = _model(data) or "MODEL"
+    folder, best = str(data.folder), data.best
+    changed = changed_settings(data.snapshot.run.settings)
+    given = ["calib_dataloader=...", "eval_func=...", *(f"{name}={value!r}" for name, value in changed.items())]
+    tune = ["quaver", "tune", "--model", model, "--calib", "CALIB", "--eval", "EVAL"]
+    found = [
+        Fact("repeat it", _shell(*tune, *_flags(changed))),
+        Fact("repeat it in Python", f"quaver.fit({', '.join([repr(model), *given])})"),
+        Fact("go on with it", _shell(*tune, "--resume", folder)),
+    ]
+    if best is not None:
+        found.append(Fact("the best model", recover_command(data, best.number)))
+        found.append(Fact("the best model in Python", f"quaver.recover({model!r}, {folder!r}, {best.number})"))
+    return found
+
+
+def recover_command(data: RunData, number: int) -> str:
+    """The line that rebuilds the model of a trial."""
+    model = _model(data) or "MODEL"
+    suffix = "." + model.rpartition(".")[2] if "." in model.rpartition("/")[2] else ".onnx"
+    return _shell("quaver", "recover", model, str(data.folder), number, "-o", f"trial{number}{suffix}")
+
+
+def changed_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that are not as by default, without those that say where and how a run is shown."""
+    default = Config().plain()
+    left = {"workspace", "resume", "report", "insights", "framework"}
+    names = [item.name for item in fields(Config) if item.name not in left]
+    return {name: settings[name] for name in names if name in settings and settings[name] != default[name]}
+
+
+def _flags(changed: Mapping[str, Any]) -> list[str]:
+    words: list[str] = []
+    for name, value in changed.items():
+        flag = "--" + name.replace("_", "-")
+        if name in ("op_name_dict", "op_type_dict") and isinstance(value, dict):
+            for key, rule in value.items():
+                words += [flag.removesuffix("-dict"), f"{key}={_yaml(rule)}"]
+        elif name == "strategy_options" and isinstance(value, dict):
+            for key, one in value.items():
+                words += ["--strategy-option", f"{key}={_yaml(one)}"]
+        elif name == "higher_is_better":
+            words.append("--lower-is-better")
+        elif isinstance(value, bool):
+            words.append(flag if value else f"--no-{flag[2:]}")
+        elif value is not None:
+            words += [flag, str(value)]
+    return words
+
+
+def _yaml(value: Any) -> str:
+    """A value as a flag takes it: YAML, of which JSON is a part."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _shell(*words: Any) -> str:
+    return wording.name(shlex.join(map(str, words)), 4000)

@@ -1,0 +1,75 @@
+"""All ops of a model at a look: how much each disturbs, and what it takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from quaver.insights.data.op_rows import OpRow
+from quaver.insights.data.wording import duration, figure_text
+from quaver.insights.figures.style import FAINT, FP32, GRID, INT8, empty, styled
+
+# Below this an error is none worth drawing.
+_LEAST = 1e-9
+
+
+def ops_figure(rows: Sequence[OpRow]) -> go.Figure:
+    """In graph order: the error of each op, and under it what it takes in fp32 and in int8."""
+    if not rows:
+        return empty("No trial yet.")
+    timed = any(not math.isnan(row.fp32) for row in rows)
+    figure = make_subplots(
+        rows=2 if timed else 1,
+        cols=1,
+        shared_xaxes=True,
+        vertical_spacing=0.08,
+        row_heights=[0.6, 0.4] if timed else [1.0],
+    )
+    for name, colour, reduced in (("runs in int8", INT8, True), ("runs in fp32", FP32, False)):
+        chosen = [(place, row) for place, row in enumerate(rows) if row.pick.reduced == reduced]
+        known = [(place, row) for place, row in chosen if not math.isnan(row.shown_error)]
+        figure.add_scatter(
+            x=[place + 1 for place, _ in known],
+            y=[max(row.shown_error, _LEAST) for _, row in known],
+            customdata=[[figure_text(row.op.name), figure_text(row.op.kind)] for _, row in known],
+            mode="markers",
+            name=name,
+            marker={"color": colour, "size": 8, "symbol": "circle" if reduced else "diamond"},
+            hovertemplate="%{customdata[0]}<br>%{customdata[1]}<br>error %{y:.3g}<extra></extra>",
+            row=1,
+            col=1,
+        )
+    figure.update_yaxes(type="log", title="error in int8", exponentformat="power", row=1, col=1)
+    if timed:
+        _add_times(figure, rows)
+    styled(figure, 460 if timed else 320)
+    figure.update_xaxes(gridcolor=GRID, tickformat="d", zeroline=False)
+    figure.update_yaxes(gridcolor=GRID, title_font={"size": 12, "color": FAINT})
+    title = {"text": "op, in graph order", "font": {"size": 12, "color": FAINT}}
+    figure.update_xaxes(title=title, row=2 if timed else 1, col=1)
+    return figure
+
+
+def _add_times(figure: go.Figure, rows: Sequence[OpRow]) -> None:
+    longest = max((row.fp32 for row in rows if not math.isnan(row.fp32)), default=0.0)
+    factor, unit = (1e3, "ms") if longest > 1e-3 else (1e6, "µs")
+    for name, colour, values in (
+        ("time in fp32", FP32, [row.fp32 for row in rows]),
+        ("time in int8", INT8, [row.reduced for row in rows]),
+    ):
+        figure.add_bar(
+            x=list(range(1, len(rows) + 1)),
+            y=[None if math.isnan(value) else factor * value for value in values],
+            customdata=[[figure_text(row.op.name), duration(value)] for row, value in zip(rows, values, strict=True)],
+            name=name,
+            marker={"color": colour, "line": {"width": 0}},
+            opacity=0.75,
+            hovertemplate=f"%{{customdata[0]}}<br>{name}: %{{customdata[1]}}<extra></extra>",
+            row=2,
+            col=1,
+        )
+    figure.update_layout(barmode="group", bargap=0.15)
+    figure.update_yaxes(title=unit, row=2, col=1)

@@ -1,0 +1,78 @@
+"""Kernels of the fp32 model beside those of the best one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from quaver.insights.data.profile import ProfileRow, totals
+from quaver.insights.data.wording import duration, figure_text
+from quaver.insights.figures.style import BY_KIND, FAINT, GRID, empty, styled
+
+SHOWN = 30
+WORDS = {
+    "int8": "int8 kernels",
+    "fp32": "ops in fp32",
+    "conversion": "conversions",
+    "rest": "other kernels, which no int8 covers",
+}
+
+
+def totals_figure(rows: Sequence[ProfileRow]) -> go.Figure:
+    """Two bars: where the time of each model goes."""
+    if not rows:
+        return empty("The best model was not profiled.")
+    figure = go.Figure()
+    best, fp32 = totals(list(rows), True), totals(list(rows), False)
+    before = {"fp32": fp32["int8"] + fp32["fp32"], "rest": fp32["rest"] + fp32["conversion"]}
+    for kind, words in WORDS.items():
+        values = [best[kind], before.get(kind, 0.0)]
+        figure.add_bar(
+            y=["best model", "fp32 model"],
+            x=[1e3 * value for value in values],
+            orientation="h",
+            name=words,
+            marker={"color": BY_KIND[kind], "line": {"width": 0}},
+            customdata=[duration(value) for value in values],
+            hovertemplate=f"%{{y}}: {words} %{{customdata}}<extra></extra>",
+        )
+    across, down = {"title": "ms of one inference, all kernels"}, {"type": "category", "automargin": True}
+    return styled(figure, 220, x=across, y=down, barmode="stack", bargap=0.35)
+
+
+def kernels_figure(rows: Sequence[ProfileRow]) -> go.Figure:
+    """The kernels that take most, in fp32 (outlined) and in the best model (filled)."""
+    if not rows:
+        return empty("The best model was not profiled.")
+    chosen = sorted(rows, key=lambda row: -max(row.kernel.fp32, row.kernel.best))[:SHOWN]
+    labels = [figure_text(f"{row.kernel.name}{' ⇄' if row.kernel.converts else ''}", 44) for row in chosen]
+    longest = max(max(row.kernel.fp32, row.kernel.best) for row in chosen)
+    factor, unit = (1e3, "ms") if longest > 1e-3 else (1e6, "µs")
+    figure = go.Figure()
+    figure.add_bar(
+        y=labels,
+        x=[factor * row.kernel.fp32 for row in chosen],
+        orientation="h",
+        name="fp32 model",
+        marker={"color": GRID, "line": {"width": 1, "color": FAINT}},
+        customdata=[[duration(row.kernel.fp32), figure_text(row.kernel.fp32_kernel)] for row in chosen],
+        hovertemplate="%{y}<br>fp32: %{customdata[0]}, %{customdata[1]}<extra></extra>",
+        offsetgroup="fp32",
+    )
+    for kind, words in WORDS.items():
+        members = [(label, row) for label, row in zip(labels, chosen, strict=True) if row.kind == kind]
+        if members:
+            figure.add_bar(
+                y=[label for label, _ in members],
+                x=[factor * row.kernel.best for _, row in members],
+                orientation="h",
+                name=f"best model: {words}",
+                marker={"color": BY_KIND[kind], "line": {"width": 0}},
+                customdata=[[duration(row.kernel.best), figure_text(row.kernel.best_kernel)] for _, row in members],
+                hovertemplate="%{y}<br>best: %{customdata[0]}, %{customdata[1]}<extra></extra>",
+                offsetgroup="best",
+            )
+    down = {"type": "category", "automargin": True, "autorange": "reversed"}
+    down |= {"categoryorder": "array", "categoryarray": labels}
+    return styled(figure, 130 + 26 * len(chosen), x={"title": unit}, y=down, barmode="group", bargap=0.25)

@@ -1,0 +1,77 @@
+"""Colours and lines that all figures share. The colours can be told apart without seeing red and green."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+INT8, FP32, CONVERSION, REST = "#0072B2", "#E69F00", "#CC79A7", "#8A8F98"
+MET, NOT_MET, FAILED, BEST = "#009E73", "#8A8F98", "#D55E00", "#111827"
+INK, FAINT, GRID = "#1F2937", "#6B7280", "#E5E7EB"
+BY_KIND = {"int8": INT8, "fp32": FP32, "conversion": CONVERSION, "rest": REST, "mixed": "#56B4E9"}
+# Several runs beside each other.
+SERIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8A8F98", "#111827")
+
+FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif", "size": 13, "color": INK}
+
+LEGEND = {"orientation": "h", "yanchor": "bottom", "y": 1.02, "xanchor": "left", "x": 0, "font": {"size": 12}}
+
+
+def styled(
+    figure: go.Figure,
+    height: int = 380,
+    *,
+    legend: bool = True,
+    x: dict[str, Any] | None = None,
+    y: dict[str, Any] | None = None,
+    **more: Any,
+) -> go.Figure:
+    """The figure as all are: light, with room for labels, its legend above it. `x` and `y` are settings of its axes."""
+    axes = {name: _axis(given or {}) for name, given in (("xaxis", x), ("yaxis", y)) if given is not None}
+    figure.update_layout(
+        {
+            "template": "none",
+            "font": FONT,
+            "height": height,
+            "margin": {"l": 70, "r": 30, "t": 50 if legend else 30, "b": 56},
+            "showlegend": legend,
+            "legend": LEGEND,
+            "hoverlabel": {"font": {"size": 12}, "align": "left"},
+            "plot_bgcolor": "white",
+            "paper_bgcolor": "white",
+            **axes,
+            **more,
+        }
+    )
+    return figure
+
+
+def _axis(given: dict[str, Any]) -> dict[str, Any]:
+    """Settings of an axis over what all have. `title` is a text."""
+    title = {"text": given.get("title", ""), "font": {"size": 12, "color": FAINT}, "standoff": 10}
+    return {"gridcolor": GRID, "zerolinecolor": GRID, "linecolor": GRID, **given, "title": title}
+
+
+def level(y: float, text: str, colour: str, dash: str, above: bool = True) -> dict[str, Any]:
+    """A line across the figure with a label at its left, as keywords of `add_hline`."""
+    return {
+        "y": y,
+        "line": {"color": colour, "width": 1.5, "dash": dash},
+        "annotation": {"text": text, "font": {"size": 11, "color": colour}, "yanchor": "bottom" if above else "top"},
+        "annotation_position": "left",
+        "annotation_xanchor": "left",
+    }
+
+
+def best_marker(size: int = 19) -> dict[str, Any]:
+    """How the best trial is marked: a frame around its own mark."""
+    return {"color": "rgba(0,0,0,0)", "symbol": "star-diamond", "size": size, "line": {"width": 2, "color": BEST}}
+
+
+def empty(why: str, height: int = 200) -> go.Figure:
+    """What stands where there is nothing to draw: a sentence."""
+    figure = styled(go.Figure(), height, legend=False, x={"visible": False}, y={"visible": False})
+    said = {"text": why, "showarrow": False, "x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper"}
+    figure.add_annotation(**said, font={"size": 13, "color": FAINT})
+    return figure

@@ -1,0 +1,73 @@
+"""Loss against latency or size, with the trials that none beats in both."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from quaver.insights.data.followed import RunData
+from quaver.insights.data.trial_rows import TrialRow
+from quaver.insights.figures.style import INT8, MET, NOT_MET, best_marker, empty, level, styled
+
+AXES = {"latency": "latency, as a part of fp32's", "size": "file size in MB"}
+
+
+def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
+    """Loss over latency or size; the criterion is a line, and the Pareto front a stair."""
+    rows = [row for row in data.rows if row.trial.loss is not None and _value(row, by) is not None]
+    if not rows:
+        why = "Latency is measured of trials that meet the criterion; there is none yet." if by == "latency" else ""
+        return empty(why or "No trial has a score yet.")
+    criterion = data.criterion
+    factor, unit = (100.0, " %") if criterion.absolute is None else (1.0, "")
+    figure = go.Figure()
+    for name, colour, symbol in (("met", MET, "circle"), ("not met", NOT_MET, "circle-open")):
+        chosen = [row for row in rows if row.verdict == name]
+        if chosen:
+            figure.add_scatter(
+                x=[_value(row, by) for row in chosen],
+                y=[factor * (row.trial.loss or 0.0) for row in chosen],
+                customdata=[[row.trial.number, row.reduced, row.fp32] for row in chosen],
+                mode="markers+text" if len(rows) <= 40 else "markers",
+                text=[str(row.trial.number) for row in chosen],
+                textposition="top center",
+                textfont={"size": 10},
+                name=name,
+                marker={"color": colour, "symbol": symbol, "size": 10, "line": {"width": 1.6, "color": colour}},
+                hovertemplate=f"trial %{{customdata[0]}}: loss %{{y:.3g}}{unit}, {by} %{{x:.3g}}<br>"
+                "%{customdata[1]} int8, %{customdata[2]} fp32 ops<extra></extra>",
+            )
+    front = _front(rows, by)
+    figure.add_scatter(
+        x=[_value(row, by) for row in front],
+        y=[factor * (row.trial.loss or 0.0) for row in front],
+        mode="lines",
+        line={"color": INT8, "shape": "hv", "width": 1.5},
+        opacity=0.6,
+        name="Pareto front",
+        hoverinfo="skip",
+    )
+    best = None if data.best is None else data.row(data.best.number)
+    if best is not None and _value(best, by) is not None:
+        figure.add_scatter(
+            x=[_value(best, by)],
+            y=[factor * (best.trial.loss or 0.0)],
+            mode="markers",
+            name=f"best: trial {best.trial.number}",
+            marker=best_marker(),
+            hoverinfo="skip",
+        )
+    limit = factor * ((criterion.relative if criterion.absolute is None else criterion.absolute) or 0.0)
+    figure.add_hline(**level(limit, f"allowed {limit:.3g}{unit}", MET, "dash"))
+    return styled(figure, 440, x={"title": AXES[by]}, y={"title": f"loss{unit}"})
+
+
+def _value(row: TrialRow, by: str) -> float | None:
+    return row.latency if by == "latency" else row.trial.model_size / 1e6 if row.trial.model_size else None
+
+
+def _front(rows: list[TrialRow], by: str) -> list[TrialRow]:
+    front: list[TrialRow] = []
+    for row in sorted(rows, key=lambda row: (_value(row, by) or 0.0, row.trial.loss or 0.0)):
+        if not front or (row.trial.loss or 0.0) < (front[-1].trial.loss or 0.0):
+            front.append(row)
+    return front

@@ -1,0 +1,25 @@
+"""Which ops cost accuracy, and what sending them back brings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import html
+
+from quaver.insights.data.culprits import in_words, ranking, steps
+from quaver.insights.figures.culprits import ranking_figure, steps_figure
+from quaver.insights.page.parts import figure
+from quaver.insights.page.shown import Shown
+
+
+def layout(shown: Shown) -> list[Any]:
+    """The view."""
+    path = steps(shown.data)
+    said = in_words(path)
+    return [
+        *([html.P(said, className="headline")] if said else []),
+        html.H3("The best score with so many ops in fp32"),
+        figure("steps", steps_figure(shown.data, path)),
+        html.H3("The ops that disturb the output most"),
+        figure("ranking", ranking_figure(ranking(shown.ops()))),
+    ]

@@ -1,0 +1,32 @@
+"""Loss against latency or size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import html
+
+from quaver.insights.data.followed import RunData
+from quaver.insights.data.verdict import Fact, recover_command
+from quaver.insights.figures.tradeoff import tradeoff_figure
+from quaver.insights.page.parts import copied, figure
+from quaver.insights.page.shown import Shown
+
+
+def layout(shown: Shown) -> list[Any]:
+    """The view."""
+    return [
+        html.H3("Loss against latency"),
+        figure("latency", tradeoff_figure(shown.data, "latency")),
+        html.H3("Loss against size"),
+        figure("size", tradeoff_figure(shown.data, "size")),
+        html.P("Click a point to have its model.", className="faint"),
+        html.Div(id={"part": "point"}),
+    ]
+
+
+def point(data: RunData, number: int) -> list[Any]:
+    """What to do to have the model of a trial."""
+    if data.row(number) is None:
+        return []
+    return [copied(Fact(f"the model of trial {number}", recover_command(data, number)))]

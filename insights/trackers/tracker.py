@@ -1,0 +1,102 @@
+"""What all trackers share: which events matter, which figures a trial has, and that a tracker never ends a run."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+from quaver.api.run_log import LOG
+from quaver.api.workspace import SETTINGS
+from quaver.engine.events import BaselineScored, Event, RunFinished, RunStarted, TrialFinished
+from quaver.errors import MissingPackageError
+from quaver.history import FILE_NAME
+from quaver.trial import Trial
+
+# What is kept beside the figures, as far as it is there when the run ends.
+REPORT = "report.html"
+ARTEFACTS = (FILE_NAME, REPORT, SETTINGS, LOG)
+
+
+class Tracker:
+    """An observer that passes a run on. A subclass writes `start`, `trial` and `finish`.
+
+    The first thing that fails is raised, which `fit` turns into one warning; after it the tracker is silent, so that
+    a server that is away costs a run one attempt and nothing else.
+
+    Attributes:
+        extra: the extra of quaver that installs what it needs.
+        package: the module that it needs.
+    """
+
+    extra: ClassVar[str]
+    package: ClassVar[str]
+
+    def __init__(self) -> None:
+        try:
+            self._package: ModuleType = importlib.import_module(self.package)
+        except ImportError as error:
+            name, install = type(self).__name__, f"pip install 'quaver[{self.extra}]'"
+            raise MissingPackageError(f"{name} needs {self.package}, which is not installed: {install}") from error
+        self._begun = self._failed = False
+        self._folder = Path()
+
+    def __call__(self, event: Event) -> None:
+        """Pass on an event, if it is one that matters."""
+        if self._failed:
+            return
+        try:
+            self._pass_on(event)
+        except BaseException:
+            self._failed = True
+            raise
+
+    def start(self, event: RunStarted) -> None:
+        """A run begins."""
+        raise NotImplementedError
+
+    def trial(self, trial: Trial) -> None:
+        """A trial is over; number 0 is the fp32 model."""
+        raise NotImplementedError
+
+    def finish(self, event: RunFinished, artefacts: list[Path]) -> None:
+        """A run is over. These files were left by it."""
+        raise NotImplementedError
+
+    def _pass_on(self, event: Event) -> None:
+        match event:
+            case RunStarted():
+                self._begun, self._folder = True, event.workspace
+                self.start(event)
+            case BaselineScored(trial) | TrialFinished(trial, _) if self._begun:
+                self.trial(trial)
+            case RunFinished() if self._begun:
+                self._begun = False
+                self.finish(event, [path for name in ARTEFACTS if (path := self._folder / name).is_file()])
+
+
+def figures(trial: Trial) -> dict[str, float]:
+    """The figures of a trial by name, all as numbers."""
+    return dict(_figures(trial))
+
+
+def _figures(trial: Trial) -> Iterator[tuple[str, float]]:
+    if trial.score is not None:
+        yield "score", trial.score
+    if trial.loss is not None:
+        yield "loss", trial.loss
+        yield "met", float(trial.met)
+    for precision, count in trial.config.counts.items():
+        yield f"{precision}_ops", float(count)
+    yield "seconds", trial.seconds
+    yield "build_seconds", trial.build_seconds
+    if trial.model_size:
+        yield "size", float(trial.model_size)
+    yield from trial.measured.items()
+
+
+def flat(settings: Any) -> dict[str, str]:
+    """Settings as short texts, those that say something."""
+    return {name: str(value)[:500] for name, value in settings.items() if value not in (None, {}, "")}
