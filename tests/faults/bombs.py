@@ -65,6 +65,14 @@ def nested(opening: bytes, closing: bytes, depth: int) -> bytes:
     return opcodes(opening * depth + b"N" + closing * depth + b".")
 
 
+def hidden() -> bytes:
+    """A pickled frame that ends within a float. The unpickler skips what is left of it, and takes what follows, a text
+    by the look of it, for a step that makes a table of gigabytes.
+    """
+    inside = b"}(\x8c\x01aG" + bytes(3)
+    return opcodes(b"\x95" + len(inside).to_bytes(8, "little") + inside + bytes(5) + b"\x8c\x06er\0\0\0\x60Nu.")
+
+
 def candidates() -> bytes:
     """After a damaged frame, a hundred thousand places that look like the beginning of one of 60 MB."""
     one = struct.pack("<I16s", 60 * 2**20, b"") + b"\x80\x04\x95" + bytes(8) + b"}(\x8c\x04kind"
@@ -116,6 +124,7 @@ SNAPSHOTS: dict[str, Callable[[], bytes]] = {
     "text of two gigabytes": lambda: opcodes(b"X\xff\xff\xff\x7f."),
     "an int of a megabyte": lambda: opcodes(b"\x8b" + (2**20).to_bytes(4, "little") + b"\1" * 2**20 + b"."),
     "an int in text": lambda: opcodes(b"I" + b"9" * 10**6 + b"\n."),
+    "a step hidden behind a pickled frame": hidden,
     "a pickled frame of an exabyte": lambda: opcodes(b"\x95" + (2**60).to_bytes(8, "little") + b"N."),
     "a global": lambda: opcodes(b"cos\nsystem\n."),
     "a stack global": lambda: opcodes(b"\x8c\x02os\x8c\x06system\x93."),

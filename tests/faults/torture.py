@@ -1,6 +1,6 @@
 """The long version of these tests: `make torture`. Prints what it did, and what went wrong, which must be nothing.
 
-python tests/faults/torture.py --kills 1000 --faults 3 --crashes 100000 --snapshots 1000000
+python tests/faults/torture.py --kills 1000 --faults 3 --ends 300 --workers 200 --models 20000
 """
 
 from __future__ import annotations
@@ -13,17 +13,26 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS / name) for name in ("support", "history", "faults")]
 
+from clusters import dask_cluster  # noqa: E402
 from faulty_io import FAULTS, KILLS  # noqa: E402
+from killed_workers import kill_driver, kill_workers  # noqa: E402
 from lost_writes import a_history  # noqa: E402
+from mutated_models import KINDS as MODELS  # noqa: E402
+from mutated_models import use_mutated  # noqa: E402
 from mutated_snapshots import read_mutated  # noqa: E402
 from small_run import Attempt, attempt, attempt_in_child, check  # noqa: E402
+from strays import end_processes  # noqa: E402
 
 from quaver.history.content import Content, read  # noqa: E402
+
+# So many processes are ended from one that has all imported.
+ENDS = 10
 
 
 def faults(folder: Path, whole: Attempt, rounds: int) -> list[str]:
@@ -65,6 +74,23 @@ def kills(folder: Path, whole: Attempt, count: int, seed: int) -> list[str]:
     return wrong
 
 
+def ends(folder: Path, count: int, seed: int) -> list[str]:
+    """Whole processes on a real network ended at random moments, and started again; a new process for each few."""
+    wrong, ended, met = [], Counter[str](), Counter[str]()
+    for turn, start in enumerate(range(0, count, ENDS)):
+        strays = end_processes(folder / f"ended-{turn}", min(ENDS, count - start), seed + turn)
+        wrong += strays.wrong
+        ended += strays.ended
+        met += strays.met
+        shutil.rmtree(folder / f"ended-{turn}", ignore_errors=True)
+    print(f"{ended.total():,} processes ended ({in_words(ended)}); what they left: {in_words(met)}", flush=True)
+    return wrong
+
+
+def in_words(counts: Counter[str]) -> str:
+    return ", ".join(f"{number:,} {what}" for what, number in sorted(counts.items())) or "nothing"
+
+
 def crashes(folder: Path, count: int, seed: int) -> list[str]:
     """States of the disk after a power cut, of histories of several lengths."""
     wrong, done, rng, trials = [], 0, random.Random(seed), 5
@@ -88,10 +114,39 @@ def crashes(folder: Path, count: int, seed: int) -> list[str]:
 def snapshots(count: int, seed: int) -> list[str]:
     """Mutated snapshots, in this process."""
     told = read_mutated(count, seed)
-    became = ", ".join(f"{number:,} {what}" for what, number in sorted(told.outcomes.items()))
-    print(f"{count:,} mutated snapshots: {became}; the slowest took {told.slowest:.3f} s", flush=True)
+    print(f"{count:,} mutated snapshots: {in_words(told.outcomes)}; the slowest took {told.slowest:.3f} s", flush=True)
     slow = [f"a mutated snapshot took {told.slowest:.1f} s (seed {seed})"] if told.slowest > 2 else []
     return told.wrong + slow
+
+
+def models(count: int, seed: int) -> list[str]:
+    """Mutated models, half of them ONNX, half .tflite."""
+    wrong = []
+    for kind in MODELS:
+        told = use_mutated(kind, count // len(MODELS), seed)
+        took = f"the slowest took {told.slowest:.3f} s, all together {told.memory / 2**20:,.0f} MB"
+        print(f"{told.outcomes.total():,} mutated models, {kind}: {in_words(told.outcomes)}; {took}", flush=True)
+        wrong += told.wrong
+    return wrong
+
+
+def workers(folder: Path, loky: int, dask: int, drivers: int, seed: int) -> list[str]:
+    """Workers of loky and of Dask killed at random, then drivers: so often in all, a few in each run of 50 trials."""
+    wrong: list[str] = []
+    with dask_cluster(folder / "dask") as address:
+        cluster = {"backend": "dask", "scheduler": address, "parents": True}
+        for what, most, settings in (("loky", loky, {"n_jobs": 3}), ("Dask", dask, cluster)):
+            done = runs = 0
+            while done < most:
+                kills, found = kill_workers(folder / what, min(8, most - done), seed + runs, **settings)
+                done, runs, wrong = done + kills, runs + 1, wrong + found
+            print(f"{done} kills of workers of {what} in {runs} runs of 50 trials", flush=True)
+    done = runs = 0
+    while done < drivers:
+        kills, found = kill_driver(folder / "drivers", min(8, drivers - done), seed + runs)
+        done, runs, wrong = done + kills, runs + 1, wrong + found
+    print(f"{done} kills of drivers in {runs} runs of 50 trials", flush=True)
+    return wrong
 
 
 def main() -> int:
@@ -99,8 +154,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=1000, help="processes to kill")
     parser.add_argument("--faults", type=int, default=3, help="rounds of every I/O call with every fault")
+    parser.add_argument("--ends", type=int, default=300, help="processes to end by SIGTERM, Ctrl-C twice or SIGKILL")
     parser.add_argument("--crashes", type=int, default=100_000, help="power cuts to simulate")
     parser.add_argument("--snapshots", type=int, default=1_000_000, help="mutated snapshots to read")
+    parser.add_argument("--models", type=int, default=20_000, help="mutated models to use")
+    parser.add_argument("--workers", type=int, default=200, help="workers of loky to kill; a quarter as many of Dask")
+    parser.add_argument("--drivers", type=int, default=50, help="drivers with workers to kill")
     parser.add_argument("--seed", type=int, default=9527)
     args = parser.parse_args()
     begin = time.monotonic()
@@ -109,8 +168,11 @@ def main() -> int:
         whole = attempt(folder / "whole")
         wrong = faults(folder, whole, args.faults)
         wrong += kills(folder, whole, args.kills, args.seed)
+        wrong += ends(folder, args.ends, args.seed)
+        wrong += workers(folder, args.workers, args.workers // 4, args.drivers, args.seed)
         wrong += crashes(folder, args.crashes, args.seed)
         wrong += snapshots(args.snapshots, args.seed)
+        wrong += models(args.models, args.seed)
     for one in wrong[:50]:
         print(f"WRONG: {one}")
     print(f"{len(wrong)} thing(s) wrong, in {time.monotonic() - begin:.0f} s")

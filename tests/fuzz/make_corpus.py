@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -71,11 +72,29 @@ def branches() -> onnx.ModelProto:
 def tflite() -> bytes:
     """A convolution and a dense layer."""
     import keras
-    import tensorflow as tf
     from keras import layers
 
     x = keras.Input((4, 4, 1), batch_size=1)
-    y = layers.Dense(3)(layers.Flatten()(layers.Conv2D(2, 3, activation="relu")(x)))
+    return _converted(x, layers.Dense(3)(layers.Flatten()(layers.Conv2D(2, 3, activation="relu")(x))))
+
+
+def tflite_blocks() -> bytes:
+    """Depthwise and transposed convolutions, pools, a branch and its sum, a softmax over products, an LSTM."""
+    import keras
+    from keras import layers
+
+    x = keras.Input((4, 4, 2), batch_size=1)
+    y = layers.DepthwiseConv2D(3, padding="same", activation="relu6")(x)
+    y = layers.Concatenate()([layers.Add()([x, y]), layers.Conv2DTranspose(2, 3, padding="same")(x)])
+    y = layers.Reshape((4, 4))(layers.AveragePooling2D(2)(y))
+    y = layers.LSTM(3)(layers.Attention()([y, layers.Dense(4, activation="sigmoid")(y)]))
+    return _converted(x, layers.Dense(2, activation="softmax")(y))
+
+
+def _converted(x: Any, y: Any) -> bytes:
+    import keras
+    import tensorflow as tf
+
     return bytes(tf.lite.TFLiteConverter.from_keras_model(keras.Model(x, y)).convert())
 
 
@@ -104,6 +123,7 @@ def main() -> None:
         "onnx/sparse": sparse().SerializeToString(deterministic=True),
         "onnx/branches": branches().SerializeToString(deterministic=True),
         "litert/convolution": tflite(),
+        "litert/blocks": tflite_blocks(),
         "settings/layout": SETTINGS.encode(),
         "settings/names": b"strategy: basic\nrelative: .02\nmax_trials: 3\nobjective: size\n",
     }

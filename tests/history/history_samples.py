@@ -78,6 +78,8 @@ TRIALS = (
     a_failure(3, ALL_INT8.fallback("/body/MatMul")),
     a_trial(4, ALL_FP32),
 )
+# What no run in its own process has.
+BY_A_WORKER = a_trial(5, ALL_INT8, worker="board:4711", started=1731801600.25)
 
 
 def start(history: History, run: Run) -> None:

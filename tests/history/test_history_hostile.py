@@ -81,6 +81,10 @@ BOMBS = {
     "a bytearray": b"\x80\x05\x96" + (2**40).to_bytes(8, "little") + b".",
     "an int of a megabyte": b"\x80\x04\x8b" + (2**20).to_bytes(4, "little") + b"\1" * 2**20 + b".",
     "a frame of an exabyte": b"\x80\x04\x95" + (2**60).to_bytes(8, "little") + b"N.",
+    "a frame that ends in a value": b"\x80\x04\x95" + (4).to_bytes(8, "little") + b"}\x8c\x04kindNs.",
+    "a frame in a frame that ends before it": b"\x80\x04"
+    + b"".join(b"\x95" + size.to_bytes(8, "little") for size in (10, 2))
+    + b"N.",
     "a frame of negative length": b"\x80\x04\x95" + b"\xff" * 8 + b"N.",
     "an int in text": b"\x80\x04I" + b"9" * 10**5 + b"\n.",
     "a global": b"\x80\x04cos\nsystem\n.",

@@ -84,6 +84,14 @@ def test_a_process_of_the_same_number_that_started_later_is_not_the_owner(tmp_pa
     History.resume(tmp_path).close()
 
 
+def test_what_a_process_took_aside_when_it_was_killed_goes_at_the_next_start(tmp_path: Path) -> None:
+    record_sample(tmp_path / FILE_NAME)
+    for name in (f"{LOCK}.0123abcd", f"{LOCK}.mine"):
+        (tmp_path / name).touch()
+    History.resume(tmp_path).close()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [FILE_NAME, f"{LOCK}.mine"]
+
+
 def test_a_writer_that_was_pushed_aside_writes_nothing_more(tmp_path: Path) -> None:
     with History.create(tmp_path) as history:
         history.begin(a_header())

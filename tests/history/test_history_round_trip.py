@@ -16,6 +16,7 @@ from history_samples import (
     ALL_FP32,
     ALL_INT8,
     BASELINE,
+    BY_A_WORKER,
     NOTE,
     OPS,
     RUNS,
@@ -58,7 +59,9 @@ def test_the_sample_would_notice_a_trial_field_that_is_not_stored() -> None:
     stored_as_given = {field.name for field in dataclasses.fields(Trial)} - {"number", "config", "state", "loss", "met"}
     for field in dataclasses.fields(Trial):
         if field.name in stored_as_given:
-            assert any(getattr(trial, field.name) not in (field.default, {}) for trial in TRIALS), field.name
+            assert any(getattr(trial, field.name) not in (field.default, {}) for trial in (*TRIALS, BY_A_WORKER)), (
+                field.name
+            )
 
 
 def test_what_was_appended_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None:

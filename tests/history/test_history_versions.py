@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from history_digits import MADE, SETTINGS
-from history_samples import ADDED, ALL_INT8, BASELINE, NOTE, RUNS, TRIALS, a_header, a_trial, record_sample
+from history_samples import ADDED, ALL_INT8, BASELINE, BY_A_WORKER, NOTE, RUNS, TRIALS, a_header, a_trial, record_sample
 
 import quaver
 from quaver.adapters import AdapterOptions, open_model
@@ -60,6 +60,14 @@ def test_schema_2_stays_readable(name: str) -> None:
 
 def test_schema_2_is_written_as_it_was(tmp_path: Path) -> None:
     assert record_sample(tmp_path / FILE_NAME) == (DATA / "schema2-twice.snapshot").read_bytes()
+
+
+def test_who_evaluated_a_trial_is_kept(tmp_path: Path) -> None:
+    with History.create(tmp_path / FILE_NAME) as history:
+        history.begin(a_header())
+        history.append(BASELINE)
+        history.append(BY_A_WORKER)
+    assert read_snapshot(tmp_path / FILE_NAME).trials == (BY_A_WORKER,)
 
 
 def test_a_file_of_schema_1_goes_on_in_schema_2(tmp_path: Path) -> None:

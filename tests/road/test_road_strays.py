@@ -86,13 +86,19 @@ def dead() -> str:
     return done.stdout.strip()
 
 
+@pytest.fixture(scope="module")
+def living() -> str:
+    """The beginning of the marks of another process that is alive."""
+    return f"{owner.owner().partition('-')[0]}-{os.getppid()}-"
+
+
 def test_what_a_killed_run_left_of_its_best_model_goes_at_the_next_start_and_nothing_else(
-    dead: str, tmp_path: Path
+    dead: str, living: str, tmp_path: Path
 ) -> None:
-    alive, elsewhere = f"{owner.owner()}00000000", f"ffffffff-1-{'0' * 8}"
+    elsewhere = f"ffffffff-1-{'0' * 8}"
     stray = tmp_path / f".best_model.onnx.{dead}00000000"
     others = [
-        f".best_model.onnx.{alive}",
+        f".best_model.onnx.{living}00000000",
         f".best_model.onnx.{elsewhere}",
         ".best_model.onnx.mine",
         f".x.{dead}12345678",
@@ -111,11 +117,11 @@ def test_what_a_killed_run_left_of_its_best_model_goes_at_the_next_start_and_not
 
 
 def test_folders_of_dead_processes_go_and_those_of_living_ones_and_of_others_stay(
-    dead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dead: str, living: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    stray, mine, theirs = (tmp_path / f"quaver-{name}00000000" for name in (dead, owner.owner(), "ffffffff-1-"))
-    for folder in (stray, mine, theirs, tmp_path / "quaver-demo-abcdefgh", tmp_path / "elsewhere"):
+    stray, alive, theirs = (tmp_path / f"quaver-{name}00000000" for name in (dead, living, "ffffffff-1-"))
+    for folder in (stray, alive, theirs, tmp_path / "quaver-demo-abcdefgh", tmp_path / "elsewhere"):
         folder.mkdir()
         (folder / "weights").touch()
     link = tmp_path / f"quaver-{dead}11111111"
@@ -123,8 +129,18 @@ def test_folders_of_dead_processes_go_and_those_of_living_ones_and_of_others_sta
     with temporary.temporary_folder() as made:
         assert made.parent == tmp_path and made.name.startswith(f"quaver-{owner.owner()}")
     left = sorted(path.name for path in tmp_path.iterdir())
-    assert left == sorted([mine.name, theirs.name, "quaver-demo-abcdefgh", "elsewhere", link.name])
+    assert left == sorted([alive.name, theirs.name, "quaver-demo-abcdefgh", "elsewhere", link.name])
     assert (tmp_path / "elsewhere" / "weights").exists()
+
+
+def test_a_process_knows_what_it_uses_itself_from_what_one_of_its_number_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / f"quaver-{owner.owner()}00000000").mkdir()
+    with temporary.temporary_folder() as first, temporary.temporary_folder() as second:
+        assert sorted(tmp_path.iterdir()) == sorted([first, second])
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_recovered_model_lies_in_a_folder_that_says_whose_it_is_and_goes_with_it(

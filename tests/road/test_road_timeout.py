@@ -104,7 +104,7 @@ def test_calibration_ends_at_half_of_the_timeout_with_what_it_has_seen(now: list
     with pytest.warns(UserWarning, match=r"calibrated on the first 5 samples: 50% of the timeout is used up"):
         result = quaver.fit(
             MODEL, calib_dataloader=endless(), eval_func=slowly(now, 20.0), strategy="basic", timeout=100,
-            threads=1, objective="size", workspace=tmp_path / "w",
+            threads=1, objective="size", workspace=tmp_path / "w", verbose=0,
         )  # fmt: skip
     assert len(given) == 5 and result.trials
     assert "calibrated on the first 5 samples" in (tmp_path / "w" / "quaver.log").read_text()

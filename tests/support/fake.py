@@ -22,7 +22,8 @@ from quaver.adapters.repairs import refuse_repairs
 from quaver.adapters.streaming import StreamingCalibrator, Values
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
-from quaver.engine.events import Observer, silent
+from quaver.engine.events import Observer, TrialSlow, silent
+from quaver.engine.executors.in_process import InProcess
 from quaver.engine.loop import drive as drive_run
 from quaver.engine.objective import Objective, Size
 from quaver.engine.run import Run
@@ -277,5 +278,7 @@ def drive(
             observer or silent,
         )
         run.begin(strategy, FakeProbe(model))
-        reason = drive_run(run, counted, observer or silent)
+        told = observer or silent
+        executor = InProcess(counted, run.model_of, run.usual, lambda *slow: told(TrialSlow(*slow, run.usual() or 0.0)))
+        reason = drive_run(run, executor, told)
         return Outcome(reason, run.judge.best, list(run.judge.trials), evaluated)

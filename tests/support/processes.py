@@ -32,7 +32,7 @@ def wait():
 def tune(folder, eval_func=None, data=None, layers=6, seed=0, **settings):
     model = chain(layers, seed)
     begun = os.path.exists(os.path.join(folder, "history.snapshot"))
-    settings = {"strategy": "basic", "absolute": 0.0, "objective": "size", "threads": 1, **settings}
+    settings = {"strategy": "basic", "absolute": 0.0, "objective": "size", "threads": 1, "report": False, **settings}
     settings["resume" if begun else "workspace"] = folder
     return quaver.fit(
         model,
@@ -69,15 +69,17 @@ def said(output: str) -> list[list[Any]]:
     return [json.loads(line) for line in output.splitlines()]
 
 
-def run(script: str, *arguments: Any, before: tuple[str, ...] = (), **changes: str) -> list[list[Any]]:
-    """Run a script to its end; what it told."""
+def run(
+    script: str, *arguments: Any, before: tuple[str, ...] = (), seconds: float = 120, **changes: str
+) -> list[list[Any]]:
+    """Run a script to its end, which comes in so many seconds; what it told."""
     done = subprocess.run(
         command(script, *arguments, before=before),
         env=environment(**changes),
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=seconds,
     )
     assert done.returncode == 0, done.stderr
     return said(done.stdout)

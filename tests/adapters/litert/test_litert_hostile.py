@@ -69,6 +69,7 @@ def _entry(**changes: Any) -> Callable[[Any], None]:
         (_operator(opcodeIndex=500), r"the type of operator 0 of graph 0 is number 500 of"),
         (_operator(inputs=[0, 999]), r"an input of operator 0 of graph 0 is number 999 of"),
         (_operator(inputs=[-7]), r"an input of operator 0 of graph 0 is number -7 of"),
+        (_operator(inputs=[0, -1, 2]), r"operator 0 of graph 0 lacks its operand 1, which it needs"),
         (_operator(outputs=[-1]), r"an output of operator 0 of graph 0 is number -1 of"),
         (_graph(inputs=[]), r"its main graph has no input"),
         (_graph(outputs=[777]), r"an output of graph 0 is number 777 of"),

@@ -38,7 +38,7 @@ class Endless:
 
 
 def fit(data: Any, **settings: Any) -> quaver.TuneResult:
-    chosen = {"strategy": "basic", "objective": "size", **settings}
+    chosen = {"strategy": "basic", "objective": "size", "verbose": 0, **settings}
     return quaver.fit(MODEL, calib_dataloader=data, eval_func=quality, **chosen)
 
 

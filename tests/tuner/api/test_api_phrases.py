@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quaver import Unquantizable
-from quaver.api.phrases import conversions, converted_phrase, fp32_phrase, latency_phrase
+from quaver.api.phrases import conversions, converted_phrase, fp32_phrase, latency_phrase, milliseconds
 from quaver.unquantizable import from_notes, in_words, to_note
 
 MEASURED = {"latency": 0.4, "latency_ms": 3.8, "latency_spread": 0.004}
@@ -63,3 +63,11 @@ def test_what_cannot_be_quantized_is_named_if_it_takes_a_noticeable_time(
 def test_a_note_that_nobody_understands_says_nothing(noted: object) -> None:
     assert from_notes({"unquantizable": noted}) == () and conversions({"conversions": noted}) == ()
     assert from_notes({}) == () and conversions({}) == () and converted_phrase(()) == ""
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [(0.002, "2 µs"), (0.0512, "51.2 µs"), (0.1, "0.1 ms"), (3.8, "3.8 ms"), (1234.5, "1234 ms"), (0.0, "0 ms")],
+)
+def test_times_that_milliseconds_cannot_tell_are_in_microseconds(given: float, said: str) -> None:
+    assert milliseconds(given) == said

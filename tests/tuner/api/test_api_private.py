@@ -44,14 +44,38 @@ def fit(**settings: Any) -> quaver.TuneResult:
     return quaver.fit(MODEL, calib_dataloader=np.zeros((4, 2), np.float32), **chosen)
 
 
-@pytest.mark.parametrize(
-    "objective",
-    [Holder(), functools.partial(Holder(), token=SECRET), functools.partial(Holder().__call__, token=SECRET)],
-)
+def sized(token: str, model: Any) -> float:
+    return float(model.size)
+
+
+OBJECTIVES = [
+    Holder(),
+    functools.partial(Holder(), token=SECRET),
+    functools.partial(Holder().__call__, token=SECRET),
+    functools.partial(functools.partial(sized), SECRET),
+]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
 def test_no_file_of_a_run_holds_the_repr_of_an_object(objective: Any) -> None:
     result = fit(objective=objective)
     for path in result.workspace.iterdir():
         assert SECRET.encode() not in path.read_bytes(), path.name
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_nor_does_one_of_a_run_that_goes_on_with_another_objective(objective: Any) -> None:
+    fit(max_trials=1)
+    heard: list[Any] = []
+    result = fit(workspace=None, resume="run", objective=objective, max_trials=9, observer=heard.append)
+    assert any("objective" in str(event) for event in heard) and SECRET not in str(heard)
+    for path in result.workspace.iterdir():
+        assert SECRET.encode() not in path.read_bytes(), path.name
+
+
+def test_a_partial_is_recorded_by_the_name_of_its_function() -> None:
+    (name,) = fit(objective=OBJECTIVES[-1]).trials[-1].measured
+    assert name.startswith(f"{__name__}.sized@") and Config(objective=OBJECTIVES[-1]).plain()["objective"] == name
 
 
 def test_keys_that_are_objects_are_kept_by_name_too() -> None:

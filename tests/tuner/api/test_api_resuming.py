@@ -180,7 +180,7 @@ def test_whoever_resumes_hears_of_a_change_once(fit: Fit, caplog: pytest.LogCapt
     caplog.set_level(logging.WARNING)
     fit(workspace="here", strategy="basic", objective="size", max_trials=1)
     with pytest.warns(UserWarning, match="resumed run: max_trials is 2 from here on; it was 1") as said:
-        fit(resume="here", max_trials=2)
+        fit(resume="here", max_trials=2, verbose=0)
     assert [Path(one.filename).name for one in said] == ["test_api_resuming.py"]
     told: list[Event] = []
     with warnings.catch_warnings(action="error"):
@@ -196,7 +196,7 @@ def test_other_versions_are_told_and_recorded(fit: Fit, monkeypatch: pytest.Monk
     monkeypatch.setattr(FakeAdapter, "versions", {"fake": "2"})
     told = "the version of fake is '2' from here on; it was '1'"
     with pytest.warns(UserWarning, match=f"resumed run: {told}"):
-        fit(resume="here")
+        fit(resume="here", verbose=0)
     assert told in Path("here/quaver.log").read_text()
     runs = quaver.read_snapshot("here").runs
     assert [run.versions["fake"] for run in runs] == ["1", "2"] and all(run.versions["quaver"] for run in runs)

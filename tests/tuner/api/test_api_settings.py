@@ -331,7 +331,7 @@ def test_no_secret_of_an_object_is_kept_or_shown() -> None:
         strategy_options={"x": Options("secret")},
     )
     assert "secret" not in repr(config) + str(config.plain())
-    assert config.plain()["objective"] == "functools.partial"
+    assert config.plain()["objective"] == "builtins.round"
 
 
 def test_an_object_of_which_only_the_name_was_kept_has_to_be_given_again(written: Any) -> None:

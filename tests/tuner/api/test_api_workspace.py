@@ -223,7 +223,7 @@ def test_an_observer_that_fails_does_not_end_a_run(caplog: pytest.LogCaptureFixt
     def fails(event: Event) -> None:
         raise BrokenPipeError("nobody reads")
 
-    with pytest.warns(RuntimeWarning, match=r"fails failed on StageStarted \(BrokenPipeError: nobody reads\)") as said:
+    with pytest.warns(RuntimeWarning, match=r"fails failed on RunStarted \(BrokenPipeError: nobody reads\)") as said:
         result = fit(observer=[fails, told.append])
     assert result.met
     assert len(said) == 1 and len(told) > 5  # the user hears of it once; the others go on being told
@@ -234,8 +234,8 @@ def test_an_observer_is_told_in_order() -> None:
     told: list[Event] = []
     fit(observer=told.append, eval_func=lambda model: 0.5)
     assert [type(event).__name__ for event in told] == [
-        "StageStarted", "StageStarted", "Progressed", "Progressed", "Planned", "TrialStarted", "BaselineScored",
-        "TrialStarted", "TrialFinished", "RunFinished",
+        "RunStarted", "StageStarted", "StageStarted", "Progressed", "Progressed", "Planned", "TrialStarted",
+        "BaselineScored", "TrialStarted", "TrialFinished", "RunFinished",
     ]  # fmt: skip
     assert [event.time for event in told] == sorted(event.time for event in told)
 

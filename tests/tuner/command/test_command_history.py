@@ -26,11 +26,14 @@ def test_the_table_has_a_row_for_the_baseline_and_each_trial(folder: Path) -> No
     assert done.returncode == 0, done.stderr
     trials = library.read_snapshot(folder / "run").trials
     rows = [line.split() for line in done.stdout.splitlines()]
-    assert rows[0] == ["trial", "score", "loss", "met", "int8", "fp32", "seconds", "state"]
+    assert rows[0][-1] == "change"
+    assert rows[0][:7] == ["trial", "score", "loss", "met", "int8", "fp32", "latency"]
     assert rows[2][:6] == ["fp32", "1", "-", "-", "0", "3"]
     assert rows[3][:6] == ["1", "0.5", "50.00%", "no", "3", "0"]
     last = len(trials)
     assert rows[2 + last][:6] == [f"{last}*", "1", "0.00%", "yes", "0", "3"]
+    assert rows[3][-2:] == ["the", "first"]
+    assert " KB" in done.stdout and f"{last}*" in done.stdout
     assert f"* trial {last} is the best, but it runs every op in fp32" in done.stdout
 
 
@@ -107,6 +110,37 @@ def test_the_baseline_is_trial_0_and_unknown_numbers_are_errors(folder: Path) ->
     assert quaver(folder, "show", "run", 0).stdout.startswith("the fp32 baseline: score 1")
     done = quaver(folder, "show", "run", 99)
     assert done.returncode == 2 and "has no trial 99; it has 0 to " in done.stderr
+
+
+def test_two_trials_are_compared(folder: Path) -> None:
+    last = len(library.read_snapshot(folder / "run").trials)
+    done = quaver(folder, "show", "run", 1, "best")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("trial 1: score 0.5") and lines[1].startswith(f"trial {last}: score 1")
+    assert lines[2].split() == ["op", "kind", "trial", "1", "trial", str(last)]
+    assert [line.split() for line in lines[4:]] == [
+        [op, kind, "int8", "fp32"] for op, kind in (("stem/Conv", "Conv"), ("body/Conv", "Conv"), (LONG, "Gemm"))
+    ]
+    told = json.loads(quaver(folder, "show", "run", 1, "best", "--json").stdout)
+    assert told["first"]["number"] == 1 and told["second"]["number"] == last
+    assert next((one["op"], one["now"]["precision"]) for one in told["changes"]) == ("stem/Conv", "fp32")
+    assert "both run every op in the same way" in quaver(folder, "show", "run", 1, 1).stdout
+
+
+def test_the_best_trial_and_the_ops_in_fp32_can_be_asked_for(folder: Path) -> None:
+    last = len(library.read_snapshot(folder / "run").trials)
+    best = quaver(folder, "show", "run", "best", "--fp32")
+    assert best.stdout.startswith(f"trial {last}: score 1") and LONG in best.stdout
+    assert "no op runs in fp32" in quaver(folder, "show", "run", 1, "--fp32").stdout
+
+
+def test_each_trial_of_the_json_names_its_parent_and_what_changed(folder: Path) -> None:
+    trials = json.loads(quaver(folder, "history", "run", "--json").stdout)["trials"]
+    assert trials[0]["parent"] is None and trials[0]["changes"] == []
+    for shown in trials[1:]:
+        assert shown["parent"] < shown["number"]
+        assert all(change["before"] != change["now"] for change in shown["changes"])
 
 
 def test_recover_writes_the_bytes_that_were_scored(folder: Path, tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ import pytest
 from command_samples import quaver
 
 import quaver as library
+from quaver.api.calibrating import count_samples
+from quaver.api.time_left import TimeLeft
 from quaver.command import flags, loading, wording
 from quaver.command.main import COMMANDS, parse
-from quaver.command.progress import Clock
 from quaver.command.verbs.tune import again_with
 from quaver.trial import Trial, TrialState
 
@@ -81,7 +82,7 @@ def test_calibration_files_are_read_as_arrays(tmp_path: Path) -> None:
     assert list(loading.calibration(str(tmp_path / "b.npz"))) == ["image", "mask"]
     assert [type(batch) for batch in loading.calibration(str(tmp_path))] == [np.memmap, dict]
     assert loading.calibration(f"{tmp_path}/calibration_data.py:ARRAY") == [1, 2]
-    assert loading.count_samples(images, 3) == 3 and loading.count_samples({"image": images}, None) == 4
+    assert count_samples(images, 3) == 3 and count_samples({"image": images}, None) == 4
 
 
 def test_pickled_arrays_are_refused(tmp_path: Path) -> None:
@@ -112,14 +113,14 @@ def trial(seconds: float) -> Trial:
 
 
 def test_the_time_left_comes_from_the_trials_or_from_the_timeout() -> None:
-    clock = Clock(library.Config(max_trials=50), 0.0)
+    clock = TimeLeft(0.0, 50, 0.0)
     assert clock.left() == ""
     clock.planned(11)
     clock.usual(trial(100))
     clock.evaluating(1)
     clock.tried(trial(60))
     assert clock.left() == "at most about 10 min left"
-    hurried = Clock(library.Config(timeout=100), 40.0)
+    hurried = TimeLeft(100.0, 100, 40.0)
     hurried.planned(100)
     hurried.usual(trial(60))
     assert hurried.left() == "60 s left"

@@ -81,6 +81,6 @@ def test_ctrl_c_gives_the_best_so_far_and_the_way_to_go_on(tmp_path: Path) -> No
 def test_ctrl_c_before_any_result_gives_130(tmp_path: Path) -> None:
     done = interrupted(tmp_path, "first")
     assert done.returncode == 130
-    assert done.stderr.startswith("quaver: interrupted before there was a result")
-    assert "Traceback" not in done.stderr and done.stdout == "" and done.stderr.count("\n") == 1
+    assert "\nquaver: interrupted before there was a result" in done.stderr
+    assert "Traceback" not in done.stderr and done.stdout == "" and done.stderr.count("interrupted") == 1
     assert not (tmp_path / "run").exists()  # there is nothing to go on with

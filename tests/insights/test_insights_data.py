@@ -1,0 +1,155 @@
+"""What the views show, read from the folder of a run."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+import quaver
+from quaver.insights import FollowedRun, RunData, RunState
+from quaver.insights.data import culprits, wording
+from quaver.insights.data.graph import make_graph, usual_depth
+from quaver.insights.data.op_rows import op_rows
+from quaver.insights.data.profile import profile_rows, totals
+from quaver.insights.data.verdict import verdict
+
+
+@pytest.fixture(scope="module")
+def data(demo: quaver.TuneResult) -> RunData:
+    found = FollowedRun(demo.workspace).poll()
+    assert found is not None
+    return found
+
+
+def test_the_trials_are_judged_as_the_run_judged_them(data: RunData, demo: quaver.TuneResult) -> None:
+    assert [row.trial for row in data.rows] == list(demo.trials)
+    assert data.best == demo.best and data.state is RunState.ENDED
+    assert data.ended["reason"] == str(demo.reason)
+
+
+def test_each_trial_says_what_it_changes_against_the_one_it_came_from(data: RunData) -> None:
+    assert data.rows[0].origin is None
+    for row in data.rows[1:]:
+        assert row.origin is not None
+        before, after = data.config(row.origin), row.trial.config
+        assert before is not None
+        changed = [name for name in after if after[name] != before[name]]
+        assert row.changed == len(changed) == len(data.difference(row.origin, row.trial.number))
+        assert row.reduced == len(after.reduced_ops) and row.reduced + row.fp32 == len(after)
+
+
+def test_the_verdict_says_what_it_cost_and_how_to_have_it_again(data: RunData, demo: quaver.TuneResult) -> None:
+    said = verdict(data)
+    assert said.kind == ("met" if demo.met else "not met")
+    assert {fact.label for fact in said.facts} >= {"fp32 score", "best score", "ops", "latency", "size", "evaluations"}
+    assert {"eval_func", "building models", "calibrating"} <= set(said.costs)
+    lines = {fact.label: fact.value for fact in said.commands}
+    assert "--strategy mse_v2" in lines["repeat it"] and str(demo.workspace) in lines["the best model"]
+    assert eval(f"dict({lines['repeat it in Python'].partition('eval_func=..., ')[2][:-1]})")["strategy"] == "mse_v2"
+
+
+def test_every_op_was_looked_into(data: RunData) -> None:
+    rows = op_rows(data)
+    assert [row.op.name for row in rows] == [op.name for op in data.ops]
+    convolutions = [row for row in rows if row.op.kind == "Conv"]
+    for row in convolutions:
+        weight = row.inside.weight
+        assert weight is not None and row.inside.activation is not None
+        assert weight.counts.sum() > 0 and len(weight.channel_low) > 1 and math.isfinite(weight.scale)
+        assert weight.reach == pytest.approx(127 * weight.scale, rel=0.02)
+        assert row.inside.low <= row.inside.high and row.local >= 0
+    assert data.inside.trial == data.best.number if data.best else False
+    fallen = [row for row in rows if not row.pick.reduced]
+    assert all(row.why for row in fallen)
+
+
+def test_an_outlier_in_the_weights_is_seen(data: RunData) -> None:
+    seen = {row.op.name: row.inside.weight for row in op_rows(data) if row.inside.weight is not None}
+    furthest = max(seen, key=lambda name: seen[name].reach)
+    usual = sorted(weight.reach for weight in seen.values())[len(seen) // 2]
+    assert "depthwise" in furthest and seen[furthest].reach > 50 * usual
+    assert seen[furthest].reach > 50 * seen[furthest].median_reach
+
+
+def test_the_graph_has_its_edges_and_its_borders(data: RunData) -> None:
+    rows = op_rows(data)
+    graph = make_graph(rows)
+    assert len(graph.nodes) == len(rows) and len(graph.edges) >= len(rows) - 1
+    reduced = {f"op:{place}": row.pick.reduced for place, row in enumerate(rows)}
+    assert all(edge.border == (reduced[edge.source] != reduced[edge.target]) for edge in graph.edges)
+    assert len({(node.x, node.y) for node in graph.nodes}) == len(rows)
+    folded = make_graph(rows, 2)
+    assert len(folded.nodes) < len(rows) and sum(len(node.rows) for node in folded.nodes) == len(rows)
+    opened = make_graph(rows, 2, [folded.nodes[1].key])
+    assert len(folded.nodes) < len(opened.nodes) < len(rows)
+    assert usual_depth(rows) is None
+
+
+def test_the_profile_tells_conversions_apart(data: RunData) -> None:
+    rows = profile_rows(data)
+    assert {"int8", "fp32"} <= {row.kind for row in rows} <= {"int8", "fp32", "conversion", "rest"}
+    assert totals(rows, best=True)["int8"] > 0 and totals(rows, best=False)["conversion"] == 0
+
+
+def test_the_culprits_are_ranked_and_their_gain_is_told(data: RunData) -> None:
+    path = culprits.steps(data)
+    assert [step.score for step in path] == sorted({step.score for step in path})
+    worst = culprits.ranking(op_rows(data))
+    assert "depthwise" in worst[0].op.name
+    assert "in fp32" in culprits.in_words(path) if len(path) > 1 else not culprits.in_words(path)
+
+
+def test_a_run_that_grows_is_read_on_and_one_that_was_killed_is_known(demo: quaver.TuneResult, tmp_path: Path) -> None:
+    whole = (demo.workspace / "history.snapshot").read_bytes()
+    run = FollowedRun(tmp_path)
+    assert run.poll() is None
+    (tmp_path / "history.snapshot").write_bytes(whole[: len(whole) // 2])
+    some = run.poll()
+    assert some is not None and some.state is RunState.KILLED
+    count, version = len(some.rows), some.version
+    (tmp_path / "history.snapshot").write_bytes(whole)
+    more = run.poll()
+    assert more is not None and len(more.rows) >= count and more.version > version and more.state is RunState.ENDED
+    again = run.poll()
+    assert again is more and again.version == more.version
+
+
+def test_a_damaged_file_shows_what_is_whole_and_says_so(demo: quaver.TuneResult, tmp_path: Path) -> None:
+    content = bytearray((demo.workspace / "history.snapshot").read_bytes())
+    content[len(content) // 3] ^= 0xFF
+    (tmp_path / "history.snapshot").write_bytes(content)
+    data = FollowedRun(tmp_path).poll()
+    assert data is not None and data.snapshot.damage
+    assert verdict(data).headline
+
+
+def test_notes_that_are_not_as_they_should_be_are_left_out(demo: quaver.TuneResult, tmp_path: Path) -> None:
+    shutil.copy(demo.workspace / "history.snapshot", tmp_path)
+    wrong = {
+        "inside.about": ["no dict"],
+        "inside.ops": {"/classifier/Gemm": {"before": ["../x", 3], "limits": [1.0, "x"], "weight": {"counts": b"123"},
+                                            "activation": {"low": float("nan"), "high": 1.0, "counts": bytes(8)}},
+                       "unknown": {}},
+        "inside.causes": [3, {"op": 4}, {"op": "/classifier/Gemm", "sentence": 5}],
+        "inside.profile": {"rows": [[1, 2], ["x", True, "k", float("inf"), "k", 1.0]], "fp32": {"p50": "x"}},
+        "probe.sensitivity": {"x": "y"}, "probe.time_model": {"x": [1]}, "probe.latency": [3],
+        "run.ended": {"run": 1, "stages": {"x": "y"}, "reason": 3, "model": 4}, "unquantizable": [[1]],
+    }  # fmt: skip
+    with quaver.history.History.resume(tmp_path) as history:
+        for name, note in wrong.items():
+            history.note(name, note)
+    data = FollowedRun(tmp_path).poll()
+    assert data is not None and data.inside.trial is None
+    assert verdict(data).headline and len(op_rows(data)) == len(data.ops)
+    assert profile_rows(data) == [] and make_graph(op_rows(data)).edges == ()
+
+
+def test_names_are_short_and_nothing_in_them_is_obeyed() -> None:
+    assert wording.name("a" * 10_000) == "a" * 21 + "…" + "a" * 42
+    assert wording.name("x\x1b[31m\n") == "x\\x1b[31m\\n"
+    assert wording.figure_text("<a href=x>&") == "&lt;a href=x&gt;&amp;"
+    assert [wording.duration(one) for one in (0, 2e-6, 0.5, 90, 600)] == ["0", "2 µs", "500 ms", "90 s", "10 min"]
+    assert wording.duration(math.nan) == wording.UNKNOWN

@@ -1,0 +1,93 @@
+"""Names and notes that try to be more than text: nothing of them is obeyed, on the page or in the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import Watched
+
+from quaver.history import Header, History
+from quaver.insights import write_report
+from quaver.insights.page.serve import serve
+from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
+from quaver.trial import Trial, TrialState
+
+NAMES = [
+    "<script>document.title='owned'</script>",
+    "<img src=x onerror=\"document.title='owned'\">",
+    "<a href=\"javascript:document.title='owned'\">x</a>",
+    "../../etc/passwd",
+    "[bold red]x[/bold red] \x1b[31m",
+    "'); document.title='owned'; ('",
+    "{{7*7}} ${document.title='owned'} %{x}",
+    "</script><script>document.title='owned'</script>",
+    "x" * 10_000,
+    "[link](javascript:document.title='owned') **x**",
+]
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose every text is hostile."""
+    folder = tmp_path_factory.mktemp("hostile") / "<b>run"
+    folder.mkdir()
+    choice = OpConfig(INT8)
+    ops = tuple(Op(name, NAMES[0], (name,), (choice, FLOAT)) for name in NAMES)
+    all_int8 = QuantConfig((name, choice) for name in NAMES)
+    with History.create(folder / "history.snapshot") as history:
+        history.begin(Header("f" * 64, NAMES[1], ops, {}, NAMES[0]))
+        history.start_run({"relative": 0.01, "strategy": NAMES[1], "objective": "latency"}, {NAMES[0]: NAMES[1]})
+        history.append(Trial(0, all_int8.fallback(*NAMES), TrialState.COMPLETE, 0.9, model_size=9))
+        history.append(Trial(1, all_int8, TrialState.FAILED, error=NAMES[1]))
+        for number, name in enumerate(NAMES[:5], 2):
+            history.append(Trial(number, all_int8.fallback(name), TrialState.COMPLETE, 0.8 + number / 60, model_size=9))
+        history.note("probe.sensitivity", {f"{name} {choice}": 0.1 for name in NAMES})
+        history.note("probe.latency", {name: [2e-3, 1e-3] for name in NAMES})
+        histogram = {"low": -1.0, "high": 1.0, "counts": bytes(range(128)) * 4, "channels": bytes(64), "scale": 0.1}
+        inside = {"error": 0.1, "low": 0.0, "high": 1.0, "weight": histogram, "activation": histogram}
+        chain = zip(NAMES, [[], *([name] for name in NAMES)], strict=False)
+        history.note("inside.ops", {name: {**inside, "before": before, "module": NAMES[0]} for name, before in chain})
+        history.note("inside.about", {"trial": 6, "samples": 8})
+        cause = {"kind": NAMES[1], "sentence": NAMES[0], "advice": NAMES[2], "paste": NAMES[7]}
+        history.note("inside.causes", [{"op": name, **cause} for name in NAMES])
+        rows = [[name, False, NAMES[0], 1e-3, NAMES[1], 1e-3] for name in NAMES]
+        history.note("inside.profile", {"trial": 6, "rows": rows, "how": NAMES[0]})
+        history.note("unquantizable", [[NAMES[0], 3, 0.5]])
+        history.note("conversions", [NAMES[1]])
+        stages = {NAMES[0]: 3.0}
+        history.note("run.ended", {"run": 1, "reason": NAMES[0], "stages": stages, "model": NAMES[1]})
+    return folder
+
+
+def test_nothing_on_the_page_is_obeyed(watched: Any, hostile: Path) -> None:
+    page = watched.page
+    with serve([hostile], port=0) as served:
+        page.goto(served.url)
+        page.wait_for_selector(".view.verdict .headline")
+        for view in ("verdict", "trials", "tradeoff", "culprits", "ops", "op", "graph", "profile", "compare"):
+            watched.view(view)
+            page.wait_for_timeout(400)
+            assert page.title() == "quaver insights", view
+            assert (
+                page.locator("main script, main img[src=x], main a[href^=javascript], main b:text-is('run')").count()
+                == 0
+            )
+        watched.view("trials").locator(".ag-row .ag-checkbox-input").nth(0).click()
+        page.wait_for_selector("h3:has-text('Trial 1: failed')")
+        assert page.title() == "quaver insights"
+        page.goto("about:blank")  # it would ask a server that is gone
+
+
+def test_nothing_in_the_report_is_obeyed(browser: Any, hostile: Path, tmp_path: Path) -> None:
+    one = Watched(browser, offline=True)
+    one.page.goto(write_report(hostile, tmp_path / "report.html").as_uri())
+    one.page.wait_for_selector(".figure .main-svg")
+    for part in one.page.locator("details summary").all():
+        part.click()
+    one.page.wait_for_timeout(500)
+    assert one.page.title().startswith("quaver: ")
+    assert one.page.locator("main img, main a[href^=javascript]").count() == 0
+    assert not one.errors and not one.foreign
+    one.context.close()
