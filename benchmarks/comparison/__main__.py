@@ -37,7 +37,7 @@ def rows_of(runs: Sequence[Run], seconds: float) -> list[Row]:
 
 
 def write(rows: Sequence[Row], name: str) -> None:
-    """JSON, Markdown and pictures; README's table, if all usual tools ran. Other models' rows are kept as they were."""
+    """JSON, Markdown and pictures, and README's table. Rows of other models and tools are kept as they were."""
     path = RESULTS / f"{name}.json"
     if path.exists():
         old = json.loads(path.read_text(encoding="utf-8"))["rows"]
@@ -58,10 +58,10 @@ def write(rows: Sequence[Row], name: str) -> None:
 
 
 def merged(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
-    """The rows of all models, in their order; those of models that were measured now are the new ones."""
-    fresh = {row.setup for row in new}
-    rows = [*(row for row in old if row.setup not in fresh), *new]
-    return sorted(rows, key=lambda row: list(SETUPS).index(row.setup))
+    """The rows of all models and tools, in their order; those that were measured now are the new ones."""
+    fresh = {(row.setup, row.tool) for row in new}
+    rows = [*(row for row in old if (row.setup, row.tool) not in fresh), *new]
+    return sorted(rows, key=lambda row: (list(SETUPS).index(row.setup), list(TOOLS).index(row.tool)))
 
 
 def main() -> None:
@@ -81,7 +81,7 @@ def main() -> None:
         if not given.runs_only:
             rows += rows_of(runs, 5 if given.quick else 20)
     if rows:
-        write(rows, "comparison_part" if given.quick or given.tools else "comparison")
+        write(rows, "comparison_part" if given.quick else "comparison")
 
 
 if __name__ == "__main__":

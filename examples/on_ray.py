@@ -1,0 +1,34 @@
+"""Evaluate on Ray: on this machine, or with `scheduler="auto"` on the cluster it belongs to.
+
+Needs `pip install 'quaver[ray]'`; without it, this only says so.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from importlib.util import find_spec
+
+import quaver
+from quaver.demo.data import Accuracy, digits
+
+
+def main() -> None:
+    """Tune on two workers."""
+    if find_spec("ray") is None:
+        print("this example needs Ray: pip install 'quaver[ray]'")
+        return
+    images, _, test_images, test_labels = digits()
+    result = quaver.fit(
+        str(files("quaver.demo") / "digits_dscnn.onnx"),
+        calib_dataloader=images[:64],
+        eval_func=Accuracy(test_images, test_labels),
+        backend="ray",
+        n_jobs=2,
+        objective="size",
+        workspace="ray_run",
+    )
+    print(result)
+
+
+if __name__ == "__main__":
+    main()
