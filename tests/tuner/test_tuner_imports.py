@@ -24,8 +24,8 @@ FOLDERS = {
 }
 ROOT = Path(__file__).parents[2]
 
-# From below to above, as the folders are called; a file that lies in `tuner/` itself is vocabulary, and so are rooms that
-# know nothing but it. Whoever stands at one level may import what is lower, and its own folder.
+# From below to above, as the folders are called; a file that lies in `tuner/` itself is vocabulary, and so are rooms
+# that know nothing but it. Whoever stands at one level may import what is lower, and its own folder.
 LEVELS = (
     ("vocabulary",),
     ("strategies", "adapters", "history", "diagnosis"),

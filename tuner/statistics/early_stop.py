@@ -3,8 +3,8 @@
 Two rules, and the first to say so ends the trial. *Curtailment*: the loss is too large even if every sample that is
 left got the best score there is. That is certain. *Betting*: a gambler bets at fair odds that the loss is larger than
 allowed; a trial that would meet the criterion on the full set lets him multiply his stake by 1/delta with probability
-at most delta, whenever one looks (Ville's inequality). The bets are paired with the fp32 scores of the same samples, and
-know that samples are drawn without replacement. They must come in random order; see `quaver.statistics.ordered`.
+at most delta, whenever one looks (Ville's inequality). The bets are paired with the fp32 scores of the same samples,
+and know that samples are drawn without replacement. They must come in random order; see `quaver.statistics.ordered`.
 """
 
 from __future__ import annotations
