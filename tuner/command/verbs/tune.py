@@ -48,6 +48,12 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         "or FILE.py:NAME of a dataloader or of a function that returns one",
     )
     parser.add_argument("--eval", metavar="FILE.py:FUNCTION", help="the function that scores a model")
+    parser.add_argument(
+        "--confirm",
+        metavar="FILE.py:FUNCTION",
+        help="a second function, on data that takes no part in choosing: it scores the winner, and the next best if that "
+        "misses the criterion there",
+    )
     parser.add_argument("-o", "--output", metavar="OUT", help="where to save the best model, if it meets the criterion")
     parser.add_argument("--save-anyway", action="store_true", help="write OUT even if no model meets the criterion")
     parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
@@ -75,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
     if args.save_anyway and output is None:
         raise SettingsError("--save-anyway goes with -o: where to save the model")
     eval_func = loading.load_function(args.eval, "--eval")
+    confirm = None if args.confirm is None else loading.load_function(args.confirm, "--confirm")
     data = None if args.calib is None else loading.calibration(args.calib)
 
     import quaver
@@ -91,6 +98,7 @@ def run(args: argparse.Namespace) -> int:
             given.file,
             calib_dataloader=data,
             eval_func=eval_func,
+            confirm=confirm,
             observer=[*trackers, warn_when_slow] if args.quiet else trackers,
             verbose=0 if args.quiet else None,
             **given.flags,
