@@ -13,6 +13,7 @@ from typing import Any
 
 from quaver.api.bounded_yaml import TooLarge, load_yaml
 from quaver.api.layout import NAMES, OPEN, SECTIONS, YAML_LAYOUT
+from quaver.api.telling import levels_to_the_caller
 from quaver.api.words import Words, translate
 from quaver.api.words.found import merged
 from quaver.errors import SettingsError
@@ -31,7 +32,7 @@ def read_settings(given: Any) -> dict[str, Any]:
         raise SettingsError(_all(problems, source))
     if words.idle:
         listed = "; ".join(map(str, words.idle))
-        warnings.warn(f"{source}: not needed, and left out: {listed}", UserWarning, stacklevel=2)
+        warnings.warn(f"{source}: not needed, and left out: {listed}", UserWarning, stacklevel=levels_to_the_caller())
     return settings
 
 

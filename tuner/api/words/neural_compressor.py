@@ -25,6 +25,12 @@ _STRATEGIES = {
     "tpe": "use 'bayesian'",
     "hawq_v2": "use 'mse_v2', which ranks ops without gradients",
 }
+_OF_OTHERS = "belongs to a strategy that there is not; leave it out"
+_STRATEGY_WORDS = {
+    **dict.fromkeys(("sigopt_api_token", "sigopt_project_id", "sigopt_experiment_name", "hawq_v2_loss"), _OF_OTHERS),
+    **dict.fromkeys(("accuracy_weight", "latency_weight"), "accuracy is a criterion and not weighed; leave it out"),
+    "confidence_batches": "mse_v2 measures on all kept samples; leave it out",
+}
 # What an op may be in, unless it is excluded.
 _PRECISIONS = ("fp32", "int8", "int4", "fp16", "bf16")
 _ELSEWHERE = ("itex", "ipex")
@@ -116,6 +122,11 @@ def _backend(key: str, value: Any) -> Iterable[Said] | None:
     return None if is_own(key) else [Problem(key, f"unknown backend {value!r}; leave it out")]
 
 
+def _domain(key: str, value: Any) -> Iterator[Said]:
+    if value != "auto":
+        yield Idle(key, "no setting depends on the domain")
+
+
 def _quant_level(key: str, value: Any) -> Iterator[Said]:
     if value == 0 and not isinstance(value, bool):
         yield Setting("strategy", "conservative")
@@ -131,6 +142,19 @@ def _strategy(key: str, value: Any) -> Iterable[Said] | None:
     if isinstance(value, str) and value.lower() in _STRATEGIES:
         return [Problem(key, f"there is no strategy {value!r}: {_STRATEGIES[value.lower()]}")]
     return None if is_own(key) else [Setting("strategy", value)]
+
+
+def _options(key: str, value: Any) -> Iterator[Said]:
+    """Options of a strategy: its own must be left, and those of Neural Compressor's are known."""
+    if not isinstance(value, Mapping):
+        yield Problem(key, f"must be a mapping of options, not {value!r:.60}")
+        return
+    for name in value:
+        if name in _STRATEGY_WORDS:
+            yield Problem(f"{key}.{name}", _STRATEGY_WORDS[name])
+    left = {name: said for name, said in value.items() if name not in _STRATEGY_WORDS}
+    if left:
+        yield Setting("strategy_options", left)
 
 
 def _objective(key: str, value: Any) -> Iterable[Said] | None:
@@ -190,8 +214,8 @@ def _tuning_criterion(key: str, value: Any) -> Iterable[Said]:
     """2.x: strategy, strategy_kwargs, timeout, max_trials and objective."""
     if not isinstance(value, Mapping):
         return [Problem(key, f"must be a mapping with timeout, max_trials, ..., not {value!r:.60}")]
-    names = {"strategy_kwargs": "strategy_options", "timeout": "timeout", "max_trials": "max_trials"}
-    readers: dict[str, Reader] = {"strategy": _strategy, "objective": _objective}
+    names = ("timeout", "max_trials")
+    readers: dict[str, Reader] = {"strategy": _strategy, "strategy_kwargs": _options, "objective": _objective}
     found: list[Said] = []
     for name, said in value.items():
         where = f"{key}.{name}"
@@ -200,7 +224,7 @@ def _tuning_criterion(key: str, value: Any) -> Iterable[Said]:
         if name in readers:
             found += readers[name](where, said) or ()
         elif name in names:
-            found.append(Setting(names[name], said))
+            found.append(Setting(name, said))
         else:
             found.append(Problem(where, f"unknown key; {hint(str(name), (*names, *readers))}"))
     return found
@@ -259,14 +283,13 @@ def _idle(why: str) -> Reader:
     return read
 
 
-_OF_SERVICE = _always("belongs to strategies that quaver has not; leave it out")
 _WORDS: dict[str, Reader] = {
     "device": _device,
     "model.framework": _framework,
     "model.inputs": _idle("inputs are read from the model"),
     "model.outputs": _idle("outputs are read from the model"),
     "quantization.backend": _backend,
-    "quantization.domain": _idle("no settings depend on the domain"),
+    "quantization.domain": _domain,
     "quantization.approach": _approach,
     "quantization.quant_level": _quant_level,
     "quantization.model_wise": model_wise,
@@ -290,14 +313,8 @@ _WORDS: dict[str, Reader] = {
     "evaluation.performance": _idle("`quaver profile` takes --runs, --warmup, --threads and --batch"),
     "evaluation.diagnosis": _off("write tuning.diagnosis: true"),
     "tuning.strategy.name": _strategy,
-    "tuning.strategy.strategy_kwargs": lambda key, value: [Setting("strategy_options", value)],
-    "tuning.strategy.sigopt_api_token": _OF_SERVICE,
-    "tuning.strategy.sigopt_project_id": _OF_SERVICE,
-    "tuning.strategy.sigopt_experiment_name": _OF_SERVICE,
-    "tuning.strategy.accuracy_weight": _OF_SERVICE,
-    "tuning.strategy.latency_weight": _OF_SERVICE,
-    "tuning.strategy.confidence_batches": _always("mse_v2 measures on all kept samples; leave it out"),
-    "tuning.strategy.hawq_v2_loss": _OF_SERVICE,
+    "tuning.strategy.strategy_kwargs": _options,
+    **{f"tuning.strategy.{name}": _always(instead) for name, instead in _STRATEGY_WORDS.items()},
     "tuning.accuracy_criterion": _accuracy_criterion,
     "tuning.tuning_criterion": _tuning_criterion,
     "tuning.objective": _objective,
