@@ -199,6 +199,10 @@ class SimulatedProbe(Probe):
         taken = sum(times[name].int8 if pick.reduced else times[name].fp32 for name, pick in config.items())
         return taken / sum(time.fp32 for time in times.values())
 
+    def size(self, config: QuantConfig) -> float:
+        bits = sum(pick.precision.bits for pick in config.values())
+        return bits / (32 * max(len(config), 1))
+
     def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:
         seen = {}
         for name in ops:
