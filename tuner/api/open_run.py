@@ -51,7 +51,8 @@ from quaver.engine.inside import note_inside
 from quaver.engine.loop import drive
 from quaver.engine.objective import make_objective
 from quaver.engine.probing import AdapterProbe
-from quaver.engine.run import PendingTrial, Run
+from quaver.engine.pending import PendingTrial
+from quaver.engine.run import Run
 from quaver.engine.same_model import check_same_ops, restore
 from quaver.engine.versions import versions_of
 from quaver.errors import HistoryError, SettingsError
@@ -190,6 +191,7 @@ class TuningRun:
             self._tell,
             self._clock,
             width,
+            config.early_stop_delta if config.early_stop else None,
         )
         stack.callback(self._run.close)
         worst = strategy.worst_case(self.space)

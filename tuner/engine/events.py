@@ -144,6 +144,26 @@ class BaselineScored(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SamplesOrdered(Event):
+    """The scores of the fp32 model do not come in random order, which early stop rests on.
+
+    Attributes:
+        metric: whose scores.
+        chance: how likely random order looks like that.
+    """
+
+    metric: str
+    chance: float
+
+    def __str__(self) -> str:
+        return (
+            f"the samples do not come in random order (by their {self.metric} in fp32; by chance that happens with "
+            f"p = {self.chance:.1g}), so trials may be stopped too soon or too late: shuffle them once, with a fixed "
+            "seed, or use early_stop=False"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class TrialStarted(Event):
     """A trial is about to be scored; number 0 is the fp32 model."""
 

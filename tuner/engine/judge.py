@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from quaver.criterion import Criterion
 from quaver.engine.contest import Contest
+from quaver.engine.losses import Losses, Lost
 from quaver.engine.objective import Objective, recorded_objective
 from quaver.errors import SettingsError
 from quaver.history import Snapshot
@@ -15,6 +16,23 @@ from quaver.ops import QuantConfig
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 from quaver.trial import Trial
+
+
+class Sureness(NamedTuple):
+    """How sure it is that the loss on such data is within the criterion.
+
+    Attributes:
+        alone: of a trial that was looked at alone.
+        trials: among how many it was chosen.
+    """
+
+    alone: float
+    trials: int
+
+    @property
+    def chosen(self) -> float:
+        """The same when the choice among so many is counted: each of them may have been lucky."""
+        return max(0.0, 1.0 - self.trials * (1.0 - self.alone))
 
 
 class Judge:
@@ -34,6 +52,8 @@ class Judge:
     ) -> None:
         self.criterion, self.objective = criterion, objective
         self.baseline: float | None = None
+        self._baseline: Trial | None = None
+        self._losses: Losses | None = None
         self.best: Trial | None = None
         self.seconds = 0.0
         self._allows = allows
@@ -68,6 +88,8 @@ class Judge:
     def begin(self, baseline: Trial | None) -> None:
         """Take the fp32 model's trial. All trials so far are judged by it."""
         self.baseline = None if baseline is None else baseline.score
+        self._baseline = None if baseline is None or baseline.score is None else baseline
+        self._losses = None if self._baseline is None else self._compared_with(self._baseline)
         known, self._trials, self.seconds = self._trials, {}, 0.0
         self._compete_again()
         self.extend(known.values())
@@ -98,12 +120,46 @@ class Judge:
         """The trials that meet the criterion and may win."""
         return [trial for trial in self._trials.values() if trial.met and self._allows(trial.config)]
 
+    def check(self) -> None:
+        """Say what the criterion asks for and the baseline does not allow, before any trial is run."""
+        if self._baseline is not None:
+            Losses(self.criterion, self._baseline).check()
+
     def verdict(self, trial: Trial) -> Trial:
-        """A trial with its loss and whether it meets the criterion, as far as that is defined."""
-        if trial.score is None or self.baseline is None or not self.criterion.defined(self.baseline):
-            return trial if trial.loss is None and not trial.met else replace(trial, loss=None, met=False)
-        loss, met = self.criterion.loss(self.baseline, trial.score), self.criterion.met(self.baseline, trial.score)
-        return trial if (trial.loss, trial.met) == (loss, met) else replace(trial, loss=loss, met=met)
+        """A trial with its loss, its interval and whether it meets the criterion, as far as that is defined."""
+        found = self.losses(trial)
+        if not found or self._losses is None:
+            unjudged = trial.loss is None and not trial.met and trial.interval is None
+            return trial if unjudged else replace(trial, loss=None, met=False, interval=None)
+        loss, interval = self._losses.loss(found[0]), self._losses.interval(found[0], trial)
+        met = not trial.stopped and all(lost.met for lost in found)
+        met = met and self._losses.is_sure(found, trial, trial.number)
+        if (trial.loss, trial.met, trial.interval) == (loss, met, interval):
+            return trial
+        return replace(trial, loss=loss, met=met, interval=interval)
+
+    def losses(self, trial: Trial) -> list[Lost]:
+        """What a trial loses by each limit of the criterion, slices included, the worst first; empty if unknown."""
+        if trial.score is None or self._losses is None or not self._losses.defined:
+            return []
+        return self._losses.of(trial)
+
+    def sureness(self, trial: Trial) -> Sureness | None:
+        """How sure it is that the loss of a trial is within the limits on such data, too; None if nobody can say."""
+        found = self.losses(trial)
+        if not found or self._losses is None:
+            return None
+        each = [self._losses.sureness(lost, trial) for lost in found]
+        if any(one is None for one in each):
+            return None
+        return Sureness(min(one or 0.0 for one in each), sum(not one.failed for one in self._trials.values()))
+
+    def _compared_with(self, baseline: Trial) -> Losses | None:
+        """None if the criterion has limits for metrics that the baseline has not: `check` says so."""
+        try:
+            return Losses(self.criterion, baseline)
+        except SettingsError:
+            return None
 
     def pareto(self) -> tuple[Trial, ...]:
         """The trials that no other beats in both accuracy and objective, the best by objective first.
@@ -127,13 +183,14 @@ class Judge:
             self._compete(trial)
 
 
-def _by_loss(trial: Trial) -> tuple[float, int]:
-    return trial.loss or 0.0, trial.number
+def _by_loss(trial: Trial) -> tuple[bool, float, int]:
+    """What was seen in full comes before estimates."""
+    return trial.estimated, trial.loss or 0.0, trial.number
 
 
 def pareto(trials: Iterable[Trial], objective: Objective) -> tuple[Trial, ...]:
     """The trials that no other beats in both accuracy and objective, the best by objective first."""
-    known = [trial for trial in trials if trial.loss is not None and objective.known(trial)]
+    known = [trial for trial in trials if trial.loss is not None and not trial.estimated and objective.known(trial)]
     front: list[Trial] = []
     for trial in sorted(known, key=lambda trial: (objective.value(trial), trial.loss, trial.number)):
         if not front or (trial.loss or 0.0) < (front[-1].loss or 0.0):
