@@ -6,6 +6,7 @@ if __name__ == "tuner":
 import logging
 from importlib.metadata import PackageNotFoundError, version
 
+from quaver import metrics
 from quaver.adapters import Adapter, Model
 from quaver.api import Config, TuneResult, TuningRun, diagnose, fit, open_run, profile, recover
 from quaver.budget import Budget, StopReason
@@ -53,4 +54,4 @@ __all__ = [
 
 def __dir__() -> list[str]:
     """What is public: the names above, and the rooms that have public names of their own."""
-    return [*__all__, "adapters", "diagnosis", "history", "strategies"]
+    return [*__all__, "adapters", "diagnosis", "history", "metrics", "strategies"]

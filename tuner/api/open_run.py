@@ -42,6 +42,7 @@ from quaver.engine.events import (
     TrialSlow,
     make_observers,
 )
+from quaver.engine.evaluation import referred
 from quaver.engine.executors.choosing import Wish, open_pool
 from quaver.engine.executors.in_process import InProcess
 from quaver.engine.executors.site import Site
@@ -271,7 +272,7 @@ class TuningRun:
         if pool is None:
             usual = run.usual
             yield InProcess(
-                eval_func,
+                referred(eval_func, lambda: self._adapter.build(None)),
                 run.model_of,
                 usual,
                 lambda number, seconds: self._tell(TrialSlow(number, seconds, usual() or 0.0)),

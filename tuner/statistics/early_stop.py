@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.criterion import NOISE
 from quaver.errors import EvaluationError, SettingsError
+from quaver.limit import NOISE
 from quaver.statistics.bounds import Bounds, score_bounds
 
 # Stakes of the gamblers whose wealth is averaged: nobody knows beforehand how large the loss is.
