@@ -58,7 +58,7 @@ def _new_study(optuna: Any, place: Path, name: str, judged: Judge) -> Any:
         return optuna.create_study(
             storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(place))),
             study_name=name,
-            direction="maximize" if judged.criterion.higher_is_better else "minimize",
+            direction="maximize" if judged.criterion.first.higher_is_better else "minimize",
         )
     finally:
         optuna.logging.set_verbosity(said)

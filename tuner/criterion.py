@@ -20,7 +20,7 @@ class Criterion:
 
     A number is the limit of every metric that eval_func gives; a dict has one for each metric that is to be judged, and
     the others are only shown. The loss of a trial is that of the limit it is furthest beyond, or nearest to: losses
-    are multiplied so that each limit lies at `allowed`, the largest of them, and a strategy sees one loss and one limit.
+    are multiplied so that each limit lies at `allowed`, the largest of them: a strategy sees one loss and one limit.
 
     Attributes:
         relative: the loss allowed as a fraction of the baseline.

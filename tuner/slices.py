@@ -40,7 +40,9 @@ class Slices:
         if isinstance(given, Mapping):
             return cls._recorded(given) if set(given) == _PLAIN else cls._by_name(given)
         if isinstance(given, str | bytes) or not hasattr(given, "__len__") or not hasattr(given, "__getitem__"):
-            raise SettingsError(f"`slices` must be a name for each sample, or a dict of them by name, not {given!r:.80}")
+            raise SettingsError(
+                f"`slices` must be a name for each sample, or a dict of samples by name, not {given!r:.60}"
+            )
         found: dict[str, list[int]] = {}
         for index, name in enumerate(given):
             if name is not None:

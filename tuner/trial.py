@@ -98,5 +98,5 @@ class Trial:
             return f"trial {self.number}: failed, {counts}"
         verdict = "" if self.loss is None else f"loss {self.loss:.4g}, {'met' if self.met else 'not met'}, "
         if self.stopped:
-            return f"trial {self.number}: stopped after {self.seen} samples, about {verdict or 'loss unknown, '}{counts}"
+            return f"trial {self.number}: stopped after {self.seen} samples, about {verdict}{counts}"
         return f"trial {self.number}: score {self.score:.6g}, {verdict}{counts}"

@@ -12,6 +12,7 @@ from quaver.api.phrases import conversions, converted_phrase
 from quaver.api.settings import Config
 from quaver.insights.data import wording
 from quaver.insights.data.followed import RunData, RunState
+from quaver.limit import Limit
 from quaver.unquantizable import from_notes, in_words
 
 
@@ -104,13 +105,13 @@ def _allowed_score(data: RunData) -> float | None:
     base, criterion = data.baseline, data.criterion
     if base is None or base.score is None:
         return None
-    return allowed_score(base.score, criterion.relative, criterion.absolute, criterion.higher_is_better)
+    return allowed_score(base.score, criterion.first)
 
 
-def allowed_score(base: float, relative: float | None, absolute: float | None, higher: bool) -> float:
-    """The score at which the criterion is just met."""
-    room = absolute if absolute is not None else abs(base) * (relative or 0.0)
-    return base - room if higher else base + room
+def allowed_score(base: float, limit: Limit) -> float:
+    """The score at which a limit is just kept."""
+    room = abs(base) * limit.allowed if limit.relative else limit.allowed
+    return base - room if limit.higher_is_better else base + room
 
 
 def _latency(data: RunData) -> Fact:
@@ -222,7 +223,12 @@ def _flags(changed: Mapping[str, Any]) -> list[str]:
             for key, one in value.items():
                 words += ["--strategy-option", f"{key}={_yaml(one)}"]
         elif name == "higher_is_better":
-            words.append("--lower-is-better")
+            lower = [key for key, higher in value.items() if not higher] if isinstance(value, dict) else [""]
+            words += [word for key in lower for word in ("--lower-is-better", key) if word]
+        elif name == "slices":
+            words += [flag, "SLICES.txt"]
+        elif isinstance(value, dict):  # limits by metric or by slice
+            words += [word for key, limit in value.items() for word in (flag, f"{key}={limit}")]
         elif isinstance(value, bool):
             words.append(flag if value else f"--no-{flag[2:]}")
         elif value is not None:

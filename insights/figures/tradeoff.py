@@ -18,7 +18,7 @@ def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
         why = "Latency is measured of trials that meet the criterion; there is none yet." if by == "latency" else ""
         return empty(why or "No trial has a score yet.")
     criterion = data.criterion
-    factor, unit = (100.0, " %") if criterion.absolute is None else (1.0, "")
+    factor, unit = (100.0, " %") if criterion.is_relative else (1.0, "")
     figure = go.Figure()
     for name, colour, symbol in (("met", MET, "circle"), ("not met", NOT_MET, "circle-open")):
         chosen = [row for row in rows if row.verdict == name]
@@ -56,7 +56,7 @@ def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
             marker=best_marker(),
             hoverinfo="skip",
         )
-    limit = factor * ((criterion.relative if criterion.absolute is None else criterion.absolute) or 0.0)
+    limit = factor * criterion.allowed
     figure.add_hline(**level(limit, f"allowed {limit:.3g}{unit}", MET, "dash"))
     return styled(figure, 440, x={"title": AXES[by]}, y={"title": f"loss{unit}"})
 

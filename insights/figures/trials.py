@@ -61,7 +61,7 @@ def trials_figure(data: RunData) -> go.Figure:
 
 
 def _add_best_so_far(figure: go.Figure, data: RunData) -> None:
-    higher = data.criterion.higher_is_better
+    higher = data.criterion.first.higher_is_better
     best: float | None = None
     xs, ys = [], []
     for row in data.rows:
@@ -79,7 +79,7 @@ def _add_lines(figure: go.Figure, data: RunData) -> None:
     base, criterion = data.baseline, data.criterion
     if base is None or base.score is None:
         return
-    allowed = allowed_score(base.score, criterion.relative, criterion.absolute, criterion.higher_is_better)
-    higher = criterion.higher_is_better
+    allowed = allowed_score(base.score, criterion.first)
+    higher = criterion.first.higher_is_better
     figure.add_hline(**level(base.score, f"fp32 {base.score:.4g}", FAINT, "dot", above=higher))
     figure.add_hline(**level(allowed, f"allowed {allowed:.4g}", MET, "dash", above=not higher))

@@ -51,8 +51,8 @@ from quaver.engine.executors.workers import Workers
 from quaver.engine.inside import note_inside
 from quaver.engine.loop import drive
 from quaver.engine.objective import make_objective
-from quaver.engine.probing import AdapterProbe
 from quaver.engine.pending import PendingTrial
+from quaver.engine.probing import AdapterProbe
 from quaver.engine.run import Run
 from quaver.engine.same_model import check_same_ops, restore
 from quaver.engine.versions import versions_of

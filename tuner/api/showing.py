@@ -41,7 +41,7 @@ def trial_rows(trials: Sequence[Trial]) -> list[dict[str, Any]]:
 
 def as_html(result: TuneResult) -> str:
     """The verdict, the scores and the trials."""
-    relative = result.criterion.absolute is None
+    relative = result.criterion.is_relative
 
     def loss(trial: Trial) -> str:
         return "-" if trial.loss is None else f"{trial.loss:.2%}" if relative else f"{trial.loss:.4g}"

@@ -30,12 +30,12 @@ def loss(value: float | None, criterion: Criterion) -> str:
     """A loss in the criterion's unit."""
     if value is None:
         return "-"
-    return f"{value:.2%}" if criterion.absolute is None else f"{value:.4g}"
+    return f"{value:.2%}" if criterion.is_relative else f"{value:.4g}"
 
 
 def allowed(criterion: Criterion) -> str:
     """The loss that is allowed."""
-    return loss(criterion.relative if criterion.absolute is None else criterion.absolute, criterion)
+    return loss(criterion.allowed, criterion)
 
 
 def verdict(trial: Trial) -> str:

@@ -24,14 +24,70 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of all settings to a parser."""
     goal = parser.add_argument_group("what to reach")
     goal.add_argument(
-        "--relative", type=_fraction, metavar="LOSS", help="allowed loss as a part of the fp32 score: 0.01 or 1%%"
+        "--relative",
+        type=_one_or_named(_fraction),
+        action="append",
+        metavar="LOSS",
+        help="allowed loss as a part of the fp32 score: 0.01 or 1%%; for one metric NAME=0.01, repeatable",
     )
-    goal.add_argument("--absolute", type=float, metavar="LOSS", help="allowed loss in units of the score")
     goal.add_argument(
-        "--lower-is-better", dest="higher_is_better", action="store_false", help="for scores like perplexity"
+        "--absolute",
+        type=_one_or_named(float),
+        action="append",
+        metavar="LOSS",
+        help="allowed loss in units of the score; for one metric NAME=0.2, repeatable",
     )
     goal.add_argument(
-        "--higher-is-better", dest="higher_is_better", action="store_true", help="for scores like accuracy"
+        "--lower-is-better",
+        dest="higher_is_better",
+        nargs="?",
+        const=(None, False),
+        type=lambda name: (name, False),
+        action="append",
+        metavar="METRIC",
+        help="for scores like perplexity; for one metric with its name, repeatable",
+    )
+    goal.add_argument(
+        "--higher-is-better",
+        dest="higher_is_better",
+        action="append_const",
+        const=(None, True),
+        help="for scores like accuracy",
+    )
+    goal.add_argument(
+        "--slices",
+        metavar="FILE",
+        help="judge parts of the samples by themselves: a name for each, line by line",
+    )
+    goal.add_argument(
+        "--slice-limit",
+        type=_one_or_named(_fraction),
+        action="append",
+        metavar="LOSS",
+        help="allowed loss on each slice; for one of them NAME=0.05, repeatable. As on all samples if not given",
+    )
+    goal.add_argument(
+        "--confidence",
+        type=float,
+        metavar="LEVEL",
+        help="demand to be so sure (0.95) that the loss on such data is within the criterion; needs scores of samples",
+    )
+    goal.add_argument(
+        "--early-stop",
+        action=argparse.BooleanOptionalAction,
+        help="end an evaluation that yields its scores when they rule the trial out (default: yes)",
+    )
+    goal.add_argument(
+        "--early-stop-delta",
+        type=float,
+        metavar="CHANCE",
+        help="that a trial is ended so which all samples would accept, at most (default: 0.05)",
+    )
+    goal.add_argument(
+        "--confirm-tries",
+        type=int,
+        metavar="N",
+        help="trials that --confirm scores at most (default: 3)",
     )
     goal.add_argument(
         "--allow-any-loss", action="store_true", help="allow a --relative of 0.5 and more, which is refused otherwise"
@@ -51,6 +107,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=_pair("KEY=VALUE", str.partition),
         action="append",
         help="an option of the strategy, its value in YAML; repeatable",
+    )
+    search.add_argument(
+        "--start-from",
+        metavar="FOLDER",
+        help="try the winner of a run on an earlier version of the model first: its workspace or history.snapshot",
     )
     search.add_argument("--timeout", type=float, metavar="SECONDS", help="0 stops at the first success")
     search.add_argument("--max-trials", type=int, metavar="N", help="trials that may be evaluated in all")
@@ -168,6 +229,9 @@ def given(args: argparse.Namespace) -> Given:
     below = on_top(earlier, file)
     if "strategy_options" in flags and "strategy" in flags:  # those of another strategy are dropped
         below = on_top(below, {"strategy": flags["strategy"]})
+    for name in ("relative", "absolute", "slice_limit", "higher_is_better"):
+        if name in flags:
+            flags[name] = _one_or_dict(name, flags[name])
     for name in ("strategy_options", "op_name_dict", "op_type_dict"):
         if name in flags:
             flags[name] = _behind(below.get(name), flags[name])
@@ -175,7 +239,9 @@ def given(args: argparse.Namespace) -> Given:
 
 
 def _loaded(settings: dict[str, Any]) -> dict[str, Any]:
-    """The same with what FILE.py:NAME stands for."""
+    """The same with what FILE.py:NAME stands for, and with the slices that a file names."""
+    if isinstance(settings.get("slices"), str):
+        settings["slices"] = loading.lines(settings["slices"], "--slices")
     for name in ("strategy", "objective"):
         if loading.is_reference(settings.get(name)):
             settings[name] = loading.load(settings[name], f"--{name}")
@@ -189,6 +255,29 @@ def _behind(there: Any, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         merged.pop(key, None)
         merged[key] = value
     return merged
+
+
+def _one_or_dict(name: str, given: Sequence[tuple[str | None, Any]]) -> Any:
+    """A value for all, or values by name, from flags that may be repeated."""
+    if all(key is not None for key, _ in given):
+        return dict(given)
+    if len(given) > 1 and any(key is not None for key, _ in given):
+        flag = "--" + name.replace("_", "-")
+        raise SettingsError(f"{flag} is given for all metrics and for {next(key for key, _ in given if key)!r}")
+    return given[-1][1]
+
+
+def _one_or_named(read: Callable[[str], float]) -> Callable[[str], tuple[str | None, float]]:
+    """A parser of a number, or of NAME=number."""
+
+    def parse(text: str) -> tuple[str | None, float]:
+        name, _, number = text.rpartition("=")
+        try:
+            return name or None, read(number)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number, or NAME=number") from None
+
+    return parse
 
 
 def _fraction(text: str) -> float:

@@ -74,6 +74,15 @@ def calibration(text: str) -> Any:
     return read_arrays(path)
 
 
+def lines(text: str, flag: str) -> list[str | None]:
+    """A name for each sample, from the lines of a text file; an empty line names none."""
+    try:
+        content = Path(expanded(text)).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{flag} takes a text file with a name for each sample; {text!r}: {error}") from error
+    return [line.strip() or None for line in content.splitlines()]
+
+
 def read_arrays(path: Path) -> Any:
     """The arrays of an .npz by name, or the one array of a file that holds one: its name does not matter then."""
     try:

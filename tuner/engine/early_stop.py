@@ -49,9 +49,7 @@ class Stopping:
 
     def feed(self, batch: Mapping[str, Floats]) -> bool:
         """Take the scores of the next samples, by metric; whether the trial is ruled out."""
-        out = any(
-            [self._feed(race, batch[race.limit.metric]) for race in self._races if race.limit.metric in batch]
-        )
+        out = any(self._feed(race, batch[race.limit.metric]) for race in self._races if race.limit.metric in batch)
         for name, scores in batch.items():
             self._seen[name] = self._seen.get(name, 0) + len(scores)
         return out

@@ -1,4 +1,4 @@
-"""The forms in which eval_func may give a score, each read into numbers; what is wrong is named by sample and metric."""
+"""The forms in which eval_func may give a score, read into numbers; errors name the sample and the metric."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from quaver.criterion import Criterion
 from quaver.engine.clock import EVERY, Clock
 from quaver.engine.crashes import given_up, let_go
 from quaver.engine.dialogue import Dialogue
-from quaver.engine.evaluation import as_score
 from quaver.engine.early_stop import rules_out
+from quaver.engine.evaluation import as_score
 from quaver.engine.events import BaselineScored, Observer, SamplesOrdered, TrialFinished, TrialStarted
 from quaver.engine.executors.task import Outcome
 from quaver.engine.judge import Judge
@@ -336,7 +336,7 @@ class Run:
         return self.judge.verdict(trial)
 
     def _find(self, config: QuantConfig) -> Trial | None:
-        """The trial of a configuration, if it is known. One that was stopped must be ruled out by this criterion, too."""
+        """The trial of a configuration, if it is known; a stopped one only if this criterion rules it out, too."""
         known, base = self.history.find(config), self.history.baseline
         if known is None or not known.stopped or base is None:
             return known

@@ -61,7 +61,7 @@ def layout(shown: Shown) -> list[Any]:
 
 def rows(data: RunData) -> list[dict[str, Any]]:
     """The table. A loss is in percent where it is relative."""
-    factor = 100.0 if data.criterion.absolute is None else 1.0
+    factor = 100.0 if data.criterion.is_relative else 1.0
     best = None if data.best is None else data.best.number
     return [
         {
