@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -29,11 +30,15 @@ UNLABELLED = {"agreement": "top1", **{f"agreement_{kind}": kind for kind in KIND
 METRICS = (*LABELLED, *UNLABELLED)
 
 
-def make_metric(name: str, data: Any, labels: Any = None) -> Metric:
-    """The metric of a name, with its usual settings."""
+def make_metric(name: str, data: Any, labels: Any = None, **options: Any) -> Metric:
+    """The metric of a name; `options` are the keywords of its function."""
     check_known("metric", name, METRICS)
+    function: Callable[..., Metric] = agreement if name in UNLABELLED else LABELLED[name]
+    keywords = [key for key, one in inspect.signature(function).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    for key in options:
+        check_known(f"option of the metric {name!r}:", key, keywords)
     if name in UNLABELLED:
-        return agreement(data, UNLABELLED[name])
+        return agreement(data, UNLABELLED[name], **options)
     if labels is None:
         raise SettingsError(f"the metric {name!r} needs labels, one for each sample; `agreement` needs none")
-    return LABELLED[name](data, labels)
+    return function(data, labels, **options)
