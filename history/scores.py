@@ -10,20 +10,20 @@ import numpy as np
 from quaver.history.choices import utf8
 from quaver.history.fields import Fields, figures, from_number
 from quaver.history.opcodes import Malformed
-from quaver.scores import BITS, UNNAMED, WIDTHS, Samples
+from quaver.scores import BITS, UNNAMED, WIDTHS, Samples, Score
 from quaver.trial import Trial
 
 # Metrics of one trial.
 MAX_METRICS = 1000
 
 
-def from_scores(trial: Trial) -> dict[str, Any]:
+def from_scores(scored: Trial | Score) -> dict[str, Any]:
     """The fields, as far as there is something to say."""
     found: dict[str, Any] = {}
-    if trial.metrics:
-        found["metrics"] = {name: from_number(value) for name, value in trial.metrics.items()}
-    if trial.samples:
-        found["samples"] = {name: (one.coding, one.count, one.data) for name, one in trial.samples.items()}
+    if scored.metrics:
+        found["metrics"] = {name: from_number(value) for name, value in scored.metrics.items()}
+    if scored.samples:
+        found["samples"] = {name: (one.coding, one.count, one.data) for name, one in scored.samples.items()}
     return found
 
 

@@ -90,6 +90,8 @@ def _attributes(trial: Trial) -> dict[str, Any]:
         "model_hash": trial.model_hash or None,
         "eval_seconds": trial.seconds,
         "error": trial.error,
+        "stopped_after": trial.seen if trial.stopped else None,
+        **{f"metric {name}": value for name, value in trial.metrics.items()},
         **{f"{precision}_ops": count for precision, count in trial.config.counts.items()},
         **trial.measured,
     }

@@ -95,6 +95,11 @@ class Criterion:
         return self.relative is not None
 
     @property
+    def is_conjunction(self) -> bool:
+        """Whether there are limits by metric or by slice."""
+        return self.slices is not None or self.first.metric != UNNAMED
+
+    @property
     def first(self) -> Limit:
         """The limit of a score without a name; of the first metric if they have names."""
         metrics = [*self._by_metric("relative"), *self._by_metric("absolute")]

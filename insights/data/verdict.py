@@ -10,10 +10,15 @@ from typing import Any, NamedTuple
 
 from quaver.api.phrases import conversions, converted_phrase
 from quaver.api.settings import Config
+from quaver.api.sureness import percent
 from quaver.insights.data import wording
 from quaver.insights.data.followed import RunData, RunState
 from quaver.limit import Limit
+from quaver.trial import Trial
 from quaver.unquantizable import from_notes, in_words
+
+# So many limits are shown, the worst first.
+LIMITS = 6
 
 
 class Fact(NamedTuple):
@@ -74,6 +79,8 @@ def _headline(data: RunData) -> tuple[str, str]:
     loss, allowed = wording.loss(best.loss, criterion), wording.allowed(criterion)
     if best.met and not best.config.reduced_ops:
         return "nothing", "Nothing was quantized: the best trial runs every op in fp32."
+    if best.met and not data.judge.met:
+        return "not met", f"Criterion not met on other data: the loss is {loss} here, and {allowed} is allowed."
     if best.met:
         return "met", f"Criterion met: the loss is {loss}, and {allowed} is allowed."
     kind = "running" if data.state is RunState.RUNNING else "not met"
@@ -91,6 +98,7 @@ def _facts(data: RunData) -> list[Fact]:
     counts = best.config.counts
     said = " / ".join(f"{count} {precision}" for precision, count in counts.items())
     facts.append(Fact("best score", wording.score(best.score), f"trial {best.number} of {len(data.rows)}"))
+    facts += _trust(data, best)
     facts.append(Fact("ops", said, f"of {len(data.ops)}"))
     facts.append(_latency(data))
     if base is not None and base.model_size and best.model_size:
@@ -99,6 +107,34 @@ def _facts(data: RunData) -> list[Fact]:
     evaluations = len(data.rows) + (base is not None)
     facts.append(Fact("evaluations", str(evaluations), f"in {wording.duration(sum(costs(data).values()))}"))
     return facts
+
+
+def _trust(data: RunData, best: Trial) -> list[Fact]:
+    """Between what the loss lies, how sure that is, each of several limits, and what other data say."""
+    judge, criterion = data.judge, data.criterion
+    found = []
+    if best.interval is not None:
+        low, high = (wording.loss(end, criterion) for end in best.interval)
+        sure = judge.sureness(best)
+        said = "" if sure is None else f"{percent(sure.chosen)} sure that it is within the criterion on such data"
+        found.append(Fact("loss between", f"{low} and {high}", said))
+    losses = judge.losses(best)
+    for lost in losses[:LIMITS] if len(losses) > 1 else ():
+        shown, allowed = (_in_unit(value, lost.limit) for value in (lost.loss, lost.limit.allowed))
+        found.append(Fact(f"loss of {lost.limit.name or 'the score'}"[:60], shown, f"{allowed} is allowed"))
+    for one in judge.confirmations:
+        verdict = "within the criterion" if one.met else "NOT within the criterion"
+        found.append(Fact(f"trial {one.trial} on other data", wording.loss(one.loss, criterion), f"loss, {verdict}"))
+    stopped = sum(row.trial.stopped for row in data.rows)
+    if stopped and data.baseline is not None:
+        seen = sum(row.trial.seen for row in data.rows)
+        total = data.baseline.seen * sum(bool(row.trial.samples) for row in data.rows)
+        found.append(Fact("stopped early", wording.count(stopped, "trial"), f"{seen:,} of {total:,} samples scored"))
+    return found
+
+
+def _in_unit(value: float, limit: Limit) -> str:
+    return f"{value * 100:.2f} %" if limit.relative else f"{value:.4g}"
 
 
 def _allowed_score(data: RunData) -> float | None:

@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from quaver.insights.data.followed import RunData
 from quaver.insights.data.trial_rows import TrialRow
-from quaver.insights.figures.style import INT8, MET, NOT_MET, best_marker, empty, level, styled
+from quaver.insights.figures.style import INT8, MET, NOT_MET, STOPPED, best_marker, empty, level, styled
 
 AXES = {"latency": "latency, as a part of fp32's", "size": "file size in MB"}
 
@@ -20,8 +20,8 @@ def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
     criterion = data.criterion
     factor, unit = (100.0, " %") if criterion.is_relative else (1.0, "")
     figure = go.Figure()
-    for name, colour, symbol in (("met", MET, "circle"), ("not met", NOT_MET, "circle-open")):
-        chosen = [row for row in rows if row.verdict == name]
+    for name, colour, symbol in (("met", MET, "circle"), ("not met", NOT_MET, "circle-open"), STOPPED):
+        chosen = [row for row in rows if row.kind == name]
         if chosen:
             figure.add_scatter(
                 x=[_value(row, by) for row in chosen],

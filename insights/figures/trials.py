@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from quaver.insights.data.followed import RunData
 from quaver.insights.data.verdict import allowed_score
 from quaver.insights.data.wording import figure_text
-from quaver.insights.figures.style import FAILED, FAINT, INT8, MET, NOT_MET, best_marker, empty, level, styled
+from quaver.insights.figures.style import FAILED, FAINT, INT8, MET, NOT_MET, STOPPED, best_marker, empty, level, styled
 
 
 def trials_figure(data: RunData) -> go.Figure:
@@ -17,8 +17,8 @@ def trials_figure(data: RunData) -> go.Figure:
         return empty("No trial yet.")
     scored = [row for row in rows if row.trial.score is not None]
     figure = go.Figure()
-    for name, colour, symbol in (("met", MET, "circle"), ("not met", NOT_MET, "circle-open")):
-        chosen = [row for row in scored if row.verdict == name]
+    for name, colour, symbol in (("met", MET, "circle"), ("not met", NOT_MET, "circle-open"), STOPPED):
+        chosen = [row for row in scored if row.kind == name]
         if chosen:
             figure.add_scatter(
                 x=[row.trial.number for row in chosen],

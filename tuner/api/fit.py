@@ -24,6 +24,7 @@ def fit(
     *,
     calib_dataloader: Any = None,
     eval_func: Callable[[Any], Any],
+    confirm: Callable[[Any], Any] | None = None,
     observer: Observer | Iterable[Observer] | None = None,
     verbose: int | None = None,
     executor: Any = None,
@@ -38,6 +39,8 @@ def fit(
             array, or a dict of arrays. Not needed for a resumed run, unless its strategy measures ops.
         eval_func: called with a model object, returns the score as one number, as an array with the score of each
             sample, as a dict of named metrics, or as a generator that yields scores batch by batch (docs/scores.md).
+        confirm: a second eval_func, on data that takes no part in choosing: it scores the winner and the fp32 model once,
+            and the next best trials if the winner misses the criterion there.
         observer: called with an event for all that happens (see `quaver.Observer`); a list for several.
         verbose: what is shown meanwhile: None is a display in a terminal, and plain lines in a notebook and elsewhere
             (on stderr); 0 is nothing, 1 is always lines.
@@ -88,6 +91,8 @@ def fit(
     """
     if not callable(eval_func):
         raise SettingsError(f"eval_func must be a function of the model that returns its score, not {eval_func!r}")
+    if confirm is not None and not callable(confirm):
+        raise SettingsError(f"confirm must be a function of the model, as eval_func is, not {confirm!r}")
     check_direction(eval_func, make_config(config, **settings))
     with contextlib.ExitStack() as stack:
         stack.enter_context(terminating())
@@ -96,4 +101,6 @@ def fit(
             open_run(model, config, calib_dataloader=calib_dataloader, observer=watching, executor=executor, **settings)
         )
         run.drive(eval_func)
+        if confirm is not None:
+            run.confirm(confirm)
         return run.result()

@@ -79,6 +79,8 @@ def verdict(result: TuneResult) -> str:
             f"NOTHING WAS QUANTIZED: the best trial runs every op in fp32 ({result.reason}). It {met}, and it saves "
             "neither time nor space."
         )
+    if best.met and not result.met:
+        return f"CRITERION NOT MET ON OTHER DATA: the loss is {loss}, but --confirm refutes it ({result.reason})."
     if result.met:
         reason = "" if result.reason is StopReason.MET else f" ({result.reason})"
         return f"Criterion met: the loss is {loss}, and {allowed} is allowed{reason}."
@@ -92,6 +94,8 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
     if best is not None:
         yield "best score", f"{wording.score(best.score)} (trial {best.number} of {len(result.trials)})"
         yield "loss", f"{wording.loss(best.loss, criterion)} (allowed: {wording.allowed(criterion)})"
+        for index, said in enumerate(result.trust):
+            yield "" if index else "to be trusted", said
         yield "ops", ", ".join(f"{count} {precision}" for precision, count in best.config.counts.items())
         yield from fallbacks(best, snapshot, config)
         if "latency" in best.measured:

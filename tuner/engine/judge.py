@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from quaver.criterion import Criterion
+from quaver.engine.confirmations import Confirmation, confirmations
 from quaver.engine.contest import Contest
 from quaver.engine.losses import Losses, Lost
 from quaver.engine.objective import Objective, recorded_objective
@@ -44,6 +45,7 @@ class Judge:
         baseline: the score of the fp32 model; None until it is known, and nothing is judged without it.
         best: the winner of the `Contest` among trials that meet the criterion; if none does, the one with the least
             loss.
+        confirmations: what trials score on data that took no part in choosing them.
         seconds: what all trials took.
     """
 
@@ -57,6 +59,7 @@ class Judge:
         self.best: Trial | None = None
         self.seconds = 0.0
         self._allows = allows
+        self.confirmations: tuple[Confirmation, ...] = ()
         self._trials: dict[int, Trial] = {}
         self._contest = Contest(objective)
 
@@ -82,8 +85,17 @@ class Judge:
 
     @property
     def met(self) -> bool:
-        """Whether any trial meets the criterion that may win."""
-        return self.best is not None and self.best.met
+        """Whether any trial meets the criterion that may win, and was not refuted on other data."""
+        return self.best is not None and self.best.met and self.best.number not in self._refuted
+
+    def confirm(self, confirmations: Iterable[Confirmation]) -> None:
+        """Take what trials score on data that took no part in choosing them: who misses there can only win if all do."""
+        self.confirmations = tuple(confirmations)
+        self._compete_again()
+
+    @property
+    def _refuted(self) -> frozenset[int]:
+        return frozenset(one.trial for one in self.confirmations if not one.met)
 
     def begin(self, baseline: Trial | None) -> None:
         """Take the fp32 model's trial. All trials so far are judged by it."""
@@ -106,6 +118,7 @@ class Judge:
         self._trials[trial.number] = judged
         if before is None:
             self.seconds += trial.seconds + trial.build_seconds
+        if before is None and not self.confirmations:
             self._compete(judged)
         else:
             self._compete_again()
@@ -178,9 +191,14 @@ class Judge:
             self.best = trial
 
     def _compete_again(self) -> None:
-        self.best, self._contest = None, Contest(self.objective)
-        for trial in self._trials.values():
-            self._compete(trial)
+        refuted = self._refuted
+        for left in (refuted, frozenset[int]()):
+            self.best, self._contest = None, Contest(self.objective)
+            for trial in self._trials.values():
+                if trial.number not in left:
+                    self._compete(trial)
+            if not left or (self.best is not None and self.best.met):
+                return
 
 
 def _by_loss(trial: Trial) -> tuple[bool, float, int]:
@@ -203,4 +221,5 @@ def judge_snapshot(snapshot: Snapshot) -> Judge:
     judge = Judge.from_settings(snapshot.run.settings, TuningSpace(snapshot.header.ops))
     judge.begin(snapshot.baseline)
     judge.extend(snapshot.trials)
+    judge.confirm(confirmations(snapshot.notes, judge.criterion))
     return judge
