@@ -15,7 +15,8 @@ def write(found: CheckResult, path: Path, name: str) -> None:
     if found.speed is not None:
         cases.append(("speed", found.speed.verdict, str(found.speed)))
     failed = sum(verdict is not Verdict.MET for _, verdict, _ in cases)
-    suite = ET.Element("testsuite", name=f"quaver check {name}", tests=str(len(cases)), failures=str(failed), errors="0")
+    counts = {"tests": str(len(cases)), "failures": str(failed), "errors": "0"}
+    suite = ET.Element("testsuite", {"name": f"quaver check {name}", **counts})
     for title, verdict, said in cases:
         case = ET.SubElement(suite, "testcase", classname="quaver.check", name=title)
         if verdict is not Verdict.MET:

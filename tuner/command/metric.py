@@ -41,8 +41,12 @@ def add(parser: argparse.ArgumentParser, without_data: str) -> None:
 def eval_func(args: argparse.Namespace, calib: str | None = None) -> Callable[[Any], Any]:
     """What scores a model; the samples of a metric are those of `calib` if it has none of its own."""
     if (args.eval is None) == (args.metric is None):
-        both = "give one of the two" if args.eval is not None else "such as --eval my_eval.py:accuracy, or --metric top1"
-        raise SettingsError(f"--eval or --metric is needed: a function that scores a model, or a known score; {both}")
+        if args.eval is not None:
+            raise SettingsError("--eval and --metric are both given: one of the two scores a model")
+        raise SettingsError(
+            "--eval is needed: a function that scores a model, such as --eval my_eval.py:accuracy; or a ready-made "
+            "score, such as --metric top1"
+        )
     if args.eval is not None:
         for flag in ("labels", "data"):
             if getattr(args, flag) is not None:
@@ -54,7 +58,8 @@ def eval_func(args: argparse.Namespace, calib: str | None = None) -> Callable[[A
     from quaver.metrics import make_metric
 
     labels = None if args.labels is None else _labels(args.labels)
-    return make_metric(args.metric, loading.calibration(place, "--data" if args.data else "--calib"), labels, **dict(args.metric_option))
+    data = loading.calibration(place, "--data" if args.data else "--calib")
+    return make_metric(args.metric, data, labels, **dict(args.metric_option))
 
 
 def direction(args: argparse.Namespace, metric: Any) -> dict[str, Any]:
@@ -71,7 +76,7 @@ def _labels(text: str) -> Any:
     if path.suffix in (".npy", ".npz"):
         found = loading.read_arrays(path, "--labels")
         if isinstance(found, dict):
-            raise SettingsError(f"--labels: {text!r} holds several arrays: {', '.join(map(repr, found))}; one is needed")
+            raise SettingsError(f"--labels: {text!r} holds several arrays, {', '.join(map(repr, found))}: give one")
         return found
     lines = path.read_text(encoding="utf-8").splitlines()
     try:

@@ -19,8 +19,8 @@ converter, quaver. Both are run just as they are.
   quaver check model.onnx model-int8.onnx --metric top1 --data test.npz --labels y.npy --faster-than 1.5
   quaver check model.tflite model-int8.tflite --metric agreement --data test.npy --absolute 0.02 --junit check.xml
 
-Where the score of each sample is known (a metric, or an --eval that returns or yields arrays), the loss on all such data
-lies within an interval. If the limit lies within it, these samples cannot tell: the verdict is inconclusive.
+Where the score of each sample is known (a metric, or an --eval that returns or yields arrays), the loss on all such
+data lies within an interval. If the limit lies within it, these samples cannot tell: the verdict is inconclusive.
 """
 
 
@@ -53,7 +53,9 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         help="how many times as fast as the float model it must be, such as 1.0; not measured if not given",
     )
     parser.add_argument(
-        "--calib", metavar="DATA", help="typical inputs to measure the time on; those of --metric, or made up, if not given"
+        "--calib",
+        metavar="DATA",
+        help="typical inputs to measure the time on; those of --metric, or made up, if not given",
     )
     parser.add_argument("--threads", metavar="N", type=int, default=0, help="threads of one inference")
     parser.add_argument("--json", action="store_true", help="write the verdict as JSON (docs/check.schema.json)")

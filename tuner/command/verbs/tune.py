@@ -38,7 +38,8 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         "tune",
         help="find the best int8 configuration of a model",
         description=DESCRIPTION,
-        usage="quaver tune [CONF.yaml] --model MODEL --calib DATA (--eval FILE.py:FUNCTION | --metric NAME) [-o OUT] [options]",
+        usage="quaver tune [CONF.yaml] --model MODEL --calib DATA (--eval FILE.py:FUNCTION | --metric NAME) [-o OUT] "
+        "[options]",
         epilog="exit codes: 0 the criterion is met, 3 it is not, 2 wrong usage, 130 interrupted without a result.",
     )
     parser.add_argument("config", nargs="?", metavar="CONF.yaml", help="settings; flags override them")
