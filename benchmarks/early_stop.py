@@ -31,7 +31,7 @@ PATH = (0.30, 0.05, 0.02, 0.005)
 RIGHT = 0.8
 # Samples and the size of a batch on the border, by kind of score.
 BORDER = {
-    "few flips": ((500, 16), (2000, 64), (10_000, 256)),
+    "few flips": ((500, 1), (500, 16), (2000, 64), (10_000, 256)),
     "many flips": ((500, 64), (2000, 256), (10_000, 1024)),
     "continuous": ((500, 256), (2000, 64), (10_000, 1024)),
 }

@@ -28,6 +28,7 @@ def draw(rows: list[dict[str, Any]]) -> None:
     _path(right, [row for row in rows if "rule" in row and row["scores"] == "few flips"])
     for axis in (left, right):
         axis.grid(axis="y", color="#e6e6e6", linewidth=0.6)
+        axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(PLOT, metadata={"Date": None, "Creator": None})
 
