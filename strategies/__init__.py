@@ -25,5 +25,6 @@ from quaver.strategies.starting_from import StartingFrom
 
 __all__ = [
     "Auto", "Basic", "Bayesian", "Conservative", "Exhaustive", "Listed", "Mse", "MseV2", "Proposals", "Random",
-    "StartingFrom", "Strategy", "find_strategy", "list_strategies", "make_strategy", "prepared", "register_strategy", "strategies",
+    "StartingFrom", "Strategy", "find_strategy", "list_strategies", "make_strategy", "prepared", "register_strategy",
+    "strategies",
 ]  # fmt: skip

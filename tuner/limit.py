@@ -43,9 +43,11 @@ class Limit:
         """A relative loss from zero is not defined; say so before any trial is run."""
         if not self.defined(baseline):
             of = f" ({self.name})" if self.name else ""
+            instead = " or leave that slice out of `slice_limit`" if self.slice else ""
             raise SettingsError(
                 f"the fp32 model scores 0{of}, so a relative criterion has no meaning. If 0 is right, use "
-                "`absolute=` instead of `relative=`; if not, eval_func is probably at fault (labels, preprocessing)"
+                f"`absolute=` instead of `relative=`{instead}; if not, eval_func is probably at fault (labels, "
+                "preprocessing)"
             )
 
     def loss(self, baseline: float, score: float) -> float:

@@ -39,8 +39,8 @@ def fit(
             array, or a dict of arrays. Not needed for a resumed run, unless its strategy measures ops.
         eval_func: called with a model object, returns the score as one number, as an array with the score of each
             sample, as a dict of named metrics, or as a generator that yields scores batch by batch (docs/scores.md).
-        confirm: a second eval_func, on data that takes no part in choosing: it scores the winner and the fp32 model once,
-            and the next best trials if the winner misses the criterion there.
+        confirm: a second eval_func, on data that takes no part in choosing: it scores the winner and the fp32 model
+            once, and the next best trials if the winner misses the criterion there.
         observer: called with an event for all that happens (see `quaver.Observer`); a list for several.
         verbose: what is shown meanwhile: None is a display in a terminal, and plain lines in a notebook and elsewhere
             (on stderr); 0 is nothing, 1 is always lines.

@@ -43,7 +43,7 @@ def sure_phrase(sure: Sureness | None, criterion: Criterion) -> str:
         return ""
     within = "within all limits" if criterion.is_conjunction else f"at most {wording.allowed(criterion)}"
     said = f"{percent(sure.chosen)} sure that the loss on such data is {within}"
-    if sure.trials < 2:
+    if sure.trials < 2 or percent(sure.chosen) == percent(sure.alone):
         return said
     return f"{said} ({percent(sure.alone)} if it were not chosen among {sure.trials} trials)"
 

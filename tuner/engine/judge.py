@@ -89,7 +89,7 @@ class Judge:
         return self.best is not None and self.best.met and self.best.number not in self._refuted
 
     def confirm(self, confirmations: Iterable[Confirmation]) -> None:
-        """Take what trials score on data that took no part in choosing them: who misses there can only win if all do."""
+        """Take what trials score on other data: one that misses there wins only if all do."""
         self.confirmations = tuple(confirmations)
         self._compete_again()
 

@@ -53,8 +53,8 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--confirm",
         metavar="FILE.py:FUNCTION",
-        help="a second function, on data that takes no part in choosing: it scores the winner, and the next best if that "
-        "misses the criterion there",
+        help="a second function, on data that takes no part in choosing: it scores the winner, and the next best if "
+        "that misses the criterion there",
     )
     parser.add_argument("-o", "--output", metavar="OUT", help="where to save the best model, if it meets the criterion")
     parser.add_argument("--save-anyway", action="store_true", help="write OUT even if no model meets the criterion")
