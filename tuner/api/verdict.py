@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from quaver.api.phrases import milliseconds
+from quaver.api.sureness import percent
 
 
 class Verdict(enum.StrEnum):
@@ -60,7 +61,7 @@ class LimitVerdict:
             low, high = map(self._loss, self.interval)
             text += f" ({low} to {high} on such data, from {self.samples} samples)"
         text += f", {self._loss(self.allowed)} allowed: {self.verdict}"
-        return text if self.sureness is None else f"{text}; {self.sureness:.1%} sure that it is within"
+        return text if self.sureness is None else f"{text}; {percent(self.sureness)} sure that it is within"
 
     def _loss(self, value: float) -> str:
         return f"{value:.2%}" if self.relative else f"{value:.4g}"
