@@ -7,7 +7,19 @@ import logging
 from importlib.metadata import PackageNotFoundError, version
 
 from quaver.adapters import Adapter, Model
-from quaver.api import Config, TuneResult, TuningRun, diagnose, fit, open_run, profile, recover
+from quaver.api import (
+    CheckResult,
+    Config,
+    TuneResult,
+    TuningRun,
+    Verdict,
+    check,
+    diagnose,
+    fit,
+    open_run,
+    profile,
+    recover,
+)
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
 from quaver.diagnosis import Cause, Diagnosis, Profile
@@ -42,15 +54,16 @@ except PackageNotFoundError:  # run from a folder that was never installed
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
-    "FP32", "INT8", "Adapter", "Budget", "BuildError", "CalibrationError", "Cause", "Config", "Criterion", "Diagnosis",
+    "FP32", "INT8", "Adapter", "Budget", "BuildError", "CalibrationError", "Cause", "CheckResult", "Config",
+    "Criterion", "Diagnosis",
     "EvaluationError", "ExecutorError", "HistoryError", "MissingPackageError", "Model", "ModelError", "Objective",
     "Observer", "Op", "OpConfig", "Precision", "Probe", "Profile", "QuantConfig", "QuaverError", "SettingsError",
     "Snapshot", "Stage", "StopReason", "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningRun",
-    "TuningSpace", "Unquantizable", "__version__",
-    "diagnose", "events", "fit", "open_run", "profile", "read_snapshot", "recover", "register_strategy",
+    "TuningSpace", "Unquantizable", "Verdict", "__version__",
+    "check", "diagnose", "events", "fit", "open_run", "profile", "read_snapshot", "recover", "register_strategy",
 ]  # fmt: skip
 
 
 def __dir__() -> list[str]:
     """What is public: the names above, and the rooms that have public names of their own."""
-    return [*__all__, "adapters", "diagnosis", "history", "strategies"]
+    return [*__all__, "adapters", "diagnosis", "history", "metrics", "strategies"]

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 LEVELS = (
     ("vocabulary",),
     ("strategies", "adapters", "history", "diagnosis"),
-    ("engine",),
+    ("engine", "metrics"),
     ("api",),
     ("insights",),
     ("front door", "command", "demo", "testing"),

@@ -7,11 +7,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Unpack
 
+from quaver.api.direction import check_direction
 from quaver.api.display import display
 from quaver.api.keywords import Settings
 from quaver.api.open_run import open_run
 from quaver.api.result import TuneResult
-from quaver.api.settings import Config
+from quaver.api.settings import Config, make_config
 from quaver.api.terminating import terminating
 from quaver.engine.events import Observer, make_observers
 from quaver.errors import SettingsError
@@ -96,6 +97,7 @@ def fit(
         raise SettingsError(f"eval_func must be a function of the model that returns its score, not {eval_func!r}")
     if confirm is not None and not callable(confirm):
         raise SettingsError(f"confirm must be a function of the model, as eval_func is, not {confirm!r}")
+    check_direction(eval_func, make_config(config, **settings))
     with contextlib.ExitStack() as stack:
         stack.enter_context(terminating())
         watching = [*make_observers(observer), *stack.enter_context(display(verbose))]

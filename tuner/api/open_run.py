@@ -42,6 +42,7 @@ from quaver.engine.events import (
     TrialSlow,
     make_observers,
 )
+from quaver.engine.evaluation import referred
 from quaver.engine.executors.choosing import Wish, open_pool
 from quaver.engine.executors.in_process import InProcess
 from quaver.engine.executors.site import Site
@@ -286,7 +287,8 @@ class TuningRun:
                 log.warning("the run was interrupted, so its best trial is not confirmed: resume it")
                 return
             run = self._run
-            confirm(self._adapter, run.judge, run.history, eval_func, self.config.confirm_tries, self._tell)
+            bound = referred(eval_func, lambda: self._adapter.build(None))
+            confirm(self._adapter, run.judge, run.history, bound, self.config.confirm_tries, self._tell)
 
     @contextlib.contextmanager
     def _evaluating(self, eval_func: Callable[[Any], Any]) -> Iterator[Executor]:
@@ -295,7 +297,7 @@ class TuningRun:
         if pool is None:
             usual = run.usual
             yield InProcess(
-                eval_func,
+                referred(eval_func, lambda: self._adapter.build(None)),
                 run.model_of,
                 usual,
                 lambda number, seconds: self._tell(TrialSlow(number, seconds, usual() or 0.0)),

@@ -7,6 +7,7 @@ from typing import Any
 
 from quaver.ancestry import Change, Origin
 from quaver.api.phrases import conversions
+from quaver.api.result import TuneResult
 from quaver.command import wording
 from quaver.engine.judge import Judge
 from quaver.history import Snapshot
@@ -36,6 +37,22 @@ def plain(trial: Trial, best: Trial | None) -> dict[str, Any]:
         "model_size": trial.model_size,
         "measured": dict(trial.measured),
         "error": trial.error,
+    }
+
+
+def tuned(result: TuneResult) -> dict[str, Any]:
+    """How a run ended."""
+    return {
+        "met": result.met,
+        "reason": str(result.reason),
+        "verdict": str(result),
+        "criterion": str(result.criterion),
+        "baseline": result.baseline,
+        "evaluations": result.evaluations,
+        "best": None if result.best is None else plain(result.best, result.best),
+        "trials": [plain(trial, result.best) for trial in result.trials],
+        "workspace": str(result.workspace),
+        "history": str(result.history_path),
     }
 
 

@@ -23,49 +23,7 @@ _FIELDS = tuple(item.name for item in fields(Config))
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of all settings to a parser."""
     goal = parser.add_argument_group("what to reach")
-    goal.add_argument(
-        "--relative",
-        type=_one_or_named(_fraction),
-        action="append",
-        metavar="LOSS",
-        help="allowed loss as a part of the fp32 score: 0.01 or 1%%; for one metric NAME=0.01, repeatable",
-    )
-    goal.add_argument(
-        "--absolute",
-        type=_one_or_named(float),
-        action="append",
-        metavar="LOSS",
-        help="allowed loss in units of the score; for one metric NAME=0.2, repeatable",
-    )
-    goal.add_argument(
-        "--lower-is-better",
-        dest="higher_is_better",
-        nargs="?",
-        const=(None, False),
-        type=lambda name: (name, False),
-        action="append",
-        metavar="METRIC",
-        help="for scores like perplexity; for one metric with its name, repeatable",
-    )
-    goal.add_argument(
-        "--higher-is-better",
-        dest="higher_is_better",
-        action="append_const",
-        const=(None, True),
-        help="for scores like accuracy",
-    )
-    goal.add_argument(
-        "--slices",
-        metavar="FILE",
-        help="judge parts of the samples by themselves: a name for each, line by line",
-    )
-    goal.add_argument(
-        "--slice-limit",
-        type=_one_or_named(_fraction),
-        action="append",
-        metavar="LOSS",
-        help="allowed loss on each slice; for one of them NAME=0.05, repeatable. As on all samples if not given",
-    )
+    add_criterion(goal)
     goal.add_argument(
         "--confidence",
         type=float,
@@ -117,7 +75,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--strategy-option",
         dest="strategy_options",
         metavar="KEY=VALUE",
-        type=_pair("KEY=VALUE", str.partition),
+        type=pair("KEY=VALUE", str.partition),
         action="append",
         help="an option of the strategy, its value in YAML; repeatable",
     )
@@ -193,13 +151,60 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(**dict.fromkeys(_FIELDS))  # None is a flag that was not given
 
 
+def add_criterion(goal: Any) -> None:
+    """Add the flags that say what may be lost."""
+    goal.add_argument(
+        "--relative",
+        type=_one_or_named(_fraction),
+        action="append",
+        metavar="LOSS",
+        help="allowed loss as a part of the fp32 score: 0.01 or 1%%; for one metric NAME=0.01, repeatable",
+    )
+    goal.add_argument(
+        "--absolute",
+        type=_one_or_named(float),
+        action="append",
+        metavar="LOSS",
+        help="allowed loss in units of the score; for one metric NAME=0.2, repeatable",
+    )
+    goal.add_argument(
+        "--lower-is-better",
+        dest="higher_is_better",
+        nargs="?",
+        const=(None, False),
+        type=lambda name: (name, False),
+        action="append",
+        metavar="METRIC",
+        help="for scores like perplexity; for one metric with its name, repeatable",
+    )
+    goal.add_argument(
+        "--higher-is-better",
+        dest="higher_is_better",
+        action="append_const",
+        const=(None, True),
+        help="for scores like accuracy",
+    )
+    goal.add_argument(
+        "--slices",
+        metavar="FILE",
+        help="judge parts of the samples by themselves: a name for each, line by line",
+    )
+    goal.add_argument(
+        "--slice-limit",
+        type=_one_or_named(_fraction),
+        action="append",
+        metavar="LOSS",
+        help="allowed loss on each slice; for one of them NAME=0.05, repeatable. As on all samples if not given",
+    )
+
+
 def add_rules(parser: Any) -> None:
     """Add the flags for rules on ops."""
     parser.add_argument(
         "--op-name",
         dest="op_name_dict",
         metavar="REGEX=RULE",
-        type=_pair("REGEX=fp32", str.rpartition),
+        type=pair("REGEX=fp32", str.rpartition),
         action="append",
         help="a rule for the ops of that name: fp32, int8, or the longer form in YAML; repeatable, added to the others",
     )
@@ -207,7 +212,7 @@ def add_rules(parser: Any) -> None:
         "--op-type",
         dest="op_type_dict",
         metavar="TYPE=RULE",
-        type=_pair("Conv=fp32", str.rpartition),
+        type=pair("Conv=fp32", str.rpartition),
         action="append",
         help="a rule for the ops of that type, such as Conv=fp32; repeatable, added to the others",
     )
@@ -249,6 +254,13 @@ def given(args: argparse.Namespace) -> Given:
         if name in flags:
             flags[name] = _behind(below.get(name), flags[name])
     return Given(file, flags, earlier)
+
+
+def criterion(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings that the flags of `add_criterion` say."""
+    names = ("relative", "absolute", "slice_limit", "higher_is_better")
+    found = {name: _one_or_dict(name, value) for name in names if (value := getattr(args, name)) is not None}
+    return found if args.slices is None else {**found, "slices": loading.lines(args.slices, "--slices")}
 
 
 def _loaded(settings: dict[str, Any]) -> dict[str, Any]:
@@ -307,7 +319,7 @@ def _limit(text: str) -> float | str:
         return text  # "10x"; what is not is refused with all other settings
 
 
-def _pair(example: str, cut: Callable[[str, str], tuple[str, str, str]]) -> Callable[[str], tuple[str, Any]]:
+def pair(example: str, cut: Callable[[str, str], tuple[str, str, str]]) -> Callable[[str], tuple[str, Any]]:
     """A parser of KEY=VALUE with the value in YAML; `cut` says at which of several = to part them."""
 
     def parse(text: str) -> tuple[str, Any]:

@@ -23,6 +23,12 @@ SLOW_FACTOR = 10
 SLOW_SECONDS = 30.0
 
 
+def referred(eval_func: Callable[[Any], Any], fp32: Callable[[], Any]) -> Callable[[Any], Any]:
+    """The same eval_func, told which the fp32 model of this run is if it asks for it by a method `against`."""
+    against = getattr(eval_func, "against", None)
+    return against(fp32) if callable(against) else eval_func
+
+
 def score(eval_func: Callable[[Any], Any], model: Any, standard: Standard | None = None) -> Score:
     """Call eval_func and insist on a score in one of the known forms."""
     return as_score(eval_func(model), standard)

@@ -45,17 +45,17 @@ class Latency:
     runs: int
 
 
-def measure(models: Sequence[Model], feed: Feed, seconds: float | None = None) -> list[Latency]:
-    """The latency of each model, all run in turns on one feed; `seconds` is the most to spend, for all together.
+def measure(models: Sequence[Model], feed: Feed | Sequence[Feed], seconds: float | None = None) -> list[Latency]:
+    """The latency of each model, all run in turns on one feed, or each on its own.
 
-    If another run of this machine measures, it is waited for.
+    `seconds` is the most to spend, for all together. If another run of this machine measures, it is waited for.
     """
     with quiet():
-        return _measured(models, feed, seconds)
+        return _measured(models, [feed] * len(models) if isinstance(feed, dict) else feed, seconds)
 
 
-def _measured(models: Sequence[Model], feed: Feed, seconds: float | None) -> list[Latency]:
-    for model in models:
+def _measured(models: Sequence[Model], feeds: Sequence[Feed], seconds: float | None) -> list[Latency]:
+    for model, feed in zip(models, feeds, strict=True):
         model.run(feed)
     most = SECONDS * len(models) if seconds is None else seconds
     taken: list[list[Times]] = [[] for _ in models]
@@ -65,7 +65,7 @@ def _measured(models: Sequence[Model], feed: Feed, seconds: float | None) -> lis
         rng.shuffle(order)  # a model that always came behind the same one would find the same cache
         for index in order:
             start = _now()
-            models[index].run(feed)
+            models[index].run(feeds[index])
             taken[index].append(Times(*(after - before for before, after in zip(start, _now(), strict=True))))
         if rounds >= ROUNDS[0] and (time.perf_counter() >= end or (rounds % 4 == 0 and _told_enough(taken))):
             break

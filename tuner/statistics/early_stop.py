@@ -131,7 +131,8 @@ class EarlyStop:
         stakes = np.minimum(STAKES[:, None], AT_RISK / np.maximum(mean, 1e-300))
         gains = np.cumsum(np.log1p(stakes * ((lost + 1) / 2 - mean)), axis=1) + self._log_wealth[:, None]
         self._log_wealth = gains[:, -1]
-        if self._trusted and _log_mean(gains).max() >= self._log_limit:
+        # The mean is no larger than the largest, which is known at once.
+        if self._trusted and gains.max() >= self._log_limit and _log_mean(gains).max() >= self._log_limit:
             self.stopped = True
 
 
