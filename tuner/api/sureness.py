@@ -68,7 +68,7 @@ def lost_phrases(losses: Sequence[Lost]) -> Iterator[str]:
         name = lost.limit.name or "score"
         yield f"{name}: {lost.score:.6g} against {lost.baseline:.6g}, loss {loss} (allowed: {allowed}){verdict}"
     if len(losses) > NAMED:
-        yield f"and {len(losses) - NAMED} more limits, with smaller losses"
+        yield f"and {len(losses) - NAMED} more limits, with no larger losses"
 
 
 def confirmed_phrases(confirmations: Iterable[Confirmation], criterion: Criterion) -> Iterator[str]:
