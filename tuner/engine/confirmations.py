@@ -78,6 +78,6 @@ def noted(notes: Mapping[str, Any]) -> dict[int, Score]:
             taken = Fields(record, NOTE)
             score = Score(taken.take("score", float), **to_scores(taken))
             found[int(key)] = score
-        except (Malformed, AttributeError, ValueError) as error:
+        except (Malformed, AttributeError, TypeError, ValueError) as error:
             log.warning("what was confirmed of trial %.20s cannot be read: %s", key, error)
     return found

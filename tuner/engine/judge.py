@@ -92,8 +92,9 @@ class Judge:
 
     def confirm(self, confirmations: Iterable[Confirmation]) -> None:
         """Take what trials score on other data: one that misses there wins only if all do."""
-        self.confirmations = tuple(confirmations)
-        self._compete_again()
+        before, self.confirmations = self.confirmations, tuple(confirmations)
+        if before != self.confirmations:
+            self._compete_again()
 
     @property
     def _refuted(self) -> frozenset[int]:
