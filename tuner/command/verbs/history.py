@@ -59,7 +59,11 @@ def run(args: argparse.Namespace) -> int:
                 "damage": snapshot.damage,
                 "best": None if judged.best is None else judged.best.number,
                 "met": judged.met,
-                "trust": as_json.trust(judged),
+                "trust": as_json.trust(
+                    None if judged.best is None else judged.sureness(judged.best),
+                    [] if judged.best is None else judged.losses(judged.best),
+                    judged.confirmations,
+                ),
                 "baseline": None if base is None else as_json.plain(base, None),
                 "trials": [
                     {**as_json.plain(trial, judged.best), **as_json.origin(came_from[trial.number])}
