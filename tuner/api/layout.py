@@ -24,7 +24,6 @@ YAML_LAYOUT = {
     "tuning.accuracy_criterion.early_stop": "early_stop",
     "tuning.accuracy_criterion.early_stop_delta": "early_stop_delta",
     "tuning.accuracy_criterion.confirm_tries": "confirm_tries",
-    "tuning.start_from": "start_from",
     "tuning.exit_policy.timeout": "timeout",
     "tuning.exit_policy.max_trials": "max_trials",
     "tuning.objective": "objective",
@@ -43,6 +42,7 @@ YAML_LAYOUT = {
     "tuning.insights": "insights",
     "tuning.workspace": "workspace",
     "tuning.resume": "resume",
+    "tuning.start_from": "start_from",
 }
 NAMES = tuple(name for name in YAML_LAYOUT.values() if name is not None)
 SECTIONS = frozenset(path.split(".")[0] for path in YAML_LAYOUT)

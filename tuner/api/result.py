@@ -155,8 +155,9 @@ class TuneResult:
     def _verdict(self) -> str:
         if self.best is None:
             return f"nothing found ({self.reason}); fp32 scores {self.baseline:.6g}"
-        verdict = "meets" if self.best.met else "does NOT meet"
-        verdict += " (but not on other data)" if self.best.met and not self.met else ""
+        verdict = "meets" if self.met else "does NOT meet"
+        if self.confirmed is False:
+            verdict = "meets (but not on other data)"
         if self.criterion.ceiling is not None:
             verdict = "is the most accurate within" if self.met else "comes nearest to, but does NOT keep,"
         only = ", but runs all in fp32: nothing was quantized" if not self.best.config.reduced_ops else ""
