@@ -22,7 +22,5 @@ class Batches(CalibrationDataReader):
 def by_ort(model: Path, output: Path, images: np.ndarray) -> Path:
     """What `quantize_static` makes of a model, calibrated on these images."""
     name = onnx.load(model).graph.input[0].name
-    quantize_static(
-        model, output, Batches(name, images), activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8
-    )
+    quantize_static(model, output, Batches(name, images), activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8)
     return output

@@ -30,6 +30,7 @@ from quaver.engine.clock import Clock, used
 from quaver.engine.confirming import confirm
 from quaver.engine.diagnosing import diagnose_run
 from quaver.engine.ending import StageTimes, note_ending
+from quaver.engine.evaluation import referred
 from quaver.engine.events import (
     Observer,
     Observers,
@@ -42,7 +43,6 @@ from quaver.engine.events import (
     TrialSlow,
     make_observers,
 )
-from quaver.engine.evaluation import referred
 from quaver.engine.executors.choosing import Wish, open_pool
 from quaver.engine.executors.in_process import InProcess
 from quaver.engine.executors.site import Site
