@@ -28,8 +28,8 @@ class Mse(Strategy):
     """Ops whose output differs most between the all-int8 and the fp32 model fall back first, one after another.
 
     1. All ops in int8; the errors come from one pass without labels.
-    2. One op after another falls back, the largest error first. A fallback that does not help is taken back. After 3, 6,
-       12, ... of these, all of them fall back at once: a few ops may help only together.
+    2. One op after another falls back, the largest error first. A fallback that does not help is taken back. After 3,
+       6, 12, ... of these, all of them fall back at once: a few ops may help only together.
     3. If no more is left and the criterion is not met, those that were taken back are added up again.
     4. With time left, ops return to int8 as long as the criterion stays met.
 

@@ -6,7 +6,8 @@ A rule's value is "fp32" or "int8" (or `quaver.FP32`, or a list of them), or the
      "weight": {"dtype": ["int8"], "granularity": ["per_channel"]}}
 
 Names are matched literally first, then as regular expressions that must match the whole name (in bounded time, see
-`quaver.patterns`). Rules on names win over rules on types, and a later rule wins over an earlier one.
+`quaver.patterns`). The name of a node in the framework's own graph means the op that it is part of, as a whole. Rules
+on names win over rules on types, and a later rule wins over an earlier one.
 """
 
 from __future__ import annotations
@@ -75,16 +76,13 @@ def _matching(pattern: Any, ops: Sequence[Op], effort: Effort) -> list[str]:
     try:
         expression = Pattern(pattern, effort)
         matches = [op.name for op in ops if expression.matches(op.name)]
-        covering = None
-        if not matches:
-            nodes = ((op, node) for op in ops for node in op.nodes)
-            covering = next((op for op, node in nodes if node == pattern or expression.matches(node)), None)
+        if not matches:  # the name of a node, as the framework's own graph has it
+            matches = [op.name for op in ops if pattern in op.nodes]
+            matches = matches or [op.name for op in ops if any(expression.matches(node) for node in op.nodes)]
     except PatternError as error:
         raise SettingsError(f"op_name_dict: {pattern!r:.200} is no op and no regular expression ({error})") from None
     if not matches:
         advice = hint(str(pattern), [op.name for op in ops])
-        if covering is not None:
-            advice = f"nodes of that name are part of the op {covering.name!r}, which runs as a whole"
         raise SettingsError(
             f"op_name_dict: {pattern!r} matches no op of this model (the whole name must match); {advice}"
         )

@@ -13,6 +13,7 @@ class TrialState(enum.StrEnum):
 
     COMPLETE = "complete"
     FAILED = "failed"
+    UNSCORED = "unscored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +23,8 @@ class Trial:
     Attributes:
         number: 1 for the first trial; 0 is the fp32 baseline.
         config: what was tried.
-        state: complete, or failed with `error`.
-        score: what eval_func returned; None when the trial failed.
+        state: complete, failed with `error`, or unscored: built by a run that has no eval_func.
+        score: what eval_func returned; None when the trial failed or is unscored.
         loss: how much worse than the baseline, in the criterion's unit; None when the trial failed, or nobody has
             judged it yet.
         met: whether the score meets the criterion. Like the loss it is judged, not recorded: a criterion may change.
@@ -56,8 +57,13 @@ class Trial:
 
     @property
     def failed(self) -> bool:
-        """Whether there is no score."""
+        """Whether there is no score because something went wrong."""
         return self.state is TrialState.FAILED
+
+    @property
+    def unscored(self) -> bool:
+        """Whether there is no score because nobody asked for one."""
+        return self.state is TrialState.UNSCORED
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -66,5 +72,7 @@ class Trial:
         counts = " / ".join(f"{count} {precision}" for precision, count in self.config.counts.items()) + " ops"
         if self.failed:
             return f"trial {self.number}: failed, {counts}"
+        if self.score is None:
+            return f"trial {self.number}: not evaluated, {counts}"
         verdict = "" if self.loss is None else f"loss {self.loss:.4g}, {'met' if self.met else 'not met'}, "
         return f"trial {self.number}: score {self.score:.6g}, {verdict}{counts}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
-from quaver.adapters.calibrated import ranges_of
+from quaver.adapters.calibrated import crowded_of, ranges_of
 from quaver.adapters.keeping import first
 from quaver.adapters.litert.read import sources
 from quaver.adapters.view import View
@@ -42,6 +42,7 @@ class LiteRTAdapter(Adapter):
         self._converter = taken.versions
         self._names = [spec.name for spec in self._inputs]
         self._builder = Builder(taken.graph)
+        self._crowded: frozenset[str] = frozenset()
 
     @classmethod
     def accepts(cls, model: Any) -> bool:
@@ -89,7 +90,14 @@ class LiteRTAdapter(Adapter):
 
         return Calibrator(self._graph, self._inputs, self._builder.needed(), self._options.threads)
 
+    @property
+    def crowded_out(self) -> tuple[str, ...]:
+        name = self._graph.tensor_name
+        tensors = {unit.op.name: (*unit.operator.inputs, *unit.operator.outputs) for unit in self._builder.units}
+        return tuple(op for op, used in tensors.items() if any(name(at) in self._crowded for at in used if at >= 0))
+
     def restore(self, calibration: dict[str, Any]) -> None:
+        self._crowded = crowded_of(calibration)
         self._builder.calibrate(ranges_of(calibration))
 
     def _samples_kept(self) -> None:

@@ -17,7 +17,7 @@ from quaver.api.checked import keywords_checked
 from quaver.api.settings import Config, make_config
 from quaver.api.target import Target, find_target
 from quaver.diagnosis import Diagnosis
-from quaver.engine.diagnosing import SAMPLES, Wishes, examine, examine_float, reiterable
+from quaver.engine.diagnosing import SAMPLES, Wishes, examine, examine_float, replayable
 from quaver.engine.events import Observer, Observers, Stage, StageStarted, make_observers
 from quaver.engine.same_model import check_same_model, restore
 from quaver.errors import CalibrationError, SettingsError, StrategyError
@@ -54,7 +54,7 @@ def diagnose(
         quantized: what to look at: a `QuantConfig`, a `Trial`, a `TuneResult` (its best trial), the number of a trial
             in `history`, or an already quantized model (a file, bytes); None is all ops in int8, as the rules allow.
         calib_dataloader: typical inputs, as for `fit`. They are gone through twice, unless `history` holds the
-            calibration; of a generator, which cannot be, the first few samples are used the second time.
+            calibration; what is read of a generator is kept in memory meanwhile.
         history: an earlier run (a snapshot, or the workspace it lies in), whose calibration, trials and rules are used.
         workspace: a folder to write the tables into; None writes none (`Diagnosis.save` does it later).
         samples: how many samples to look at; None is all.
@@ -92,7 +92,7 @@ def diagnose(
     watch = Observers(*observers)
     watch(StageStarted(Stage.READING))
     wishes = Wishes(samples, layer_metrics or {}, model_metrics or {}, timing)
-    again = calib_dataloader if reiterable(calib_dataloader) else None
+    calib_dataloader = again = replayable(calib_dataloader)
     model = expanded(model)
     kind = adapter_for(model, target.settings.get("framework"))
     with contextlib.ExitStack() as stack:
@@ -110,6 +110,8 @@ def diagnose(
                 raise
             log.warning("the float model alone was looked at, because calibration failed: %s", error)
         else:
+            if target.config is None and config is not None:
+                config = space.without(adapter.crowded_out).all_int8()
             view = adapter.look(target.file if config is None else config)
             found = examine(adapter, view, config, again, wishes, watch, space)
     if workspace is not None:

@@ -16,13 +16,16 @@ from quaver.api.terminating import terminating
 from quaver.engine.events import Observer, make_observers
 from quaver.errors import SettingsError
 
+# So many rows of the tables of diagnosis are printed; the files hold all.
+ROWS = 10
+
 
 def fit(
     model: Any,
     config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     *,
     calib_dataloader: Any = None,
-    eval_func: Callable[[Any], Any],
+    eval_func: Callable[[Any], Any] | None = None,
     observer: Observer | Iterable[Observer] | None = None,
     verbose: int | None = None,
     executor: Any = None,
@@ -35,7 +38,8 @@ def fit(
         config: a YAML file, a dict or a `Config`; keywords override it.
         calib_dataloader: an iterable of batches (arrays, tuples, dicts by input name, or (input, label) pairs), an
             array, or a dict of arrays. Not needed for a resumed run, unless its strategy measures ops.
-        eval_func: called with a model object, returns the score as one number.
+        eval_func: called with a model object, returns the score as one number. Without one nothing is evaluated: the
+            result is the model that the strategy would try first, chosen without labels, and `result.met` is None.
         observer: called with an event for all that happens (see `quaver.Observer`); a list for several.
         verbose: what is shown meanwhile: None is a display in a terminal, and plain lines in a notebook and elsewhere
             (on stderr); 0 is nothing, 1 is always lines.
@@ -58,7 +62,8 @@ def fit(
         optimise_float: whether the float graph is made fast, exactly, before it is quantized.
         threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
             measured on one.
-        diagnosis: whether to say at the end which ops are bad in int8 and why.
+        diagnosis: whether to say at the end which ops are bad in int8 and why: tables and causes are printed (unless
+            verbose is 0), written into the workspace, and are `result.diagnosis`.
         report: whether to look into the best model at the end, and to write report.html into the workspace.
         insights: True to show the run on a web page of this machine, live; its address is told to the observers.
         workspace: the folder of the run; a dated one under quaver_workspace/ if None.
@@ -77,7 +82,36 @@ def fit(
     Returns:
         A `TuneResult`, also when nothing meets the criterion (`result.met` is False) and after Ctrl-C or SIGTERM.
     """
-    if not callable(eval_func):
+    result = tuned(
+        model,
+        config,
+        calib_dataloader=calib_dataloader,
+        eval_func=eval_func,
+        observer=observer,
+        verbose=verbose,
+        executor=executor,
+        **settings,
+    )
+    if result.diagnosis is not None and verbose != 0:
+        from quaver.api import findings  # it draws tables with rich, which not everybody needs
+
+        findings.write(result.diagnosis, ROWS)
+    return result
+
+
+def tuned(
+    model: Any,
+    config: Config | Mapping[str, Any] | str | os.PathLike[str] | None,
+    *,
+    calib_dataloader: Any,
+    eval_func: Callable[[Any], Any] | None,
+    observer: Observer | Iterable[Observer] | None,
+    verbose: int | None,
+    executor: Any = None,
+    **settings: Unpack[Settings],
+) -> TuneResult:
+    """The same, and nothing printed at the end."""
+    if eval_func is not None and not callable(eval_func):
         raise SettingsError(f"eval_func must be a function of the model that returns a number, not {eval_func!r}")
     with contextlib.ExitStack() as stack:
         stack.enter_context(terminating())
@@ -85,5 +119,8 @@ def fit(
         run = stack.enter_context(
             open_run(model, config, calib_dataloader=calib_dataloader, observer=watching, executor=executor, **settings)
         )
-        run.drive(eval_func)
+        if eval_func is None:
+            run.quantize()
+        else:
+            run.drive(eval_func)
         return run.result()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from quaver.api import wording
 from quaver.trial import Trial
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def as_html(result: TuneResult) -> str:
         return "-" if trial.loss is None else f"{trial.loss:.2%}" if relative else f"{trial.loss:.4g}"
 
     def row(trial: Trial) -> list[str]:
-        verdict = _last_line(trial.error) if trial.failed else "met" if trial.met else "not met"
+        verdict = _last_line(trial.error) if trial.failed else wording.verdict(trial)
         best = result.best is not None and trial.number == result.best.number
         return [f"{trial.number}{' (best)' if best else ''}", _score(trial.score), loss(trial), verdict, _counts(trial)]
 

@@ -40,7 +40,9 @@ def allowed(criterion: Criterion) -> str:
 
 def verdict(trial: Trial) -> str:
     """Whether a trial meets the criterion."""
-    return "failed" if trial.failed else "met" if trial.met else "not met"
+    if trial.failed or trial.unscored:
+        return "failed" if trial.failed else "not evaluated"
+    return "met" if trial.met else "not met"
 
 
 def counts(trial: Trial) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from rich.text import Text
 
 from quaver.ancestry import Origin, origins, told
+from quaver.api import tables
 from quaver.api.phrases import milliseconds
-from quaver.command import tables, wording
+from quaver.command import wording
 from quaver.engine.judge import Judge
 from quaver.ops import Precision
 from quaver.trial import Trial
@@ -59,6 +60,8 @@ def met(trial: Trial) -> Text:
     """Whether a trial meets the criterion, in a word and a colour."""
     if trial.failed:
         return tables.cell("-", tables.NOT_MET)
+    if trial.unscored:
+        return tables.cell("-", "")
     return tables.cell("yes", tables.MET) if trial.met else tables.cell("no", tables.NOT_MET)
 
 

@@ -25,7 +25,7 @@ class Judge:
         objective: what decides between trials that meet it.
         baseline: the score of the fp32 model; None until it is known, and nothing is judged without it.
         best: the winner of the `Contest` among trials that meet the criterion; if none does, the one with the least
-            loss.
+            loss; if none has a score, one that was not evaluated.
         seconds: what all trials took.
     """
 
@@ -114,11 +114,15 @@ class Judge:
         return pareto(self._trials.values(), self.objective)
 
     def _compete(self, trial: Trial) -> None:
-        if trial.loss is None or not self._allows(trial.config):
+        if not self._allows(trial.config):
             return
         if trial.met:
             self.best = self._contest.add(trial)
-        elif self.best is None or (not self.best.met and _by_loss(trial) < _by_loss(self.best)):
+        elif trial.unscored:
+            self.best = self.best or trial
+        elif trial.loss is not None and (
+            self.best is None or self.best.unscored or (not self.best.met and _by_loss(trial) < _by_loss(self.best))
+        ):
             self.best = trial
 
     def _compete_again(self) -> None:

@@ -28,6 +28,7 @@ from quaver.engine.objective import OBJECTIVES, Latency, Objective, recorded_nam
 from quaver.engine.order import Order
 from quaver.engine.probing import OutOfTime
 from quaver.engine.reference import Reference
+from quaver.engine.unscored import first_proposal, record_unscored
 from quaver.errors import StrategyError
 from quaver.history import Storage
 from quaver.ops import QuantConfig
@@ -179,7 +180,8 @@ class Run:
 
     def usual(self) -> float | None:
         """Seconds that the evaluation of the fp32 model took, if there was one."""
-        return None if self.history.baseline is None else self.history.baseline.seconds
+        base = self.history.baseline
+        return None if base is None or base.unscored else base.seconds
 
     def tell(self, pending: PendingTrial, score: object, seconds: float | None = None) -> Trial:
         """Record the score of a trial that was asked for, and return it judged.
@@ -230,6 +232,21 @@ class Run:
         )
         return self._take(pending, trial)
 
+    def take_unscored(self) -> Trial:
+        """End the run with what the strategy proposes before it has heard of a score. One that it has stays."""
+        assert self._strategy is not None
+        known = next((trial for trial in self.judge.trials if trial.unscored and self.space.allows(trial.config)), None)
+        if known is None:
+            config = first_proposal(self._strategy[0], self.space, self._strategy[1])
+            self._observer(TrialStarted(1, None))
+            known = record_unscored(config, self.space, self.adapter, self.history, self._measured)
+            self.judge.add(known)
+            self._name_what_is_left_out()
+            self._observer(TrialFinished(known, known))
+        self.reason = StopReason.UNSCORED
+        self.close()
+        return known
+
     def stop(self, reason: StopReason) -> None:
         """End the run, if it has not ended before: the winner is decided, unless the user has no time for that."""
         if self.reason is None:
@@ -277,7 +294,7 @@ class Run:
             if config in self._pending:
                 continue
             known = self.history.find(config)
-            if known is None:
+            if known is None or known.unscored:
                 if self._order.must_wait and not all_at_once:
                     return None
                 self._check_budget()

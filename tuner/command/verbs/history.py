@@ -69,7 +69,9 @@ def run(args: argparse.Namespace) -> int:
     print(f"{len(judged.trials)} trial(s); criterion: {judged.criterion}")
     if judged.best is not None:
         only = "" if judged.best.config.reduced_ops else ", but it runs every op in fp32: nothing was quantized"
-        print(f"* trial {judged.best.number} is the best{'' if judged.best.met else ', but not within it'}{only}")
+        verdict = "was not evaluated" if judged.best.unscored else "is the best"
+        within = "" if judged.best.met or judged.best.unscored else ", but not within it"
+        print(f"* trial {judged.best.number} {verdict}{within}{only}")
         for fact in facts.about_latency(judged.best, snapshot):
             print(fact)
     for fact in facts.about_the_model(snapshot):
