@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from quaver.api.layout import read_settings
 from quaver.api.plain import names_only, objective_name, plain, strategy_name
+from quaver.api.reading import read_settings
 from quaver.budget import Budget
 from quaver.criterion import Criterion
 from quaver.engine.executors.choosing import BACKENDS
@@ -174,7 +174,7 @@ def given_settings(given: Config | Mapping[str, Any] | str | os.PathLike[str] | 
     if isinstance(given, Config):
         default = Config()
         return {name: value for name in known if (value := getattr(given, name)) != getattr(default, name)}
-    return read_settings(given, known)
+    return read_settings(given)
 
 
 def on_top(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
