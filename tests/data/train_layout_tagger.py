@@ -4,8 +4,8 @@
 
 Needs torch, onnx and onnxruntime; some minutes on one core. The graph is written as an exporter of that model does it,
 with the same names: a mask of -3.4e38 is added to the scores, and a division, a maximum and a subtraction stand between
-it and the Softmax. As in the large model, one channel of what the feed-forward layers write is far from all others
-(here it is born so); LayerNorm takes it away, and its factors make up for the others.
+it and the Softmax. As in the large model, two channels of what the feed-forward layers write are far from all others
+(here they are born so); LayerNorm takes them away, and its factors make up for the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from forms import KEYS, LENGTH, PLACES, WORDS, f1, forms
 
 PATH = Path(__file__).with_name("layout_tagger.onnx")
 WIDTH, INNER, HEADS, LAYERS = 48, 96, 4, 3
-FAR, ALPHA, BUCKETS = 700.0, 32.0, 2 * PLACES + 1
+FAR, ALPHA, BUCKETS = 900.0, 32.0, 2 * PLACES + 1
 STEPS, BATCH, SEED = 700, 48, 0
 
 
@@ -56,12 +56,10 @@ class Layer(nn.Module):
         self.attention, self.norm = Attention(), nn.LayerNorm(WIDTH, eps=1e-5)
         self.intermediate, self.dense = nn.Linear(WIDTH, INNER), nn.Linear(INNER, WIDTH)
         self.output_norm = nn.LayerNorm(WIDTH, eps=1e-5)
-        spread = FAR / WIDTH**0.5
         with torch.no_grad():
-            self.dense.bias[0] = FAR
-            self.output_norm.weight.fill_(spread)
-            self.output_norm.weight[0] = 0.05
-            self.output_norm.bias.fill_(FAR / WIDTH)
+            self.dense.bias[0], self.dense.bias[1] = FAR, -FAR
+            self.output_norm.weight.fill_(FAR * (2 / WIDTH) ** 0.5)
+            self.output_norm.weight[:2] = 0.05
 
     def forward(self, x: Tensor, bias: Tensor, mask: Tensor) -> Tensor:
         x = self.norm(self.attention(x, bias, mask) + x)

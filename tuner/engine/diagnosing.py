@@ -63,8 +63,11 @@ class Replayed:
 
 
 def replayable(data: Any) -> Any:
-    """Data that can be gone through again: a generator cannot, a list, an array, a function or a dataloader can."""
-    return Replayed(data) if isinstance(data, Iterator) else data
+    """Data that can be gone through again: a generator cannot, a list, an array, a function or a dataloader can.
+
+    An iterator with `reset` is rewound by those who read it.
+    """
+    return Replayed(data) if isinstance(data, Iterator) and not hasattr(data, "reset") else data
 
 
 def examine(
