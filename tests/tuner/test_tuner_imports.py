@@ -32,7 +32,7 @@ LEVELS = (
     ("engine",),
     ("api",),
     ("insights",),
-    ("front door", "command", "demo", "testing", "neural_compressor"),
+    ("front door", "command", "demo", "testing", "neural_compressor", "tflite"),
 )
 FRAMEWORKS = {"onnx", "onnxruntime", "tensorflow", "keras", "ai_edge_litert", "ai_edge_quantizer", "torch"}
 
