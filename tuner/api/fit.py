@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Unpack
 
 from quaver.api.display import display
 from quaver.api.keywords import Settings
 from quaver.api.open_run import open_run
 from quaver.api.result import TuneResult
-from quaver.api.settings import Config
+from quaver.api.settings import Config, make_config
+from quaver.api.sizes import in_turn, sizes_of
 from quaver.api.terminating import terminating
+from quaver.engine.diagnosing import replayable
 from quaver.engine.events import Observer, make_observers
 from quaver.errors import SettingsError
 
@@ -55,7 +58,8 @@ def fit(
         max_trials: how many trials may be evaluated in all.
         objective: what decides between trials that meet the criterion: "latency", "size", "int8_ops" or a function.
         seed: the only source of chance.
-        calibration_sampling_size: how many calibration samples to use; at most 256 if None.
+        calibration_sampling_size: how many calibration samples to use; at most 256 if None. Of a list of sizes each
+            gets a run, until one meets the criterion.
         op_name_dict: rules by op name, such as {"/head/.*": "fp32"} (see `quaver.rules`).
         op_type_dict: rules by op type, such as {"Softmax": "fp32"}.
         quant_format: how int8 is written, where a framework knows several ways; for ONNX "qdq" or "qoperator".
@@ -111,6 +115,11 @@ def tuned(
     **settings: Unpack[Settings],
 ) -> TuneResult:
     """The same, and nothing printed at the end."""
+    if sizes := sizes_of(config, settings):
+        workspace = make_config(config, **settings).workspace
+        again = partial(tuned, model, config, calib_dataloader=replayable(calib_dataloader), eval_func=eval_func)
+        more = partial(again, observer=observer, verbose=verbose, executor=executor)
+        return in_turn(sizes, workspace, lambda **size: more(**{**settings, **size}))
     if eval_func is not None and not callable(eval_func):
         raise SettingsError(f"eval_func must be a function of the model that returns a number, not {eval_func!r}")
     with contextlib.ExitStack() as stack:

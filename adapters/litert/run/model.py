@@ -14,6 +14,7 @@ class LiteRTModel(Model):
     """A .tflite: callable, with its `interpreter`, and complete as bytes."""
 
     suffix = ".tflite"
+    elsewhere = ". Its int8 kernels are LiteRT's: TensorFlow has none, so that no graph and no SavedModel comes out"
 
     def __init__(self, content: bytes, inputs: Sequence[InputSpec], threads: int) -> None:
         super().__init__(inputs, threads)
