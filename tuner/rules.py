@@ -111,6 +111,7 @@ def _matching(pattern: Any, ops: Sequence[Op], effort: Effort) -> list[str]:
         if not matches:  # the name of a node, as the framework's own graph has it
             matches = [op.name for op in ops if pattern in op.nodes]
             matches = matches or [op.name for op in ops if any(expression.matches(node) for node in op.nodes)]
+            matches = matches or _named_inside(str(pattern), ops)
     except PatternError as error:
         raise SettingsError(f"op_name_dict: {pattern!r:.200} is no op and no regular expression ({error})") from None
     if not matches:
@@ -119,6 +120,17 @@ def _matching(pattern: Any, ops: Sequence[Op], effort: Effort) -> list[str]:
             f"op_name_dict: {pattern!r} matches no op of this model (the whole name must match); {advice}"
         )
     return matches
+
+
+def _named_inside(path: str, ops: Sequence[Op]) -> list[str]:
+    """The one op that a node's path tells: its name, with a scope before it or a node behind it, or both.
+
+    A converter drops the scope that all nodes share, and calls an op after its layer: v0/conv0/Conv2D is conv0.
+    """
+    steps = path.split("/")
+    inner = {"/".join(part) for part in (steps, steps[1:], steps[:-1], steps[1:-1]) if part}
+    found = [op.name for op in ops if op.name in inner]
+    return found if len(found) == 1 and len(steps) > 1 else []
 
 
 def parse(value: Any, label: str) -> Wish:
