@@ -62,7 +62,8 @@ def fit(
             gets a run, until one meets the criterion.
         op_name_dict: rules by op name, such as {"/head/.*": "fp32"} (see `quaver.rules`).
         op_type_dict: rules by op type, such as {"Softmax": "fp32"}.
-        quant_format: how int8 is written, where a framework knows several ways; for ONNX "qdq" or "qoperator".
+        quant_format: how int8 is written, where a framework knows several ways; for ONNX "qdq" or "qoperator",
+            for TensorFlow "float_io" or "full_integer" (int8 inputs and outputs).
         optimise_float: whether the float graph is made fast, exactly, before it is quantized.
         threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
             measured on one.

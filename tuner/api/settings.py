@@ -44,7 +44,7 @@ class Config:
         op_name_dict: rules by op name (see `quaver.rules`).
         op_type_dict: rules by op type.
         quant_format: how int8 is written into the model, where the framework knows several ways (ONNX: "qdq" or
-            "qoperator"); None is its default.
+            "qoperator"; TensorFlow: "float_io" or "full_integer"); None is its default.
         optimise_float: whether the float graph is rewritten, exactly, so that it is fast before it is quantized.
         threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
             measured on one.

@@ -25,7 +25,7 @@ class LiteRTModel(Model):
 
     def _outputs(self, feed: Feed) -> list[Any]:
         session: Session = self.session
-        return list(session.run(feed))
+        return session.as_float(session.run(session.as_integers(feed)))
 
     @property
     def interpreter(self) -> Any:
