@@ -41,11 +41,14 @@ class Mse(Strategy):
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
         best: Trial = yield space.all_int8()
-        if best.met:
-            return
         start = best.config
+        if best.met and self.ceiling is None:
+            return
         errors = probe.mse()
         order = sorted(space.able_to_fall_back(start), key=lambda name: -errors[name])
+        if self.ceiling is not None:
+            yield from _until_used_up(best, order)
+            return
         best = yield from self._one_by_one(best, order)
         if not best.met:
             best = yield from _added_up(best, [name for name in order if best.config[name].reduced])
@@ -96,6 +99,16 @@ def _added_up(best: Trial, names: list[str]) -> Walk:
             break
         best = yield from _fallen(best, [name])
     return best
+
+
+def _until_used_up(trial: Trial, order: list[str]) -> Walk:
+    """One fallback after another as long as the budget, which takes the place of a criterion, is kept."""
+    for name in order[:-1]:
+        within = trial.met
+        trial = yield trial.config.fallback(name)
+        if within and not trial.met:
+            break  # what falls back from here on takes more
+    return trial
 
 
 def _gains(trial: Trial, before: Trial, least: float) -> bool:

@@ -21,6 +21,8 @@ YAML_LAYOUT = {
     "tuning.exit_policy.timeout": "timeout",
     "tuning.exit_policy.max_trials": "max_trials",
     "tuning.objective": "objective",
+    "tuning.max_latency": "max_latency",
+    "tuning.max_size": "max_size",
     "tuning.random_seed": "seed",
     "tuning.threads": "threads",
     "tuning.diagnosis": "diagnosis",

@@ -147,14 +147,19 @@ class TuningRun:
             )
         if config.diagnosis:
             self._data = replayable(self._data)
-        objective = make_objective(config.objective)
+        objective = make_objective(config.objective, config.criterion.ceiling)
         strategy = make_strategy(config.strategy, config.strategy_options)
         self._pool = stack.enter_context(open_pool(self._wish(config)))
         width = config.width or (1 if self._pool is None else self._pool.jobs)
         if width > 1:  # kept, so that a resumed run asks for the same trials on any number of workers
             self.config = config = replace(config, width=width)
         strategy = prepared(
-            strategy, seed=config.seed, objective=objective.name, allowed=config.criterion.allowed, width=width
+            strategy,
+            seed=config.seed,
+            objective=objective.name,
+            allowed=config.criterion.allowed,
+            width=width,
+            ceiling=config.criterion.ceiling,
         )
         self._stages = StageTimes()
         self._tell = Observers(self._stages, self._log, *self._observers)
@@ -183,6 +188,11 @@ class TuningRun:
         self.space = self.space.without(self._adapter.crowded_out)
         if not self.space.quantizable:
             raise SettingsError("what can be quantized holds stand-ins for infinity, and must stay in fp32")
+        if objective.needs_all and not self._adapter.kept:
+            raise SettingsError(
+                "`max_latency` is measured on calibration samples, and there are none: pass calib_dataloader, also to "
+                "a resumed run"
+            )
         _say_conversions(self._adapter, history, self._tell)
         write_settings(self.workspace, config)
         self._run = Run(

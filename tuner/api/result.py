@@ -33,10 +33,10 @@ class TuneResult:
     """How a run ended.
 
     Attributes:
-        best: the winner among the trials that meet the criterion; the most accurate trial if none does; None if
-            no trial has a score. Without eval_func, the one that was built.
+        best: the winner among the trials that meet the criterion; the most accurate trial if none does (of a budget the
+            one that comes nearest to it); None if no trial has a score. Without eval_func, the one that was built.
         baseline: the score of the fp32 model; None without eval_func.
-        met: whether `best` meets the criterion; None if nothing was evaluated.
+        met: whether `best` meets the criterion, or keeps the budget that takes its place; None without eval_func.
         reason: why the run stopped.
         trials: all trials, those of earlier, resumed runs included.
         criterion: what was asked for.
@@ -90,7 +90,7 @@ class TuneResult:
         Latency and a user's objective are measured only for trials that meet the criterion, so only those are
         compared by them; size and the number of int8 ops are known of every trial.
         """
-        return pareto(self.trials, self.objective)
+        return pareto(self.trials, self.objective.against)
 
     @property
     def plot(self) -> Plot:
@@ -135,10 +135,12 @@ class TuneResult:
             how = f"{self._counts(' and ')} ops, chosen without labels"
             return f"trial {self.best.number} was not evaluated: {how}; pass eval_func to see whether it is good enough"
         verdict = "meets" if self.met else "does NOT meet"
+        if self.criterion.ceiling is not None:
+            verdict = "is the most accurate within" if self.met else "comes nearest to, but does NOT keep,"
         only = ", but runs all in fp32: nothing was quantized" if not self.best.config.reduced_ops else ""
         counts = self._counts(" and ")
         return (
-            f"trial {self.best.number} {verdict} the criterion ({self.criterion}){only}: score {self.best.score:.6g} "
-            f"against {self.baseline:.6g} in fp32, {counts} ops, "
+            f"trial {self.best.number} {verdict} the {self.criterion.called} ({self.criterion}){only}: "
+            f"score {self.best.score:.6g} against {self.baseline:.6g} in fp32, {counts} ops, "
             f"after {self.evaluations} evaluations ({self.reason})"
         )
