@@ -10,6 +10,8 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 import quaver
+from quaver.adapters.base import AdapterOptions
+from quaver.adapters.litert.adapter import LiteRTAdapter
 
 IMAGES = np.random.default_rng(0).normal(size=(8, 8, 8, 3)).astype(np.float32)
 
@@ -60,3 +62,25 @@ def test_no_graph_and_no_saved_model_comes_out_and_it_says_why(
         (tmp_path / name).mkdir()
     with pytest.raises(quaver.QuaverError, match=r"\.tflite.*TensorFlow has none"):
         result.save(tmp_path / name)
+
+
+def test_a_mask_that_is_given_stays_float_however_far_the_softmax_is() -> None:
+    rng = np.random.default_rng(0)
+    weight = tf.constant(rng.normal(size=(8, 8)).astype(np.float32))
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec((None, 8), tf.float32, name="x"),
+            tf.TensorSpec((None, 8), tf.float32, name="mask"),
+        ]
+    )
+    def network(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        scores = tf.multiply(tf.add(tf.matmul(x, weight), mask, name="masked"), 0.5)
+        return tf.matmul(tf.nn.softmax(scores - tf.reduce_max(scores, -1, keepdims=True)), weight)
+
+    mask = np.where(rng.random((16, 8)) < 0.3, -1e9, 0.0).astype(np.float32)
+    adapter = LiteRTAdapter.open(network, AdapterOptions())
+    adapter.calibrate({"x": rng.normal(size=(16, 8)).astype(np.float32), "mask": mask})
+    kept = [op.kind for op in adapter.inspect() if op.name in adapter.crowded_out]
+    assert "ADD" in kept and "FULLY_CONNECTED" not in kept
+    adapter.close()
