@@ -121,6 +121,7 @@ class Adapter(ABC):
         implied = cls.implied_formats.get(framework or "")
         if wanted is None:
             return implied or next(iter(cls.formats), None)
+        wanted = wanted.lower()
         if not cls.formats:
             raise SettingsError(f"{cls.name} knows no quant_format, and this one is {wanted!r}: leave it out")
         if wanted not in cls.formats:
@@ -184,6 +185,14 @@ class Adapter(ABC):
     @property
     def conversions(self) -> tuple[str, ...]:
         """What was converted when the model was read, such as ("opset 11 to 17",)."""
+        return ()
+
+    @property
+    def crowded_out(self) -> tuple[str, ...]:
+        """The ops that would quantize real values together with what stands for infinity, as calibration showed.
+
+        They stay in fp32: no range has steps for both.
+        """
         return ()
 
     def unquantizable(self, timed: bool = False) -> Sequence[Unquantizable]:

@@ -47,7 +47,8 @@ def feeds(data: Any, inputs: Sequence[InputSpec], limit: int | None = None, rest
     A model that fixes its batch gets whole batches only, and one at least. `rest` learns whether the limit cut anything
     off; of data that does not tell its length nobody knows, and no batch is asked for to find out.
 
-    `data` is an iterable of batches, or one array or dict of arrays that holds the whole set. It is iterated once.
+    `data` is an iterable of batches, one array or dict of arrays that holds the whole set, a function that returns any
+    of these, or something with a length and items by number. It is iterated once.
     What a batch may be; anything with `.numpy()`, and numbers in nested lists, count as an array:
 
     - `x`, `(x,)`, `[x]`: the only input. One sample may come without its batch axis.
@@ -127,19 +128,26 @@ def match(batch: Any, inputs: Sequence[InputSpec], where: str, labels: bool = Tr
 
 
 def _batches(data: Any, inputs: Sequence[InputSpec]) -> Iterator[Any]:
-    whole = data
+    whole = called(data)
     if hasattr(whole, "files") and isinstance(whole, Mapping):  # an open .npz
         whole = {name: whole[name] for name in whole}
     if isinstance(whole, Mapping):
         yield from _cut({name: _array(value) for name, value in whole.items()}, inputs)
     elif _is_array(whole):
         yield from (next(iter(part.values())) for part in _cut({"": _array(whole)}, inputs))
+    elif hasattr(whole, "__getitem__") and hasattr(whole, "__len__") and not hasattr(whole, "__iter__"):
+        yield from (whole[index] for index in range(len(whole)))
     elif isinstance(whole, str | bytes) or not isinstance(whole, Iterable):
         raise CalibrationError(
             f"calib_dataloader must be an iterable of batches, an array or a dict of arrays, not {type(data).__name__}"
         )
     else:
         yield from whole
+
+
+def called(data: Any) -> Any:
+    """What a function without arguments gives, as TFLite's representative_dataset is one; other data as it is."""
+    return data() if callable(data) and not isinstance(data, Iterable) and not _is_array(data) else data
 
 
 def _count(data: Any, inputs: Sequence[InputSpec]) -> float:

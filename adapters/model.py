@@ -40,6 +40,7 @@ class Model(ABC):
     """
 
     suffix: ClassVar[str]
+    elsewhere: ClassVar[str] = ""  # why it is not written in other forms of its framework, behind "save it as ..."
 
     def __init__(self, inputs: Sequence[InputSpec], threads: int) -> None:
         self._inputs = tuple(inputs)
@@ -116,7 +117,12 @@ class Model(ABC):
         if other is not None and other != SUFFIXES.get(self.suffix):
             raise BuildError(
                 f"{str(path)!r} is the name of a file for {other}, and this model is written as {self.suffix}: "
-                f"save it as {path.with_suffix(self.suffix).name!r}"
+                f"save it as {path.with_suffix(self.suffix).name!r}{self.elsewhere}"
+            )
+        if path.is_dir():
+            raise BuildError(
+                f"{str(path)!r} is a folder, and this model is written as one file: save it as "
+                f"{str(path / f'model{self.suffix}')!r}{self.elsewhere}"
             )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

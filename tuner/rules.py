@@ -13,7 +13,8 @@ The type "*" stands for all types. What a rule of a name or another type does no
 op that cannot do what it says stays in fp32.
 
 Names are matched literally first, then as regular expressions that must match the whole name (in bounded time, see
-`quaver.patterns`). Rules on names win over rules on types, and a later rule wins over an earlier one.
+`quaver.patterns`). The name of a node in the framework's own graph means the op that it is part of, as a whole. Rules
+on names win over rules on types, and a later rule wins over an earlier one.
 """
 
 from __future__ import annotations
@@ -107,20 +108,29 @@ def _matching(pattern: Any, ops: Sequence[Op], effort: Effort) -> list[str]:
     try:
         expression = Pattern(pattern, effort)
         matches = [op.name for op in ops if expression.matches(op.name)]
-        covering = None
-        if not matches:
-            nodes = ((op, node) for op in ops for node in op.nodes)
-            covering = next((op for op, node in nodes if node == pattern or expression.matches(node)), None)
+        if not matches:  # the name of a node, as the framework's own graph has it
+            matches = [op.name for op in ops if pattern in op.nodes]
+            matches = matches or [op.name for op in ops if any(expression.matches(node) for node in op.nodes)]
+            matches = matches or _named_inside(str(pattern), ops)
     except PatternError as error:
         raise SettingsError(f"op_name_dict: {pattern!r:.200} is no op and no regular expression ({error})") from None
     if not matches:
         advice = hint(str(pattern), [op.name for op in ops])
-        if covering is not None:
-            advice = f"nodes of that name are part of the op {covering.name!r}, which runs as a whole"
         raise SettingsError(
             f"op_name_dict: {pattern!r} matches no op of this model (the whole name must match); {advice}"
         )
     return matches
+
+
+def _named_inside(path: str, ops: Sequence[Op]) -> list[str]:
+    """The one op that a node's path tells: its name, with a scope before it or a node behind it, or both.
+
+    A converter drops the scope that all nodes share, and calls an op after its layer: v0/conv0/Conv2D is conv0.
+    """
+    steps = path.split("/")
+    inner = {"/".join(part) for part in (steps, steps[1:], steps[:-1], steps[1:-1]) if part}
+    found = [op.name for op in ops if op.name in inner]
+    return found if len(found) == 1 and len(steps) > 1 else []
 
 
 def parse(value: Any, label: str) -> Wish:

@@ -16,7 +16,7 @@ import onnxruntime as ort
 
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
 from quaver.adapters.batches import InputSpec
-from quaver.adapters.calibrated import ranges_of
+from quaver.adapters.calibrated import crowded_of, ranges_of
 from quaver.adapters.channels import from_plain
 from quaver.adapters.keeping import first
 from quaver.adapters.onnxrt.build.assembler import Assembler
@@ -65,6 +65,7 @@ class OnnxAdapter(Adapter):
         self._source: Any = None
         self._applied: Applied = ()
         self._conversions: tuple[str, ...] = ()
+        self._crowded: frozenset[str] = frozenset()
 
     @classmethod
     def accepts(cls, model: Any) -> bool:
@@ -117,7 +118,18 @@ class OnnxAdapter(Adapter):
     def calibrator(self) -> Calibrator:
         return Calibrator(self._assembler, self._inputs, self._options.threads)
 
+    @property
+    def crowded_out(self) -> tuple[str, ...]:
+        root = self._assembler.root
+        found = []
+        for unit in self._units:
+            tensors = {*unit.activations, *([unit.output] if unit.quantized_output else [])}
+            if any(root(name) in self._crowded for name in tensors):
+                found.append(unit.op.name)
+        return tuple(found)
+
     def restore(self, calibration: dict[str, Any]) -> None:
+        self._crowded = crowded_of(calibration)
         self._assembler.calibrate(ranges_of(calibration), from_plain(calibration.get("statistics", ())))
 
     def rebuild(self, config: QuantConfig | None) -> OnnxModel:

@@ -215,3 +215,23 @@ def test_a_rule_says_which_repairs_are_allowed(allowed: Any, stays: bool) -> Non
 def test_repairs_are_names() -> None:
     with pytest.raises(SettingsError, match="must list the repairs that are allowed by name, not 5"):
         apply_rules(OPS, {"head": {"repairs": 5}})
+
+
+@pytest.mark.parametrize("node", ["conv1/Conv2D", "v0/conv1", "v0/conv1/Conv2D"])
+def test_the_path_of_a_node_in_the_source_graph_means_the_op_it_became(node: str) -> None:
+    ops = [Op(name, "CONV_2D", (name,), (OpConfig(INT8), FLOAT)) for name in ("conv1", "conv2")]
+    (first, second) = apply_rules(ops, {node: "fp32"})
+    assert first.choices == (FLOAT,) and second == ops[1]
+
+
+def test_the_name_of_a_fused_node_means_its_op() -> None:
+    op = Op("dense/MatMul", "MatMul", ("dense/MatMul", "dense/Add"), (OpConfig(INT8), FLOAT))
+    (narrowed,) = apply_rules([op], {"dense/Add": "fp32"})
+    assert narrowed.choices == (FLOAT,)
+
+
+@pytest.mark.parametrize("wrong", ["conv3/Conv2D", "a/b/conv1/Conv2D", "conv1x"])
+def test_paths_that_tell_no_op_are_refused(wrong: str) -> None:
+    ops = [Op("conv1", "CONV_2D", ("conv1",), (OpConfig(INT8), FLOAT))]
+    with pytest.raises(SettingsError, match="matches no op"):
+        apply_rules(ops, {wrong: "fp32"})

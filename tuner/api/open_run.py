@@ -28,7 +28,7 @@ from quaver.api.workspace import open_workspace, write_settings
 from quaver.budget import StopReason
 from quaver.engine.clock import Clock, used
 from quaver.engine.confirming import confirm
-from quaver.engine.diagnosing import diagnose_run
+from quaver.engine.diagnosing import diagnose_run, replayable
 from quaver.engine.ending import StageTimes, note_ending
 from quaver.engine.evaluation import referred
 from quaver.engine.events import (
@@ -146,6 +146,8 @@ class TuningRun:
                 "diagnosis=True runs samples through the model: pass calib_dataloader to a resumed run too, or "
                 "diagnosis=False"
             )
+        if config.diagnosis:
+            self._data = replayable(self._data)
         objective = make_objective(config.objective, config.criterion.ceiling)
         strategy = make_strategy(config.strategy, config.strategy_options)
         self._pool = stack.enter_context(open_pool(self._wish(config)))
@@ -184,6 +186,9 @@ class TuningRun:
         others = changed_versions(history.run.versions, versions_of(self._adapter))
         announce(others, self._tell, heard=bool(self._observers))
         prepare(self._adapter, history, config, self._data, self._tell, bool(self._observers), self._clock)
+        self.space = self.space.without(self._adapter.crowded_out)
+        if not self.space.quantizable:
+            raise SettingsError("what can be quantized holds stand-ins for infinity, and must stay in fp32")
         if objective.needs_all and not self._adapter.kept:
             raise SettingsError(
                 "`max_latency` is measured on calibration samples, and there are none: pass calib_dataloader, also to "
@@ -277,6 +282,11 @@ class TuningRun:
         with self._log.here(), self._evaluating(eval_func) as executor, self._probe.beside(executor):
             return drive(self._run, executor, self._tell, self.config.trial_timeout)
 
+    def quantize(self) -> Trial:
+        """End the run without any score, with what the strategy would try first, as `fit` without eval_func does."""
+        with self._log.here():
+            return self._run.take_unscored()
+
     def confirm(self, eval_func: Callable[[Any], Any]) -> None:
         """Score the winner on data that took no part in choosing it, once the run is over.
 
@@ -331,7 +341,8 @@ class TuningRun:
 
     def _finish(self) -> TuneResult:
         judge, history = self._run.judge, self._run.history
-        if judge.baseline is None or self._run.reason is None:
+        unscored = self._run.reason is StopReason.UNSCORED
+        if (judge.baseline is None and not unscored) or self._run.reason is None:
             raise HistoryError("the fp32 model has no score yet, so there is no result: ask for trial 0 and tell it")
         best = judge.best
         model_path = model = found = None
@@ -347,7 +358,7 @@ class TuningRun:
         return TuneResult(
             best=best,
             baseline=judge.baseline,
-            met=judge.met,
+            met=None if unscored and judge.baseline is None else judge.met,
             reason=self._run.reason,
             trials=judge.trials,
             criterion=judge.criterion,

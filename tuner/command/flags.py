@@ -91,7 +91,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
     run = parser.add_argument_group("how to run")
     run.add_argument("--calibration-sampling-size", type=int, metavar="N", help="calibration samples to use")
-    run.add_argument("--quant-format", metavar="FORMAT", help="qdq or qoperator")
+    run.add_argument("--quant-format", metavar="FORMAT", help="qdq or qoperator; float_io or full_integer")
     run.add_argument(
         "--optimise-float",
         action=argparse.BooleanOptionalAction,

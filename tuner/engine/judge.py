@@ -44,7 +44,7 @@ class Judge:
         objective: what decides between trials that meet it.
         baseline: the score of the fp32 model; None until it is known, and nothing is judged without it.
         best: the winner of the `Contest` among trials that meet the criterion; if none does, the one with the least
-            loss, or the one that exceeds the budget least.
+            loss, or the one that exceeds the budget least; if none has a score, one that was not evaluated.
         confirmations: what trials score on data that took no part in choosing them.
         seconds: what all trials took.
     """
@@ -201,11 +201,17 @@ class Judge:
         return pareto(self._trials.values(), self.objective.against)
 
     def _compete(self, trial: Trial) -> None:
-        if trial.loss is None or not self._allows(trial.config):
+        if not self._allows(trial.config):
             return
         if trial.met:
             self.best = self._contest.add(trial)
-        elif self.best is None or (not self.best.met and self._misses_by(trial) < self._misses_by(self.best)):
+        elif trial.unscored:
+            self.best = self.best or trial
+        elif trial.loss is not None and (
+            self.best is None
+            or self.best.unscored
+            or (not self.best.met and self._misses_by(trial) < self._misses_by(self.best))
+        ):
             self.best = trial
 
     def _misses_by(self, trial: Trial) -> tuple[bool, float, float, int]:

@@ -82,7 +82,7 @@ def test_a_file_of_1x_runs_with_all_it_says() -> None:
     }
     assert config.op_name_dict == {"conv1": {"activation": {"dtype": ["uint8", "fp32"], "algorithm": ["minmax", "kl"]}}}
     assert (config.framework, config.strategy, config.relative) == ("onnxrt_qlinearops", "mse", 0.02)
-    assert (config.objective, config.max_trials, config.calibration_sampling_size) == ("latency", 40, 100)
+    assert (config.objective, config.max_trials, config.most_samples) == ("latency", 40, 100)
     assert config.workspace == "here"
 
 
@@ -90,7 +90,7 @@ def test_arguments_of_2x_run_with_all_they_say() -> None:
     config = read(FILE_2X)
     assert (config.absolute, config.relative, config.max_trials) == (0.03, None, 30)
     assert (config.strategy, config.objective, config.quant_format) == ("basic", "size", "qdq")
-    assert config.calibration_sampling_size == 100
+    assert config.calibration_sampling_size == (50, 100)
     every = {"activation": {"mode": ["static"], "dtype": ["fp32", "int8", "int4", "fp16"]}}
     assert config.op_type_dict == {"*": every, "Gemm": {"activation": {"dtype": ["fp32"]}}}
 
