@@ -39,8 +39,11 @@ from quaver.errors import (
     StrategyError,
 )
 from quaver.history import Snapshot, read_snapshot
+from quaver.limit import Limit
 from quaver.ops import FP32, INT8, Op, OpConfig, Precision, QuantConfig
 from quaver.probe import Probe
+from quaver.scores import Samples
+from quaver.slices import Slices
 from quaver.space import TuningSpace
 from quaver.strategies import Strategy, register_strategy
 from quaver.trial import Trial, TrialState
@@ -55,11 +58,10 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
     "FP32", "INT8", "Adapter", "Budget", "BuildError", "CalibrationError", "Cause", "CheckResult", "Config",
-    "Criterion", "Diagnosis",
-    "EvaluationError", "ExecutorError", "HistoryError", "MissingPackageError", "Model", "ModelError", "Objective",
-    "Observer", "Op", "OpConfig", "Precision", "Probe", "Profile", "QuantConfig", "QuaverError", "SettingsError",
-    "Snapshot", "Stage", "StopReason", "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningRun",
-    "TuningSpace", "Unquantizable", "Verdict", "__version__",
+    "Criterion", "Diagnosis", "EvaluationError", "ExecutorError", "HistoryError", "Limit", "MissingPackageError",
+    "Model", "ModelError", "Objective", "Observer", "Op", "OpConfig", "Precision", "Probe", "Profile", "QuantConfig",
+    "QuaverError", "Samples", "SettingsError", "Slices", "Snapshot", "Stage", "StopReason", "Strategy", "StrategyError",
+    "Trial", "TrialState", "TuneResult", "TuningRun", "TuningSpace", "Unquantizable", "Verdict", "__version__",
     "check", "diagnose", "events", "fit", "open_run", "profile", "read_snapshot", "recover", "register_strategy",
 ]  # fmt: skip
 

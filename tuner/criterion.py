@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from quaver.ceiling import Ceiling
 from quaver.errors import SettingsError
 from quaver.limit import Limit
 from quaver.nearest import hint
@@ -26,6 +27,8 @@ class Criterion:
         relative: the loss allowed as a fraction of the baseline.
         absolute: the loss allowed in units of the score, instead of `relative`; both may be given by metric.
         higher_is_better: False for scores like perplexity or word error rate; may be given by metric.
+        ceiling: what the model may take. If it is given it decides alone what is met, and the allowed loss is only what
+            a search aims at.
         slices: parts of the samples that are judged by themselves, too.
         slice_limit: what a slice may lose, in the unit of its metric; by slice if only some are to be judged. None is
             what the metric may lose on all samples.
@@ -36,6 +39,7 @@ class Criterion:
     relative: float | Mapping[str, float] | None = 0.01
     absolute: float | Mapping[str, float] | None = None
     higher_is_better: bool | Mapping[str, bool] = True
+    ceiling: Ceiling | None = None
     slices: Slices | None = None
     slice_limit: float | Mapping[str, float] | None = None
     confidence: float | None = None
@@ -70,19 +74,32 @@ class Criterion:
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Criterion:
         """The criterion of a run from its recorded settings; the default where they make none."""
-        higher = settings.get("higher_is_better", True)
+        given = settings.get("higher_is_better", True)
+        higher = given if isinstance(given, Mapping) else given is not False
+        if settings.get("objective") == "accuracy" and (ceiling := Ceiling.from_settings(settings)) is not None:
+            return cls.within(ceiling, higher)
         try:
             slices = settings.get("slices")
             return cls(
                 settings.get("relative"),
                 settings.get("absolute"),
-                higher if isinstance(higher, Mapping) else higher is not False,
-                None if slices is None else Slices.of(slices),
-                settings.get("slice_limit"),
-                settings.get("confidence"),
+                higher,
+                slices=None if slices is None else Slices.of(slices),
+                slice_limit=settings.get("slice_limit"),
+                confidence=settings.get("confidence"),
             )
         except (SettingsError, TypeError):
             return cls()
+
+    @classmethod
+    def within(cls, ceiling: Ceiling, higher_is_better: bool | Mapping[str, bool] = True) -> Criterion:
+        """A budget for the model: as little loss as can be within it."""
+        return cls(0.0, None, higher_is_better, ceiling)
+
+    @property
+    def called(self) -> str:
+        """What it is called when one speaks of it."""
+        return "criterion" if self.ceiling is None else "budget"
 
     @property
     def allowed(self) -> float:
@@ -168,7 +185,8 @@ class Criterion:
         allowed = given[metric] if isinstance(given, Mapping) else given
         assert allowed is not None
         higher = self.higher_is_better
-        return Limit(allowed, relative, higher.get(metric, True) if isinstance(higher, Mapping) else higher, metric)
+        better = higher.get(metric, True) if isinstance(higher, Mapping) else higher
+        return Limit(allowed, relative, better, metric, binding=self.ceiling is None)
 
     def _of_slices(self, limit: Limit) -> list[Limit]:
         if self.slices is None:
@@ -184,6 +202,8 @@ class Criterion:
         ]
 
     def __str__(self) -> str:
+        if self.ceiling is not None:
+            return str(self.ceiling)
         metrics = [*self._by_metric("relative"), *self._by_metric("absolute")]
         said = ", ".join(str(self._limit(name)) for name in metrics) if metrics else str(self.first)
         if self.slices is not None:

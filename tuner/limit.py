@@ -21,6 +21,7 @@ class Limit:
         higher_is_better: False for scores like perplexity or word error rate.
         metric: whose limit it is; "score" if eval_func gives no names.
         slice: the samples that it is about; empty for all of them.
+        binding: False where a budget decides, and a search only aims at the limit. A loss from 0 is one from 1 then.
     """
 
     allowed: float
@@ -28,6 +29,7 @@ class Limit:
     higher_is_better: bool = True
     metric: str = UNNAMED
     slice: str = ""
+    binding: bool = True
 
     @property
     def name(self) -> str:
@@ -37,7 +39,7 @@ class Limit:
 
     def defined(self, baseline: float) -> bool:
         """Whether a loss from this baseline means anything: a relative one from zero does not."""
-        return not self.relative or baseline != 0
+        return not self.relative or not self.binding or baseline != 0
 
     def check_baseline(self, baseline: float) -> None:
         """A relative loss from zero is not defined; say so before any trial is run."""
@@ -54,7 +56,7 @@ class Limit:
         """How much worse `score` is; negative when it is better."""
         self.check_baseline(baseline)
         drop = self._drop(baseline, score)
-        return drop / abs(baseline) if self.relative else drop
+        return drop / (abs(baseline) or 1.0) if self.relative else drop
 
     def met(self, baseline: float, score: float) -> bool:
         """Whether the loss is within what is allowed. Float noise of the subtraction is forgiven."""

@@ -23,16 +23,16 @@ def trial_rows(trials: Sequence[Trial]) -> list[dict[str, Any]]:
     precisions = sorted({precision for trial in trials for precision in trial.config.counts})
     figures = dict.fromkeys(name for trial in trials for name in trial.measured)
     metrics = dict.fromkeys(name for trial in trials for name in trial.metrics)
+    sampled = any(trial.samples for trial in trials)
     return [
         {
             "number": trial.number,
             "score": trial.score,
             **{name: trial.metrics.get(name) for name in metrics},
             "loss": trial.loss,
-            "loss_low": None if trial.interval is None else trial.interval[0],
-            "loss_high": None if trial.interval is None else trial.interval[1],
+            **({"loss_low": trial.interval and trial.interval[0]} if sampled else {}),
+            **({"loss_high": trial.interval and trial.interval[1], "samples": trial.seen} if sampled else {}),
             "met": trial.met,
-            "samples": trial.seen,
             "state": str(trial.state),
             **{f"{precision}_ops": trial.config.counts.get(precision, 0) for precision in precisions},
             "seconds": trial.seconds,

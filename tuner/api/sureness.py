@@ -32,7 +32,7 @@ def trial_phrases(trial: Trial, judge: Judge) -> list[str]:
 def sure_line(trial: Trial, sure: Sureness | None, criterion: Criterion) -> str:
     """Met or not, how sure that is, and between what the loss lies; empty if nobody can say."""
     interval = interval_phrase(trial, criterion)
-    if trial.stopped or not interval:
+    if trial.stopped or sure is None or not interval:
         return f"the loss is {interval}" if interval else ""
     return f"{'met' if trial.met else 'not met'}; {sure_phrase(sure, criterion)}; the loss is {interval}"
 
@@ -68,7 +68,7 @@ def lost_phrases(losses: Sequence[Lost]) -> Iterator[str]:
         name = lost.limit.name or "score"
         yield f"{name}: {lost.score:.6g} against {lost.baseline:.6g}, loss {loss} (allowed: {allowed}){verdict}"
     if len(losses) > NAMED:
-        yield f"and {len(losses) - NAMED} more limits, with smaller losses"
+        yield f"and {len(losses) - NAMED} more limits, with no larger losses"
 
 
 def confirmed_phrases(confirmations: Iterable[Confirmation], criterion: Criterion) -> Iterator[str]:

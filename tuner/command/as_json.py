@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from quaver.ancestry import Change, Origin
 from quaver.api.phrases import conversions
 from quaver.api.result import TuneResult
 from quaver.command import wording
-from quaver.engine.judge import Judge
+from quaver.engine.confirmations import Confirmation
+from quaver.engine.judge import Sureness
+from quaver.engine.losses import Lost
 from quaver.history import Snapshot
 from quaver.trial import Trial
 from quaver.unquantizable import from_notes
@@ -49,6 +52,7 @@ def tuned(result: TuneResult) -> dict[str, Any]:
         "criterion": str(result.criterion),
         "baseline": result.baseline,
         "evaluations": result.evaluations,
+        "trust": trust(result.sureness, result.losses, result.confirmations),
         "best": None if result.best is None else plain(result.best, result.best),
         "trials": [plain(trial, result.best) for trial in result.trials],
         "workspace": str(result.workspace),
@@ -67,10 +71,8 @@ def change(one: Change) -> dict[str, Any]:
     return {"op": one.op, "before": before, "now": now}
 
 
-def trust(judged: Judge) -> dict[str, Any]:
-    """How far the verdict on the best trial can be trusted: by each limit, how sure, and on other data."""
-    best = judged.best
-    sure = None if best is None else judged.sureness(best)
+def trust(sure: Sureness | None, losses: Iterable[Lost], confirmations: Iterable[Confirmation]) -> dict[str, Any]:
+    """How far the verdict on the best trial can be trusted: how sure, by each limit, and on other data."""
     return {
         "sure": None if sure is None else sure.chosen,
         "sure_alone": None if sure is None else sure.alone,
@@ -85,11 +87,11 @@ def trust(judged: Judge) -> dict[str, Any]:
                 "relative": lost.limit.relative,
                 "met": lost.met,
             }
-            for lost in (() if best is None else judged.losses(best))
+            for lost in losses
         ],
         "confirmations": [
             {"trial": one.trial, "score": one.score, "baseline": one.baseline, "loss": one.loss, "met": one.met}
-            for one in judged.confirmations
+            for one in confirmations
         ],
     }
 

@@ -57,7 +57,8 @@ def confirmations(notes: Mapping[str, Any], criterion: Criterion) -> tuple[Confi
     for place, (number, score) in enumerate(scores.items(), 1):
         lost = losses.of(score)
         if lost:
-            met = all(one.met for one in lost) and losses.is_sure(lost, score, place)
+            within = all(one.met for one in lost) and losses.is_sure(lost, score, place)
+            met = within or criterion.ceiling is not None  # a budget is kept on any data
             interval = losses.interval(lost[0], score)
             found.append(Confirmation(number, score.value, base.value, losses.loss(lost[0]), met, interval))
     return tuple(found)
@@ -77,6 +78,6 @@ def noted(notes: Mapping[str, Any]) -> dict[int, Score]:
             taken = Fields(record, NOTE)
             score = Score(taken.take("score", float), **to_scores(taken))
             found[int(key)] = score
-        except (Malformed, AttributeError, ValueError) as error:
+        except (Malformed, AttributeError, TypeError, ValueError) as error:
             log.warning("what was confirmed of trial %.20s cannot be read: %s", key, error)
     return found

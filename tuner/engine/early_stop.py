@@ -64,7 +64,9 @@ class Stopping:
 
 def rules_out(criterion: Criterion, baseline: Scored, scored: Scored, delta: float) -> bool:
     """Whether the samples that a stopped trial has seen rule it out by this criterion, which may be another now."""
-    if not baseline.samples:
+    if not baseline.samples or criterion.ceiling is not None:
         return False
+    if any(len(samples) > len(baseline.samples.get(name, ())) for name, samples in scored.samples.items()):
+        return False  # of other samples than the baseline's
     stopping = Stopping(criterion, baseline, delta)
     return stopping.feed({name: samples.array for name, samples in scored.samples.items()})

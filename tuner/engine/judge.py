@@ -40,11 +40,11 @@ class Judge:
     """Judges trials as they come. Pure: what it says follows from the trials alone; a trial costs next to nothing.
 
     Attributes:
-        criterion: what counts as met.
+        criterion: what counts as met: little loss, or a model within its budget.
         objective: what decides between trials that meet it.
         baseline: the score of the fp32 model; None until it is known, and nothing is judged without it.
         best: the winner of the `Contest` among trials that meet the criterion; if none does, the one with the least
-            loss.
+            loss, or the one that exceeds the budget least.
         confirmations: what trials score on data that took no part in choosing them.
         seconds: what all trials took.
     """
@@ -60,6 +60,7 @@ class Judge:
         self.seconds = 0.0
         self._allows = allows
         self.confirmations: tuple[Confirmation, ...] = ()
+        self._fp32_size = 0
         self._trials: dict[int, Trial] = {}
         self._contest = Contest(objective)
 
@@ -71,7 +72,8 @@ class Judge:
             space = TuningSpace(apply_rules(space.ops, *rules))
         except (SettingsError, AttributeError):  # rules that this version does not understand forbid nothing
             pass
-        return cls(Criterion.from_settings(settings), recorded_objective(settings.get("objective")), space.allows)
+        criterion = Criterion.from_settings(settings)
+        return cls(criterion, recorded_objective(settings.get("objective"), criterion.ceiling), space.allows)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -90,18 +92,29 @@ class Judge:
 
     def confirm(self, confirmations: Iterable[Confirmation]) -> None:
         """Take what trials score on other data: one that misses there wins only if all do."""
-        self.confirmations = tuple(confirmations)
-        self._compete_again()
+        before, self.confirmations = self.confirmations, tuple(confirmations)
+        if before != self.confirmations:
+            self._compete_again()
 
     @property
     def _refuted(self) -> frozenset[int]:
         return frozenset(one.trial for one in self.confirmations if not one.met)
+
+    @property
+    def content(self) -> bool:
+        """Whether a run that has no time to improve may end: within a budget that is when nothing is lost."""
+        return self.met and self.best is not None and self.suffices(self.best)
+
+    def suffices(self, trial: Trial) -> bool:
+        """Whether a trial as it is judged leaves nothing to ask for."""
+        return trial.met and (self.criterion.ceiling is None or (trial.loss is not None and trial.loss <= 0.0))
 
     def begin(self, baseline: Trial | None) -> None:
         """Take the fp32 model's trial. All trials so far are judged by it."""
         self.baseline = None if baseline is None else baseline.score
         self._baseline = None if baseline is None or baseline.score is None else baseline
         self._losses = None if self._baseline is None else self._compared_with(self._baseline)
+        self._fp32_size = 0 if baseline is None else baseline.model_size
         known, self._trials, self.seconds = self._trials, {}, 0.0
         self._compete_again()
         self.extend(known.values())
@@ -145,8 +158,13 @@ class Judge:
             unjudged = trial.loss is None and not trial.met and trial.interval is None
             return trial if unjudged else replace(trial, loss=None, met=False, interval=None)
         loss, interval = self._losses.loss(found[0]), self._losses.interval(found[0], trial)
-        met = not trial.stopped and all(lost.met for lost in found)
-        met = met and self._losses.is_sure(found, trial, trial.number)
+        ceiling = self.criterion.ceiling
+        if trial.stopped:
+            met = False
+        elif ceiling is not None:
+            met = ceiling.kept(trial, self._fp32_size)
+        else:
+            met = all(lost.met for lost in found) and self._losses.is_sure(found, trial, trial.number)
         if (trial.loss, trial.met, trial.interval) == (loss, met, interval):
             return trial
         return replace(trial, loss=loss, met=met, interval=interval)
@@ -160,7 +178,7 @@ class Judge:
     def sureness(self, trial: Trial) -> Sureness | None:
         """How sure it is that the loss of a trial is within the limits on such data, too; None if nobody can say."""
         found = self.losses(trial)
-        if not found or self._losses is None:
+        if not found or self._losses is None or self.criterion.ceiling is not None:
             return None
         each = [self._losses.sureness(lost, trial) for lost in found]
         if any(one is None for one in each):
@@ -180,15 +198,24 @@ class Judge:
         Measured figures are there only for trials that meet the criterion, so only those are compared by them; size
         and the number of reduced ops are known of every trial.
         """
-        return pareto(self._trials.values(), self.objective)
+        return pareto(self._trials.values(), self.objective.against)
 
     def _compete(self, trial: Trial) -> None:
         if trial.loss is None or not self._allows(trial.config):
             return
         if trial.met:
             self.best = self._contest.add(trial)
-        elif self.best is None or (not self.best.met and _by_loss(trial) < _by_loss(self.best)):
+        elif self.best is None or (not self.best.met and self._misses_by(trial) < self._misses_by(self.best)):
             self.best = trial
+
+    def _misses_by(self, trial: Trial) -> tuple[bool, float, float, int]:
+        """How far a trial is from what is asked for, and what decides between those that are equally far.
+
+        What was seen in full comes before estimates.
+        """
+        ceiling, loss = self.criterion.ceiling, trial.loss or 0.0
+        misses = loss if ceiling is None else ceiling.excess(trial, self._fp32_size)
+        return trial.estimated, misses, loss, trial.number
 
     def _compete_again(self) -> None:
         refuted = self._refuted
@@ -199,11 +226,6 @@ class Judge:
                     self._compete(trial)
             if not left or (self.best is not None and self.best.met):
                 return
-
-
-def _by_loss(trial: Trial) -> tuple[bool, float, int]:
-    """What was seen in full comes before estimates."""
-    return trial.estimated, trial.loss or 0.0, trial.number
 
 
 def pareto(trials: Iterable[Trial], objective: Objective) -> tuple[Trial, ...]:

@@ -149,8 +149,8 @@ class Losses:
     def _slice_means(self, base: Floats, scores: Floats) -> dict[str, float]:
         slices = self.criterion.slices
         assert slices is not None
-        if slices.count not in (0, len(base)) or int(slices.indices.max()) >= len(base):
-            return dict.fromkeys(slices.names, float("nan"))  # `check` says it
+        if len(scores) > len(base) or slices.count not in (0, len(base)) or int(slices.indices.max()) >= len(base):
+            return dict.fromkeys(slices.names, float("nan"))  # of other samples; `check` says it
         if len(scores) == len(base):
             means = slices.sums(scores) / np.array(slices.sizes)
         else:

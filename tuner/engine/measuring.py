@@ -27,6 +27,10 @@ class Measuring:
         self._reference = Reference(adapter, history)
         self._waiting: list[int] = []
 
+    def wants(self, trial: Trial) -> bool:
+        """Whether the objective's figures are taken of a trial."""
+        return trial.met or (self._objective.needs_all and not trial.failed)
+
     def measured(self, trial: Trial, model: Model) -> Trial:
         """A trial with the figures of the objective, which are recorded."""
         feed = self._adapter.kept[0] if self._adapter.kept else None
@@ -53,9 +57,9 @@ class Measuring:
                 yield self._judge.add(self.measured(trial, self._adapter.rebuild(trial.config)))
 
     def what_is_missing(self, space: TuningSpace) -> None:
-        """Figures of the objective for trials of earlier runs that meet the criterion but were not measured by it."""
+        """Figures of the objective for trials of earlier runs that were not measured by it."""
         for trial in self._judge.trials:
-            if trial.met and not self._objective.known(trial) and space.allows(trial.config):
+            if self.wants(trial) and not self._objective.known(trial) and space.allows(trial.config):
                 self._judge.add(self.measured(trial, self._adapter.rebuild(trial.config)))
 
     def decide(self, left: Callable[[], float], observer: Observer) -> None:
@@ -80,5 +84,5 @@ class Measuring:
 
     def _undecided(self) -> bool:
         """Whether the winner is to be found among trials that are about as fast as each other."""
-        measurable = isinstance(self._objective, Latency) and bool(self._adapter.kept)
+        measurable = type(self._objective) is Latency and bool(self._adapter.kept)
         return measurable and undecided(self._judge, self._history)

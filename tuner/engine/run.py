@@ -95,7 +95,7 @@ class Run:
         self._strategy: tuple[Strategy, Probe] | None = None
         self._pending: dict[QuantConfig, PendingTrial] = {}
         self._measuring = Measuring(adapter, history, self.judge, objective)
-        self._delta = delta
+        self._delta = None if criterion.ceiling is not None else delta  # within a budget nothing is ruled out
         self._proposed: set[QuantConfig] = set()
         self._repeats = 0
         self._width, self._order = width, Order(width)
@@ -304,9 +304,9 @@ class Run:
             self.history.append(trial)
             self._numbers.add(trial.number)
             trial = self.judge.verdict(trial)
-            if trial.met and self.isolated:
+            if self._measuring.wants(trial) and self.isolated:
                 self._measuring.later(trial)
-            elif trial.met:
+            elif self._measuring.wants(trial):
                 trial = self._measuring.measured(trial, pending.model)
             self._keep_time()
             trial = self.judge.add(trial)
@@ -345,7 +345,9 @@ class Run:
         return known if rules_out(self.judge.criterion, base, known, self._delta or DELTA) else None
 
     def _measure_what_waits(self) -> None:
+        """Measure what is to be compared now that nothing else is under way, in the order asked."""
         for measured in self._measuring.what_waits():
+            self._order.tell(measured)
             if self._dialogue is not None:
                 self._dialogue.answer(measured)
 
@@ -370,8 +372,10 @@ class Run:
         reason = self._budget.spent(
             evaluated=self.judge.evaluated + len(self._pending),
             seconds=self._clock.seconds + self._measuring.kept_back(FOR_FINALISTS * self._budget.timeout),
-            met=self.judge.met if self._width == 1 else self._order.met,
+            met=self.judge.content if self._width == 1 else self._order.one_is(self.judge.suffices),
         )
+        if reason is StopReason.MET and self.judge.criterion.ceiling is not None:
+            reason = StopReason.NOTHING_LOST
         if reason is StopReason.TIMEOUT and self._owed and not (self.judge.evaluated or self._pending):
             return
         if reason is not None:

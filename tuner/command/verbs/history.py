@@ -59,7 +59,11 @@ def run(args: argparse.Namespace) -> int:
                 "damage": snapshot.damage,
                 "best": None if judged.best is None else judged.best.number,
                 "met": judged.met,
-                "trust": as_json.trust(judged),
+                "trust": as_json.trust(
+                    None if judged.best is None else judged.sureness(judged.best),
+                    [] if judged.best is None else judged.losses(judged.best),
+                    judged.confirmations,
+                ),
                 "baseline": None if base is None else as_json.plain(base, None),
                 "trials": [
                     {**as_json.plain(trial, judged.best), **as_json.origin(came_from[trial.number])}
@@ -69,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         )
         return 0
     trial_table.write(judged, base)
-    print(f"{len(judged.trials)} trial(s); criterion: {judged.criterion}")
+    print(f"{len(judged.trials)} trial(s); {judged.criterion.called}: {judged.criterion}")
     if judged.best is not None:
         only = "" if judged.best.config.reduced_ops else ", but it runs every op in fp32: nothing was quantized"
         within = "" if judged.met else ", but not on other data" if judged.best.met else ", but not within it"

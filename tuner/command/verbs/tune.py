@@ -90,6 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
     import quaver
     from quaver.api.display import warn_when_slow
+    from quaver.api.telling import aloud
     from quaver.command import as_json, summary
     from quaver.insights.trackers import make_tracker
 
@@ -104,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
             calib_dataloader=data,
             eval_func=eval_func,
             confirm=confirm,
-            observer=[*trackers, warn_when_slow] if quiet else trackers,
+            observer=[*trackers, warn_when_slow, aloud] if quiet else trackers,
             verbose=0 if quiet else None,
             **given.flags,
         )
