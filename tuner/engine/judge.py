@@ -39,6 +39,7 @@ class Judge:
         self._allows = allows
         self._fp32_size = 0
         self._trials: dict[int, Trial] = {}
+        self._unscored = 0
         self._contest = Contest(objective)
 
     @classmethod
@@ -59,8 +60,8 @@ class Judge:
 
     @property
     def evaluated(self) -> int:
-        """How many trials there are."""
-        return len(self._trials)
+        """How many trials there are that were evaluated, or were to be."""
+        return len(self._trials) - self._unscored
 
     @property
     def met(self) -> bool:
@@ -80,7 +81,7 @@ class Judge:
         """Take the fp32 model's trial. All trials so far are judged by it."""
         self.baseline = None if baseline is None else baseline.score
         self._fp32_size = 0 if baseline is None else baseline.model_size
-        known, self._trials, self.seconds = self._trials, {}, 0.0
+        known, self._trials, self._unscored, self.seconds = self._trials, {}, 0, 0.0
         self._compete_again()
         self.extend(known.values())
 
@@ -96,6 +97,7 @@ class Judge:
         self._trials[trial.number] = judged
         if before is None:
             self.seconds += trial.seconds + trial.build_seconds
+            self._unscored += trial.unscored
             self._compete(judged)
         else:
             self._compete_again()
