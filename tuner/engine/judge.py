@@ -62,6 +62,7 @@ class Judge:
         self.confirmations: tuple[Confirmation, ...] = ()
         self._fp32_size = 0
         self._trials: dict[int, Trial] = {}
+        self._unscored = 0
         self._contest = Contest(objective)
 
     @classmethod
@@ -82,8 +83,8 @@ class Judge:
 
     @property
     def evaluated(self) -> int:
-        """How many trials there are."""
-        return len(self._trials)
+        """How many trials there are that were evaluated, or were to be."""
+        return len(self._trials) - self._unscored
 
     @property
     def met(self) -> bool:
@@ -115,7 +116,7 @@ class Judge:
         self._baseline = None if baseline is None or baseline.score is None else baseline
         self._losses = None if self._baseline is None else self._compared_with(self._baseline)
         self._fp32_size = 0 if baseline is None else baseline.model_size
-        known, self._trials, self.seconds = self._trials, {}, 0.0
+        known, self._trials, self._unscored, self.seconds = self._trials, {}, 0, 0.0
         self._compete_again()
         self.extend(known.values())
 
@@ -131,6 +132,7 @@ class Judge:
         self._trials[trial.number] = judged
         if before is None:
             self.seconds += trial.seconds + trial.build_seconds
+            self._unscored += trial.unscored
         if before is None and not self.confirmations:
             self._compete(judged)
         else:

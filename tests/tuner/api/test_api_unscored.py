@@ -62,7 +62,7 @@ def test_a_resumed_run_with_an_eval_func_scores_it_and_keeps_it(images, tmp_path
     folder = tmp_path / "run"
     quaver.fit(MODEL, calib_dataloader=images, strategy="basic", workspace=folder, verbose=0)
     _, _, x, y = digits()
-    result = resumed(folder, eval_func=Accuracy(x, y), calib_dataloader=images)
+    result = resumed(folder, eval_func=Accuracy(x, y), calib_dataloader=images, max_trials=1)
     assert result.met and result.evaluations == 2
     assert [trial.unscored for trial in result.trials] == [True, False]
     assert result.trials[0].config == result.trials[1].config
