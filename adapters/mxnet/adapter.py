@@ -103,7 +103,7 @@ class MXNetAdapter(Adapter):
 
         sample = first(self._kept[0], self._inputs, 1)
         used = self._options.threads if threads is None else threads
-        return op_seconds(self._builder.build(config), list(self._builder.by_name), sample, used)
+        return op_seconds(self._builder, self._builder.build(config), sample, used)
 
     def flows(self) -> Mapping[str, tuple[str, ...]]:
         return self._builder.flows()

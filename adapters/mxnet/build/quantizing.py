@@ -1,15 +1,15 @@
-"""Trials: the float graph with some of its nodes in int8, made by MXNet's own pass with ranges that are known already."""
+"""Trials: the float graph with some of its nodes in int8, by MXNet's own pass and ranges that are known already."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from quaver.adapters.mxnet.read.graph import Graph, Node
 from quaver.adapters.mxnet.read.importing import import_mxnet
 from quaver.adapters.mxnet.read.network import Network
-from quaver.adapters.mxnet.read.units import find_followers, find_units
+from quaver.adapters.mxnet.read.units import find_units
 from quaver.adapters.ranges import Range
 from quaver.adapters.repairs import refuse_repairs
 from quaver.errors import BuildError
@@ -28,17 +28,16 @@ class Builder:
         self.network = Network(given.symbol.get_backend_symbol(BACKEND), given.args, given.aux, given.inputs)
         self.graph = Graph(self.network.symbol)
         self.parameters = frozenset(self.network.parameters)
-        self._whole = [node.name for node in self.graph.in_order()]
-        possible, usual = (self._quantized(mode) for mode in ("full", "smart"))
-        self.units = find_units(self.graph, possible, usual)
+        quantizable = self._quantized([], "full")
+        worth_it = self._worth_it(quantizable)
+        self.units = find_units(self.graph, worth_it)
         self.by_name = {unit.op.name: unit for unit in self.units}
-        self._followers = find_followers(self.graph, possible)
+        self.followers = {name: self.graph.by_name[name] for name in quantizable if name not in worth_it}
         self._ranges: Mapping[str, Mapping[str, Range]] = {}
 
     def needed(self) -> list[str]:
-        """The tensors whose range some configuration may need: what ops read and write, moved about or not."""
-        names = [*self.by_name, *self._followers]
-        nodes = [self.graph.by_name[name] for name in names]
+        """The tensors whose range some configuration may need: what ops and followers read and write."""
+        nodes = [*(unit.node for unit in self.units), *self.followers.values()]
         tensors = (tensor for node in nodes for tensor in (*self.reads(node), self.output(node)))
         return list(dict.fromkeys(tensors))
 
@@ -70,27 +69,23 @@ class Builder:
             raise BuildError("the model is not calibrated yet")
         from mxnet.contrib import quantization
 
-        symbol, tensors = self._pass(self._in_float(config), "full")
+        reduced = set(config.reduced_ops)
+        symbol, tensors = self._pass([name for name in self.by_name if name not in reduced], "smart")
         thresholds = {name: self._threshold(name, config) for name in tensors}
         symbol = quantization._calibrate_quantized_sym(symbol, thresholds)
         args = quantization._quantize_params(symbol, self.network.args, thresholds)
         return Network(symbol.get_backend_symbol(BACKEND), args, self.network.aux, self.network.inputs)
 
-    def flows(self) -> dict[str, tuple[str, ...]]:
-        """For each op, the ops that read what it wrote, moved about or not."""
-        found: dict[str, list[str]] = {}
-        for tensor, writer in self._writers.items():
-            if writer:
-                found.setdefault(writer, []).extend(self._readers.get(tensor, ()))
-        return {writer: tuple(dict.fromkeys(readers)) for writer, readers in found.items() if readers}
+    @functools.cached_property
+    def belongs(self) -> Mapping[str, str]:
+        """For each op and follower the op that its time is counted to: itself, or the op whose output it follows."""
+        follow = {name: self._writers[self.output(node)] for name, node in self.followers.items()}
+        return {**{name: name for name in self.by_name}, **{name: op for name, op in follow.items() if op}}
 
-    def _in_float(self, config: QuantConfig) -> list[str]:
-        """The nodes to leave alone."""
-        reduced = set(config.reduced_ops)
-        for follower, moved in self._followers.items():  # in graph order
-            if moved in reduced:
-                reduced.add(follower)
-        return [name for name in self._whole if name not in reduced]
+    def flows(self) -> dict[str, tuple[str, ...]]:
+        """For each op, the ops that read what it wrote, through followers or not."""
+        found = {name: self._readers.get(self.output(unit.node), ()) for name, unit in self.by_name.items()}
+        return {name: readers for name, readers in found.items() if readers}
 
     def _threshold(self, tensor: str, config: QuantConfig) -> Range:
         """The range of a tensor: by the method of the op that writes it, or else of the first that reads it in int8."""
@@ -108,29 +103,46 @@ class Builder:
 
     @functools.cached_property
     def _writers(self) -> Mapping[str, str]:
-        """For each tensor the op that wrote it, before it was moved about; empty if none did."""
-        nodes = {self.output(node): node.name for node in self.graph.in_order()}
+        """For each tensor the op that it comes from, through followers; empty if there is none."""
+        nodes = {self.output(node): node for node in self.graph.in_order()}
         found = {}
         for tensor in self.needed():
-            writer = nodes.get(tensor, "")
-            while writer in self._followers:
-                writer = self._followers[writer]
-            found[tensor] = writer if writer in self.by_name else ""
+            node = nodes.get(tensor)
+            while node is not None and node.name in self.followers:
+                node = self.graph.nodes.get(node.inputs[0][0])
+            found[tensor] = node.name if node is not None and node.name in self.by_name else ""
         return found
 
     @functools.cached_property
-    def _readers(self) -> Mapping[str, list[str]]:
-        """For each tensor the ops that read it."""
-        found: dict[str, list[str]] = {}
-        for unit in self.units:
-            for tensor in self.reads(unit.node):
-                found.setdefault(tensor, []).append(unit.op.name)
+    def _readers(self) -> Mapping[str, tuple[str, ...]]:
+        """For each tensor the ops that it reaches, through followers, in graph order."""
+        found: dict[str, dict[str, None]] = {}
+        for node in reversed(list(self.graph.in_order())):
+            if node.name in self.by_name:
+                reached = {node.name: None}
+            elif node.name in self.followers:
+                reached = found.get(self.output(node), {})
+            else:
+                continue
+            for tensor in self.reads(node):
+                found[tensor] = {**reached, **found.get(tensor, {})}
+        return {tensor: tuple(reached) for tensor, reached in found.items()}
+
+    def _worth_it(self, quantizable: Collection[str]) -> set[str]:
+        """Of the nodes that can be quantized those that MXNet quantizes though no other is; tried for each kind."""
+        kinds: dict[tuple[str, str], set[str]] = {}
+        for name in quantizable:
+            node = self.graph.by_name[name]
+            kinds.setdefault((node.operator, node.kind), set()).add(name)
+        found = set()
+        for names in kinds.values():
+            found |= names & set(self._quantized([other for other in quantizable if other not in names], "smart"))
         return found
 
-    def _quantized(self, mode: str) -> list[str]:
-        """The nodes that MXNet quantizes when it may quantize all."""
-        names = {node.name for node in Graph(self._pass([], mode)[0]).in_order()}
-        return [name for name in self._whole if f"quantized_{name}" in names]
+    def _quantized(self, excluded: list[str], mode: str) -> list[str]:
+        """The nodes that MXNet quantizes when it may quantize all but these."""
+        names = {node.name for node in Graph(self._pass(excluded, mode)[0]).in_order()}
+        return [node.name for node in self.graph.in_order() if f"quantized_{node.name}" in names]
 
     def _pass(self, excluded: list[str], mode: str) -> tuple[Any, list[str]]:
         """MXNet's own pass: the quantized graph, and the tensors whose ranges it asks for."""

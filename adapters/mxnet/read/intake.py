@@ -27,17 +27,19 @@ def take_in(model: Any) -> Network:
     if isinstance(model, str | os.PathLike):
         return _from_files(mx, *sources.pair(model))
     if isinstance(model, tuple):
-        return _network(mx, *model)
+        symbol, args, aux = model
+        return _network(mx, symbol, {**args, **aux})
     if isinstance(model, mx.gluon.HybridBlock):
         return _from_block(mx, model)
     if isinstance(model, mx.mod.BaseModule):
         if not model.params_initialized:
             raise ModelError("the Module has no parameters yet: bind it and set them, or give (symbol, args, aux)")
-        return _network(mx, model.symbol, *model.get_params())
+        args, aux = model.get_params()
+        return _network(mx, model.symbol, {**args, **aux})
     if isinstance(model, mx.gluon.Block):
         raise ModelError(
-            f"{type(model).__name__} is a Gluon Block without a graph: derive it from HybridBlock, and nn.HybridSequential "
-            "instead of nn.Sequential"
+            f"{type(model).__name__} is a Gluon Block without a graph: derive it from HybridBlock, and use "
+            "nn.HybridSequential instead of nn.Sequential"
         )
     raise ModelError(f"a {type(model).__name__} of MXNet is no model; quaver takes {sources.TAKES}")
 
@@ -52,37 +54,26 @@ def _from_files(mx: Any, symbol_file: Path | None, params_file: Path) -> Network
     elif symbol_file is not None:
         symbol = mx.sym.load(str(symbol_file))
     else:
-        name = params_file.name.removesuffix(sources.PARAMS)
         raise ModelError(
-            f"{str(params_file)!r} holds parameters alone, and there is no {name}{sources.SYMBOL} beside it"
+            f"{str(params_file)!r} holds parameters alone, and no {sources.SYMBOL!r} of that name lies beside it"
         )
-    plain = {name.partition(":")[2] or name: value for name, value in found.items()}
-    aux = set(symbol.list_auxiliary_states())
-    return _network(
-        mx,
-        symbol,
-        {name: value for name, value in plain.items() if name not in aux},
-        {name: value for name, value in plain.items() if name in aux},
-    )
+    return _network(mx, symbol, {name.partition(":")[2] or name: value for name, value in found.items()})
 
 
 def _from_block(mx: Any, block: Any) -> Network:
     names = _input_names(block)
-    outputs = block.forward(*(mx.sym.var(name) for name in names))
-    flat = list(_flattened(outputs))
+    flat = list(_flattened(block.forward(*(mx.sym.var(name) for name in names))))
     symbol = flat[0] if len(flat) == 1 else mx.sym.Group(flat)
     known = {parameter.name: parameter for parameter in block.collect_params().values()}
     values = {}
     for name in {*symbol.list_arguments(), *symbol.list_auxiliary_states()} - set(names):
         try:
-            values[name] = known[name].data(known[name].list_ctx()[0]).as_in_context(mx.cpu())
+            values[name] = known[name].data(known[name].list_ctx()[0])
         except (mx.gluon.parameter.DeferredInitializationError, RuntimeError) as error:
             raise ModelError(
                 f"parameter {name!r} of the block has no values yet: load them, or run the block once on a batch"
             ) from error
-    aux = set(symbol.list_auxiliary_states())
-    split = [{name: value for name, value in values.items() if (name in aux) == wanted} for wanted in (False, True)]
-    return _network(mx, symbol, *split, names=names)
+    return _network(mx, symbol, values, names)
 
 
 def _input_names(block: Any) -> list[str]:
@@ -107,31 +98,24 @@ def _flattened(outputs: Any) -> Any:
         yield outputs
 
 
-def _network(
-    mx: Any, symbol: Any, args: Mapping[str, Any], aux: Mapping[str, Any], names: Sequence[str] = ()
-) -> Network:
+def _network(mx: Any, symbol: Any, values: Mapping[str, Any], names: Sequence[str] = ()) -> Network:
+    """The graph with copies of its parameters, which later training does not change."""
     if not isinstance(symbol, mx.sym.Symbol):
         raise ModelError(f"the first of (symbol, arg_params, aux_params) is a {type(symbol).__name__}, not a Symbol")
     symbol = canonical(mx, symbol)
     wanted, states = symbol.list_arguments(), symbol.list_auxiliary_states()
-    missing = [name for name in states if name not in aux]
-    if missing:
-        raise ModelError(f"there is no value for {missing[0]!r} among the auxiliary parameters")
-    inputs = list(names) or [name for name in wanted if name not in args]
-    unused = [name for name in inputs if name not in wanted]
-    if unused:
-        raise ModelError(f"input {unused[0]!r} is not used by what the model computes")
-    specs = tuple(_spec(symbol, name) for name in inputs)
-    own = [
-        {name: _own(mx, given[name]) for name in needed if name in given}
-        for needed, given in ((wanted, args), (states, aux))
-    ]
-    return Network(symbol, own[0], own[1], specs)
-
-
-def _own(mx: Any, array: Any) -> Any:
-    """A copy that later training does not change."""
-    return array.as_in_context(mx.cpu()).copy()
+    missing = next((name for name in states if name not in values), None)
+    if missing is not None:
+        raise ModelError(f"there is no value for the auxiliary parameter {missing!r}")
+    inputs = names or [name for name in wanted if name not in values]
+    unused = next((name for name in inputs if name not in wanted), None)
+    if unused is not None:
+        raise ModelError(f"input {unused!r} is not used by what the model computes")
+    args, aux = (
+        {name: values[name].as_in_context(mx.cpu()).copy() for name in some if name in values}
+        for some in (wanted, states)
+    )
+    return Network(symbol, args, aux, tuple(_spec(symbol, name) for name in inputs))
 
 
 def _spec(symbol: Any, name: str) -> InputSpec:

@@ -1,8 +1,13 @@
-"""Which nodes a user can toggle, and which follow along. MXNet itself says which have an int8 kernel."""
+"""Which nodes a user can toggle, and which follow along. MXNet itself says which have an int8 kernel.
+
+It knows two kinds: nodes that are worth it by themselves (convolutions, fully connected layers), which are ops; and
+nodes that are worth it between two of the first kind only (pooling, activations, BatchNorm, concat, sums). These
+follow: they run in int8 where their neighbours do, and in fp32 elsewhere, by MXNet's "smart" mode.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container
 from dataclasses import dataclass
 
 from quaver.adapters.mxnet.read.graph import Graph, Node
@@ -10,10 +15,8 @@ from quaver.ops import FLOAT, INT8, Op, OpConfig
 
 # MXNet's "naive" and "entropy".
 CALIBRATIONS = ("minmax", "entropy")
-# They only move values about, and run in int8 where what they move is in int8.
-_MOVEMENT = frozenset({"Flatten"})
-# oneDNN's convolution takes a scale for each output channel, whatever `quantize_granularity` says; that setting is about
-# fully connected layers, and tensor-wise.
+# oneDNN's convolution has a scale for each output channel, whatever `quantize_granularity` says: that is about fully
+# connected layers, and tensor-wise here.
 _CHANNELS = frozenset({"Convolution"})
 
 
@@ -30,28 +33,12 @@ class Unit:
     node: Node
 
 
-def find_units(graph: Graph, quantizable: Iterable[str], usual: Iterable[str]) -> list[Unit]:
-    """The nodes that MXNet can quantize, in graph order. Those that it would leave alone by itself are fp32 at first."""
-    offered, default = set(quantizable), set(usual)
-    return [
-        Unit(_op(node, node.name in default), node)
-        for node in graph.in_order()
-        if node.name in offered and node.kind not in _MOVEMENT
-    ]
+def find_units(graph: Graph, worth_it: Container[str]) -> list[Unit]:
+    """The nodes that are worth it by themselves, in graph order."""
+    return [Unit(_op(node), node) for node in graph.in_order() if node.name in worth_it]
 
 
-def find_followers(graph: Graph, quantizable: Iterable[str]) -> dict[str, str]:
-    """For each node that only moves values about, the node that wrote them."""
-    offered = set(quantizable)
-    found = {}
-    for node in graph.in_order():
-        if node.name in offered and node.kind in _MOVEMENT:
-            writer = graph.nodes.get(node.inputs[0][0])
-            found[node.name] = "" if writer is None else writer.name
-    return found
-
-
-def _op(node: Node, pays: bool) -> Op:
+def _op(node: Node) -> Op:
     granularity = "per_channel" if node.kind in _CHANNELS else "per_tensor"
     int8 = tuple(OpConfig(INT8, calibration, granularity, "sym") for calibration in CALIBRATIONS)
-    return Op(node.name, node.kind, node.nodes, (*int8, FLOAT) if pays else (FLOAT, *int8))
+    return Op(node.name, node.kind, node.nodes, (*int8, FLOAT))

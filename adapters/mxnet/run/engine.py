@@ -1,4 +1,4 @@
-"""MXNet's engine: a thread of its own that computes, of which Python knows neither the clock nor how many helpers it has.
+"""MXNet's engine: the thread that computes. Python knows neither its clock nor how many helpers it has.
 
 Both are asked of the thread itself, by work that is pushed into its queue.
 """
@@ -30,10 +30,7 @@ def inside(function: Callable[[], T], after: Sequence[Any] = ()) -> T:
     mx = import_mxnet()
     found: list[T] = []
 
-    @_Function
-    def call(context: Any, parameter: Any) -> None:
-        found.append(function())
-
+    call = _Function(lambda context, parameter: found.append(function()))
     done = mx.nd.zeros((1,))
     reads = (ctypes.c_void_p * len(after))(*(array.handle for array in after))
     writes = (ctypes.c_void_p * 1)(done.handle)

@@ -14,6 +14,7 @@ from quaver.adapters.model import Model
 from quaver.adapters.mxnet.read.importing import import_mxnet
 from quaver.adapters.mxnet.read.intake import SYMBOL_ENTRY
 from quaver.adapters.mxnet.read.network import Network
+from quaver.adapters.mxnet.run import engine
 from quaver.adapters.mxnet.run.params_file import file_chunks, file_size
 from quaver.adapters.mxnet.run.session import Session
 from quaver.adapters.writing import write_safely
@@ -50,6 +51,9 @@ class MXNetModel(Model):
         )
 
     forward = __call__
+
+    def processor_time(self) -> float:
+        return super().processor_time() + engine.processor_time()
 
     @property
     def symbol(self) -> Any:
@@ -88,8 +92,8 @@ class MXNetModel(Model):
     def save(self, path: str | Path) -> Path:
         if str(path).endswith(".json"):
             raise BuildError(
-                f"{str(path)!r} holds no more than a graph in MXNet: `save` writes one file, such as 'model.params', and "
-                "`model.export(prefix)` the graph and its parameters"
+                f"{str(path)!r} would hold the graph alone: `save` writes one file, such as 'model.params', and "
+                "`model.export(prefix)` both files, of graph and parameters"
             )
         return super().save(path)
 

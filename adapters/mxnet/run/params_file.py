@@ -5,6 +5,7 @@ An array of type uint8 under the name `symbol` holds the graph, so that one file
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -32,11 +33,10 @@ def file_chunks(arrays: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
 
 def file_size(arrays: Mapping[str, Any]) -> int:
     """How long that file is."""
-    each = (
-        len(_header(array)) + int(np.prod(array.shape)) * np.dtype(array.dtype).itemsize + 8 + len(name.encode())
-        for name, array in arrays.items()
-    )
-    return 32 + sum(each)
+    size = 32
+    for name, array in arrays.items():
+        size += len(_header(array)) + math.prod(array.shape) * np.dtype(array.dtype).itemsize + 8 + len(name.encode())
+    return size
 
 
 def _header(array: NDArray[Any] | Any) -> bytes:

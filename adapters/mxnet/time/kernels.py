@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from quaver.adapters.mxnet.read.graph import Graph, Node
 
@@ -20,17 +20,16 @@ def kernel_name(node: Node) -> str:
     return f"{node.operator} int8" if is_quantized(node) and "quantized" not in node.operator else node.operator
 
 
-def owners(graph: Graph, ops: Iterable[str]) -> dict[str, str]:
-    """For each node of a graph the op it belongs to.
+def owners(graph: Graph, belongs: Mapping[str, str]) -> dict[str, str]:
+    """For each node of a built graph the op it belongs to; `belongs` tells that of nodes of the float graph.
 
     Quantizing a tensor belongs to the op that reads it, dequantizing to the op that wrote it.
     """
-    known = set(ops)
     found: dict[str, str] = {}
     for node in graph.in_order():
         plain = node.name.removeprefix(QUANTIZED) if is_quantized(node) else node.name
-        if plain in known:
-            found[node.name] = plain
+        if plain in belongs:
+            found[node.name] = belongs[plain]
     for node in graph.in_order():
         if node.operator == _QUANTIZING:
             owner = next((found[one.name] for one in graph.readers.get(node.index, ()) if one.name in found), None)

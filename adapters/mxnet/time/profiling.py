@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from quaver.adapters.batches import Feed
+from quaver.adapters.mxnet.build.quantizing import Builder
 from quaver.adapters.mxnet.read.graph import Graph
 from quaver.adapters.mxnet.read.importing import import_mxnet
 from quaver.adapters.mxnet.read.network import Network
@@ -24,13 +25,13 @@ from quaver.adapters.mxnet.time.kernels import owners
 QUANTILE = 0.25
 # Runs to take at least and at most, and seconds after which there is an end.
 RUNS = (5, 40)
-SECONDS = 0.5
+SECONDS = 0.2
 
 
-def op_seconds(network: Network, ops: Sequence[str], feed: Feed, threads: int) -> dict[str, float]:
-    """Seconds of each op in a built network. What belongs to no op is under the empty name."""
-    belongs = owners(Graph(network.symbol), ops)
-    seconds = dict.fromkeys(["", *ops], 0.0)
+def op_seconds(builder: Builder, network: Network, feed: Feed, threads: int) -> dict[str, float]:
+    """Seconds of each op in a built network, with what follows it. What belongs to no op is under the empty name."""
+    belongs = owners(Graph(network.symbol), builder.belongs)
+    seconds = dict.fromkeys(["", *builder.by_name], 0.0)
     for node, taken in node_seconds(network, feed, threads).items():
         seconds[belongs.get(node, "")] += taken
     return seconds
