@@ -7,12 +7,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quaver.adapters.base import Adapter, AdapterOptions
+from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
 from quaver.adapters.calibrated import ranges_of
 from quaver.adapters.keeping import first
 from quaver.adapters.mxnet.read import sources
+from quaver.adapters.view import View
 from quaver.errors import ModelError
+from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
+from quaver.unquantizable import Unquantizable, with_shares
 
 if TYPE_CHECKING:
     from quaver.adapters.mxnet.look.observation import Watcher
@@ -69,6 +72,17 @@ class MXNetAdapter(Adapter):
     def inspect(self) -> tuple[Op, ...]:
         return tuple(unit.op for unit in self._builder.units)
 
+    def unquantizable(self, timed: bool = False) -> list[Unquantizable]:
+        from quaver.adapters.mxnet.read.unquantizable import unquantizable
+        from quaver.adapters.mxnet.time.profiling import seconds_by_kind
+
+        graph, quantizable = self._builder.graph, {*self._builder.by_name, *self._builder.followers}
+        found = unquantizable(graph, quantizable)
+        if not timed or not found:
+            return found
+        sample = first(self._kept[0], self._inputs, 1)
+        return with_shares(found, *seconds_by_kind(self._builder, sample))
+
     def calibrator(self) -> Calibrator:
         from quaver.adapters.mxnet.run.calibration import Calibrator
 
@@ -98,6 +112,11 @@ class MXNetAdapter(Adapter):
 
         return watch(self._builder, config, ops, self._options.threads)
 
+    def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
+        from quaver.adapters.mxnet.look.observation import local_errors
+
+        return local_errors(self._builder, config, self._kept, self._options.threads)
+
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
         from quaver.adapters.mxnet.time.profiling import op_seconds
 
@@ -107,3 +126,14 @@ class MXNetAdapter(Adapter):
 
     def flows(self) -> Mapping[str, tuple[str, ...]]:
         return self._builder.flows()
+
+    def look(self, quantized: Any) -> View:
+        from quaver.adapters.mxnet.look.views import NetworkView
+
+        return NetworkView(self, quantized, self._builder, self._options.threads)
+
+    @classmethod
+    def time(cls, model: Any, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
+        from quaver.adapters.mxnet.time.timing import time_model
+
+        return time_model(model, data, options, beside._builder if isinstance(beside, MXNetAdapter) else None)

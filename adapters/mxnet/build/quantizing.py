@@ -79,7 +79,7 @@ class Builder:
     @functools.cached_property
     def belongs(self) -> Mapping[str, str]:
         """For each op and follower the op that its time is counted to: itself, or the op whose output it follows."""
-        follow = {name: self._writers[self.output(node)] for name, node in self.followers.items()}
+        follow = {name: self.origin(self.output(node))[0] for name, node in self.followers.items()}
         return {**{name: name for name in self.by_name}, **{name: op for name, op in follow.items() if op}}
 
     def flows(self) -> dict[str, tuple[str, ...]]:
@@ -96,22 +96,24 @@ class Builder:
         return (low, max(high, NARROWEST)) if low >= 0 else (min(low, -NARROWEST), high)
 
     def _method(self, tensor: str, config: QuantConfig) -> str:
-        for name in (self._writers[tensor], *self._readers.get(tensor, ())):
+        for name in (self.origin(tensor)[0], *self._readers.get(tensor, ())):
             if name in config and config[name].reduced:
                 return config[name].calibration
         return "minmax"
 
+    def origin(self, tensor: str) -> tuple[str, tuple[str, ...]]:
+        """The op that a tensor comes from, empty if there is none, and the kinds of the followers since then."""
+        kinds = []
+        node = self._by_output.get(tensor)
+        while node is not None and node.name in self.followers:
+            kinds.append(node.kind)
+            node = self.graph.nodes.get(node.inputs[0][0])
+        found = node is not None and node.name in self.by_name
+        return (node.name if node is not None and found else ""), tuple(reversed(kinds))
+
     @functools.cached_property
-    def _writers(self) -> Mapping[str, str]:
-        """For each tensor the op that it comes from, through followers; empty if there is none."""
-        nodes = {self.output(node): node for node in self.graph.in_order()}
-        found = {}
-        for tensor in self.needed():
-            node = nodes.get(tensor)
-            while node is not None and node.name in self.followers:
-                node = self.graph.nodes.get(node.inputs[0][0])
-            found[tensor] = node.name if node is not None and node.name in self.by_name else ""
-        return found
+    def _by_output(self) -> Mapping[str, Node]:
+        return {self.output(node): node for node in self.graph.in_order()}
 
     @functools.cached_property
     def _readers(self) -> Mapping[str, tuple[str, ...]]:

@@ -1,28 +1,45 @@
-"""What ops give, seen in any configuration."""
+"""Looking inside a model while it runs: the output of chosen ops, and each op's own error."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from quaver.adapters.batches import Feed
 from quaver.adapters.mxnet.build.quantizing import Builder
+from quaver.adapters.mxnet.look.branches import Branches
+from quaver.adapters.mxnet.look.integers import Seen, seen
 from quaver.adapters.mxnet.read.graph import Graph
 from quaver.adapters.mxnet.read.network import Network
 from quaver.adapters.mxnet.run.session import Session, shown
 from quaver.ops import QuantConfig
-from quaver.quantization import Array, QuantizationParameters, QuantizedTensor, as_float
+from quaver.quantization import Array, as_float
 
-Seen = Array | QuantizedTensor
 Watcher = Callable[[Feed], dict[str, Array]]
 
 
 def watch(builder: Builder, config: QuantConfig | None, ops: Sequence[str], threads: int) -> Watcher:
     """A function that runs a feed and gives the output of each of these ops, as float."""
     observer = Observer(builder.build(config), ops, threads)
-    return lambda feed: {name: as_float(seen) for name, seen in observer.run(feed)[0].items()}
+    return lambda feed: {name: as_float(value) for name, value in observer.run(feed)[0].items()}
+
+
+def local_errors(
+    builder: Builder, config: QuantConfig, feeds: Sequence[Feed], threads: int
+) -> dict[str, tuple[float, float]]:
+    """For each int8 op, fed with float inputs, the squared error of its output and the squared output."""
+    branches = Branches(builder, builder.build(config), config.reduced_ops, (), threads)
+    sums = {name: np.zeros(2) for name in config.reduced_ops}
+    for feed in feeds:
+        for name, (before, after) in branches.run(feed)[0].items():
+            assert after is not None
+            sums[name] += _squares(before.astype(np.float64) - as_float(after)), _squares(before)
+    return {name: (float(noise), float(signal)) for name, (noise, signal) in sums.items()}
+
+
+def _squares(values: Array) -> float:
+    return float(np.sum(np.square(values, dtype=np.float64)))
 
 
 class Observer:
@@ -38,8 +55,8 @@ class Observer:
         """The output of each op, and those of the model."""
         values = self._session.run(feed)
         found = dict(zip(self._names, values, strict=False))
-        seen = {name: _seen([found[tensor] for tensor in tensors]) for name, tensors in self._tensors.items()}
-        return seen, values[len(self._names) :]
+        ops = {name: seen([found[tensor] for tensor in tensors]) for name, tensors in self._tensors.items()}
+        return ops, values[len(self._names) :]
 
 
 def op_outputs(graph: Graph, op: str) -> list[str]:
@@ -50,17 +67,3 @@ def op_outputs(graph: Graph, op: str) -> list[str]:
             outputs = graph.outputs(node)
             return outputs[:3] if name != op and len(outputs) >= 3 else outputs[:1]
     return []
-
-
-def _seen(values: Sequence[Array]) -> Seen:
-    if len(values) == 1 or values[0].dtype.kind == "f":
-        return values[0]
-    tensor, low, high = values
-    return QuantizedTensor(tensor, parameters(tensor.dtype, float(low.min()), float(high.max())))
-
-
-def parameters(dtype: Any, low: float, high: float) -> QuantizationParameters:
-    """What the integers of MXNet stand for: zero is 0, and the larger end of the range is the largest integer."""
-    steps = {"int8": 127, "uint8": 255, "int32": 2**31 - 1}[np.dtype(dtype).name]
-    scale = max(abs(low), abs(high)) / steps
-    return QuantizationParameters(np.asarray(scale, np.float32), np.asarray(0, dtype))

@@ -19,6 +19,7 @@ class Node:
         inputs: what it reads: node and number of the output.
         attributes: its settings.
         inner: the nodes that were fused into it: their kinds, by name.
+        settings: those of the nodes that were fused into it, by kind.
     """
 
     index: int
@@ -27,6 +28,7 @@ class Node:
     inputs: tuple[tuple[int, int], ...]
     attributes: Mapping[str, str] = field(default_factory=dict)
     inner: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -59,6 +61,7 @@ class Graph:
             for at in dict.fromkeys(at for at, _ in node.inputs):
                 self.readers.setdefault(at, []).append(node)
         self._outputs = _outputs(symbol)
+        self._tensors = {name for names in self._outputs.values() for name in names}
 
     def outputs(self, node: Node) -> list[str]:
         """The names of what a node writes, for others to read."""
@@ -69,6 +72,10 @@ class Graph:
         if at in self.variables:
             return self.variables[at]
         return self.outputs(self.nodes[at])[output]
+
+    def knows(self, tensor: str) -> bool:
+        """Whether there is a tensor of this name."""
+        return tensor in self._tensors
 
     def reads(self, node: Node, constants: Container[str]) -> list[str]:
         """The tensors that a node reads, without parameters."""
@@ -89,11 +96,8 @@ def _outputs(symbol: Any) -> dict[str, list[str]]:
 
 
 def _node(index: int, node: dict[str, Any]) -> Node:
-    inner = {
-        part["name"]: part["op"]
-        for graph in node.get("subgraphs", ())
-        for part in graph["nodes"]
-        if part["op"] != "null"
-    }
+    parts = [part for graph in node.get("subgraphs", ()) for part in graph["nodes"] if part["op"] != "null"]
+    inner = {part["name"]: part["op"] for part in parts}
+    settings = {part["op"]: part.get("attrs", {}) for part in parts}
     inputs = tuple((at, output) for at, output, *_ in node["inputs"])
-    return Node(index, node["name"], node["op"], inputs, node.get("attrs", {}), inner)
+    return Node(index, node["name"], node["op"], inputs, node.get("attrs", {}), inner, settings)

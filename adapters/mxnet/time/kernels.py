@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from quaver.adapters.mxnet.look.quantized_graph import DEQUANTIZING, PREFIX, QUANTIZING
 from quaver.adapters.mxnet.read.graph import Graph, Node
-
-QUANTIZED = "quantized_"
-_QUANTIZING, _DEQUANTIZING = "_contrib_quantize_v2", "_contrib_dequantize"
 
 
 def is_quantized(node: Node) -> bool:
@@ -27,13 +25,13 @@ def owners(graph: Graph, belongs: Mapping[str, str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for node in graph.in_order():
-        plain = node.name.removeprefix(QUANTIZED) if is_quantized(node) else node.name
+        plain = node.name.removeprefix(PREFIX) if is_quantized(node) else node.name
         if plain in belongs:
             found[node.name] = belongs[plain]
     for node in graph.in_order():
-        if node.operator == _QUANTIZING:
+        if node.operator == QUANTIZING:
             owner = next((found[one.name] for one in graph.readers.get(node.index, ()) if one.name in found), None)
-        elif node.operator == _DEQUANTIZING:
+        elif node.operator == DEQUANTIZING:
             writer = graph.nodes.get(node.inputs[0][0])
             owner = found.get(writer.name) if writer is not None else None
         else:
@@ -47,8 +45,8 @@ def precisions(graph: Graph, ops: Iterable[str]) -> dict[str, str]:
     """How each op runs; one that is not found is left out."""
     found = {}
     for op in ops:
-        if f"{QUANTIZED}{op}" in graph.by_name:
-            found[op] = "int8" if is_quantized(graph.by_name[f"{QUANTIZED}{op}"]) else "fp32"
+        if f"{PREFIX}{op}" in graph.by_name:
+            found[op] = "int8" if is_quantized(graph.by_name[f"{PREFIX}{op}"]) else "fp32"
         elif op in graph.by_name:
             found[op] = "fp32"
     return found
