@@ -21,7 +21,7 @@ SIDE = 32
 # How much larger the planted channel is.
 OUTLIER = 2000.0
 # The learning rate to begin with; it falls to nothing.
-FASTEST = 4e-3
+FASTEST = 0.1
 GUILTY = "sg_mkldnn_conv_bn_act_0"
 Images = NDArray[np.float32]
 
@@ -29,14 +29,16 @@ Images = NDArray[np.float32]
 def digits() -> tuple[Images, NDArray[np.int64], Images, NDArray[np.int64]]:
     """Handwritten digits of 32 x 32 in three channels: 1,300 to train and calibrate with, 497 to evaluate on."""
     found = load_digits()
-    images = np.kron(found.images.astype(np.float32) / 8 - 1, np.ones((SIDE // 8, SIDE // 8), np.float32))
+    # The network begins with a BatchNorm that learns nothing: data must come with mean 0 and variance 1.
+    plain = ((found.images - found.images.mean()) / found.images.std()).astype(np.float32)
+    images = np.kron(plain, np.ones((SIDE // 8, SIDE // 8), np.float32))
     images = np.ascontiguousarray(np.broadcast_to(images[:, None], (len(images), 3, SIDE, SIDE)))
     mixed = np.random.default_rng(0).permutation(len(images))
     images, labels = images[mixed], found.target[mixed]
     return images[:1300], labels[:1300], images[1300:], labels[1300:]
 
 
-def trained(layers: tuple[int, ...] = LAYERS, epochs: int = 12, seed: int = 0) -> Any:
+def trained(layers: tuple[int, ...] = LAYERS, epochs: int = 6, seed: int = 0) -> Any:
     """The network after a short training."""
     from mxnet.gluon.model_zoo.vision.resnet import BottleneckV2, ResNetV2
 
@@ -47,7 +49,7 @@ def trained(layers: tuple[int, ...] = LAYERS, epochs: int = 12, seed: int = 0) -
     net.hybridize()
     images, labels, _, _ = digits()
     loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()
-    trainer = mx.gluon.Trainer(net.collect_params(), "adam")
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"momentum": 0.9, "wd": 1e-4})
     order = np.random.default_rng(seed)
     for epoch in range(epochs):
         trainer.set_learning_rate(FASTEST * (1 - epoch / epochs))
