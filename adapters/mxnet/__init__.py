@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from quaver.adapters.mxnet.read.importing import import_mxnet
+from quaver.adapters.mxnet.read.onnx_export import to_onnx
 
-__all__ = ["import_mxnet", "mxnet"]
+__all__ = ["import_mxnet", "to_onnx"]
 
 
 def __getattr__(name: str) -> Any:
