@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks import mxnet_resnet as resnet
 
 import quaver
+from benchmarks import mxnet_resnet as resnet
 from quaver.adapters import AdapterOptions
 from quaver.adapters.mxnet.adapter import MXNetAdapter
 from quaver.space import TuningSpace

@@ -1,7 +1,6 @@
 """A road out of MXNet: the float model as an ONNX file, compared with what it was made from.
 
-MXNet's own exporter does it. It was written for an onnx that had a module `mapping`, which it is given for as long as it
-runs.
+MXNet's own exporter does it. It was written for an onnx that had a module `mapping`, which it is given while it runs.
 """
 
 from __future__ import annotations
@@ -52,15 +51,15 @@ def _exported(network: Network, feed: Feed, path: Path) -> bytes:
     import onnx
 
     mx = import_mxnet()
-    shapes = [feed[spec.name].shape for spec in network.inputs]
+    names = [name for name in network.symbol.list_arguments() if name in feed]
+    shapes = [feed[name].shape for name in names]
     with _mapping():
         try:
             mx.onnx.export_model(
                 network.symbol,
-                {f"arg:{name}": array for name, array in network.args.items()}
-                | {f"aux:{name}": array for name, array in network.aux.items()},
+                network.parameters,
                 shapes,
-                [feed[spec.name].dtype for spec in network.inputs],
+                [feed[name].dtype for name in names],
                 str(path),
                 dynamic=True,
                 dynamic_input_shapes=[("batch", *shape[1:]) for shape in shapes],
@@ -70,6 +69,9 @@ def _exported(network: Network, feed: Feed, path: Path) -> bytes:
             raise ModelError(f"MXNet's exporter cannot write the model as ONNX: {told}") from error
     proto = onnx.load(path)
     proto.ir_version = FORMAT
+    taken = [value for value in proto.graph.input if value.name in feed]  # it lists parameters there as well
+    del proto.graph.input[:]
+    proto.graph.input.extend(taken)
     del proto.opset_import[:]
     proto.opset_import.add(domain="", version=OPSET)
     return bytes(proto.SerializeToString())
