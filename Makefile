@@ -32,7 +32,7 @@ test-ray: $(VENV)/ray install
 # There are wheels of MXNet for Linux on x86 alone.
 test-mxnet:
 	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then $(MAKE) $(MXNET)/test && $(MAKE) install VENV=$(MXNET) && \
-		$(MXNET)/bin/python -m pytest tests/with_mxnet $(PYTEST); else echo "no MXNet for $$(uname -sm): its tests are left out"; fi
+		$(MXNET)/bin/python -m pytest -W ignore::DeprecationWarning tests/with_mxnet $(PYTEST); else echo "no MXNet for $$(uname -sm): its tests are left out"; fi
 
 lint: $(VENV)/test $(VENV)/lint install
 	$(BIN)/ruff check .

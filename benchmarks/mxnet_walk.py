@@ -1,4 +1,4 @@
-"""The walk of MXNet's documentation: a ResNet50 v2 that int8 ruins, tuned by each strategy, beside Neural Compressor's figures.
+"""The walk of MXNet's documentation: a ResNet50 v2 that int8 ruins, tuned by each strategy.
 
     make .venv-mxnet/test && .venv-mxnet/bin/python -m benchmarks.mxnet_walk
 

@@ -1,4 +1,4 @@
-"""Networks are opened once. MXNet writes to files beside the program unless it is told not to."""
+"""Tests find the networks beside them, and the benchmarks, whose ResNet they tune."""
 
 from __future__ import annotations
 

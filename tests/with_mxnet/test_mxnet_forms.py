@@ -90,7 +90,7 @@ def test_outputs_that_are_made_for_training_need_no_labels() -> None:
 LOADERS = {
     "NDArrayIter": lambda x, y: mx.io.NDArrayIter(x, y, 16),
     "DataLoader": lambda x, y: mx.gluon.data.DataLoader(mx.gluon.data.ArrayDataset(x, y), 16),
-    "DataBatches": lambda x, y: [mx.io.DataBatch([mx.nd.array(part)], [mx.nd.array(y[:16])]) for part in np.split(x, 3)],
+    "DataBatches": lambda x, y: [mx.io.DataBatch([mx.nd.array(part)], [y[:16]]) for part in np.split(x, 3)],
     "NDArrays": lambda x, y: [mx.nd.array(x[at : at + 16]) for at in (0, 16, 32)],
     "one NDArray": lambda x, y: mx.nd.array(x),
     "pairs": lambda x, y: [(x[at : at + 16], y[at : at + 16]) for at in (0, 16, 32)],

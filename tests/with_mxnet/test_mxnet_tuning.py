@@ -17,7 +17,7 @@ from quaver.adapters.mxnet.adapter import MXNetAdapter
 from quaver.space import TuningSpace
 
 ROOT = Path(__file__).parents[2]
-STRATEGIES = ("auto", "basic", "bayesian", "conservative", "exhaustive", "mse", "mse_v2", "random", "tpe")
+STRATEGIES = ("auto", "basic", "bayesian", "conservative", "mse", "mse_v2", "random")
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_any_trial_comes_back_without_calibration_data(
     assert len(result.trials) > 1
     for trial in result.trials:
         again = quaver.recover(net, result.history_path, trial.number)
-        assert again.sha256 == trial.model_sha256
+        assert again.sha256 == trial.model_hash
         assert accuracy(again) == trial.score
     path = result.save(tmp_path / "best.params")
     assert Path(path).read_bytes() == quaver.recover(net, result.history_path, result.best.number).SerializeToString()
@@ -108,12 +108,13 @@ def test_local_errors_are_those_of_each_op_alone(net: Any, calibration: Any) -> 
         assert beside[name][0] < 10 * alone[name][0] + 1e-9
 
 
-def test_diagnosis_names_the_op_and_its_channels(net: Any, calibration: Any, tmp_path: Path) -> None:
-    found = quaver.diagnose(net, calib_dataloader=calibration, verbose=0)
-    weights = {row["op"] for row in found.weights.rows} if hasattr(found.weights, "rows") else None
-    text = str(found)
-    assert resnet.GUILTY in text
-    assert weights is None or resnet.GUILTY in weights
+def test_diagnosis_shows_scales_weights_and_errors_of_every_op(net: Any, calibration: Any) -> None:
+    found = quaver.diagnose(net, calib_dataloader=calibration, timing=False)
+    names = {op.name for op in found.ops}
+    assert resnet.GUILTY in names
+    assert {row.op for row in found.weights} == names
+    assert {row.op for row in found.layers} == names
+    assert set(found.precisions.values()) == {"int8"}
 
 
 def test_ops_are_timed_and_what_is_no_op_is_named(net: Any, calibration: Any) -> None:
@@ -131,7 +132,7 @@ def test_a_saved_model_is_profiled_from_the_command_line(net: Any, calibration: 
     adapter.rebuild(TuningSpace(adapter.inspect()).all_int8()).save(tmp_path / "int8.params")
     np.save(tmp_path / "data.npy", resnet.digits()[0][:8])
     told = subprocess.run(
-        [sys.executable, "-m", "quaver.command.main", "profile", "int8.params", "--data", "data.npy", "--runs", "5"],
+        [sys.executable, "-m", "quaver.command.main", "profile", "int8.params", "--calib", "data.npy", "--runs", "5"],
         cwd=tmp_path, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert told.returncode == 0, told.stderr
