@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-# The first needs torch and minutes, and what it made is in the repository; the second is for `make test-ray`.
-ELSEWHERE = {"train_digits.py", "on_ray.py"}
+# The first needs torch and minutes, and what it made is in the repository; the others are for `make test-ray` and
+# `make test-mxnet`.
+ELSEWHERE = {"train_digits.py", "on_ray.py", "mxnet_gluon.py"}
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in ELSEWHERE))

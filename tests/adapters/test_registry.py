@@ -38,7 +38,7 @@ def test_another_framework_has_another_adapter(framework: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("framework", "hint"), [("onx", "did you mean 'onnx'"), ("mxnet", "unknown framework 'mxnet'; ")]
+    ("framework", "hint"), [("onx", "did you mean 'onnx'"), ("paddle", "unknown framework 'paddle'; ")]
 )
 def test_an_unknown_framework_is_refused_before_any_work(framework: str, hint: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=hint):
