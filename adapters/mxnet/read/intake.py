@@ -24,8 +24,11 @@ SYMBOL_ENTRY = "symbol"
 def take_in(model: Any) -> Network:
     """Read a model in any form that `sources.TAKES` names."""
     mx = import_mxnet()
+    if isinstance(model, bytes):
+        return _from_params(mx, mx.nd.load_frombuffer(model), None, "the file of parameters")
     if isinstance(model, str | os.PathLike):
-        return _from_files(mx, *sources.pair(model))
+        symbol_file, params_file = sources.pair(model)
+        return _from_params(mx, mx.nd.load(str(params_file)), symbol_file, repr(str(params_file)))
     if isinstance(model, tuple):
         symbol, args, aux = model
         return _network(mx, symbol, {**args, **aux})
@@ -44,19 +47,16 @@ def take_in(model: Any) -> Network:
     raise ModelError(f"a {type(model).__name__} of MXNet is no model; quaver takes {sources.TAKES}")
 
 
-def _from_files(mx: Any, symbol_file: Path | None, params_file: Path) -> Network:
-    found = mx.nd.load(str(params_file))
+def _from_params(mx: Any, found: Any, symbol_file: Path | None, where: str) -> Network:
     if not isinstance(found, dict):
-        raise ModelError(f"{str(params_file)!r} holds arrays without names: save a dict of them")
+        raise ModelError(f"{where} holds arrays without names: save a dict of them")
     inside = found.pop(SYMBOL_ENTRY, None)
     if inside is not None:
         symbol = mx.sym.load_json(inside.asnumpy().tobytes().decode())
     elif symbol_file is not None:
         symbol = mx.sym.load(str(symbol_file))
     else:
-        raise ModelError(
-            f"{str(params_file)!r} holds parameters alone, and no {sources.SYMBOL!r} of that name lies beside it"
-        )
+        raise ModelError(f"{where} holds parameters alone, and no {sources.SYMBOL!r} of that name lies beside it")
     return _network(mx, symbol, {name.partition(":")[2] or name: value for name, value in found.items()})
 
 

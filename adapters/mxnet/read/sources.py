@@ -15,6 +15,8 @@ TAKES = (
 )
 SYMBOL = "-symbol.json"
 PARAMS = ".params"
+# How a file of parameters begins.
+MARK = (0x112).to_bytes(8, "little")
 _EPOCH = re.compile(r"-\d{4,}$")
 
 
@@ -23,6 +25,8 @@ def accepts(model: Any) -> bool:
     if isinstance(model, str | os.PathLike):
         path = os.fspath(model)
         return path.endswith((SYMBOL, PARAMS)) or Path(path + SYMBOL).is_file()
+    if isinstance(model, bytes):
+        return model.startswith(MARK)
     if isinstance(model, tuple):
         return len(model) == 3 and _is_of_mxnet(model[0])
     return _is_of_mxnet(model)
