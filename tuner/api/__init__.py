@@ -1,5 +1,6 @@
 """What a user calls: fit, recover, diagnose, profile, and the settings and results that go with them."""
 
+from quaver.api.aimed import save_cost_model
 from quaver.api.diagnose import diagnose
 from quaver.api.fit import fit
 from quaver.api.open_run import TuningRun, open_run
@@ -8,4 +9,4 @@ from quaver.api.recover import recover
 from quaver.api.result import TuneResult
 from quaver.api.settings import Config
 
-__all__ = ["Config", "TuneResult", "TuningRun", "diagnose", "fit", "open_run", "profile", "recover"]
+__all__ = ["Config", "TuneResult", "TuningRun", "diagnose", "fit", "open_run", "profile", "recover", "save_cost_model"]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from quaver.adapters import Adapter, AdapterOptions, adapter_for
 from quaver.adapters.temporary import remove_orphans as remove_orphaned_folders
 from quaver.adapters.writing import remove_orphans
+from quaver.api.aimed import cost_of, placed, target_of
 from quaver.api.calibrating import calibrate
 from quaver.api.keywords import Settings
 from quaver.api.phrases import CONVERSIONS, conversions
@@ -49,7 +50,7 @@ from quaver.engine.executors.task import Executor
 from quaver.engine.executors.workers import Workers
 from quaver.engine.inside import note_inside
 from quaver.engine.loop import drive
-from quaver.engine.objective import make_objective
+from quaver.engine.objective import for_target, make_objective
 from quaver.engine.probing import AdapterProbe
 from quaver.engine.run import PendingTrial, Run
 from quaver.engine.same_model import check_same_ops, restore
@@ -179,15 +180,19 @@ class TuningRun:
         self.space = TuningSpace(apply_rules(self._adapter.inspect(), config.op_name_dict, config.op_type_dict))
         if not self.space.quantizable:
             raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
+        cost = cost_of(config.cost_model, self._adapter, history)
         stack.enter_context(_pointing_to(history))
         others = changed_versions(history.run.versions, versions_of(self._adapter))
         announce(others, self._tell, heard=bool(self._observers))
         prepare(self._adapter, history, config, self._data, self._tell, bool(self._observers), self._clock)
         if objective.needs_all and not self._adapter.kept:
             raise SettingsError(
-                "`max_latency` is measured on calibration samples, and there are none: pass calib_dataloader, also to a "
-                "resumed run"
+                "`max_latency` is measured on calibration samples, and there are none: pass calib_dataloader, also to "
+                "a resumed run"
             )
+        if cost is not None and config.cost_model is not None:
+            cost = placed(cost, config.cost_model, self._adapter, history)
+            objective = for_target(objective, cost.predict)
         _say_conversions(self._adapter, history, self._tell)
         write_settings(self.workspace, config)
         self._run = Run(
@@ -206,7 +211,7 @@ class TuningRun:
         most = config.max_trials if worst is None else min(worst, config.max_trials)
         first = strategy.first_success(self.space)
         self._tell(Planned(strategy.name, len(self.space.quantizable), most, first, config.timeout))
-        self._probe = AdapterProbe(self._adapter, self.space, history, self._tell, self._run.out_of_time)
+        self._probe = AdapterProbe(self._adapter, self.space, history, self._tell, self._run.out_of_time, cost)
         self._run.begin(strategy, self._probe)
 
     def _wish(self, config: Config) -> Wish:
@@ -341,6 +346,7 @@ class TuningRun:
             diagnosis=found,
             unquantizable=from_notes(history.notes),
             conversions=conversions(history.notes),
+            target=target_of(history.notes) if self.config.cost_model is not None else "",
             fp32_measured={} if history.baseline is None else dict(history.baseline.measured),
         )
 

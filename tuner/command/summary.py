@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from quaver.api.phrases import latency_phrase
+from quaver.api.phrases import latency_phrase, predicted_phrase
 from quaver.api.result import TuneResult
 from quaver.api.run_log import LOG
 from quaver.api.settings import Config
@@ -100,6 +100,8 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
             yield "budget", str(criterion)
         yield "ops", ", ".join(f"{count} {precision}" for precision, count in best.config.counts.items())
         yield from fallbacks(best, snapshot, config)
+        if "predicted_latency" in best.measured:
+            yield "predicted", predicted_phrase(best.measured, result.target).removeprefix("predicted ")
         if "latency" in best.measured:
             yield "latency", wording.latency(best.measured["latency"])
             if "latency_ms" in best.measured:

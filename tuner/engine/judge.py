@@ -50,7 +50,7 @@ class Judge:
         except (SettingsError, AttributeError):  # rules that this version does not understand forbid nothing
             pass
         criterion = Criterion.from_settings(settings)
-        return cls(criterion, recorded_objective(settings.get("objective"), criterion.ceiling), space.allows)
+        return cls(criterion, _recorded(settings, criterion), space.allows)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -146,6 +146,11 @@ class Judge:
         self.best, self._contest = None, Contest(self.objective)
         for trial in self._trials.values():
             self._compete(trial)
+
+
+def _recorded(settings: Mapping[str, Any], criterion: Criterion) -> Objective:
+    predicted = settings.get("cost_model") is not None
+    return recorded_objective(settings.get("objective"), criterion.ceiling, predicted)
 
 
 def pareto(trials: Iterable[Trial], objective: Objective) -> tuple[Trial, ...]:

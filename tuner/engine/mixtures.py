@@ -32,7 +32,7 @@ def measure_time_model(adapter: Adapter, config: QuantConfig, feed: Feed) -> Tim
         {name: scale[0] * seconds for name, seconds in fp32.items() if name},
         {name: scale[1] * seconds for name, seconds in reduced.items() if name},
         (scale[0] * fp32[""] + scale[1] * reduced[""]) / 2,
-        _borders(adapter, feed),
+        borders(adapter, feed),
     )
     measured = zip((config, *mixtures), (whole_reduced, *whole), strict=True)
     return model.fitted([(one, taken.seconds) for one, taken in measured])
@@ -52,8 +52,8 @@ def to_plain(model: TimeModel) -> dict[str, Any]:
 
 def from_plain(data: dict[str, Any]) -> TimeModel:
     """A time model from builtins."""
-    borders = tuple(Border(producer, tuple(readers), elements) for producer, readers, elements in data["borders"])
-    return TimeModel(data["fp32"], data["reduced"], data["rest"], borders, tuple(data["costs"]), data["fit"])
+    between = tuple(Border(producer, tuple(readers), elements) for producer, readers, elements in data["borders"])
+    return TimeModel(data["fp32"], data["reduced"], data["rest"], between, tuple(data["costs"]), data["fit"])
 
 
 def _mixtures(config: QuantConfig) -> list[QuantConfig]:
@@ -70,7 +70,8 @@ def _mixtures(config: QuantConfig) -> list[QuantConfig]:
     return [one for one in dict.fromkeys(found) if one != config and one.reduced_ops]
 
 
-def _borders(adapter: Adapter, feed: Feed) -> tuple[Border, ...]:
+def borders(adapter: Adapter, feed: Feed) -> tuple[Border, ...]:
+    """The tensors between ops, as large as they are for one feed."""
     flows = adapter.flows()
     if not flows:
         return ()
