@@ -7,7 +7,18 @@ import logging
 from importlib.metadata import PackageNotFoundError, version
 
 from quaver.adapters import Adapter, Model
-from quaver.api import Config, TuneResult, TuningRun, diagnose, fit, open_run, profile, recover, save_cost_model
+from quaver.api import (
+    Config,
+    TuneResult,
+    TuningRun,
+    diagnose,
+    fit,
+    open_run,
+    profile,
+    recover,
+    save_board_kit,
+    save_cost_model,
+)
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
 from quaver.diagnosis import Cause, Diagnosis, Profile
@@ -48,7 +59,7 @@ __all__ = [
     "Snapshot", "Stage", "StopReason", "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningRun",
     "TuningSpace", "Unquantizable", "__version__",
     "diagnose", "events", "fit", "open_run", "profile", "read_snapshot", "recover", "register_strategy",
-    "save_cost_model",
+    "save_board_kit", "save_cost_model",
 ]  # fmt: skip
 
 

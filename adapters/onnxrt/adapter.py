@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -35,7 +35,7 @@ from quaver.adapters.onnxrt.run.given import GivenModel
 from quaver.adapters.onnxrt.run.model import OnnxModel, SavedModel
 from quaver.adapters.onnxrt.run.qoperator import QOperatorModel
 from quaver.adapters.onnxrt.time.flows import flows
-from quaver.adapters.onnxrt.time.profiling import op_seconds
+from quaver.adapters.onnxrt.time.profiling import attributed, op_seconds
 from quaver.adapters.onnxrt.time.shares import seconds_by_kind
 from quaver.adapters.onnxrt.time.timing import time_model
 from quaver.adapters.view import View
@@ -137,6 +137,13 @@ class OnnxAdapter(Adapter):
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
         half = self._kept[: -(-len(self._kept) // 2)]  # an op's own error hardly depends on which samples it sees
         return local_errors(self._assembler, config, half, self._options.threads)
+
+    @classmethod
+    def board_script(cls) -> str:
+        return (Path(__file__).parent / "time" / "board.py").read_text(encoding="utf-8")
+
+    def op_seconds_from(self, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
+        return attributed(self._assembler, kernels, graph)
 
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
         sample = first(self._kept[0], self._inputs, 1)

@@ -1,6 +1,7 @@
 """What a user calls: fit, recover, diagnose, profile, and the settings and results that go with them."""
 
 from quaver.api.aimed import save_cost_model
+from quaver.api.board import save_board_kit
 from quaver.api.diagnose import diagnose
 from quaver.api.fit import fit
 from quaver.api.open_run import TuningRun, open_run
@@ -9,4 +10,15 @@ from quaver.api.recover import recover
 from quaver.api.result import TuneResult
 from quaver.api.settings import Config
 
-__all__ = ["Config", "TuneResult", "TuningRun", "diagnose", "fit", "open_run", "profile", "recover", "save_cost_model"]
+__all__ = [
+    "Config",
+    "TuneResult",
+    "TuningRun",
+    "diagnose",
+    "fit",
+    "open_run",
+    "profile",
+    "recover",
+    "save_board_kit",
+    "save_cost_model",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,12 @@ from quaver.adapters.temporary import temporary_folder
 from quaver.api.calibrating import calibrate
 from quaver.api.checked import keywords_checked
 from quaver.api.settings import Config
-from quaver.engine.cost_model import CostModel, fitting, from_plain, measure_cost_model, read_cost_model
+from quaver.engine.cost_model import CostModel, fitting, measure_cost_model, read_file, resolved
 from quaver.engine.events import Observers
 from quaver.engine.mixtures import borders
 from quaver.errors import SettingsError
 from quaver.history import Storage
+from quaver.ops import QuantConfig
 from quaver.paths import expanded
 from quaver.space import TuningSpace
 
@@ -47,17 +48,24 @@ def save_cost_model(
         The path of the file.
     """
     place = Path(expanded(path))
+    with calibrated(model, place, calib_dataloader) as (adapter, config):
+        found = measure_cost_model(adapter, config, target)
+    place.write_text(json.dumps(found.plain(), indent=1) + "\n", encoding="utf-8")
+    return place
+
+
+@contextlib.contextmanager
+def calibrated(model: Any, place: Path, data: Any) -> Iterator[tuple[Adapter, QuantConfig]]:
+    """A calibrated model and its all-int8 configuration, for a file to be written to `place`."""
     if not place.parent.is_dir():
-        raise SettingsError(f"there is no folder {str(place.parent)!r} to write the cost model into")
-    if calib_dataloader is None:
+        raise SettingsError(f"there is no folder {str(place.parent)!r} to write {place.name!r} into")
+    if data is None:
         raise SettingsError("calib_dataloader is needed: typical inputs to quantize and to time the model with")
     model = expanded(model)
     kind = adapter_for(model)
     with temporary_folder() as folder, contextlib.closing(kind.take(model, AdapterOptions(folder))) as adapter:
-        calibrate(adapter, Config(), calib_dataloader, Observers(), True)
-        found = measure_cost_model(adapter, TuningSpace(adapter.inspect()).all_int8(), target)
-    place.write_text(json.dumps(found.plain(), indent=1) + "\n", encoding="utf-8")
-    return place
+        calibrate(adapter, Config(), data, Observers(), True)
+        yield adapter, TuningSpace(adapter.inspect()).all_int8()
 
 
 def cost_of(given: str | os.PathLike[str] | None, adapter: Adapter, history: Storage) -> CostModel | None:
@@ -70,8 +78,8 @@ def cost_of(given: str | os.PathLike[str] | None, adapter: Adapter, history: Sto
     path = os.fspath(given)
     noted = history.notes.get(NOTE)
     kept = isinstance(noted, Mapping) and noted.get("path") == path
-    cost = from_plain(noted["content"], path) if kept else read_cost_model(os.fspath(expanded(path)))  # type: ignore[index]
-    return fitting(cost, adapter, path)
+    data = noted["content"] if kept else read_file(os.fspath(expanded(path)))  # type: ignore[index]
+    return fitting(resolved(data, adapter, path), adapter, path)
 
 
 def placed(cost: CostModel, given: str | os.PathLike[str], adapter: Adapter, history: Storage) -> CostModel:

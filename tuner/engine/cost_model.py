@@ -5,21 +5,23 @@ Kernels, configurations and scores are this machine's; only times come from ther
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Adapter
 from quaver.adapters.batches import Feed, samples
-from quaver.engine.mixtures import measure_time_model
+from quaver.engine.mixtures import measure_time_model, put_together
 from quaver.errors import SettingsError
 from quaver.nearest import hint
 from quaver.ops import QuantConfig
-from quaver.time_model import USUAL, TimeModel
+from quaver.space import TuningSpace
+from quaver.time_model import USUAL, Border, TimeModel
 
 # The key that says what a file is, and the version of its layout.
 KIND, VERSION = "quaver_cost_model", 1
@@ -80,18 +82,17 @@ def this_machine(feed: Feed) -> str:
     return f"{platform.node() or 'a machine'} ({platform.machine()}, batch {samples(feed)}, 1 thread)"
 
 
-def read_cost_model(path: str | Path) -> CostModel:
-    """A cost model from its file; whatever is wrong with it is named."""
+def read_file(path: str | Path) -> Any:
+    """What stands in the file of a cost model; one that cannot be read is named."""
     place = Path(path)
     try:
         if place.stat().st_size > MOST_BYTES:
             raise SettingsError(f"cost_model {str(path)!r} is too large to be one")
-        data = json.loads(place.read_text(encoding="utf-8"))
+        return json.loads(place.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"cannot read the cost model {str(path)!r}: {error.strerror}") from error
     except ValueError as error:
         raise SettingsError(f"cost_model {str(path)!r} is not JSON: {error}") from None
-    return from_plain(data, str(path))
 
 
 def from_plain(data: Any, source: str) -> CostModel:
@@ -120,6 +121,43 @@ def from_plain(data: Any, source: str) -> CostModel:
     return CostModel(target, adapter, fingerprint, model, given is None)
 
 
+def resolved(data: Any, adapter: Adapter, source: str) -> CostModel:
+    """A cost model from what stands in a file, also if a board without quaver wrote it, which knows kernels alone."""
+    if not isinstance(data, Mapping) or "raw" not in data or data.get(KIND) != VERSION:
+        return from_plain(data, source)
+    # What the board says names ops by what they are in this model, so that must be the same one first.
+    known = CostModel(str(data.get("target")), str(data.get("adapter")), str(data.get("model")), TimeModel({}, {}))
+    check_fingerprint(known, adapter, source)
+    config = TuningSpace(adapter.inspect()).all_int8()
+    if data.get("config") != config.fingerprint:
+        raise SettingsError(
+            f"cost model {source!r} was prepared by another version of quaver: prepare and take it again"
+        )
+    try:
+        raw = data["raw"]
+        graphs = [base64.b64decode(graph, validate=True) for graph in raw["graphs"]]
+        times = [{str(name): _time(one) for name, one in taken.items()} for taken in raw["kernels"]]
+        fp32, reduced = (adapter.op_seconds_from(*pair) for pair in zip(times, graphs, strict=True))
+        between = tuple(Border(str(one), tuple(readers), int(count)) for one, readers, count in data["borders"])
+        model = put_together(fp32, reduced, config, [_time(one) for one in raw["whole"]], between)
+    except SettingsError:
+        raise
+    except Exception as error:  # whatever parses a damaged graph
+        raise SettingsError(f"cost model {source!r} is damaged: {type(error).__name__}: {error!s:.200}") from None
+    return replace(known, model=model)
+
+
+def check_fingerprint(cost: CostModel, adapter: Adapter, source: str) -> None:
+    """Refuse the cost model of another model."""
+    if cost.adapter != adapter.name:
+        raise SettingsError(f"cost model {source!r} is of a model of {cost.adapter}, and this one is of {adapter.name}")
+    if cost.fingerprint != adapter.fingerprint:
+        raise SettingsError(
+            f"cost model {source!r} is of another model: its fingerprint is {cost.fingerprint[:12]}, this one's "
+            f"{adapter.fingerprint[:12]}. Profile this model on the target"
+        )
+
+
 def fitting(cost: CostModel, adapter: Adapter, source: str) -> CostModel:
     """The cost model, if it is of the model in hand; else it is refused."""
     if cost.adapter != adapter.name:
@@ -136,11 +174,7 @@ def fitting(cost: CostModel, adapter: Adapter, source: str) -> CostModel:
             f"cost model {source!r} says nothing of {len(missing)} op(s), such as {missing[0]!r}: it is of another "
             "model, or of another version of quaver. Profile this model on the target"
         )
-    if cost.fingerprint != adapter.fingerprint:
-        raise SettingsError(
-            f"cost model {source!r} is of another model: its fingerprint is {cost.fingerprint[:12]}, this one's "
-            f"{adapter.fingerprint[:12]}. Profile this model on the target"
-        )
+    check_fingerprint(cost, adapter, source)
     return cost
 
 
