@@ -16,6 +16,8 @@ def name(text: str, most: int = SHOWN) -> str:
     if len(text) > most:
         head = (most - 1) // 3
         text = f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 

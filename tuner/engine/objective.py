@@ -52,7 +52,7 @@ class Objective:
 
     def value(self, trial: Trial) -> float:
         """The figure; the smallest wins."""
-        return -len(trial.config.reduced_ops)
+        return -trial.config.reduced_count
 
     def margin(self, trial: Trial) -> float:
         """By which part of itself the figure may be off. What differs by less than the margins of both is a tie."""
@@ -93,7 +93,7 @@ class Latency(Objective):
 
     def value(self, trial: Trial) -> float:
         # Without a measurement (no samples at hand) more reduced ops count as faster.
-        return trial.measured.get("latency", 1.0 - 1e-6 * len(trial.config.reduced_ops))
+        return trial.measured.get("latency", 1.0 - 1e-6 * trial.config.reduced_count)
 
     def margin(self, trial: Trial) -> float:
         return min(max(trial.measured.get("latency_spread", 0.0), MARGINS[0]), MARGINS[1])

@@ -106,7 +106,7 @@ class SimulatedModel:
 
     def score(self, config: QuantConfig) -> float:
         """What eval_func would return for a configuration."""
-        lost = TOGETHER * len(config.reduced_ops) / max(len(config), 1)
+        lost = TOGETHER * config.reduced_count / max(len(config), 1)
         for names in self.units:
             lost += self.damage * max(self.share(config[name]) for name in names)
         score = max(self.baseline - lost, CHANCE_LEVEL)
