@@ -170,7 +170,7 @@ def next_steps(result: TuneResult, places: Places, again: Callable[..., str]) ->
     elif result.reason is StopReason.MET and best.config.fp32_ops:
         yield "use ten more minutes to find a faster one", again("--timeout", 600)
     if best.measured.get("latency", 0.0) > wording.SLOWER:
-        slower = "int8 is slower than fp32 here: tune for the machine it is meant for (--cost-model), or ask for a small file"
+        slower = "int8 is slower than fp32 here: tune for the machine it is meant for (--cost-model), or for size"
         yield slower, again("--objective", "size")
 
 
