@@ -6,9 +6,11 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
+
+from quaver.repairs import name_of
 
 
 class Precision(str):
@@ -136,12 +138,14 @@ class Op:
         kind: its op type, as the framework spells it ("Conv", "MatMul", ...).
         nodes: the names of all graph nodes the op covers, in order.
         choices: the ways to run it, the default first. `FLOAT` is among them unless the user's rules forbid it.
+        repairs: what its static choices may be given besides, in any combination of different names.
     """
 
     name: str
     kind: str
     nodes: tuple[str, ...]
     choices: tuple[OpConfig, ...]
+    repairs: tuple[str, ...] = ()
 
     @property
     def quantizable(self) -> bool:
@@ -152,6 +156,14 @@ class Op:
     def tunable(self) -> bool:
         """Whether there is a decision to take: both fp32 and something less are among the choices."""
         return self.quantizable and FLOAT in self.choices
+
+    def offers(self, pick: OpConfig) -> bool:
+        """Whether it may run so: as one of its choices, or as one that is repaired."""
+        if pick in self.choices or not pick.repairs or pick.mode != MODES[0]:
+            return pick in self.choices
+        names = [name_of(spelled) for spelled in pick.repairs]
+        known = all(spelled in self.repairs for spelled in pick.repairs) and len(set(names)) == len(names)
+        return known and replace(pick, repairs=()) in self.choices
 
     @property
     def reduced_choices(self) -> tuple[OpConfig, ...]:
