@@ -41,8 +41,8 @@ class Rescaling(ABC):
     """A repair of a tensor that several ops share.
 
     Write both methods, give it a `name` and the `strengths` to choose among, and register it with `register_repair`.
-    Configurations spell it with its strength: "smoothing:0.5". Where ops that read one tensor ask for different
-    strengths, the first of them in the graph decides for all.
+    Configurations spell it with its strength: "smoothing:0.5". The factors are the same for all ops that read the
+    tensor and ask for the same strength; ops that do not ask for it read the tensor as it was.
     """
 
     name: ClassVar[str]

@@ -22,7 +22,7 @@ class Smoothing(Rescaling):
     """
 
     name = "smoothing"
-    strengths = (0.3, 0.5, 0.7, 0.85)
+    strengths = (0.5, 0.7, 0.85)
     strength = 0.5
 
     def statistics(self, op: RepairableOp) -> Iterable[Statistic]:

@@ -139,6 +139,8 @@ class Op:
         nodes: the names of all graph nodes the op covers, in order.
         choices: the ways to run it, the default first. `FLOAT` is among them unless the user's rules forbid it.
         repairs: what its static choices may be given besides, in any combination of different names.
+        reads: the tensor that its weight multiplies with, where that can be repaired. Ops that read the same one are
+            best repaired together.
     """
 
     name: str
@@ -146,6 +148,7 @@ class Op:
     nodes: tuple[str, ...]
     choices: tuple[OpConfig, ...]
     repairs: tuple[str, ...] = ()
+    reads: str = ""
 
     @property
     def quantizable(self) -> bool:
@@ -164,6 +167,12 @@ class Op:
         names = [name_of(spelled) for spelled in pick.repairs]
         known = all(spelled in self.repairs for spelled in pick.repairs) and len(set(names)) == len(names)
         return known and replace(pick, repairs=()) in self.choices
+
+    def repaired(self, pick: OpConfig, *spelled: str) -> OpConfig:
+        """A choice with those of these repairs that this op offers; as it is if that cannot be."""
+        wanted = tuple(one for one in spelled if one in self.repairs)
+        made = replace(pick, repairs=wanted)
+        return made if wanted and self.offers(made) else pick
 
     @property
     def reduced_choices(self) -> tuple[OpConfig, ...]:

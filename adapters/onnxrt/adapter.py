@@ -105,7 +105,8 @@ class OnnxAdapter(Adapter):
         return self._conversions
 
     def inspect(self) -> tuple[Op, ...]:
-        return tuple(replace(unit.op, repairs=self._repairs[unit.op.name]) for unit in self._units)
+        ops = ((unit.op, self._repairs[unit.op.name], unit.activations) for unit in self._units)
+        return tuple(replace(op, repairs=found, reads=read[0]) if found else op for op, found, read in ops)
 
     def unquantizable(self, timed: bool = False) -> list[Unquantizable]:
         graph = self._assembler.graph

@@ -170,9 +170,18 @@ class Assembler:
 
     def repairable(self, unit: Unit) -> RepairableOp | None:
         """A unit as repairs see it."""
-        shared = self.shared.get(unit.activations[0]) if unit.activations else None
         found = repairable(self.graph, unit)
-        return found if found is None else replace(found, rescalable=shared is not None and unit in shared.units)
+        shared = None if found is None else self.shared.get(found.reads)
+        return found if shared is None or found is None else replace(found, rescalable=unit in shared.units)
+
+    def check_rescalable(self, unit: Unit, spelled: str) -> None:
+        """Refuse to rescale what an op reads where that cannot be."""
+        op = self.repairable(unit)
+        if op is None or not op.rescalable:
+            raise BuildError(
+                f"repair {spelled!r} cannot be done to op {unit.op.name!r}, which is a {unit.op.kind}: what it reads "
+                "cannot be rescaled"
+            )
 
     def _factors(self, name: str, spelled: str) -> Float:
         """What the channels of a tensor are divided by."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from quaver.adapters.onnxrt.read.units import Unit, absorbs
 from quaver.adapters.repairs import find_repair
 from quaver.adapters.rescaling import Rescaling
-from quaver.errors import BuildError
 from quaver.ops import OpConfig, QuantConfig
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ class Plan:
         loose: float results of int8 kernels that need a guard behind them.
         tables: results of int8 ops that are all in how they are quantized.
         integers: results that a node writes in integers by itself.
-        rescaled: by tensor, the repair that divides its channels.
+        rescaled: by the index of its anchor, the repair that divides what an op reads.
+        absorbed: by tensor, the same where the node that makes it does so.
     """
 
     def __init__(self, assembler: Assembler, config: QuantConfig | None) -> None:
@@ -54,7 +55,8 @@ class Plan:
         self.loose: set[str] = set()
         self.tables: set[str] = set()
         self.integers: set[str] = set()
-        self.rescaled: dict[str, str] = {}
+        self.rescaled: dict[int, str] = {}
+        self.absorbed: dict[str, str] = {}
         if config is not None:
             self._plan(config)
 
@@ -62,8 +64,7 @@ class Plan:
         assembler = self.assembler
         active = [(unit, config[unit.op.name]) for unit in assembler.units if config[unit.op.name].reduced]
         self.chosen = {unit.anchor: pick for unit, pick in active}
-        for unit, pick in active:
-            self._rescale(unit, pick)
+        self._rescale(active)
         # The producer of a tensor decides how it is quantized; if that is fp32, its first int8 reader.
         for unit, pick in active:
             if unit.hands_on_integers(pick) and not unit.carries:
@@ -89,28 +90,31 @@ class Plan:
 
     def read_by(self, unit: Unit, name: str) -> str:
         """What a unit reads for an activation: a rescaled tensor has another name where a Mul makes it."""
-        shared = self.assembler.shared.get(name)
-        if name not in self.rescaled or shared is None or shared.absorber is not None or unit not in shared.units:
+        spelled = self.rescaled.get(unit.anchor)
+        if spelled is None or name in self.absorbed:
             return name
-        return self.assembler.label(name, "rescaled")
+        return self.assembler.label(name, spelled)
 
-    def _rescale(self, unit: Unit, pick: OpConfig) -> None:
-        """Note that an op wants what it reads rescaled. Of ops that read the same, the first decides."""
-        wanted = next((spelled for spelled in pick.repairs if isinstance(find_repair(spelled), Rescaling)), None)
-        if wanted is None:
-            return
-        name = unit.activations[0] if unit.activations else ""
-        if unit not in getattr(self.assembler.shared.get(name), "units", ()):
-            raise BuildError(
-                f"repair {wanted!r} cannot be done to op {unit.op.name!r}: what it reads cannot be rescaled"
-            )
-        self.rescaled.setdefault(name, wanted)
+    def _rescale(self, active: Iterable[tuple[Unit, OpConfig]]) -> None:
+        """Note which ops want what they read rescaled, and what is divided where it is made.
+
+        That is so if all who read it in less than fp32 want the same. Else those who want it read a copy.
+        """
+        for unit, pick in active:
+            wanted = next((spelled for spelled in pick.repairs if isinstance(find_repair(spelled), Rescaling)), None)
+            if wanted is not None:
+                self.assembler.check_rescalable(unit, wanted)
+                self.rescaled[unit.anchor] = wanted
+        for name, shared in self.assembler.shared.items():
+            wishes = {self.rescaled.get(unit.anchor) for unit in shared.units if unit.anchor in self.chosen}
+            wish = wishes.pop() if len(wishes) == 1 else None
+            if wish is not None and shared.absorber is not None:
+                self.absorbed[name] = wish
 
     def _scheme(self, unit: Unit, pick: OpConfig, name: str) -> Scheme:
         """How an op has a tensor quantized that nobody wrote in integers."""
-        if name in self.rescaled and unit in self.assembler.shared[name].units:
-            return Scheme(pick.calibration, pick.scheme, name, self.rescaled[name])
-        return Scheme(pick.calibration, pick.scheme)
+        spelled = self.rescaled.get(unit.anchor)
+        return Scheme(pick.calibration, pick.scheme, *(() if spelled is None else (name, spelled)))
 
     def _write(self, unit: Unit, scheme: Scheme, by_itself: bool) -> None:
         root = self.assembler.root(unit.output)

@@ -90,12 +90,9 @@ class Walk(Plan):
 
     def _absorb(self) -> None:
         """Divide what is rescaled by constants of the nodes that make it. Ops that are left in fp32 make up for it."""
-        for name, spelled in self.rescaled.items():
-            shared = self.assembler.shared[name]
-            if shared.absorber is None:
-                continue
+        for name, spelled in self.absorbed.items():
             self._replace(self.assembler.absorbed(name, spelled))
-            for unit in shared.units:
+            for unit in self.assembler.shared[name].units:
                 if unit.anchor not in self.chosen:
                     self._replace(self.assembler.made_up(unit.anchor, spelled))
 
@@ -154,10 +151,8 @@ class Walk(Plan):
         assembler, node = self.assembler, self.assembler.graph.nodes[index]
         renamed: list[tuple[int, str]] = []
         inputs: Iterable[tuple[int, str]] = enumerate(node.input)
-        if pick is not None and unit is not None and (pick.repairs or unit.activations[0] in self.rescaled):
-            scheme = self.schemes[assembler.root(self.read_by(unit, unit.activations[0]))]
-            if pick.repairs or scheme.rescaling:
-                self.repair(unit, pick, scheme)
+        if pick is not None and pick.repairs and unit is not None:
+            self.repair(unit, pick, self.schemes[assembler.root(self.read_by(unit, unit.activations[0]))])
         if index in self.replaced:
             renamed += self.replaced[index].items()
             inputs = [(slot, name) for slot, name in inputs if slot not in self.replaced[index]]
@@ -198,7 +193,7 @@ class Walk(Plan):
         assembler = self.assembler
         if name in unit.activations:
             read = self.read_by(unit, name)
-            return self._quantized(name if read == name else self.rescale(name, self.rescaled[name], read))
+            return self._quantized(name if read == name else self.rescale(name, self.rescaled[unit.anchor], read))
         if name == unit.operand:
             return self.operand(name)
         per_channel = pick.granularity == "per_channel"

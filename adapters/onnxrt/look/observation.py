@@ -203,7 +203,7 @@ def _branch(assembler: Assembler, trunk: Walk, unit: Unit, pick: OpConfig, plan:
         (name,) = unit.activations
         trunk.carry(unit, scheme(name), f"{name}{mark}q", unit.output + mark, mark)
         return Tap(unit.output + mark, assembler.params(assembler.root(name), scheme(name)))
-    if pick.repairs or scheme(unit.activations[0]).rescaling:
+    if pick.repairs:
         trunk.repair(unit, pick, scheme(unit.activations[0]))
     result = copy_unit(assembler, trunk, unit, renamed, constant, mark)
     if not unit.quantized_output:
