@@ -109,7 +109,9 @@ def offered_repairs(op: RepairableOp) -> tuple[str, ...]:
     found: list[str] = []
     for repair in repairs():
         if any(True for _ in repair.statistics(op)):
-            found += [f"{repair.name}:{one}" for one in repair.strengths] if isinstance(repair, Rescaling) else [repair.name]
+            found += (
+                [f"{repair.name}:{one}" for one in repair.strengths] if isinstance(repair, Rescaling) else [repair.name]
+            )
     return tuple(found)
 
 
@@ -119,9 +121,7 @@ def wanted_statistics(ops: Iterable[RepairableOp]) -> list[Statistic]:
     return list(dict.fromkeys(found)) if _registered else []
 
 
-def known_statistics(
-    op: RepairableOp, spelled: str, known: Mapping[Statistic, Channels]
-) -> dict[Statistic, Channels]:
+def known_statistics(op: RepairableOp, spelled: str, known: Mapping[Statistic, Channels]) -> dict[Statistic, Channels]:
     """What a repair asked for of an op."""
     wanted = list(find_repair(spelled).statistics(op))
     missing = next((statistic for statistic in wanted if statistic not in known), None)

@@ -3,8 +3,10 @@
 A rule's value is "fp32" or "int8" (or `quaver.FP32`, or a list of them), or the longer form
 
     {"activation": {"dtype": ["fp32"], "algorithm": ["minmax"], "scheme": ["asym"]},
-     "weight": {"dtype": ["int8"], "granularity": ["per_channel"]}}
+     "weight": {"dtype": ["int8"], "granularity": ["per_channel"]},
+     "repairs": ["smoothing:0.5", "bias_correction"]}
 
+`repairs` are done to every op of the rule that offers them, and no others: an empty list forbids them all.
 Names are matched literally first, then as regular expressions that must match the whole name (in bounded time, see
 `quaver.patterns`). Rules on names win over rules on types, and a later rule wins over an earlier one.
 """
@@ -19,6 +21,7 @@ from quaver.errors import SettingsError
 from quaver.nearest import hint
 from quaver.ops import CALIBRATIONS, DETAILS, GRANULARITIES, MODES, SCHEMES, Op, OpConfig, Precision
 from quaver.patterns import Effort, Pattern, PatternError
+from quaver.repair_rules import check_repairs, parse_repairs, with_repairs
 
 # What users of other tools write for the same thing.
 _PRECISIONS = {"fp32": "fp32", "float32": "fp32", "int8": "int8", "uint8": "int8"}
@@ -68,6 +71,7 @@ def apply_rules(
         label = f"op_name_dict[{pattern!r}]"
         rule = label, parse(value, label)
         chosen.update(dict.fromkeys([pattern] if pattern in names else _matching(pattern, ops, effort), rule))
+    check_repairs({label: wish.get("repairs", ()) for label, wish in chosen.values()}, ops, chosen)
     return tuple(_narrow(op, *chosen[op.name]) if op.name in chosen else op for op in ops)
 
 
@@ -94,13 +98,17 @@ def _matching(pattern: Any, ops: Sequence[Op], effort: Effort) -> list[str]:
 def parse(value: Any, label: str) -> Wish:
     """A rule's value as {OpConfig field: allowed values}."""
     if isinstance(value, OpConfig):
-        return {field: frozenset([getattr(value, field)]) for field in ("precision", *DETAILS) if getattr(value, field)}
+        told = {field: frozenset([getattr(value, field)]) for field in ("precision", *DETAILS) if getattr(value, field)}
+        return told | ({"repairs": frozenset(value.repairs)} if value.repairs else {})
     if isinstance(value, str) or not isinstance(value, Mapping):
         return {"precision": _values(value, "dtype", label)}
     wish: Wish = {}
     for part, fields in value.items():
+        if part == "repairs":
+            wish["repairs"] = parse_repairs(fields, f"{label}['repairs']")
+            continue
         if part not in _PARTS:
-            raise SettingsError(f"{label}: unknown part {part!r}; {hint(str(part), _PARTS)}")
+            raise SettingsError(f"{label}: unknown part {part!r}; {hint(str(part), (*_PARTS, 'repairs'))}")
         if not isinstance(fields, Mapping):
             raise SettingsError(f"{label}[{part!r}] must be a mapping like {{'dtype': ['fp32']}}, not {fields!r}")
         for field, wanted in fields.items():
@@ -140,7 +148,9 @@ def _is_precision(text: str) -> bool:
 
 def _narrow(op: Op, label: str, wish: Wish) -> Op:
     precisions = wish.get("precision", frozenset(choice.precision for choice in op.choices))
-    details = {field: values for field, values in wish.items() if field != "precision"}
+    details = {field: values for field, values in wish.items() if field in DETAILS}
+    if "repairs" in wish:
+        op = with_repairs(op, wish["repairs"])
     left = []
     for choice in op.choices:
         if choice.precision not in precisions:

@@ -10,10 +10,10 @@ import numpy as np
 
 from quaver.adapters.channels import Channels, Statistic
 from quaver.adapters.onnxrt.build.affine import Float, quantize_weight, scale_for_bias, weight_scale
+from quaver.adapters.onnxrt.build.rescaling import weight_peak
 from quaver.adapters.onnxrt.build.weights import Entry, WeightStore
 from quaver.adapters.onnxrt.read.graph import Graph, integer
 from quaver.adapters.onnxrt.read.units import Unit
-from quaver.adapters.onnxrt.build.rescaling import weight_peak
 from quaver.adapters.repairs import RepairableOp, find_repair, known_statistics, repaired
 from quaver.adapters.rescaling import Rescaling, SharedInput
 from quaver.errors import BuildError
@@ -118,7 +118,9 @@ def rescaling_factors(ops: Sequence[RepairableOp], spelled: str, statistics: Map
     known = known_statistics(first, spelled, statistics)
     factors = repair.factors(shared, known, repair.strength if strength is None else strength)
     if np.shape(factors) != shared.weight_peak.shape or not np.all(np.isfinite(factors)) or not np.all(factors > 0):
-        raise BuildError(f"repair {spelled!r} of what op {first.name!r} reads must give a factor above 0 for each channel")
+        raise BuildError(
+            f"repair {spelled!r} of what op {first.name!r} reads must give a factor above 0 for each channel"
+        )
     return np.asarray(factors, np.float32)
 
 
