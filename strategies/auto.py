@@ -16,6 +16,7 @@ from quaver.strategies.steps.boundaries import STEPS, fewer_boundaries
 from quaver.strategies.steps.budget import within_budget
 from quaver.strategies.steps.front import MOST, first_success, ranked
 from quaver.strategies.steps.initial import best_calibration, fastest
+from quaver.strategies.steps.repairing import best_repairs, carry_over
 from quaver.strategies.steps.search import SEARCHES, Search, prune, shortest_prefix
 from quaver.trial import Trial
 
@@ -59,8 +60,8 @@ class Auto(Strategy):
 
     name = "auto"
 
-    def __init__(self, mixtures: bool = True, front: bool = True) -> None:
-        self.mixtures, self.front = mixtures, front
+    def __init__(self, mixtures: bool = True, front: bool = True, repairs: bool = True) -> None:
+        self.mixtures, self.front, self.repairs = mixtures, front, repairs
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
@@ -71,15 +72,18 @@ class Auto(Strategy):
         timed = self.objective == "latency"
         wanted = fastest(all_int8, space, probe) if timed and self.mixtures else [all_int8]
         calibrated = best_calibration(wanted[0], space, probe)
-        first, *tried = yield from beside(calibrated[: 1 if self.width == 1 else 2], self.width)
+        repaired = best_repairs(calibrated[0], space, probe, timed) if self.repairs else calibrated[:1]
+        others = [*repaired[1:], *(carry_over(repaired[0], config, space) for config in calibrated[1:2])]
+        first, *tried = yield from beside([repaired[0], *others[: self.width > 1]], self.width)
         if first.met:
             if timed:
-                yield from self._quicker(first, wanted[1:], space, probe)
+                plain = [config for config in calibrated[:1] if config != first.config]
+                yield from self._quicker(first, [*wanted[1:], *plain], space, probe)
             return
         best = first
         close = first.loss is not None and first.loss < CLOSE * self.allowed
         if self.width == 1:
-            tried = yield from beside(calibrated[1:2] if close or not timed else (), self.width)
+            tried = yield from beside(others[:1] if repaired[1:] or close or not timed else (), self.width)
         for trial in tried:
             if trial.met:
                 return

@@ -22,7 +22,7 @@ class TuningSpace:
         self._by_name = {op.name: op for op in self.ops}
         self._choices = {op.name: frozenset(op.choices) for op in self.ops}
         self._names = [op.name for op in self.ops]
-        self._offers: dict[OpConfig, NDArray[np.bool_]] = {}
+        self._offering_ops: dict[OpConfig, NDArray[np.bool_]] = {}
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -88,22 +88,25 @@ class TuningSpace:
     def configure(self, choose: Callable[[Op], OpConfig]) -> QuantConfig:
         """A configuration from a function that picks for each op; a pick that is not on offer becomes the default."""
         picks = ((op, choose(op)) for op in self.ops)
-        return QuantConfig((op.name, pick if pick in self._choices[op.name] else op.choices[0]) for op, pick in picks)
+        return QuantConfig((op.name, pick if self._offers(op, pick) else op.choices[0]) for op, pick in picks)
 
     def allows(self, config: QuantConfig) -> bool:
         """Whether a configuration lies in this space. Thousands are asked about, so ops of one choice go together."""
         if list(config) != self._names:
             same = config.keys() == self._choices.keys()
-            return same and all(pick in self._choices[op] for op, pick in config.items())
+            return same and all(self._offers(self[name], pick) for name, pick in config.items())
         choices, picks = config.coded()
         taken = np.frombuffer(picks, np.uint8) if isinstance(picks, bytes) else np.array(picks, np.intp)
         return all(bool(self._offering(choice)[taken == number].all()) for number, choice in enumerate(choices))
 
     def _offering(self, choice: OpConfig) -> NDArray[np.bool_]:
         """For each op whether it may run so."""
-        if choice not in self._offers:
-            self._offers[choice] = np.array([choice in self._choices[op.name] for op in self.ops], np.bool_)
-        return self._offers[choice]
+        if choice not in self._offering_ops:
+            self._offering_ops[choice] = np.array([self._offers(op, choice) for op in self.ops], np.bool_)
+        return self._offering_ops[choice]
+
+    def _offers(self, op: Op, pick: OpConfig) -> bool:
+        return pick in self._choices[op.name] or (bool(pick.repairs) and op.offers(pick))
 
     def check(self, config: object) -> QuantConfig:
         """Return `config` if it lies in this space, else say in which op it does not."""
@@ -117,8 +120,8 @@ class TuningSpace:
             detail = f"unknown op {strange[0]!r}" if strange else f"op {missing[0]!r} is missing"
             raise StrategyError(f"a proposed configuration does not cover this model's ops: {detail}")
         for name, pick in config.items():
-            if pick not in self._choices[name]:
-                offered = ", ".join(str(choice) for choice in self._by_name[name].choices)
+            if not self._offers(self[name], pick):
+                offered = ", ".join(str(choice) for choice in (*self[name].choices, *self[name].repairs))
                 raise StrategyError(f"op {name!r} cannot run as '{pick}'; its choices are: {offered}")
         return config
 

@@ -28,7 +28,7 @@ from quaver.adapters.onnxrt.read.graph import Graph
 from quaver.adapters.onnxrt.read.intake import take_in
 from quaver.adapters.onnxrt.read.other_floats import of_other_floats, some, warn_of_doubles
 from quaver.adapters.onnxrt.read.rewrites.pipeline import Applied
-from quaver.adapters.onnxrt.read.units import find_units
+from quaver.adapters.onnxrt.read.units import Unit, find_units
 from quaver.adapters.onnxrt.read.unquantizable import unquantizable, unquantizable_nodes
 from quaver.adapters.onnxrt.run.calibration import Calibrator
 from quaver.adapters.onnxrt.run.given import GivenModel
@@ -38,6 +38,7 @@ from quaver.adapters.onnxrt.time.flows import flows
 from quaver.adapters.onnxrt.time.profiling import attributed, op_seconds
 from quaver.adapters.onnxrt.time.shares import seconds_by_kind
 from quaver.adapters.onnxrt.time.timing import time_model
+from quaver.adapters.repairs import offered_repairs
 from quaver.adapters.view import View
 from quaver.errors import ModelError
 from quaver.introspection import Timing
@@ -62,6 +63,7 @@ class OnnxAdapter(Adapter):
         mark = _mark(graph)
         self._store = WeightStore(graph.constants, options.folder, mark, options.shared)
         self._assembler = Assembler(graph, self._units, self._store, mark)
+        self._repairs = {unit.op.name: self._offered(unit) for unit in self._units}
         self._source: Any = None
         self._applied: Applied = ()
         self._conversions: tuple[str, ...] = ()
@@ -103,7 +105,8 @@ class OnnxAdapter(Adapter):
         return self._conversions
 
     def inspect(self) -> tuple[Op, ...]:
-        return tuple(unit.op for unit in self._units)
+        ops = ((unit.op, self._repairs[unit.op.name], unit.activations) for unit in self._units)
+        return tuple(replace(op, repairs=found, reads=read[0]) if found else op for op, found, read in ops)
 
     def unquantizable(self, timed: bool = False) -> list[Unquantizable]:
         graph = self._assembler.graph
@@ -118,13 +121,21 @@ class OnnxAdapter(Adapter):
         return Calibrator(self._assembler, self._inputs, self._options.threads)
 
     def restore(self, calibration: dict[str, Any]) -> None:
-        self._assembler.calibrate(ranges_of(calibration), from_plain(calibration.get("statistics", ())))
+        known = from_plain(calibration.get("statistics", ()))
+        self._assembler.calibrate(ranges_of(calibration), known)
+        if not known:  # a calibration of an earlier version, or of none of these repairs
+            self._repairs = dict.fromkeys(self._repairs, ())
 
     def rebuild(self, config: QuantConfig | None) -> OnnxModel:
         assembly = self._assembler.assemble(config)
         if self._options.quant_format == "qoperator" and config is not None:
             return QOperatorModel(assembly, self._inputs, self._options.threads)
         return OnnxModel(assembly, self._inputs, self._options.threads)
+
+    def _offered(self, unit: Unit) -> tuple[str, ...]:
+        """The repairs that an op may be given."""
+        op = self._assembler.repairable(unit)
+        return () if op is None else offered_repairs(op)
 
     def as_given(self) -> GivenModel:
         model = GivenModel(self._source, self._inputs, self._options.threads)

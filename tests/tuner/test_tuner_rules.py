@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -178,7 +179,6 @@ def test_a_rule_that_leaves_nothing_says_for_which_op_and_what_there_was(value: 
 
 
 DYNAMIC = OpConfig(INT8, mode="dynamic")
-SMOOTHED = OpConfig(INT8, repairs=("smoothing:0.5",))
 
 
 def test_a_rule_for_all_types_leaves_ops_in_fp32_that_cannot_follow_it() -> None:
@@ -204,14 +204,10 @@ def test_a_rule_for_all_types_that_none_can_follow_is_named() -> None:
         apply_rules(OPS, {}, {"*": {"activation": {"mode": "dynamic"}}})
 
 
-@pytest.mark.parametrize(
-    ("allowed", "stays"), [([], False), (["smoothing"], True), ("smoothing:0.5", True), (["smoothing:0.8"], False)]
-)
-def test_a_rule_says_which_repairs_are_allowed(allowed: Any, stays: bool) -> None:
-    (op,) = apply_rules((Op("a", "MatMul", ("a",), (MINMAX, SMOOTHED, FLOAT)),), {"a": {"repairs": allowed}})
-    assert op.choices == ((MINMAX, SMOOTHED, FLOAT) if stays else (MINMAX, FLOAT))
-
-
-def test_repairs_are_names() -> None:
-    with pytest.raises(SettingsError, match="must list the repairs that are allowed by name, not 5"):
-        apply_rules(OPS, {"head": {"repairs": 5}})
+def test_a_rule_for_all_types_says_which_repairs_are_done_but_not_where_another_rule_does() -> None:
+    ops = tuple(replace(op, repairs=("smoothing:0.5", "smoothing:0.7")) for op in OPS[:2])
+    one, other = apply_rules(ops, {ops[1].name: {"repairs": []}}, {"*": {"repairs": ["smoothing:0.5"]}})
+    assert {choice.repairs for choice in one.choices if choice.reduced} == {("smoothing:0.5",)}
+    assert {choice.repairs for choice in other.choices} == {()}
+    with pytest.raises(SettingsError, match="'bias_correction' is not possible"):
+        apply_rules(ops, {}, {"*": {"repairs": "bias_correction"}})

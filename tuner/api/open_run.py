@@ -177,7 +177,7 @@ class TuningRun:
         remove_orphaned_folders()
         self._adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         self._given, self._options = model, options
-        self.space = TuningSpace(apply_rules(self._adapter.inspect(), config.op_name_dict, config.op_type_dict))
+        self.space = self._ruled(config)
         if not self.space.quantizable:
             raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
         cost = cost_of(config.cost_model, self._adapter, history)
@@ -185,6 +185,7 @@ class TuningRun:
         others = changed_versions(history.run.versions, versions_of(self._adapter))
         announce(others, self._tell, heard=bool(self._observers))
         prepare(self._adapter, history, config, self._data, self._tell, bool(self._observers), self._clock)
+        self.space = self._ruled(config)  # an older calibration may not know enough for repairs
         if objective.needs_all and not self._adapter.kept:
             raise SettingsError(
                 "`max_latency` is measured on calibration samples, and there are none: pass calib_dataloader, also to "
@@ -213,6 +214,10 @@ class TuningRun:
         self._tell(Planned(strategy.name, len(self.space.quantizable), most, first, config.timeout))
         self._probe = AdapterProbe(self._adapter, self.space, history, self._tell, self._run.out_of_time, cost)
         self._run.begin(strategy, self._probe)
+
+    def _ruled(self, config: Config) -> TuningSpace:
+        """What the user's rules leave of what the model offers."""
+        return TuningSpace(apply_rules(self._adapter.inspect(), config.op_name_dict, config.op_type_dict))
 
     def _wish(self, config: Config) -> Wish:
         """Who is to evaluate. An executor takes the place of the backend that an earlier run had."""

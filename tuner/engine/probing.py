@@ -78,13 +78,19 @@ class AdapterProbe(Probe):
     def mse(self) -> Mapping[str, float]:
         return dict(self._once("mse", Stage.OUTPUT_ERRORS, self._mse))
 
-    def local_error(self) -> Mapping[str, float]:
-        def measure() -> dict[str, float]:
-            self._samples()
-            errors = self._adapter.local_errors(self._space.all_int8())
-            return {name: noise / signal if signal > 0 else noise for name, (noise, signal) in errors.items()}
+    def local_error(self, config: QuantConfig | None = None) -> Mapping[str, float]:
+        if config is None:
+            return dict(self._once("local_error", Stage.LOCAL_ERRORS, lambda: self._local(self._space.all_int8())))
+        if config.fingerprint not in self._history.notes.get("probe.local_errors", {}):
+            self._check_time()
+            self._observer(StageStarted(Stage.REPAIRS))
+            self._history.extend_note("probe.local_errors", {config.fingerprint: self._local(config)})
+        return dict(self._history.notes["probe.local_errors"][config.fingerprint])
 
-        return dict(self._once("local_error", Stage.LOCAL_ERRORS, measure))
+    def _local(self, config: QuantConfig) -> dict[str, float]:
+        self._samples()
+        errors = self._adapter.local_errors(config)
+        return {name: noise / signal if signal > 0 else noise for name, (noise, signal) in errors.items()}
 
     def latency(self) -> Mapping[str, OpTime]:
         if self._cost is not None:

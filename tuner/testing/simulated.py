@@ -179,8 +179,10 @@ class SimulatedProbe(Probe):
     def mse(self) -> Mapping[str, float]:
         return {name: self._model.harm[name] for name in self._model.space.quantizable}
 
-    def local_error(self) -> Mapping[str, float]:
-        return {name: self._model.harm[name] for name in self._model.space.all_int8().reduced_ops}
+    def local_error(self, config: QuantConfig | None = None) -> Mapping[str, float]:
+        if config is None:
+            return {name: self._model.harm[name] for name in self._model.space.all_int8().reduced_ops}
+        return {name: self._model.harm[name] * self._model.share(config[name]) for name in config.reduced_ops}
 
     def latency(self) -> Mapping[str, OpTime]:
         return {name: self._model.seconds[name] for name in self._model.space.quantizable}
