@@ -42,9 +42,7 @@ def carry_over(repaired: QuantConfig, config: QuantConfig, space: TuningSpace) -
 def _corrected(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
     """With repairs that are done or not, on all ops at once: they take no time. One after the other, if it helps."""
     for name in dict.fromkeys(one for op in space.ops for one in op.repairs if strength_of(one) is None):
-        changed = config.replace(
-            {op.name: op.repaired(config[op.name], *config[op.name].repairs, name) for op in space.ops}
-        )
+        changed = space.repair(config, name)
         if changed != config:
             before, after = probe.output_errors([config, changed])
             config = changed if after < CLEARLY_LESS_ERROR * before else config

@@ -16,7 +16,7 @@ VALUES = (RNG.normal(size=(24, 5, 7)) + np.arange(5)[:, None]).astype(np.float32
 
 @pytest.mark.parametrize(("axis", "others"), [(1, (0, 2)), (-1, (0, 1)), (-2, (0, 2))])
 @pytest.mark.parametrize("cuts", [1, 3, 24])
-def test_mean_and_range_of_each_channel_however_the_stream_is_cut(axis: int, others: tuple[int, ...], cuts: int) -> None:
+def test_mean_and_range_of_channels_however_the_stream_is_cut(axis: int, others: tuple[int, ...], cuts: int) -> None:
     found = {}
     for kind in KINDS:
         accumulator = KINDS[kind](axis)

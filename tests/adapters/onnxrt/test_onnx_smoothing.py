@@ -88,7 +88,9 @@ def feeds(adapter: OnnxAdapter, count: int = 8) -> list[Array]:
 def outputs(adapter: OnnxAdapter, config: QuantConfig | None) -> list[Array]:
     model = adapter.build(config)
     found = [model(x) for x in feeds(adapter)]
-    return [np.concatenate(part) for part in zip(*(one if isinstance(one, list) else [one] for one in found), strict=True)]
+    return [
+        np.concatenate(part) for part in zip(*(one if isinstance(one, list) else [one] for one in found), strict=True)
+    ]
 
 
 def off(adapter: OnnxAdapter, config: QuantConfig, output: int = 0) -> float:
@@ -215,7 +217,7 @@ def test_what_an_int8_op_writes_cannot_be_smoothed() -> None:
     with calibrated(net.model(net.Gemm(hidden, weight(144, 3), name="last"))) as adapter:
         config = space(adapter).all_int8()
         assert [op.repairs for op in adapter.inspect()] == [("bias_correction",), ("bias_correction",)]
-        with pytest.raises(BuildError, match="repair 'smoothing:0.7' cannot be done to op 'last', which is a Gemm"):
+        with pytest.raises(BuildError, match=r"repair 'smoothing:0\.7' cannot be done to op 'last', which is a Gemm"):
             adapter.build(smoothed(config, "last"))
 
 
