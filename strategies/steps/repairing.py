@@ -51,7 +51,7 @@ def _corrected(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantCo
 
 def _rescaled(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
     """With repairs that have a strength, where the ops that read a tensor are clearly better off by themselves."""
-    able = [op for op in space.ops if any(op.offers(op.repaired(config[op.name], one)) for one in _with_strength(op))]
+    able = [op for op in space.ops if op.repaired(config[op.name], *_with_strength(op)[:1]) != config[op.name]]
     if not able:
         return config
     alone = space.float_config().replace({op.name: config[op.name] for op in able})
