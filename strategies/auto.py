@@ -6,7 +6,7 @@ import math
 from itertools import chain, islice
 
 from quaver.ceiling import Ceiling
-from quaver.ops import FLOAT, QuantConfig
+from quaver.ops import FLOAT, Op, OpConfig, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
@@ -35,8 +35,9 @@ class Auto(Strategy):
     1. Without labels. When the objective is latency: a time model of ops and of conversions between them, and the error
        of each op by itself, propose a few mixtures of int8 and fp32; they are measured, and of those that are as fast
        as the fastest the one that disturbs the outputs clearly less is taken. Then the calibration method of each op
-       type with the least error at the outputs. One evaluation.
-    2. If that just fails, the runner-up calibration, which takes no time from the model. One evaluation at most.
+       type with the least error at the outputs, and the repairs that make it clearly less and take no time. One
+       evaluation.
+    2. If that fails, repairs that take time; or, if it just fails, the runner-up calibration. One evaluation at most.
     3. Ops ranked by the harm each does alone. When the objective is latency: for each price of harm the mixture that is
        fastest by the time model. On this front, and among prefixes of the ranking, the one that takes most error away
        for the time it gives up. Up to six evaluations.
@@ -54,8 +55,8 @@ class Auto(Strategy):
     which those that keep it when they are measured are ordered by their error at the outputs. Up to eight evaluations,
     none for what is known to exceed the budget.
 
-    An all-fp32 model is never proposed. `mixtures=False` leaves out the choice of ops in 1, `front=False` leaves out 3:
-    to see what they bring.
+    An all-fp32 model is never proposed. `mixtures=False` leaves out the choice of ops in 1, `repairs=False` repairs,
+    `front=False` leaves out 3: to see what they bring.
     """
 
     name = "auto"
@@ -155,13 +156,18 @@ def _paying(config: QuantConfig, all_int8: QuantConfig, space: TuningSpace, prob
     return config.replace({name: quick[name] for name in config.fp32_ops if quick[name].reduced})
 
 
+def _repaired(op: Op, pick: OpConfig) -> list[OpConfig]:
+    """A choice with each repair that it can be given."""
+    return [made for spelled in op.repairs if (made := op.repaired(pick, spelled)) != pick]
+
+
 def _milder_choices(found: Trial, config: QuantConfig, space: TuningSpace, probe: Probe) -> Search:
     """Instead of fp32, another reduced choice that disturbs the output far less; where one exists."""
     best, float_model = found, space.all_fp32()
     for name in [name for name in config.reduced_ops if found.config[name] == FLOAT]:
         errors = {
             choice: probe.output_error(float_model.replace({name: choice}))
-            for choice in space[name].choices
+            for choice in (*space[name].choices, *_repaired(space[name], config[name]))
             if choice.reduced and choice.scheme == config[name].scheme
         }
         choice = min(errors, key=lambda choice: errors[choice])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any
 
-from quaver.repairs import name_of
+from quaver.repairs import name_of, order
 
 
 class Precision(str):
@@ -170,8 +170,11 @@ class Op:
         return known and replace(pick, repairs=()) in self.choices
 
     def repaired(self, pick: OpConfig, *spelled: str) -> OpConfig:
-        """A choice with those of these repairs that this op offers; as it is if that cannot be."""
-        wanted = tuple(one for one in spelled if one in self.repairs)
+        """A choice with those of these repairs that this op offers; as it is if that cannot be.
+
+        They are named in the order in which they are done: those that change the weight before those that look at it.
+        """
+        wanted = tuple(sorted((one for one in spelled if one in self.repairs), key=order))
         made = replace(pick, repairs=wanted)
         return made if wanted and self.offers(made) else pick
 

@@ -9,7 +9,7 @@ from typing import Any
 from quaver.errors import SettingsError
 from quaver.nearest import hint
 from quaver.ops import MODES, Op
-from quaver.repairs import name_of, strength_of
+from quaver.repairs import name_of, order, strength_of
 
 
 def parse_repairs(value: Any, label: str) -> frozenset[str]:
@@ -51,11 +51,6 @@ def check_repairs(asked: Mapping[str, Collection[str]], ops: Iterable[Op], chose
 def with_repairs(op: Op, repairs: Collection[str]) -> Op:
     """An op whose static choices are given those of these repairs that it offers, and no others."""
     names = {name_of(one) for one in op.repairs}
-    wanted = tuple(sorted((one for one in repairs if name_of(one) in names), key=_rank))
+    wanted = tuple(sorted((one for one in repairs if name_of(one) in names), key=order))
     choices = (replace(one, repairs=wanted) if one.mode == MODES[0] else one for one in op.choices)
     return replace(op, choices=tuple(choices), repairs=())
-
-
-def _rank(spelled: str) -> tuple[bool, str]:
-    """What changes the weight comes before what looks at its error."""
-    return strength_of(spelled) is None, spelled

@@ -22,3 +22,8 @@ def strength_of(spelled: str) -> float | None:
     if not 0.0 <= strength <= 1.0 or told.split() != [told]:
         raise SettingsError(f"repair {spelled!r}: the strength of {name!r} must be a number from 0 to 1, not {told!r}")
     return strength
+
+
+def order(spelled: str) -> tuple[bool, str]:
+    """A key to sort repairs by: those that change the weight come before those that look at its error."""
+    return strength_of(spelled) is None, spelled

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from quaver.errors import StrategyError
 from quaver.nearest import hint
 from quaver.ops import DETAILS, FLOAT, Op, OpConfig, QuantConfig
+from quaver.repairs import name_of
 
 
 class TuningSpace:
@@ -59,6 +60,25 @@ class TuningSpace:
     def able_to_fall_back(self, config: QuantConfig) -> list[str]:
         """Names of the ops that a configuration runs in less than fp32 and that may run in fp32, in graph order."""
         return [name for name in self.tunable if config[name].reduced]
+
+    @property
+    def repairs(self) -> tuple[str, ...]:
+        """One of each kind of repair that ops offer, of a middling strength: for who wants to try them on all ops."""
+        offered = dict.fromkeys(spelled for op in self.ops for spelled in op.repairs)
+        kinds: dict[str, list[str]] = {}
+        for spelled in offered:
+            kinds.setdefault(name_of(spelled), []).append(spelled)
+        return tuple(found[len(found) // 2] for found in kinds.values())
+
+    def repair(self, config: QuantConfig, *spelled: str) -> QuantConfig:
+        """A configuration with these repairs besides those it has, on all ops that offer them."""
+        return config.replace(
+            {
+                op.name: op.repaired(pick, *_joined(pick.repairs, spelled))
+                for op in self.ops
+                if op.repairs and (pick := config[op.name]).reduced
+            }
+        )
 
     def keep_fp32(self, *names: str) -> TuningSpace:
         """A smaller space, in which these ops stay in fp32. Its configurations lie in this one too."""
@@ -124,6 +144,12 @@ class TuningSpace:
                 offered = ", ".join(str(choice) for choice in (*self[name].choices, *self[name].repairs))
                 raise StrategyError(f"op {name!r} cannot run as '{pick}'; its choices are: {offered}")
         return config
+
+
+def _joined(before: Sequence[str], more: Sequence[str]) -> list[str]:
+    """Repairs besides others; of two of the same name the later one."""
+    names = {name_of(spelled) for spelled in more}
+    return [*(spelled for spelled in before if name_of(spelled) not in names), *more]
 
 
 def closest(choices: Sequence[OpConfig], wanted: dict[str, str]) -> OpConfig:

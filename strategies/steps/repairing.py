@@ -42,9 +42,7 @@ def carry_over(repaired: QuantConfig, config: QuantConfig, space: TuningSpace) -
 def _corrected(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
     """With repairs that are done or not, on all ops at once: they take no time. One after the other, if it helps."""
     for name in dict.fromkeys(one for op in space.ops for one in op.repairs if strength_of(one) is None):
-        changed = config.replace(
-            {op.name: op.repaired(config[op.name], *config[op.name].repairs, name) for op in space.ops}
-        )
+        changed = space.repair(config, name)
         if changed != config:
             before, after = probe.output_errors([config, changed])
             config = changed if after < CLEARLY_LESS_ERROR * before else config
@@ -53,7 +51,7 @@ def _corrected(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantCo
 
 def _rescaled(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
     """With repairs that have a strength, where the ops that read a tensor are clearly better off by themselves."""
-    able = [op for op in space.ops if any(op.offers(op.repaired(config[op.name], one)) for one in _with_strength(op))]
+    able = [op for op in space.ops if op.repaired(config[op.name], *_with_strength(op)[:1]) != config[op.name]]
     if not able:
         return config
     alone = space.float_config().replace({op.name: config[op.name] for op in able})
