@@ -271,6 +271,15 @@ class Adapter(ABC):
             errors[name] = noise, sum(float(np.square(fp32, dtype=np.float64).sum()) for fp32, _ in pairs)
         return errors
 
+    @classmethod
+    def board_script(cls) -> str | None:
+        """The source of a script that times models where there is nothing of quaver; None if there is none."""
+        return None
+
+    def op_seconds_from(self, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
+        """Seconds of each op, and of all that belongs to none, from what such a script says of kernels."""
+        raise NotImplementedError
+
     @abstractmethod
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
         """Seconds of each op in one inference of a kept sample, on so many threads; "" is all the rest."""

@@ -74,6 +74,7 @@ def fit(
             "accuracy" for the most accurate model within a budget instead of a criterion.
         max_latency: that budget: latency as a fraction of the fp32 model's, such as 0.6.
         max_size: that budget: file size as a fraction of the fp32 model's.
+        cost_model: a file with op times of the machine that the model is meant for (see `quaver profile --save`).
         seed: the only source of chance.
         calibration_sampling_size: how many calibration samples to use; at most 256 if None. Of a list of sizes each
             gets a run, until one meets the criterion.

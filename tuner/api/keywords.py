@@ -31,6 +31,7 @@ class Settings(TypedDict, total=False):
     objective: str | Callable[[Any], float] | Objective | type[Objective]
     max_latency: float | None
     max_size: float | None
+    cost_model: str | os.PathLike[str] | None
     seed: int
     calibration_sampling_size: int | Sequence[int] | None
     op_name_dict: Mapping[str, Any]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from quaver.adapters import AdapterOptions, adapter_for
 from quaver.adapters.temporary import remove_orphans as remove_orphaned_folders
 from quaver.adapters.writing import remove_orphans
+from quaver.api.aimed import cost_of, placed, target_of
 from quaver.api.keywords import Settings
 from quaver.api.phrases import conversions
 from quaver.api.preparing import pointing_to, prepare, say_conversions
@@ -50,7 +51,7 @@ from quaver.engine.executors.task import Executor
 from quaver.engine.executors.workers import Workers
 from quaver.engine.inside import note_inside
 from quaver.engine.loop import drive
-from quaver.engine.objective import make_objective
+from quaver.engine.objective import for_target, make_objective
 from quaver.engine.pending import PendingTrial
 from quaver.engine.probing import AdapterProbe
 from quaver.engine.run import Run
@@ -179,14 +180,16 @@ class TuningRun:
         remove_orphaned_folders()
         self._adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         self._given, self._options = model, options
-        self.space = TuningSpace(apply_rules(self._adapter.inspect(), config.op_name_dict, config.op_type_dict))
+        self.space = self._ruled(config)
         if not self.space.quantizable:
             raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
+        cost = cost_of(config.cost_model, self._adapter, history)
         stack.enter_context(pointing_to(history))
         others = changed_versions(history.run.versions, versions_of(self._adapter))
         announce(others, self._tell, heard=bool(self._observers))
         prepare(self._adapter, history, config, self._data, self._tell, bool(self._observers), self._clock)
-        self.space = self.space.without(self._adapter.crowded_out)
+        # An older calibration may not know enough for repairs.
+        self.space = self._ruled(config).without(self._adapter.crowded_out)
         if not self.space.quantizable:
             raise SettingsError("what can be quantized holds stand-ins for infinity, and must stay in fp32")
         if objective.needs_all and not self._adapter.kept:
@@ -194,6 +197,9 @@ class TuningRun:
                 "`max_latency` is measured on calibration samples, and there are none: pass calib_dataloader, also to "
                 "a resumed run"
             )
+        if cost is not None and config.cost_model is not None:
+            cost = placed(cost, config.cost_model, self._adapter, history)
+            objective = for_target(objective, cost.predict)
         say_conversions(self._adapter, history, self._tell)
         write_settings(self.workspace, config)
         self._run = Run(
@@ -216,8 +222,12 @@ class TuningRun:
         most = config.max_trials if worst is None else min(worst, config.max_trials)
         first = strategy.first_success(self.space)
         self._tell(Planned(strategy.name, len(self.space.quantizable), most, first, config.timeout))
-        self._probe = AdapterProbe(self._adapter, self.space, history, self._tell, self._run.out_of_time)
+        self._probe = AdapterProbe(self._adapter, self.space, history, self._tell, self._run.out_of_time, cost)
         self._run.begin(strategy, self._probe)
+
+    def _ruled(self, config: Config) -> TuningSpace:
+        """What the user's rules leave of what the model offers."""
+        return TuningSpace(apply_rules(self._adapter.inspect(), config.op_name_dict, config.op_type_dict))
 
     def _wish(self, config: Config) -> Wish:
         """Who is to evaluate. An executor takes the place of the backend that an earlier run had."""
@@ -370,6 +380,7 @@ class TuningRun:
             diagnosis=found,
             unquantizable=from_notes(history.notes),
             conversions=conversions(history.notes),
+            target=target_of(history.notes) if self.config.cost_model is not None else "",
             fp32_measured={} if history.baseline is None else dict(history.baseline.measured),
             fp32=history.baseline,
             losses=() if best is None else tuple(judge.losses(best)),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quaver.api.phrases import converted_phrase, latency_phrase
+from quaver.api.phrases import converted_phrase, latency_phrase, predicted_phrase
 from quaver.api.showing import as_html, trial_rows
 from quaver.api.shown import shown
 from quaver.api.sureness import confirmed_phrases, lost_phrases, seen_phrase, sure_line
@@ -51,6 +51,7 @@ class TuneResult:
         diagnosis: what was found if it was asked for: the best trial, with the ops that were sent back in int8 too.
         unquantizable: what computes in the model and can only run in float, with its share of the fp32 model's time.
         conversions: what the model was converted from and to when it was read, such as ("opset 11 to 17",).
+        target: what the machine is called that latencies are predicted for; empty if it is this one.
         fp32_measured: figures of the fp32 model: `latency_ms` of the optimised one and its `latency_spread`,
             `as_given_ms` of the one given if that is another, and the `batch` and `threads` of all latencies.
         fp32: the fp32 model's trial, with its metrics and the scores of samples.
@@ -74,6 +75,7 @@ class TuneResult:
     diagnosis: Diagnosis | None = field(repr=False, default=None)
     unquantizable: tuple[Unquantizable, ...] = ()
     conversions: tuple[str, ...] = ()
+    target: str = ""
     fp32_measured: Mapping[str, float] = field(default_factory=dict, hash=False)
     fp32: Trial | None = field(repr=False, default=None)
     losses: tuple[Lost, ...] = field(repr=False, default=())
@@ -139,7 +141,10 @@ class TuneResult:
 
     def __str__(self) -> str:
         latency = "" if self.best is None else latency_phrase(self.best.measured, self.fp32_measured)
-        lines = self._verdict(), *self.trust, converted_phrase(self.conversions), in_words(self.unquantizable), latency
+        predicted = "" if self.best is None else predicted_phrase(self.best.measured, self.target)
+        here = f"{latency}, on this machine" if predicted and latency else latency
+        model = converted_phrase(self.conversions), in_words(self.unquantizable)
+        lines = self._verdict(), *self.trust, *model, predicted, here
         return "\n".join(filter(None, lines))
 
     @property

@@ -56,6 +56,8 @@ class Config:
             accurate model within `max_latency` and `max_size`.
         max_latency: with objective="accuracy", what one inference may take as a fraction of the fp32 model's.
         max_size: with objective="accuracy", what the file may take as a fraction of the fp32 model's.
+        cost_model: the file with op times of another machine, as `quaver profile --save` writes it. Latency is then
+            that predicted for it, and what this machine takes is told apart.
         seed: the only source of chance.
         calibration_sampling_size: how many calibration samples to use; at most 256 if None. A list of sizes is tried
             in turn by `fit`, until one meets the criterion; others take the largest.
@@ -101,6 +103,7 @@ class Config:
     objective: str | Callable[[Any], float] | Objective | type[Objective] = "latency"
     max_latency: float | None = None
     max_size: float | None = None
+    cost_model: str | os.PathLike[str] | None = None
     seed: int = 9527
     calibration_sampling_size: int | Sequence[int] | None = None
     op_name_dict: Mapping[str, Any] = field(default_factory=dict)
@@ -157,6 +160,9 @@ class Config:
             _check(isinstance(getattr(self, name), Mapping), name, getattr(self, name), "a mapping")
             for lost in names_only(getattr(self, name)):
                 raise SettingsError(f"of {lost!r} in `{name}` only the name was kept: give `{name}` again")
+        _check(
+            self.cost_model is None or _is_path(self.cost_model), "cost_model", self.cost_model, "the path of a file"
+        )
         for name in ("workspace", "resume", "start_from"):
             value = getattr(self, name)
             _check(value is None or _is_path(value), name, value, "the path of a folder")
@@ -176,7 +182,8 @@ class Config:
     def criterion(self) -> Criterion:
         """The accuracy criterion, or the budget that takes its place."""
         if self.objective == "accuracy":
-            return Criterion.within(Ceiling(self.max_latency, self.max_size), self.higher_is_better)
+            ceiling = Ceiling(self.max_latency, self.max_size, self.cost_model is not None)
+            return Criterion.within(ceiling, self.higher_is_better)
         return Criterion(
             self.relative,
             self.absolute,

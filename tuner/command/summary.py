@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quaver.api import findings, tables
-from quaver.api.phrases import latency_phrase
+from quaver.api.phrases import latency_phrase, predicted_phrase
 from quaver.api.result import TuneResult
 from quaver.api.run_log import LOG
 from quaver.api.settings import Config
@@ -109,6 +109,8 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
     if best is not None:
         yield "ops", ", ".join(f"{count} {precision}" for precision, count in best.config.counts.items())
         yield from fallbacks(best, snapshot, config)
+        if "predicted_latency" in best.measured:
+            yield "predicted", predicted_phrase(best.measured, result.target).removeprefix("predicted ")
         if "latency" in best.measured:
             yield "latency", wording.latency(best.measured["latency"])
             if "latency_ms" in best.measured:
@@ -181,7 +183,7 @@ def next_steps(result: TuneResult, places: Places, again: Callable[..., str]) ->
     elif result.reason is StopReason.MET and best.config.fp32_ops:
         yield "use ten more minutes to find a faster one", again("--timeout", 600)
     if best.measured.get("latency", 0.0) > wording.SLOWER:
-        slower = "int8 is slower than fp32 here: measure on the machine it is meant for, or ask for a small file"
+        slower = "int8 is slower than fp32 here: tune for the machine it is meant for (--cost-model), or for size"
         yield slower, again("--objective", "size")
 
 

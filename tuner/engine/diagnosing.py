@@ -15,6 +15,7 @@ from quaver.adapters import Adapter, View
 from quaver.adapters.batches import Feed, InputSpec, feeds, head, open_batch, samples, split, tail
 from quaver.diagnosis import Diagnosis, Recorder, conclude
 from quaver.engine.events import Diagnosed, Observer, Progressed, Stage, StageStarted
+from quaver.engine.repair_errors import repaired_errors
 from quaver.errors import CalibrationError
 from quaver.introspection import LocalRun, OpContext, QuantizedRun
 from quaver.ops import DETAILS, FLOAT, QuantConfig
@@ -92,7 +93,8 @@ def examine(
     _record(adapter.inputs, view, names, stream, recorder, wishes.samples, observer)
     seconds = _seconds(adapter, view, observer) if wishes.timing else ((), ())
     left = TuningSpace(ops) if space is None else space
-    return conclude(ops, left, view.precisions, config, contexts, recorder, view.weights(), seconds)
+    repaired = repaired_errors(adapter, left, config)
+    return conclude(ops, left, view.precisions, config, contexts, recorder, view.weights(), seconds, repaired)
 
 
 def examine_float(adapter: Adapter, data: Any, wishes: Wishes, observer: Observer) -> Diagnosis:

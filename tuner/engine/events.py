@@ -29,6 +29,7 @@ class Stage(enum.StrEnum):
     SENSITIVITY = "measuring the sensitivity of ops"
     OUTPUT_ERRORS = "measuring the error of op outputs"
     LOCAL_ERRORS = "measuring the error of each op by itself"
+    REPAIRS = "measuring what repairs bring"
     TIMING = "timing each op"
     FINALISTS = "measuring the best trials again, in turns"
     CONFIRMING = "scoring the winner on other data"

@@ -74,7 +74,7 @@ class Judge:
         except (SettingsError, AttributeError):  # rules that this version does not understand forbid nothing
             pass
         criterion = Criterion.from_settings(settings)
-        return cls(criterion, recorded_objective(settings.get("objective"), criterion.ceiling), space.allows)
+        return cls(criterion, _recorded(settings, criterion), space.allows)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -234,6 +234,11 @@ class Judge:
                     self._compete(trial)
             if not left or (self.best is not None and self.best.met):
                 return
+
+
+def _recorded(settings: Mapping[str, Any], criterion: Criterion) -> Objective:
+    predicted = settings.get("cost_model") is not None
+    return recorded_objective(settings.get("objective"), criterion.ceiling, predicted)
 
 
 def pareto(trials: Iterable[Trial], objective: Objective) -> tuple[Trial, ...]:
