@@ -47,9 +47,10 @@ def feeds(data: Any, inputs: Sequence[InputSpec], limit: int | None = None, rest
     A model that fixes its batch gets whole batches only, and one at least. `rest` learns whether the limit cut anything
     off; of data that does not tell its length nobody knows, and no batch is asked for to find out.
 
-    `data` is an iterable of batches, or one array or dict of arrays that holds the whole set. It is iterated once.
-    An iterator that can be rewound with `reset()` is, before. What a batch may be; anything with `.numpy()` or
-    `.asnumpy()`, and numbers in nested lists, count as an array:
+    `data` is an iterable of batches, one array or dict of arrays that holds the whole set, a function that returns any
+    of these, or something with a length and items by number. It is iterated once; an iterator that can be rewound with
+    `reset()` is, before. What a batch may be; anything with `.numpy()` or `.asnumpy()`, and numbers in nested lists,
+    count as an array:
 
     - `x`, `(x,)`, `[x]`: the only input. One sample may come without its batch axis.
     - `{"x": x, "ids": ids}`: inputs by name. What the model does not take is left out.
@@ -129,13 +130,15 @@ def match(batch: Any, inputs: Sequence[InputSpec], where: str, labels: bool = Tr
 
 
 def _batches(data: Any, inputs: Sequence[InputSpec]) -> Iterator[Any]:
-    whole = data
+    whole = called(data)
     if hasattr(whole, "files") and isinstance(whole, Mapping):  # an open .npz
         whole = {name: whole[name] for name in whole}
     if isinstance(whole, Mapping):
         yield from _cut({name: _array(value) for name, value in whole.items()}, inputs)
     elif _is_array(whole):
         yield from (next(iter(part.values())) for part in _cut({"": _array(whole)}, inputs))
+    elif hasattr(whole, "__getitem__") and hasattr(whole, "__len__") and not hasattr(whole, "__iter__"):
+        yield from (whole[index] for index in range(len(whole)))
     elif isinstance(whole, str | bytes) or not isinstance(whole, Iterable):
         raise CalibrationError(
             f"calib_dataloader must be an iterable of batches, an array or a dict of arrays, not {type(data).__name__}"
@@ -154,6 +157,11 @@ def _unpacked(batch: Any) -> Any:
     return data[0] if len(data) == 1 else tuple(data)
 
 
+def called(data: Any) -> Any:
+    """What a function without arguments gives, as TFLite's representative_dataset is one; other data as it is."""
+    return data() if callable(data) and not isinstance(data, Iterable) and not _is_array(data) else data
+
+
 def _count(data: Any, inputs: Sequence[InputSpec]) -> float:
     """How many batches there are; without end for data that does not tell."""
     whole = next(iter(data.values()), ()) if isinstance(data, Mapping) else data
@@ -161,16 +169,16 @@ def _count(data: Any, inputs: Sequence[InputSpec]) -> float:
         count = len(whole)
     except Exception:  # an iterator, or a loader that cannot know
         return math.inf
-    return -(-count // (_fixed(inputs) or BATCH)) if isinstance(data, Mapping) or _is_array(data) else count
+    return -(-count // (fixed_batch(inputs) or BATCH)) if isinstance(data, Mapping) or _is_array(data) else count
 
 
-def _fixed(inputs: Sequence[InputSpec]) -> int | None:
+def fixed_batch(inputs: Sequence[InputSpec]) -> int | None:
     """The size of a batch, if the model says so."""
     return next((spec.shape[0] for spec in inputs if spec.shape and spec.shape[0] is not None), None)
 
 
 def _cut(whole: Feed, inputs: Sequence[InputSpec]) -> Iterator[Feed]:
-    fixed = _fixed(inputs)
+    fixed = fixed_batch(inputs)
     size = fixed or BATCH
     for part in split(whole, size):
         if fixed is None or samples(part) == fixed:

@@ -103,6 +103,7 @@ def _layer(suspect: Suspect) -> LayerRow:
         zero_points=_zero_points(written),
         input_scales=_scales(context.reads),
         input_zero_points=_zero_points(context.reads),
+        tensor_id=context.tensor_id,
     )
 
 

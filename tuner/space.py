@@ -60,6 +60,10 @@ class TuningSpace:
         """Names of the ops that a configuration runs in less than fp32 and that may run in fp32, in graph order."""
         return [name for name in self.tunable if config[name].reduced]
 
+    def without(self, names: Iterable[str]) -> TuningSpace:
+        """A smaller space, in which those of these ops stay in fp32 that may run in it."""
+        return self.keep_fp32(*(name for name in names if FLOAT in self._choices[name]))
+
     def keep_fp32(self, *names: str) -> TuningSpace:
         """A smaller space, in which these ops stay in fp32. Its configurations lie in this one too."""
         kept = frozenset(names)

@@ -16,7 +16,7 @@ import onnxruntime as ort
 
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
 from quaver.adapters.batches import InputSpec
-from quaver.adapters.calibrated import ranges_of
+from quaver.adapters.calibrated import crowded_of, ranges_of
 from quaver.adapters.channels import from_plain
 from quaver.adapters.keeping import first
 from quaver.adapters.onnxrt.build.assembler import Assembler
@@ -25,7 +25,7 @@ from quaver.adapters.onnxrt.look.file_view import FileView
 from quaver.adapters.onnxrt.look.observation import Watcher, local_errors, watch
 from quaver.adapters.onnxrt.look.views import ConfigView
 from quaver.adapters.onnxrt.read.graph import Graph
-from quaver.adapters.onnxrt.read.intake import take_in
+from quaver.adapters.onnxrt.read.intake import check_given, take_in
 from quaver.adapters.onnxrt.read.other_floats import of_other_floats, some, warn_of_doubles
 from quaver.adapters.onnxrt.read.rewrites.pipeline import Applied
 from quaver.adapters.onnxrt.read.units import find_units
@@ -65,6 +65,7 @@ class OnnxAdapter(Adapter):
         self._source: Any = None
         self._applied: Applied = ()
         self._conversions: tuple[str, ...] = ()
+        self._crowded: frozenset[str] = frozenset()
 
     @classmethod
     def accepts(cls, model: Any) -> bool:
@@ -117,7 +118,18 @@ class OnnxAdapter(Adapter):
     def calibrator(self) -> Calibrator:
         return Calibrator(self._assembler, self._inputs, self._options.threads)
 
+    @property
+    def crowded_out(self) -> tuple[str, ...]:
+        root = self._assembler.root
+        found = []
+        for unit in self._units:
+            tensors = {*unit.activations, *([unit.output] if unit.quantized_output else [])}
+            if any(root(name) in self._crowded for name in tensors):
+                found.append(unit.op.name)
+        return tuple(found)
+
     def restore(self, calibration: dict[str, Any]) -> None:
+        self._crowded = crowded_of(calibration)
         self._assembler.calibrate(ranges_of(calibration), from_plain(calibration.get("statistics", ())))
 
     def rebuild(self, config: QuantConfig | None) -> OnnxModel:
@@ -130,6 +142,11 @@ class OnnxAdapter(Adapter):
         model = GivenModel(self._source, self._inputs, self._options.threads)
         model.session  # noqa: B018 - a model that does not load must fail here
         return model
+
+    @classmethod
+    def given(cls, model: Any, threads: int = 0) -> GivenModel:
+        check_given(model)
+        return GivenModel.opened(model, threads)
 
     def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
         return watch(self._assembler, config, ops, self._options.threads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from quaver.api.wording import verdict
 from quaver.insights.data.picks import Change
 from quaver.insights.data.wording import last_line, listed
 from quaver.trial import Trial
@@ -31,9 +32,14 @@ class TrialRow:
     changes: str
 
     @property
+    def kind(self) -> str:
+        """How it ended, as figures tell trials apart."""
+        return "stopped early" if self.trial.stopped else verdict(self.trial)
+
+    @property
     def verdict(self) -> str:
-        """In a word."""
-        return "failed" if self.trial.failed else "met" if self.trial.met else "not met"
+        """In a word or two."""
+        return f"stopped after {self.trial.seen:,}" if self.trial.stopped else self.kind
 
     @property
     def latency(self) -> float | None:

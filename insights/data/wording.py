@@ -16,6 +16,8 @@ def name(text: str, most: int = SHOWN) -> str:
     if len(text) > most:
         head = (most - 1) // 3
         text = f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
@@ -33,12 +35,14 @@ def loss(value: float | None, criterion: Criterion) -> str:
     """A loss in the criterion's unit."""
     if value is None:
         return UNKNOWN
-    return f"{value * 100:.2f} %" if criterion.absolute is None else f"{value:.4g}"
+    return f"{value * 100:.2f} %" if criterion.is_relative else f"{value:.4g}"
 
 
 def allowed(criterion: Criterion) -> str:
     """The loss that is allowed."""
-    return loss(criterion.relative if criterion.absolute is None else criterion.absolute, criterion)
+    if criterion.ceiling is not None:
+        return "as little as can be"
+    return loss(criterion.allowed, criterion)
 
 
 def duration(seconds: float | None) -> str:

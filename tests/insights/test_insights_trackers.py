@@ -5,7 +5,9 @@ from __future__ import annotations
 import builtins
 import json
 import socket
+import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +80,7 @@ def test_wandb_has_a_step_a_trial_and_the_files(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         result = fit(tmp_path / "run", WandB("digits", mode="offline"))
-    records = list(wandb_records(next((tmp_path / "run").rglob("*.wandb"))))
+    records = wandb_records(next((tmp_path / "run").rglob("*.wandb")))
     steps: dict[int, dict[str, Any]] = {}
     for record in records:
         if record.HasField("history"):
@@ -93,16 +95,28 @@ def test_wandb_has_a_step_a_trial_and_the_files(tmp_path: Path) -> None:
     assert {"history.snapshot", "quaver.yaml"} <= set(kept)
 
 
-def wandb_records(path: Path) -> Any:
-    """The records of an offline run: a header, then LevelDB's log format, parts of records in blocks of 32 KiB."""
+def wandb_records(path: Path) -> list[Any]:
+    """The records of an offline run, once the last one is there: wandb's own process may write on after `finish`."""
+    deadline = time.monotonic() + 60
+    while True:
+        records = list(whole_records(path.read_bytes()))
+        if any(record.HasField("exit") for record in records) or time.monotonic() > deadline:
+            return records
+        time.sleep(0.1)
+
+
+def whole_records(content: bytes) -> Iterator[Any]:
+    """What is complete of a header and LevelDB's log format after it: parts of records in blocks of 32 KiB."""
     from wandb.proto import wandb_internal_pb2
 
-    content, whole, at = path.read_bytes(), b"", 7
+    whole, at = b"", 7
     while at + 7 <= len(content):
         if 32768 - at % 32768 < 7:  # too little of the block is left for the head of a part
             at += 32768 - at % 32768
             continue
         length, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
+        if kind == 0 or at + 7 + length > len(content):  # not written yet
+            return
         whole += content[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):  # a record in one part, or the last part of one

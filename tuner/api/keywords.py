@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from quaver.engine.objective import Objective
@@ -15,15 +15,24 @@ class Settings(TypedDict, total=False):
 
     strategy: str | type[Strategy] | Strategy
     strategy_options: Mapping[str, Any]
-    relative: float | None
-    absolute: float | None
-    higher_is_better: bool
+    relative: float | Mapping[str, float] | None
+    absolute: float | Mapping[str, float] | None
+    higher_is_better: bool | Mapping[str, bool]
+    slices: Any
+    slice_limit: float | Mapping[str, float] | None
+    confidence: float | None
+    early_stop: bool
+    early_stop_delta: float
+    confirm_tries: int
+    start_from: str | os.PathLike[str] | None
     allow_any_loss: bool
     timeout: float
     max_trials: int
     objective: str | Callable[[Any], float] | Objective | type[Objective]
+    max_latency: float | None
+    max_size: float | None
     seed: int
-    calibration_sampling_size: int | None
+    calibration_sampling_size: int | Sequence[int] | None
     op_name_dict: Mapping[str, Any]
     op_type_dict: Mapping[str, Any]
     quant_format: str | None

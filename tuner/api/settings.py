@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from quaver.api.layout import read_settings
 from quaver.api.plain import names_only, objective_name, plain, strategy_name
+from quaver.api.reading import read_settings
 from quaver.budget import Budget
+from quaver.ceiling import Ceiling
 from quaver.criterion import Criterion
 from quaver.engine.executors.choosing import BACKENDS
 from quaver.engine.executors.limits import check_limit
@@ -17,10 +18,13 @@ from quaver.engine.objective import Objective
 from quaver.errors import SettingsError
 from quaver.nearest import hint
 from quaver.paths import unwritable
+from quaver.slices import Slices
 from quaver.strategies import Strategy
 
 # Whoever allows to lose half of the score has probably written percents.
 _SUSPECT = 0.5
+# What a budget takes the place of.
+_CRITERION = ("relative", "absolute", "slices", "slice_limit", "confidence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +34,35 @@ class Config:
     Attributes:
         strategy: a name, a Strategy class or an instance.
         strategy_options: keywords for the strategy's constructor.
-        relative: allowed loss as a fraction of the fp32 score; 0.01 when neither this nor `absolute` is given.
-        absolute: allowed loss in units of the score.
-        higher_is_better: False for scores like perplexity.
+        relative: allowed loss as a fraction of the fp32 score; 0.01 when neither this nor `absolute` is given, and no
+            budget instead. A dict gives it by metric.
+        absolute: allowed loss in units of the score; a dict gives it by metric.
+        higher_is_better: False for scores like perplexity; a dict gives it by metric.
+        slices: parts of the samples that are judged by themselves: a name for each sample, or a dict of indices or
+            masks by name.
+        slice_limit: the loss allowed on each slice, or a dict by slice; as on all samples if None.
+        confidence: demand to be so sure (0.95) that the loss on such data is within the criterion; None lets the score
+            decide.
+        early_stop: whether an evaluation that yields its scores is ended when they rule the trial out.
+        early_stop_delta: the chance at most that a trial is ended so which all samples would accept.
+        confirm_tries: how many trials are scored by `confirm` at most, the best first.
+        start_from: the snapshot or workspace of a run on an earlier version of the model: its winner is tried first.
         allow_any_loss: True to allow a `relative` of 0.5 and more, which is refused otherwise: 1 % is 0.01.
-        timeout: seconds; 0 stops at the first success.
+        timeout: seconds; 0 stops at the first success. With a budget that is a trial within it that loses nothing;
+            if there is none the strategy goes on to its end.
         max_trials: how many trials may be evaluated in all.
         objective: what decides between trials that meet the criterion: "latency", "size", "int8_ops", or a function
-            of the model whose figure is to be small.
+            of the model whose figure is to be small. "accuracy" takes a budget instead of a criterion: the most
+            accurate model within `max_latency` and `max_size`.
+        max_latency: with objective="accuracy", what one inference may take as a fraction of the fp32 model's.
+        max_size: with objective="accuracy", what the file may take as a fraction of the fp32 model's.
         seed: the only source of chance.
-        calibration_sampling_size: how many calibration samples to use; at most 256 if None.
+        calibration_sampling_size: how many calibration samples to use; at most 256 if None. A list of sizes is tried
+            in turn by `fit`, until one meets the criterion; others take the largest.
         op_name_dict: rules by op name (see `quaver.rules`).
         op_type_dict: rules by op type.
         quant_format: how int8 is written into the model, where the framework knows several ways (ONNX: "qdq" or
-            "qoperator"); None is its default.
+            "qoperator"; TensorFlow: "float_io" or "full_integer"); None is its default.
         optimise_float: whether the float graph is rewritten, exactly, so that it is fast before it is quantized.
         threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
             measured on one.
@@ -66,15 +85,24 @@ class Config:
 
     strategy: str | type[Strategy] | Strategy = "auto"
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
-    relative: float | None = None
-    absolute: float | None = None
-    higher_is_better: bool = True
+    relative: float | Mapping[str, float] | None = None
+    absolute: float | Mapping[str, float] | None = None
+    higher_is_better: bool | Mapping[str, bool] = True
+    slices: Any = None
+    slice_limit: float | Mapping[str, float] | None = None
+    confidence: float | None = None
+    early_stop: bool = True
+    early_stop_delta: float = 0.05
+    confirm_tries: int = 3
+    start_from: str | os.PathLike[str] | None = None
     allow_any_loss: bool = False
     timeout: float = 0.0
     max_trials: int = 100
     objective: str | Callable[[Any], float] | Objective | type[Objective] = "latency"
+    max_latency: float | None = None
+    max_size: float | None = None
     seed: int = 9527
-    calibration_sampling_size: int | None = None
+    calibration_sampling_size: int | Sequence[int] | None = None
     op_name_dict: Mapping[str, Any] = field(default_factory=dict)
     op_type_dict: Mapping[str, Any] = field(default_factory=dict)
     quant_format: str | None = None
@@ -94,18 +122,27 @@ class Config:
     width: int | None = None
 
     def __post_init__(self) -> None:
-        if self.relative is None and self.absolute is None:
+        if self.relative is None and self.absolute is None and self.objective != "accuracy":
             object.__setattr__(self, "relative", 0.01)
+        _check_budget(self)
         object.__setattr__(self, "calibration_sampling_size", _sampling_size(self.calibration_sampling_size))
+        if self.slices is not None:
+            object.__setattr__(self, "slices", Slices.of(self.slices))
         self.criterion, self.budget  # noqa: B018 - both check their values
-        flags = ("higher_is_better", "allow_any_loss", "optimise_float", "diagnosis", "isolate", "report", "insights")
+        flags = ("allow_any_loss", "optimise_float", "diagnosis", "isolate", "report", "insights", "early_stop")
         for name in flags:
             _check(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
-        if self.relative is not None and self.relative >= _SUSPECT and not self.allow_any_loss:
+        largest = max(self.relative.values()) if isinstance(self.relative, Mapping) else self.relative
+        if largest is not None and largest >= _SUSPECT and not self.allow_any_loss:
             raise SettingsError(
-                f"`relative={self.relative}` would allow a loss of {self.relative:.0%} of the fp32 score; 1 % is 0.01. "
+                f"`relative={self.relative}` would allow a loss of {largest:.0%} of the fp32 score; 1 % is 0.01. "
                 "If that much is meant, add `allow_any_loss=True`"
             )
+        delta = self.early_stop_delta
+        right = isinstance(delta, float | int) and not isinstance(delta, bool) and 0 < delta < 0.5
+        _check(right, "early_stop_delta", delta, "a chance above 0 and below 0.5, such as 0.05")
+        right = _is_count(self.confirm_tries) and self.confirm_tries > 0
+        _check(right, "confirm_tries", self.confirm_tries, "a whole number of at least 1")
         _check(_is_count(self.seed), "seed", self.seed, "a whole number of at least 0")
         _check(_is_count(self.threads), "threads", self.threads, "a whole number; 0 lets the runtime decide")
         object.__setattr__(self, "trial_timeout", check_limit(self.trial_timeout))
@@ -120,7 +157,7 @@ class Config:
             _check(isinstance(getattr(self, name), Mapping), name, getattr(self, name), "a mapping")
             for lost in names_only(getattr(self, name)):
                 raise SettingsError(f"of {lost!r} in `{name}` only the name was kept: give `{name}` again")
-        for name in ("workspace", "resume"):
+        for name in ("workspace", "resume", "start_from"):
             value = getattr(self, name)
             _check(value is None or _is_path(value), name, value, "the path of a folder")
             if value is not None:
@@ -130,9 +167,24 @@ class Config:
             raise SettingsError("give `workspace` for a new run or `resume` for an earlier one, not both")
 
     @property
+    def most_samples(self) -> int | None:
+        """How many calibration samples to use; the most, if several sizes are named."""
+        size = self.calibration_sampling_size
+        return max(size) if isinstance(size, Sequence) else size
+
+    @property
     def criterion(self) -> Criterion:
-        """The accuracy criterion."""
-        return Criterion(self.relative, self.absolute, self.higher_is_better)
+        """The accuracy criterion, or the budget that takes its place."""
+        if self.objective == "accuracy":
+            return Criterion.within(Ceiling(self.max_latency, self.max_size), self.higher_is_better)
+        return Criterion(
+            self.relative,
+            self.absolute,
+            self.higher_is_better,
+            slices=self.slices,
+            slice_limit=self.slice_limit,
+            confidence=self.confidence,
+        )
 
     @property
     def budget(self) -> Budget:
@@ -149,7 +201,11 @@ class Config:
         return f"Config({', '.join(f'{name}={value!r}' for name, value in said.items())})"
 
 
-_PLAIN: Mapping[str, Callable[[Any], Any]] = {"strategy": strategy_name, "objective": objective_name}
+_PLAIN: Mapping[str, Callable[[Any], Any]] = {
+    "strategy": strategy_name,
+    "objective": objective_name,
+    "slices": lambda slices: None if slices is None else slices.plain(),
+}
 
 
 def make_config(given: Config | Mapping[str, Any] | str | os.PathLike[str] | None, **keywords: Any) -> Config:
@@ -174,7 +230,7 @@ def given_settings(given: Config | Mapping[str, Any] | str | os.PathLike[str] | 
     if isinstance(given, Config):
         default = Config()
         return {name: value for name in known if (value := getattr(given, name)) != getattr(default, name)}
-    return read_settings(given, known)
+    return read_settings(given)
 
 
 def on_top(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,19 +240,38 @@ def on_top(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
         for said, excluded in ((one, other), (other, one)):
             if above.get(said) is not None and excluded not in above:
                 left.pop(excluded, None)
+    if above.get("objective") == "accuracy":
+        given_up: tuple[str, ...] = (*_CRITERION, "allow_any_loss")
+    else:
+        given_up = ("max_latency", "max_size") if above.get("objective") is not None else ()
+    for name in given_up:
+        if name not in above:
+            left.pop(name, None)
     if "strategy" in above and strategy_name(above["strategy"]) != strategy_name(below.get("strategy", "auto")):
         left.pop("strategy_options", None)
     return {**left, **above}
 
 
-def _sampling_size(value: Any) -> int | None:
-    """A number of samples. A list of sizes to try, as some tools take, means the largest."""
-    if isinstance(value, list | tuple) and value and all(_is_count(item) for item in value):
-        value = max(value)
-    _check(
-        value is None or (_is_count(value) and value > 0), "calibration_sampling_size", value, "a whole number above 0"
-    )
-    return value  # type: ignore[no-any-return]
+def _check_budget(config: Config) -> None:
+    """A budget goes with the objective accuracy, and with no criterion."""
+    budget = [name for name in ("max_latency", "max_size") if getattr(config, name) is not None]
+    if budget and config.objective != "accuracy":
+        said = f"the objective is {objective_name(config.objective)!r}"
+        raise SettingsError(f'`{budget[0]}` is a budget for objective="accuracy", and {said}: give one or the other')
+    criterion = [name for name in _CRITERION if getattr(config, name) is not None]
+    if config.objective == "accuracy" and criterion:
+        raise SettingsError(
+            f'with objective="accuracy" a budget takes the place of the criterion: leave out `{criterion[0]}`, '
+            "and give `max_latency` or `max_size`"
+        )
+
+
+def _sampling_size(value: Any) -> int | tuple[int, ...] | None:
+    """A number of samples, or several to be tried in turn."""
+    sizes = tuple(dict.fromkeys(value)) if isinstance(value, list | tuple) and value else (value,)
+    right = value is None or all(_is_count(size) and size > 0 for size in sizes)
+    _check(right, "calibration_sampling_size", value, "a whole number above 0, or a list of them")
+    return sizes if len(sizes) > 1 else sizes[0]
 
 
 def _is_count(value: Any) -> bool:

@@ -135,8 +135,9 @@ def test_numbers_may_be_written_in_any_usual_way(written: Any, number: str) -> N
     assert make_config(written(f"tuning: {{accuracy_criterion: {{relative: {number}}}}}")).relative == 0.01
 
 
-def test_a_list_of_sampling_sizes_means_the_largest() -> None:
-    assert make_config({"quantization": {"calibration": {"sampling_size": [50, 160]}}}).calibration_sampling_size == 160
+def test_a_list_of_sampling_sizes_is_kept_to_be_tried_in_turn() -> None:
+    config = make_config({"quantization": {"calibration": {"sampling_size": [50, 160]}}})
+    assert config.calibration_sampling_size == (50, 160) and config.most_samples == 160
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_a_list_of_sampling_sizes_means_the_largest() -> None:
         ("tuning: {}\nrelative: 0.1", "unknown key 'relative'; did you mean 'tuning.accuracy_criterion.relative'?"),
         ("max_trails: 3", "unknown key 'max_trails'; did you mean 'tuning.exit_policy.max_trials'?"),
         ("tuning: {sampling_size: 3}", "did you mean 'quantization.calibration.sampling_size'?"),
-        ("timeout: 3\nmax_trails: 3", "unknown setting 'max_trails'; did you mean 'max_trials'?"),
+        ("timeout: 3\nmax_trails: 3", "unknown setting 'max_trails'; did you mean 'max_trials'"),
         ("evaluation: {}", "unknown key 'evaluation'; known are: 'version', 'model', 'quantization', 'tuning'"),
         ("5: 3", "unknown key '5'"),
         ("null: 3", "unknown key 'None'"),

@@ -58,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
         raise SettingsError(f"there is no folder {str(Path(args.output).parent)!r} to write the profile into")
 
     import quaver
-    from quaver.command import tables
-    from quaver.command.findings import folded
+    from quaver.api import tables
+    from quaver.api.findings import folded
 
     found = quaver.profile(
         args.model,
@@ -121,7 +121,7 @@ def _cells(row: Sequence[Any], factor: float) -> list[Any]:
 
 def _ratio(ratio: float) -> Any:
     """What an op takes beside the first model's: red where it is slower."""
-    from quaver.command import tables
+    from quaver.api import tables
 
     said = f"{ratio:.2f}" if ratio == ratio else "-"
     return tables.cell(said, tables.SLOWER if ratio > wording.SLOWER else "")
