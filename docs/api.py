@@ -22,6 +22,8 @@ HEAD = """\
 
 Written by `make docs` from the docstrings; what is not listed here may change at any time. [running.md](running.md)
 tells how the settings of a run work together.
+
+<!-- no block of this page is run: signatures, written from the source -->
 """
 
 
