@@ -13,7 +13,7 @@ help:
 	@echo "make lint    ruff, mypy and bandit"
 	@echo "make fuzz    fuzz what reads files of others, a minute each; SECONDS=600 for longer"
 	@echo "make torture   kill, fill and damage for an hour; KILLS=, FAULTS=, ENDS=, WORKERS=, MODELS=, ... say how often"
-	@echo "make docs    write docs/api.md anew, from the docstrings"
+	@echo "make docs    make the site in build/site, and the pages that are written from the source"
 	@echo "make bench   measure speed and memory, and tune a few real models beside ONNX Runtime's own tool"
 	@echo "make bench-all   the same on all models beside Neural Compressor, NNCF and ONNX Runtime (hours; can be resumed)"
 
@@ -48,8 +48,13 @@ torture: $(VENV)/test install
 	$(BIN)/python tests/faults/torture.py --kills $(KILLS) --faults $(FAULTS) --ends $(ENDS) --workers $(WORKERS) \
 		--drivers $(DRIVERS) --crashes $(CRASHES) --snapshots $(SNAPSHOTS) --models $(MODELS)
 
-docs: $(VENV)/core install
+# Pages that are written from the source, then the site; a broken link or anchor is an error.
+docs: $(VENV)/docs install
 	$(BIN)/python docs/api.py
+	$(BIN)/python docs/settings.py
+	$(BIN)/python docs/supported.py
+	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 bench: $(VENV)/bench install
 	$(BIN)/python -m benchmarks.run
@@ -83,6 +88,10 @@ $(VENV)/ray: $(VENV)/test
 
 $(VENV)/lint: $(VENV)/core
 	PYTHONWARNINGS=ignore $(BIN)/pip install -q -c constraints.txt -e ".[lint]"
+	@touch $@
+
+$(VENV)/docs: $(VENV)/core
+	PYTHONWARNINGS=ignore $(BIN)/pip install -q -c constraints.txt -e ".[docs]"
 	@touch $@
 
 $(VENV)/fuzz: $(VENV)/core
