@@ -53,8 +53,7 @@ docs: $(VENV)/docs install
 	$(BIN)/python docs/api.py
 	$(BIN)/python docs/settings.py
 	$(BIN)/python docs/supported.py
-	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --quiet
-	@echo "build/site/index.html"
+	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict  # not --quiet, which forgets the warnings, too
 
 bench: $(VENV)/bench install
 	$(BIN)/python -m benchmarks.run
