@@ -14,6 +14,7 @@ from code_blocks import Block
 
 from quaver.api.settings import make_config
 from quaver.command.main import main
+from quaver.strategies import registry
 
 RUN = [page for page in code_blocks.PAGES if any(not b.not_run and not b.is_output for b in code_blocks.blocks(page))]
 
@@ -40,6 +41,7 @@ def test_the_blocks_of_a_page_run_one_after_the_other(
     folder = tmp_path / "reader"
     shutil.copytree(prepared, folder)
     monkeypatch.chdir(folder)
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     todo = [block for block in code_blocks.blocks(page) if not block.not_run and not block.is_output]
     names = scenes.SCENES[code_blocks.scene_of(page)]() if any(block.language == "python" for block in todo) else {}
     names["__name__"] = "page"
