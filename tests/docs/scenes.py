@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +90,13 @@ def of_onnx() -> dict[str, Any]:
     }
 
 
-def of_keras() -> dict[str, Any]:
-    """The names of pages about Keras models."""
+@functools.cache
+def keras_network() -> tuple[Any, Any, bytes, bytes]:
+    """A small trained network, a run on it, and what the run read and wrote as .tflite: made once for all pages."""
     import keras
     from keras import layers
 
-    train, train_labels, images, labels = (array.reshape(len(array), *array.shape[2:], 1) if array.ndim > 1 else array
-                                           for array in digits())  # fmt: skip
+    train, labels, images, test_labels = channels_last()
     keras.utils.set_random_seed(0)
     image = keras.Input((8, 8, 1), name="image")
     x = layers.Conv2D(16, 3, activation="relu", name="stem")(image)
@@ -103,18 +104,30 @@ def of_keras() -> dict[str, Any]:
     x = layers.Dense(10, activation="softmax", name="classes")(layers.Flatten()(x))
     model = keras.Model(image, x)
     model.compile("adam", "sparse_categorical_crossentropy")
-    model.fit(train, train_labels, batch_size=32, epochs=4, verbose=0)
-    result = quaver.fit(
-        model, calib_dataloader=train[:64], eval_func=Accuracy(images, labels), objective="size", workspace="keras_run",
-        verbose=0,
-    )  # fmt: skip
-    result.save("int8.tflite")
-    quaver.recover(model, result.history_path, 0).save("float.tflite")
-    model.save("model.keras")
+    model.fit(train, labels, batch_size=32, epochs=4, verbose=0)
+    score = Accuracy(images, test_labels)
+    data = train[:64]
+    result = quaver.fit(model, calib_dataloader=data, eval_func=score, objective="size", workspace="run", verbose=0)
+    assert result.model is not None
+    float_model = quaver.recover(model, result.history_path, 0)
+    return model, result, float_model.SerializeToString(), result.model.SerializeToString()
+
+
+def channels_last() -> Any:
+    """The digits as TensorFlow has images."""
+    train, train_labels, images, labels = digits()
+    return np.moveaxis(train, 1, -1), train_labels, np.moveaxis(images, 1, -1), labels
+
+
+def of_keras() -> dict[str, Any]:
+    """The names of pages about Keras models."""
+    model, result, float_model, int8 = keras_network()
+    Path("float.tflite").write_bytes(float_model)
+    Path("int8.tflite").write_bytes(int8)
+    train, _, images, labels = channels_last()
     return {
         "quaver": quaver,
         "np": np,
-        "keras": keras,
         "model": model,
         "images": train[:128],
         "data": train[:64],
