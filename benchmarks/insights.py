@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from benchmarks.machine import machine
 from quaver.history import Header, History
@@ -18,6 +22,32 @@ from quaver.trial import Trial, TrialState
 
 TRIALS, OPS = 5000, 2000
 RESULTS = Path(__file__).with_name("results") / "insights.json"
+LIVE_TRIALS = 30
+# Trials of a second each; a file is touched when one is on the disk.
+SLOW_RUN = """
+import sys, time
+from pathlib import Path
+import quaver
+from quaver.demo.data import digits
+from quaver.demo.run import MODEL, RULES
+folder = Path(sys.argv[1])
+scores = iter([0.9] + [0.1] * 1000)
+def slow(model):
+    time.sleep(1)
+    return next(scores)
+def recorded(event):
+    if isinstance(event, quaver.events.TrialFinished):
+        (folder.parent / str(event.trial.number)).touch()
+quaver.fit(MODEL, calib_dataloader=digits()[0][:16], eval_func=slow, strategy="random", max_trials=int(sys.argv[2]),
+           threads=1, op_type_dict=RULES, objective="int8_ops", report=False, workspace=folder, observer=recorded,
+           verbose=0)
+"""
+# The row of a trial; the grid makes none that are out of sight.
+ROW_OF = """number => {
+    const grid = document.querySelector('.view.trials .ag-body-viewport');
+    grid?.scrollTo(0, grid.scrollHeight);
+    return document.querySelector(`.ag-row[row-id='${number}']`);
+}"""
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
@@ -76,11 +106,32 @@ def main() -> None:
         page.locator(".tab").nth(0).click()
         page.wait_for_selector(".view.verdict .headline")
         figures["update s"] = update(folder, page)
+        page.goto("about:blank")
+        figures |= live(page)
         browser.close()
     shutil.rmtree(folder.parent)
     content = {"title": "The page on a large run", "machine": machine(), "rows": [figures]}
     RESULTS.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(figures, indent=1))
+
+
+def live(page: Any) -> dict[str, float]:
+    """Seconds from the record of a trial to its row on the page, in a run of another process that goes on."""
+    folder = Path(tempfile.mkdtemp(prefix="quaver-insights-"))
+    run = subprocess.Popen([sys.executable, "-c", SLOW_RUN, str(folder / "run"), str(LIVE_TRIALS)])
+    delays: list[float] = []
+    with serve([folder], port=0) as served:
+        page.goto(served.url)
+        page.wait_for_selector("#state.running", timeout=120_000)
+        page.locator(".tab").nth(1).click()
+        for number in range(1, LIVE_TRIALS + 1):
+            page.wait_for_function(ROW_OF, arg=number, timeout=60_000)
+            recorded = (folder / f"{number}").stat().st_mtime
+            delays.append(time.time() - recorded)
+        page.goto("about:blank")
+    run.wait()
+    shutil.rmtree(folder)
+    return {"live trials": LIVE_TRIALS, "shown after s, median": statistics.median(delays), "at most s": max(delays)}
 
 
 def update(folder: Path, page: object) -> float:

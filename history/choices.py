@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from quaver.history.opcodes import Malformed
-from quaver.ops import MODES, OpConfig, Precision
+from quaver.ops import MODES, Coded, OpConfig, Precision
 
 # The mode of most choices, which goes without saying.
 _USUAL = MODES[0]
@@ -94,7 +94,7 @@ def to_indexes(data: bytes, count: int, field: str) -> Sequence[int]:
     return indexes
 
 
-class Spread(Mapping[str, OpConfig]):
+class Spread(Coded):
     """Choices spread over ops: a byte or two an op, so that 20,000 trials of a large model fit into memory."""
 
     __slots__ = ("_choices", "_picks", "_places")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from itertools import chain, islice
 
+from quaver.ceiling import Ceiling
 from quaver.ops import FLOAT, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
@@ -11,6 +13,7 @@ from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
 from quaver.strategies.steps.beside import beside
 from quaver.strategies.steps.boundaries import STEPS, fewer_boundaries
+from quaver.strategies.steps.budget import within_budget
 from quaver.strategies.steps.front import MOST, first_success, ranked
 from quaver.strategies.steps.initial import best_calibration, fastest
 from quaver.strategies.steps.search import SEARCHES, Search, prune, shortest_prefix
@@ -20,6 +23,8 @@ from quaver.trial import Trial
 CLOSE = 2.0
 # With more workers than this, a search would pay for them and be no sooner at its end.
 AT_ONCE = 8
+# So many mixtures are evaluated for the most accurate within a budget.
+BUDGETED = 8
 
 
 @register_strategy
@@ -44,6 +49,10 @@ class Auto(Strategy):
     With several workers it pays more evaluations for less time: the first two calibrations at once, several steps along
     the front, and a search among as many lengths of the prefix as there are workers, up to 8. Pruning goes one by one.
 
+    With a budget instead of a criterion: points of that front, filled up with fallbacks as far as the budget goes, of
+    which those that keep it when they are measured are ordered by their error at the outputs. Up to eight evaluations,
+    none for what is known to exceed the budget.
+
     An all-fp32 model is never proposed. `mixtures=False` leaves out the choice of ops in 1, `front=False` leaves out 3:
     to see what they bring.
     """
@@ -56,6 +65,9 @@ class Auto(Strategy):
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
         all_int8 = space.all_int8()
+        if self.ceiling is not None:
+            yield from self._within(self.ceiling, all_int8, space, probe)
+            return
         timed = self.objective == "latency"
         wanted = fastest(all_int8, space, probe) if timed and self.mixtures else [all_int8]
         calibrated = best_calibration(wanted[0], space, probe)
@@ -92,6 +104,18 @@ class Auto(Strategy):
         if found is not None and timed:
             yield from fewer_boundaries(found, config, space, probe)
 
+    def _within(self, ceiling: Ceiling, start: QuantConfig, space: TuningSpace, probe: Probe) -> Proposals:
+        """The mixtures that use a budget up with the least error; of the best in view, other calibrations too."""
+        found = within_budget(start, space, probe, ceiling) or fastest(start, space, probe)
+        first, *others = best_calibration(found[0], space, probe)
+        rest = (best_calibration(config, space, probe)[0] for config in found[1:])
+        # Not those of which nobody will ask: each calibration is looked at on all samples.
+        proposals = islice(chain([first], others[:1], rest), BUDGETED)
+        while asked := list(islice(proposals, self._at_once)):
+            for trial in (yield from beside(asked, self.width)):
+                if trial.met and trial.loss is not None and trial.loss <= 0:
+                    return
+
     def _quicker(self, met: Trial, others: list[QuantConfig], space: TuningSpace, probe: Probe) -> Proposals:
         """With time left: what was faster by a hair, and the ops back that were given up for accuracy."""
         for other in others:
@@ -101,11 +125,15 @@ class Auto(Strategy):
         yield from prune(met, config, [name for name in ranked(errors)[::-1] if config[name] != met.config[name]])
 
     def worst_case(self, space: TuningSpace) -> int:
-        """To the first success; then at most 2 n for pruning, n for milder choices, 4 for speed."""
+        """To the first success; then at most 2 n for pruning, n for milder choices, 4 for speed. Within a budget 8."""
+        if self.ceiling is not None:
+            return BUDGETED
         return self.first_success(space) + 3 * max(len(space.tunable), 1) + STEPS
 
     def first_success(self, space: TuningSpace) -> int:
         """2, 6 along the front, and 6 log2(n) + 5; with several workers up to as many times more."""
+        if self.ceiling is not None:
+            return BUDGETED
         depth = math.ceil(math.log2(max(len(space.tunable), 1)))
         along = self._at_once * math.ceil(MOST / self._at_once) if self.objective == "latency" else 0
         return 2 + along + self._at_once * (depth + SEARCHES * (depth + 1))

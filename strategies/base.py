@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from typing import Any
 
+from quaver.ceiling import Ceiling
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
@@ -32,7 +33,8 @@ class Strategy(ABC):
     Attributes:
         name: what users write in `strategy=`.
         seed: the only source of chance a strategy may use.
-        objective: what decides between trials that meet the criterion: "latency", "size", "int8_ops" or "user".
+        objective: what decides between trials that meet the criterion: "latency", "size", "int8_ops" or "user"; or
+            "accuracy", if a trial meets it that is within the `ceiling`.
         width: how many trials are evaluated side by side.
     """
 
@@ -62,6 +64,11 @@ class Strategy(ABC):
     def allowed(self) -> float:
         """The loss that the criterion of the run allows, in its unit: that of `Trial.loss`."""
         return current().allowed
+
+    @property
+    def ceiling(self) -> Ceiling | None:
+        """What the model may take, if the run has a budget instead of a criterion: then `Trial.met` says it is kept."""
+        return current().ceiling
 
     @property
     def width(self) -> int:

@@ -72,7 +72,7 @@ class Bayesian(Strategy):
                 return
             trials = yield from beside([config for _, config in fresh], batch)
             for (point, _), trial in zip(fresh, trials, strict=False):
-                _tell(optimizer, point, value(trial))
+                _tell(optimizer, point, value(trial, self.ceiling is not None))
 
 
 def group_ops(ranking: Sequence[str]) -> list[list[str]]:
@@ -83,10 +83,16 @@ def group_ops(ranking: Sequence[str]) -> list[list[str]]:
     return single + [list(part) for part in np.array_split(np.array(rest, dtype=object), count)] if count else single
 
 
-def value(trial: Trial) -> float:
-    """What to make small: the loss, above 1, until the criterion is met; then the share of fp32 ops, below 1."""
+def value(trial: Trial, budget: bool = False) -> float:
+    """What to make small: the loss, above 1, until the criterion is met; then the share of fp32 ops, below 1.
+
+    With a budget the other way round: the share of fp32 ops until it is kept, then the loss.
+    """
+    share = len(trial.config.fp32_ops) / max(len(trial.config), 1)
+    if budget:
+        return 3.0 if trial.loss is None else min(max(trial.loss, -1.0), 1.0) if trial.met else 1.0 + share
     if trial.met:
-        return len(trial.config.fp32_ops) / max(len(trial.config), 1)
+        return share
     return 3.0 if trial.loss is None else 1.0 + min(max(trial.loss, 0.0), 1.0)
 
 

@@ -12,6 +12,7 @@ from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
 from quaver.strategies.steps.beside import beside
+from quaver.trial import Trial
 
 Added = Generator[QuantConfig | Sequence[QuantConfig], Any, tuple[QuantConfig, int]]
 
@@ -21,7 +22,8 @@ class Conservative(Strategy):
     """Starts in fp32 and adds one op type after another in int8, the one that saves most time first.
 
     A type that breaks the criterion is taken back and, at the end, added op by op, the least sensitive first, until
-    one breaks it. Needs at most k + n evaluations for k op types and n ops. Give it a `timeout`: without one a run
+    one breaks it. With a budget for the model types are added until it is kept, and of the last one the least sensitive
+    ops alone. Needs at most k + n evaluations for k op types and n ops. Give it a `timeout`: without one a run
     ends at the first type that meets the criterion.
 
     With several workers the next types, or ops, are tried at once, each on top of those before it as if they all met
@@ -40,6 +42,9 @@ class Conservative(Strategy):
         by_gain = sorted(space.kinds, key=lambda kind: -gain[kind])
         groups = [[name for name in space.of_kind(kind) if default[name].reduced] for kind in by_gain]
         waiting = [names for names in groups if names]
+        if self.ceiling is not None:
+            yield from _into_budget(config, default, waiting, probe)
+            return
         while waiting:
             config, met = yield from self._added(config, default, waiting[: self.width])
             waiting = waiting[met:]
@@ -68,3 +73,20 @@ class Conservative(Strategy):
     def first_success(self, space: TuningSpace) -> int:
         """k + 1: a single op that breaks the criterion by itself ends the search."""
         return min((len(space.kinds) + 1) * self.width, self.worst_case(space))
+
+
+def _into_budget(config: QuantConfig, default: QuantConfig, groups: list[list[str]], probe: Probe) -> Proposals:
+    """One type after another until the budget is kept; of the last one no more ops than are needed for it."""
+    for names in groups:
+        trial: Trial = yield config.replace({name: default[name] for name in names})
+        if trial.met:
+            break
+        config = config.replace({name: default[name] for name in names})
+    else:
+        return
+    harm = probe.sensitivity()
+    for name in sorted(names, key=lambda name: harm.get(name, 0.0))[:-1]:
+        config = config.replace({name: default[name]})
+        trial = yield config
+        if trial.met:
+            return

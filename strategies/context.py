@@ -7,15 +7,18 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from quaver.ceiling import Ceiling
+
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """The seed, the objective, the allowed loss and the width of a run. These hold where no run is under way."""
+    """The seed, the objective, the allowed loss, the width and the ceiling of a run; these where there is none."""
 
     seed: int = 0
     objective: str = "latency"
     allowed: float = 0.01
     width: int = 1
+    ceiling: Ceiling | None = None
 
     @contextmanager
     def active(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
+from quaver.trial import Trial
 
 
 @register_strategy
@@ -20,12 +21,14 @@ class Mse(Strategy):
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
         config = space.all_int8()
-        yield config
+        trial: Trial = yield config
         errors = probe.mse()
         order = sorted(space.able_to_fall_back(config), key=lambda name: -errors[name])
         for name in order[:-1]:
-            config = config.fallback(name)
-            yield config
+            config, within = config.fallback(name), trial.met
+            trial = yield config
+            if self.ceiling is not None and within and not trial.met:
+                return  # what falls back from here on takes more, and the budget is used up
 
     def worst_case(self, space: TuningSpace) -> int:
         """n."""

@@ -30,13 +30,17 @@ class MseV2(Strategy):
         start = config = space.all_int8()
         ranking = [name for name in probe.ranking() if start[name].reduced]
         fallen: list[str] = []
-        while not trial.met and len(fallen) < len(ranking) - 1:
+        kept = False  # the budget, if there is one: fallbacks go on until they have used it up
+        while len(fallen) < len(ranking) - 1:
+            if trial.met if self.ceiling is None else kept and not trial.met:
+                break
+            kept = trial.met
             left = [name for name in ranking if name not in fallen][: self.candidates]
             errors = probe.output_errors([config.fallback(name) for name in left])
             fallen.append(min(zip(errors, range(len(left)), left, strict=True))[2])
             config = config.fallback(fallen[-1])
             trial = yield config
-        if not trial.met:
+        if not trial.met or self.ceiling is not None:
             return
         for name in sorted(fallen, key=lambda name: probe.output_error(_restored(config, start, name))):
             trial = yield _restored(config, start, name)

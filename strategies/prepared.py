@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from quaver.ceiling import Ceiling
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.context import RunContext
 
 
-def prepared(strategy: Strategy, *, seed: int, objective: str, allowed: float = 0.01, width: int = 1) -> Strategy:
+def prepared(
+    strategy: Strategy,
+    *,
+    seed: int,
+    objective: str,
+    allowed: float = 0.01,
+    width: int = 1,
+    ceiling: Ceiling | None = None,
+) -> Strategy:
     """The strategy as it is used in a run: it and those it hands over to with `yield from` see what the run is about.
 
     Nothing is set on the strategy. They see it while they are asked something and no longer, so that several runs may
     take turns in one thread, and a run may move from one thread to another.
     """
-    return _Prepared(strategy, RunContext(seed, objective, allowed, width))
+    return _Prepared(strategy, RunContext(seed, objective, allowed, width, ceiling))
 
 
 class _Prepared(Strategy):

@@ -13,6 +13,7 @@ class StopReason(enum.StrEnum):
     """Why a run ended."""
 
     MET = "criterion met"
+    NOTHING_LOST = "within the budget, and as accurate as fp32"
     TIMEOUT = "timeout reached"
     MAX_TRIALS = "max_trials reached"
     EXHAUSTED = "strategy has nothing left to propose"
@@ -25,7 +26,8 @@ class Budget:
     """How long to go on.
 
     Attributes:
-        timeout: seconds. 0 stops at the first trial that meets the criterion; more keeps improving until used up.
+        timeout: seconds. 0 stops at the first trial that meets the criterion; more keeps improving until used up. With
+            a ceiling for the model 0 stops at the first trial within it that loses nothing, or where the strategy ends.
         max_trials: how many trials may be evaluated in all, those of earlier, resumed runs included.
     """
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from quaver.ceiling import Ceiling
 from quaver.errors import SettingsError
 
 # What the subtraction of two scores may be off by, as a part of the larger one.
@@ -21,11 +22,14 @@ class Criterion:
         relative: the loss allowed as a fraction of the baseline; None when `absolute` is given.
         absolute: the loss allowed in units of the score.
         higher_is_better: False for scores like perplexity or word error rate.
+        ceiling: what the model may take. If it is given it decides alone what is met, and the allowed loss is only what
+            a search aims at.
     """
 
     relative: float | None = 0.01
     absolute: float | None = None
     higher_is_better: bool = True
+    ceiling: Ceiling | None = None
 
     def __post_init__(self) -> None:
         if (self.relative is None) == (self.absolute is None):
@@ -37,12 +41,23 @@ class Criterion:
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Criterion:
         """The criterion of a run from its recorded settings; the default where they make none."""
+        higher = settings.get("higher_is_better", True) is not False
+        if settings.get("objective") == "accuracy" and (ceiling := Ceiling.from_settings(settings)) is not None:
+            return cls.within(ceiling, higher)
         try:
-            return cls(
-                settings.get("relative"), settings.get("absolute"), settings.get("higher_is_better", True) is not False
-            )
+            return cls(settings.get("relative"), settings.get("absolute"), higher)
         except SettingsError:
             return cls()
+
+    @classmethod
+    def within(cls, ceiling: Ceiling, higher_is_better: bool = True) -> Criterion:
+        """A budget for the model: as little loss as can be within it."""
+        return cls(0.0, None, higher_is_better, ceiling)
+
+    @property
+    def called(self) -> str:
+        """What it is called when one speaks of it."""
+        return "criterion" if self.ceiling is None else "budget"
 
     @property
     def allowed(self) -> float:
@@ -53,7 +68,7 @@ class Criterion:
 
     def defined(self, baseline: float) -> bool:
         """Whether a loss from this baseline means anything: a relative one from zero does not."""
-        return self.absolute is not None or baseline != 0
+        return self.absolute is not None or self.ceiling is not None or baseline != 0
 
     def check_baseline(self, baseline: float) -> None:
         """A relative loss from zero is not defined; say so before any trial is run."""
@@ -67,7 +82,7 @@ class Criterion:
         """How much worse `score` is, in the criterion's unit; negative when it is better."""
         self.check_baseline(baseline)
         drop = self._drop(baseline, score)
-        return drop if self.absolute is not None else drop / abs(baseline)
+        return drop if self.absolute is not None else drop / (abs(baseline) or 1.0)
 
     def met(self, baseline: float, score: float) -> bool:
         """Whether the loss is within what is allowed. Float noise of the subtraction is forgiven."""
@@ -83,6 +98,8 @@ class Criterion:
         return score > than if self.higher_is_better else score < than
 
     def __str__(self) -> str:
+        if self.ceiling is not None:
+            return str(self.ceiling)
         sign = "loss" if self.higher_is_better else "loss (lower is better)"
         return (
             f"{sign} of at most {self.relative:.2%}"

@@ -75,6 +75,10 @@ class Probe(ABC):
         """The latency of a whole configuration as a fraction of the fp32 model's, both measured in turns."""
 
     @abstractmethod
+    def size(self, config: QuantConfig) -> float:
+        """The size of the model file of a whole configuration as a fraction of the fp32 model's."""
+
+    @abstractmethod
     def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:
         """The output tensors of chosen ops, for strategies that judge them in their own way. Not kept."""
 

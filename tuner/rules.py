@@ -3,7 +3,14 @@
 A rule's value is "fp32" or "int8" (or `quaver.FP32`, or a list of them), or the longer form
 
     {"activation": {"dtype": ["fp32"], "algorithm": ["minmax"], "scheme": ["asym"]},
-     "weight": {"dtype": ["int8"], "granularity": ["per_channel"]}}
+     "weight": {"dtype": ["int8"], "granularity": ["per_channel"]},
+     "repairs": ["smoothing"]}
+
+where `mode` (or `quant_mode`) of the activation is "static", "dynamic" or "weight_only", and `repairs` lists those that
+are allowed: "smoothing" with any strength, "smoothing:0.5" with this one, none if the list is empty.
+
+The type "*" stands for all types. What a rule of a name or another type does not speak of is as it says there, and an
+op that cannot do what it says stays in fp32.
 
 Names are matched literally first, then as regular expressions that must match the whole name (in bounded time, see
 `quaver.patterns`). Rules on names win over rules on types, and a later rule wins over an earlier one.
@@ -17,9 +24,11 @@ from typing import Any
 
 from quaver.errors import SettingsError
 from quaver.nearest import hint
-from quaver.ops import CALIBRATIONS, DETAILS, GRANULARITIES, MODES, SCHEMES, Op, OpConfig, Precision
+from quaver.ops import CALIBRATIONS, DETAILS, FLOAT, GRANULARITIES, MODES, SCHEMES, Op, OpConfig, Precision
 from quaver.patterns import Effort, Pattern, PatternError
 
+# The key of `op_type_dict` that stands for ops of all types.
+ALL_TYPES = "*"
 # What users of other tools write for the same thing.
 _PRECISIONS = {"fp32": "fp32", "float32": "fp32", "int8": "int8", "uint8": "int8"}
 _ALIASES = {
@@ -35,9 +44,10 @@ _FIELDS = {
     "granularity": ("granularity", GRANULARITIES),
     "scheme": ("scheme", SCHEMES),
     "mode": ("mode", MODES),
+    "quant_mode": ("mode", MODES),
 }
 _PARTS = {
-    "activation": ("dtype", "algorithm", "scheme", "mode", "granularity"),
+    "activation": ("dtype", "algorithm", "scheme", "mode", "quant_mode", "granularity"),
     "weight": ("dtype", "granularity", "scheme", "algorithm"),
 }
 # What may be said of a part but not chosen: its one value, and why.
@@ -46,6 +56,8 @@ _FIXED = {
     ("weight", "scheme"): ("sym", "weights are always symmetric"),
     ("weight", "algorithm"): ("minmax", "weights are always quantized over their whole range"),
 }
+
+_EVERY = f"op_type_dict[{ALL_TYPES!r}]"
 
 Wish = dict[str, frozenset[str]]
 
@@ -58,7 +70,11 @@ def apply_rules(
     kinds: dict[str, list[str]] = {}
     for op in ops:
         kinds.setdefault(op.kind, []).append(op.name)
+    every: Wish = {}
     for kind, value in (op_type_dict or {}).items():
+        if kind == ALL_TYPES and kind not in kinds:
+            every = parse(value, _EVERY)
+            continue
         if kind not in kinds:
             raise SettingsError(f"op_type_dict: no op of type {kind!r} in this model; {hint(str(kind), sorted(kinds))}")
         label = f"op_type_dict[{kind!r}]"
@@ -68,7 +84,23 @@ def apply_rules(
         label = f"op_name_dict[{pattern!r}]"
         rule = label, parse(value, label)
         chosen.update(dict.fromkeys([pattern] if pattern in names else _matching(pattern, ops, effort), rule))
-    return tuple(_narrow(op, *chosen[op.name]) if op.name in chosen else op for op in ops)
+    narrowed = [_narrow(op, *chosen[op.name]) if op.name in chosen else op for op in ops]
+    return (
+        _everywhere(narrowed, every, {name: wish for name, (_, wish) in chosen.items()}) if every else tuple(narrowed)
+    )
+
+
+def _everywhere(ops: Sequence[Op], every: Wish, said: Mapping[str, Wish]) -> tuple[Op, ...]:
+    """The ops with what is wished of all of them, as far as their own rules do not speak of it."""
+    found = []
+    for op in ops:
+        wish = {field: values for field, values in every.items() if field not in said.get(op.name, {})}
+        left = tuple(choice for choice in op.choices if _allowed(choice, wish))
+        found.append(replace(op, choices=left or (FLOAT,)))
+    if any(op.quantizable for op in ops) and not any(op.quantizable for op in found):
+        offered = dict.fromkeys(str(choice) for op in ops for choice in op.choices)
+        raise SettingsError(f"{_EVERY} leaves no choice but fp32 for any op; they offer: {', '.join(offered)}")
+    return tuple(found)
 
 
 def _matching(pattern: Any, ops: Sequence[Op], effort: Effort) -> list[str]:
@@ -99,8 +131,11 @@ def parse(value: Any, label: str) -> Wish:
         return {"precision": _values(value, "dtype", label)}
     wish: Wish = {}
     for part, fields in value.items():
+        if part == "repairs":
+            wish["repairs"] = _repairs(fields, f"{label}['repairs']")
+            continue
         if part not in _PARTS:
-            raise SettingsError(f"{label}: unknown part {part!r}; {hint(str(part), _PARTS)}")
+            raise SettingsError(f"{label}: unknown part {part!r}; {hint(str(part), (*_PARTS, 'repairs'))}")
         if not isinstance(fields, Mapping):
             raise SettingsError(f"{label}[{part!r}] must be a mapping like {{'dtype': ['fp32']}}, not {fields!r}")
         for field, wanted in fields.items():
@@ -115,6 +150,13 @@ def parse(value: Any, label: str) -> Wish:
             elif only not in values:
                 raise SettingsError(f"{where}: {wanted!r} is not possible, {why}; leave it out, or write {only!r}")
     return wish
+
+
+def _repairs(wanted: Any, label: str) -> frozenset[str]:
+    names = [wanted] if isinstance(wanted, str) else wanted
+    if not isinstance(names, Iterable) or not all(isinstance(name, str) and name for name in names):
+        raise SettingsError(f"{label} must list the repairs that are allowed by name, not {wanted!r}")
+    return frozenset(names)
 
 
 def _values(wanted: Any, field: str, label: str) -> frozenset[str]:
@@ -139,18 +181,22 @@ def _is_precision(text: str) -> bool:
 
 
 def _narrow(op: Op, label: str, wish: Wish) -> Op:
+    left = tuple(choice for choice in op.choices if _allowed(choice, wish))
     precisions = wish.get("precision", frozenset(choice.precision for choice in op.choices))
-    details = {field: values for field, values in wish.items() if field != "precision"}
-    left = []
-    for choice in op.choices:
-        if choice.precision not in precisions:
-            continue
-        if any((value := getattr(choice, field)) and value not in values for field, values in details.items()):
-            continue
-        left.append(choice)
     reduced = sorted(wanted for wanted in precisions if Precision(wanted).reduced)
     if not left or (reduced and not any(choice.reduced for choice in left)):
         what = f"{' or '.join(reduced)} choice".strip()
         offered = ", ".join(str(choice) for choice in op.choices)
         raise SettingsError(f"{label} leaves no {what} for op {op.name!r} ({op.kind}); it offers: {offered}")
-    return replace(op, choices=tuple(left))
+    return replace(op, choices=left)
+
+
+def _allowed(choice: OpConfig, wish: Wish) -> bool:
+    """Whether a choice is as wished. What says nothing about it is not looked at."""
+    for field, values in wish.items():
+        if field == "repairs":
+            if any(repair not in values and repair.partition(":")[0] not in values for repair in choice.repairs):
+                return False
+        elif (value := getattr(choice, field)) and value not in values:
+            return False
+    return True

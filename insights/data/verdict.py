@@ -73,6 +73,10 @@ def _headline(data: RunData) -> tuple[str, str]:
     loss, allowed = wording.loss(best.loss, criterion), wording.allowed(criterion)
     if best.met and not best.config.reduced_ops:
         return "nothing", "Nothing was quantized: the best trial runs every op in fp32."
+    if criterion.ceiling is not None:
+        kept = "kept" if best.met else "not kept"
+        kind = "met" if best.met else "running" if data.state is RunState.RUNNING else "not met"
+        return kind, f"Budget {kept}: {criterion}; the loss is {loss}."
     if best.met:
         return "met", f"Criterion met: the loss is {loss}, and {allowed} is allowed."
     kind = "running" if data.state is RunState.RUNNING else "not met"
@@ -155,7 +159,7 @@ def _about(data: RunData) -> list[Fact]:
     settings = {name: value for name, value in run.settings.items() if isinstance(name, str)}
     facts = [
         Fact("strategy", _word(settings.get("strategy"))),
-        Fact("criterion", str(data.criterion)),
+        Fact(data.criterion.called, str(data.criterion)),
         Fact("objective", _word(settings.get("objective"))),
         Fact("seed", _word(settings.get("seed"))),
         Fact("model", wording.name(_model(data) or "–", 200), f"hash {snapshot.header.model_fingerprint[:16]}"),  # noqa: RUF001

@@ -16,6 +16,8 @@ def name(text: str, most: int = SHOWN) -> str:
     if len(text) > most:
         head = (most - 1) // 3
         text = f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
@@ -38,6 +40,8 @@ def loss(value: float | None, criterion: Criterion) -> str:
 
 def allowed(criterion: Criterion) -> str:
     """The loss that is allowed."""
+    if criterion.ceiling is not None:
+        return "as little as can be"
     return loss(criterion.relative if criterion.absolute is None else criterion.absolute, criterion)
 
 

@@ -56,9 +56,19 @@ def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
             marker=best_marker(),
             hoverinfo="skip",
         )
+    if criterion.ceiling is not None:
+        most = criterion.ceiling.latency if by == "latency" else _megabytes(data, criterion.ceiling.size)
+        if most is not None:
+            figure.add_vline(x=most, line={"color": MET, "dash": "dash", "width": 1})
+        return styled(figure, 440, x={"title": AXES[by]}, y={"title": f"loss{unit}"})
     limit = factor * ((criterion.relative if criterion.absolute is None else criterion.absolute) or 0.0)
     figure.add_hline(**level(limit, f"allowed {limit:.3g}{unit}", MET, "dash"))
     return styled(figure, 440, x={"title": AXES[by]}, y={"title": f"loss{unit}"})
+
+
+def _megabytes(data: RunData, part: float | None) -> float | None:
+    base = data.baseline
+    return None if part is None or base is None else part * base.model_size / 1e6
 
 
 def _value(row: TrialRow, by: str) -> float | None:

@@ -94,7 +94,7 @@ def _mixtures(
     few = [ranked[: -max(len(ranked) // part, 1)] for part in (4, 16)]
     light = [[name for name in free if name not in set(heavy)]] if heavy else []
     found = dict.fromkeys([config, *cheap, *(config.fallback(*names) for names in (*light, *few))])
-    return (one for one in sorted(found, key=lambda one: -len(one.reduced_ops)) if one.reduced_ops)
+    return (one for one in sorted(found, key=lambda one: -one.reduced_count) if one.reduced_ops)
 
 
 def _ends(points: list[Point]) -> list[QuantConfig]:

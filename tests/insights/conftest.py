@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from browsing import Watched
-from insights_runs import RESNET, tune
+from insights_runs import RESNET, tune, tune_keras
 
 import quaver
 
@@ -36,6 +36,12 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> quaver.TuneResult:
 def resnet(tmp_path_factory: pytest.TempPathFactory) -> quaver.TuneResult:
     """A residual network, with what `auto` measures."""
     return tune(tmp_path_factory.mktemp("runs") / "resnet", RESNET, strategy="auto")
+
+
+@pytest.fixture(scope="session")
+def keras(tmp_path_factory: pytest.TempPathFactory) -> quaver.TuneResult:
+    """A Keras network, which runs in LiteRT."""
+    return tune_keras(tmp_path_factory.mktemp("runs") / "keras")
 
 
 @pytest.fixture(scope="session")

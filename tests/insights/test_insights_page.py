@@ -33,7 +33,7 @@ def served(demo: quaver.TuneResult) -> Iterator[Page]:
         yield page
 
 
-@pytest.mark.parametrize("name", ["demo", "resnet"])
+@pytest.mark.parametrize("name", ["demo", "resnet", "keras"])
 def test_every_view_of_a_run_is_shown(name: str, watched: Any, request: pytest.FixtureRequest) -> None:
     with serve([request.getfixturevalue(name).workspace.parent], port=0) as served:
         _look_at_every_view(watched, served, name)
@@ -90,6 +90,26 @@ def test_a_node_of_the_graph_leads_into_its_module_and_to_its_op(watched: Any, s
             break
         page.wait_for_function(f"{NODES}.length != {before}")
     page.wait_for_selector(".view.op .js-plotly-plot")
+
+
+def test_a_point_of_the_trade_off_gives_the_command_that_has_its_model(watched: Any, served: Page) -> None:
+    page = watched.page
+    page.goto(served.url)
+    page.wait_for_selector(".view.verdict .headline")
+    watched.view("tradeoff").wait_for_selector(".scatterlayer .point")
+    page.wait_for_selector("#state.ended")
+    command = page.locator(".view.tradeoff .command code")
+    for _ in range(20):  # a figure that is drawn anew once it has its size misses a click
+        mark = page.locator(".scatterlayer .point").first.bounding_box()
+        x, y = mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2
+        page.mouse.move(x - 3, y)
+        page.mouse.move(x, y)
+        page.wait_for_timeout(300)
+        page.mouse.click(x, y)
+        page.wait_for_timeout(500)
+        if command.count():
+            break
+    assert "quaver recover" in command.inner_text()
 
 
 def test_a_button_copies_the_command_beside_it(browser: Any, served: Page) -> None:

@@ -207,6 +207,9 @@ class FakeProbe(Probe):
     def speed(self, config: QuantConfig) -> float:
         return 1.0 - 0.5 * len(config.int8_ops) / len(config)
 
+    def size(self, config: QuantConfig) -> float:
+        return 1.0 - 0.75 * len(config.int8_ops) / len(config)
+
     def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:
         return {name: Observed([np.zeros(1)], [np.full(1, self._model.damage[name])]) for name in ops}
 

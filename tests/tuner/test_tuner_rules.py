@@ -175,3 +175,43 @@ def test_a_rule_that_cannot_be_is_named_with_what_can(value: Any, complaint: str
 def test_a_rule_that_leaves_nothing_says_for_which_op_and_what_there_was(value: Any, what: str) -> None:
     with pytest.raises(SettingsError, match=rf"leaves no {what} for op 'head' \(Gemm\); it offers: int8 minmax"):
         left({"head": value})
+
+
+DYNAMIC = OpConfig(INT8, mode="dynamic")
+SMOOTHED = OpConfig(INT8, repairs=("smoothing:0.5",))
+
+
+def test_a_rule_for_all_types_leaves_ops_in_fp32_that_cannot_follow_it() -> None:
+    ops = (Op("a", "MatMul", ("a",), (MINMAX, DYNAMIC, FLOAT)), Op("b", "Conv", ("b",), (MINMAX, FLOAT)))
+    for word in ("mode", "quant_mode"):
+        one, other = apply_rules(ops, {}, {"*": {"activation": {word: ["dynamic"]}}})
+        assert one.choices == (DYNAMIC, FLOAT) and other.choices == (FLOAT,)
+
+
+def test_a_rule_for_one_type_or_name_wins_over_that_for_all_where_it_speaks() -> None:
+    ops = tuple(Op(name, kind, (name,), (MINMAX, ENTROPY, DYNAMIC, FLOAT)) for name, kind in ("am", "bm", "cn"))
+    every = {"*": {"activation": {"mode": "static", "algorithm": "minmax"}}}
+    found = apply_rules(
+        ops, {"b": {"activation": {"mode": "dynamic"}}}, {**every, "n": {"activation": {"algorithm": "kl"}}}
+    )
+    assert [op.choices for op in found] == [(MINMAX, FLOAT), (DYNAMIC, FLOAT), (ENTROPY, FLOAT)]
+
+
+def test_a_rule_for_all_types_that_none_can_follow_is_named() -> None:
+    with pytest.raises(
+        SettingsError, match=r"op_type_dict\['\*'\] leaves no choice but fp32 for any op; they offer: int8"
+    ):
+        apply_rules(OPS, {}, {"*": {"activation": {"mode": "dynamic"}}})
+
+
+@pytest.mark.parametrize(
+    ("allowed", "stays"), [([], False), (["smoothing"], True), ("smoothing:0.5", True), (["smoothing:0.8"], False)]
+)
+def test_a_rule_says_which_repairs_are_allowed(allowed: Any, stays: bool) -> None:
+    (op,) = apply_rules((Op("a", "MatMul", ("a",), (MINMAX, SMOOTHED, FLOAT)),), {"a": {"repairs": allowed}})
+    assert op.choices == ((MINMAX, SMOOTHED, FLOAT) if stays else (MINMAX, FLOAT))
+
+
+def test_repairs_are_names() -> None:
+    with pytest.raises(SettingsError, match="must list the repairs that are allowed by name, not 5"):
+        apply_rules(OPS, {"head": {"repairs": 5}})

@@ -47,9 +47,13 @@ def fit(
         absolute: allowed loss in units of the score, instead of `relative`.
         higher_is_better: False for scores like perplexity.
         allow_any_loss: True to allow a `relative` of 0.5 and more.
-        timeout: seconds to go on improving; 0 stops at the first success.
+        timeout: seconds to go on improving; 0 stops at the first success, which with a budget is a trial within it
+            that loses nothing.
         max_trials: how many trials may be evaluated in all.
-        objective: what decides between trials that meet the criterion: "latency", "size", "int8_ops" or a function.
+        objective: what decides between trials that meet the criterion: "latency", "size", "int8_ops" or a function;
+            "accuracy" for the most accurate model within a budget instead of a criterion.
+        max_latency: that budget: latency as a fraction of the fp32 model's, such as 0.6.
+        max_size: that budget: file size as a fraction of the fp32 model's.
         seed: the only source of chance.
         calibration_sampling_size: how many calibration samples to use; at most 256 if None.
         op_name_dict: rules by op name, such as {"/head/.*": "fp32"} (see `quaver.rules`).

@@ -22,6 +22,8 @@ class Settings(TypedDict, total=False):
     timeout: float
     max_trials: int
     objective: str | Callable[[Any], float] | Objective | type[Objective]
+    max_latency: float | None
+    max_size: float | None
     seed: int
     calibration_sampling_size: int | None
     op_name_dict: Mapping[str, Any]

@@ -145,14 +145,19 @@ class TuningRun:
                 "diagnosis=True runs samples through the model: pass calib_dataloader to a resumed run too, or "
                 "diagnosis=False"
             )
-        objective = make_objective(config.objective)
+        objective = make_objective(config.objective, config.criterion.ceiling)
         strategy = make_strategy(config.strategy, config.strategy_options)
         self._pool = stack.enter_context(open_pool(self._wish(config)))
         width = config.width or (1 if self._pool is None else self._pool.jobs)
         if width > 1:  # kept, so that a resumed run asks for the same trials on any number of workers
             self.config = config = replace(config, width=width)
         strategy = prepared(
-            strategy, seed=config.seed, objective=objective.name, allowed=config.criterion.allowed, width=width
+            strategy,
+            seed=config.seed,
+            objective=objective.name,
+            allowed=config.criterion.allowed,
+            width=width,
+            ceiling=config.criterion.ceiling,
         )
         self._stages = StageTimes()
         self._tell = Observers(self._stages, self._log, *self._observers)
@@ -178,6 +183,11 @@ class TuningRun:
         others = changed_versions(history.run.versions, versions_of(self._adapter))
         announce(others, self._tell, heard=bool(self._observers))
         prepare(self._adapter, history, config, self._data, self._tell, bool(self._observers), self._clock)
+        if objective.needs_all and not self._adapter.kept:
+            raise SettingsError(
+                "`max_latency` is measured on calibration samples, and there are none: pass calib_dataloader, also to a "
+                "resumed run"
+            )
         _say_conversions(self._adapter, history, self._tell)
         write_settings(self.workspace, config)
         self._run = Run(

@@ -33,10 +33,11 @@ class TuneResult:
     """How a run ended.
 
     Attributes:
-        best: the winner among the trials that meet the criterion; the most accurate trial if none does; None if
+        best: the winner among the trials that meet the criterion; the most accurate trial if none does (of a budget the
+            one that comes nearest to it); None if
             no trial has a score.
         baseline: the score of the fp32 model.
-        met: whether `best` meets the criterion.
+        met: whether `best` meets the criterion, or keeps the budget that takes its place.
         reason: why the run stopped.
         trials: all trials, those of earlier, resumed runs included.
         criterion: what was asked for.
@@ -90,7 +91,7 @@ class TuneResult:
         Latency and a user's objective are measured only for trials that meet the criterion, so only those are
         compared by them; size and the number of int8 ops are known of every trial.
         """
-        return pareto(self.trials, self.objective)
+        return pareto(self.trials, self.objective.against)
 
     @property
     def plot(self) -> Plot:
@@ -126,10 +127,12 @@ class TuneResult:
         if self.best is None:
             return f"nothing found ({self.reason}); fp32 scores {self.baseline:.6g}"
         verdict = "meets" if self.met else "does NOT meet"
+        if self.criterion.ceiling is not None:
+            verdict = "is the most accurate within" if self.met else "comes nearest to, but does NOT keep,"
         only = ", but runs all in fp32: nothing was quantized" if not self.best.config.reduced_ops else ""
         counts = " and ".join(f"{count} {precision}" for precision, count in self.best.config.counts.items())
         return (
-            f"trial {self.best.number} {verdict} the criterion ({self.criterion}){only}: score {self.best.score:.6g} "
-            f"against {self.baseline:.6g} in fp32, {counts} ops, "
+            f"trial {self.best.number} {verdict} the {self.criterion.called} ({self.criterion}){only}: "
+            f"score {self.best.score:.6g} against {self.baseline:.6g} in fp32, {counts} ops, "
             f"after {self.evaluations} evaluations ({self.reason})"
         )

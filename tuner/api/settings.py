@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from quaver.api.layout import read_settings
 from quaver.api.plain import names_only, objective_name, plain, strategy_name
+from quaver.api.reading import read_settings
 from quaver.budget import Budget
+from quaver.ceiling import Ceiling
 from quaver.criterion import Criterion
 from quaver.engine.executors.choosing import BACKENDS
 from quaver.engine.executors.limits import check_limit
@@ -30,14 +31,19 @@ class Config:
     Attributes:
         strategy: a name, a Strategy class or an instance.
         strategy_options: keywords for the strategy's constructor.
-        relative: allowed loss as a fraction of the fp32 score; 0.01 when neither this nor `absolute` is given.
+        relative: allowed loss as a fraction of the fp32 score; 0.01 when neither this nor `absolute` is given, and no
+            budget instead.
         absolute: allowed loss in units of the score.
         higher_is_better: False for scores like perplexity.
         allow_any_loss: True to allow a `relative` of 0.5 and more, which is refused otherwise: 1 % is 0.01.
-        timeout: seconds; 0 stops at the first success.
+        timeout: seconds; 0 stops at the first success. With a budget that is a trial within it that loses nothing;
+            if there is none the strategy goes on to its end.
         max_trials: how many trials may be evaluated in all.
         objective: what decides between trials that meet the criterion: "latency", "size", "int8_ops", or a function
-            of the model whose figure is to be small.
+            of the model whose figure is to be small. "accuracy" takes a budget instead of a criterion: the most
+            accurate model within `max_latency` and `max_size`.
+        max_latency: with objective="accuracy", what one inference may take as a fraction of the fp32 model's.
+        max_size: with objective="accuracy", what the file may take as a fraction of the fp32 model's.
         seed: the only source of chance.
         calibration_sampling_size: how many calibration samples to use; at most 256 if None.
         op_name_dict: rules by op name (see `quaver.rules`).
@@ -73,6 +79,8 @@ class Config:
     timeout: float = 0.0
     max_trials: int = 100
     objective: str | Callable[[Any], float] | Objective | type[Objective] = "latency"
+    max_latency: float | None = None
+    max_size: float | None = None
     seed: int = 9527
     calibration_sampling_size: int | None = None
     op_name_dict: Mapping[str, Any] = field(default_factory=dict)
@@ -94,8 +102,9 @@ class Config:
     width: int | None = None
 
     def __post_init__(self) -> None:
-        if self.relative is None and self.absolute is None:
+        if self.relative is None and self.absolute is None and self.objective != "accuracy":
             object.__setattr__(self, "relative", 0.01)
+        _check_budget(self)
         object.__setattr__(self, "calibration_sampling_size", _sampling_size(self.calibration_sampling_size))
         self.criterion, self.budget  # noqa: B018 - both check their values
         flags = ("higher_is_better", "allow_any_loss", "optimise_float", "diagnosis", "isolate", "report", "insights")
@@ -131,7 +140,9 @@ class Config:
 
     @property
     def criterion(self) -> Criterion:
-        """The accuracy criterion."""
+        """The accuracy criterion, or the budget that takes its place."""
+        if self.objective == "accuracy":
+            return Criterion.within(Ceiling(self.max_latency, self.max_size), self.higher_is_better)
         return Criterion(self.relative, self.absolute, self.higher_is_better)
 
     @property
@@ -174,7 +185,7 @@ def given_settings(given: Config | Mapping[str, Any] | str | os.PathLike[str] | 
     if isinstance(given, Config):
         default = Config()
         return {name: value for name in known if (value := getattr(given, name)) != getattr(default, name)}
-    return read_settings(given, known)
+    return read_settings(given)
 
 
 def on_top(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,9 +195,30 @@ def on_top(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
         for said, excluded in ((one, other), (other, one)):
             if above.get(said) is not None and excluded not in above:
                 left.pop(excluded, None)
+    if above.get("objective") == "accuracy":
+        given_up: tuple[str, ...] = ("relative", "absolute", "allow_any_loss")
+    else:
+        given_up = ("max_latency", "max_size") if above.get("objective") is not None else ()
+    for name in given_up:
+        if name not in above:
+            left.pop(name, None)
     if "strategy" in above and strategy_name(above["strategy"]) != strategy_name(below.get("strategy", "auto")):
         left.pop("strategy_options", None)
     return {**left, **above}
+
+
+def _check_budget(config: Config) -> None:
+    """A budget goes with the objective accuracy, and with no criterion."""
+    budget = [name for name in ("max_latency", "max_size") if getattr(config, name) is not None]
+    if budget and config.objective != "accuracy":
+        said = f"the objective is {objective_name(config.objective)!r}"
+        raise SettingsError(f'`{budget[0]}` is a budget for objective="accuracy", and {said}: give one or the other')
+    criterion = [name for name in ("relative", "absolute") if getattr(config, name) is not None]
+    if config.objective == "accuracy" and criterion:
+        raise SettingsError(
+            f'with objective="accuracy" a budget takes the place of the criterion: leave out `{criterion[0]}`, '
+            "and give `max_latency` or `max_size`"
+        )
 
 
 def _sampling_size(value: Any) -> int | None:

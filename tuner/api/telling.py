@@ -12,10 +12,10 @@ def tell(event: Event, watch: Observer, heard: bool, before: str = "") -> None:
     """Tell the observers, and whoever runs this if nobody else is told."""
     watch(event)
     if not heard:
-        warnings.warn(f"{before}{event}", UserWarning, stacklevel=_levels_to_the_caller())
+        warnings.warn(f"{before}{event}", UserWarning, stacklevel=levels_to_the_caller())
 
 
-def _levels_to_the_caller() -> int:
+def levels_to_the_caller() -> int:
     """How far above the line that warns the user's own code is."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == "quaver":

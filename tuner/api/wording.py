@@ -35,6 +35,8 @@ def loss(value: float | None, criterion: Criterion) -> str:
 
 def allowed(criterion: Criterion) -> str:
     """The loss that is allowed."""
+    if criterion.ceiling is not None:
+        return "as little as can be"
     return loss(criterion.relative if criterion.absolute is None else criterion.absolute, criterion)
 
 

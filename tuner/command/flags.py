@@ -39,7 +39,20 @@ def add(parser: argparse.ArgumentParser) -> None:
     goal.add_argument(
         "--objective",
         metavar="NAME",
-        help="what decides between trials within the criterion: latency, size, int8_ops or FILE.py:FUNCTION",
+        help="what decides between trials within the criterion: latency, size, int8_ops or FILE.py:FUNCTION; "
+        "accuracy takes a budget instead of a criterion",
+    )
+    goal.add_argument(
+        "--max-latency",
+        type=_fraction,
+        metavar="PART",
+        help="with --objective accuracy: what one inference may take, as a part of fp32's: 0.6 or 60%%",
+    )
+    goal.add_argument(
+        "--max-size",
+        type=_fraction,
+        metavar="PART",
+        help="with --objective accuracy: what the file may take, as a part of fp32's: 0.4 or 40%%",
     )
 
     search = parser.add_argument_group("how to search")

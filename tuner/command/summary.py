@@ -74,11 +74,15 @@ def verdict(result: TuneResult) -> str:
         return f"NO RESULT: {tried} ({result.reason})."
     loss = wording.loss(best.loss, result.criterion)
     if not best.config.reduced_ops:
-        met = "meets the criterion" if result.met else "does not meet the criterion either"
+        called = result.criterion.called
+        met = f"meets the {called}" if result.met else f"does not meet the {called} either"
         return (
             f"NOTHING WAS QUANTIZED: the best trial runs every op in fp32 ({result.reason}). It {met}, and it saves "
             "neither time nor space."
         )
+    if result.criterion.ceiling is not None:
+        kept = "Budget kept" if result.met else "BUDGET NOT KEPT, by the nearest that was found"
+        return f"{kept}: {result.criterion}; the loss is {loss} ({result.reason})."
     if result.met:
         reason = "" if result.reason is StopReason.MET else f" ({result.reason})"
         return f"Criterion met: the loss is {loss}, and {allowed} is allowed{reason}."
@@ -92,6 +96,8 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
     if best is not None:
         yield "best score", f"{wording.score(best.score)} (trial {best.number} of {len(result.trials)})"
         yield "loss", f"{wording.loss(best.loss, criterion)} (allowed: {wording.allowed(criterion)})"
+        if criterion.ceiling is not None:
+            yield "budget", str(criterion)
         yield "ops", ", ".join(f"{count} {precision}" for precision, count in best.config.counts.items())
         yield from fallbacks(best, snapshot, config)
         if "latency" in best.measured:
@@ -134,7 +140,7 @@ def files(result: TuneResult, places: Places) -> Iterator[tuple[str, str]]:
     elif result.model_path is not None:
         yield "model", wording.path(result.model_path)
     if places.wanted is not None and places.saved is None:
-        yield "not written", f"{wording.path(places.wanted)}, because no model meets the criterion"
+        yield "not written", f"{wording.path(places.wanted)}, because no model meets the {result.criterion.called}"
     yield "history", wording.path(result.history_path)
     yield "log", wording.path(result.workspace / LOG)
 
@@ -158,7 +164,7 @@ def next_steps(result: TuneResult, places: Places, again: Callable[..., str]) ->
         if places.saved is None:
             out = places.wanted or f"trial{best.number}{'' if result.model_path is None else result.model_path.suffix}"
             take = wording.command("quaver", "recover", places.model, history, best.number, "-o", out)
-            yield "take the most accurate model all the same (or tune with --save-anyway)", take
+            yield "take the best model all the same (or tune with --save-anyway)", take
     elif result.reason is StopReason.MET and best.config.fp32_ops:
         yield "use ten more minutes to find a faster one", again("--timeout", 600)
     if best.measured.get("latency", 0.0) > wording.SLOWER:
@@ -182,4 +188,7 @@ def _when_not_met(result: TuneResult, again: Callable[..., str]) -> Iterator[tup
         yield "stop at the first success, however long it takes", again("--timeout", 0)
     elif result.reason is StopReason.EXHAUSTED:
         yield "try another strategy", wording.command("quaver", "strategies")
+    if result.criterion.ceiling is not None:
+        yield "allow more with --max-latency or --max-size", ""
+        return
     yield "allow a larger loss with --relative or --absolute, or give more typical calibration samples", ""

@@ -168,7 +168,7 @@ def _tell_figures(result: quaver.TuneResult, images: Images) -> None:
     ratios = [sorted(relative_latency(model, fp32, feed) for _ in range(LATENCY_TIMES)) for model in models]
     rows = [
         ("", "fp32", *shown),
-        ("int8 ops", "0", *(str(len(trial.config.reduced_ops)) for trial in shown.values())),
+        ("int8 ops", "0", *(str(trial.config.reduced_count) for trial in shown.values())),
         ("accuracy", f"{result.baseline:.2%}", *(_percent(trial.score) for trial in shown.values())),
         ("file size", wording.size(fp32.size), *(wording.size(model.size) for model in models)),
         ("latency", "1.00", *(f"{statistics.median(taken):.2f}" for taken in ratios)),

@@ -38,7 +38,7 @@ class Contest:
         at_best, at_worst = bounds(self._objective, trial)
         self._certain = min(self._certain, at_worst)
         loss = trial.loss or 0.0
-        heapq.heappush(self._entries, _Entry(-len(trial.config.reduced_ops), loss, trial.number, at_best, trial))
+        heapq.heappush(self._entries, _Entry(-trial.config.reduced_count, loss, trial.number, at_best, trial))
         while self._entries[0].at_best > self._certain:
             heapq.heappop(self._entries)
         return self._entries[0].trial

@@ -21,11 +21,11 @@ class Judge:
     """Judges trials as they come. Pure: what it says follows from the trials alone; a trial costs next to nothing.
 
     Attributes:
-        criterion: what counts as met.
+        criterion: what counts as met: little loss, or a model within its budget.
         objective: what decides between trials that meet it.
         baseline: the score of the fp32 model; None until it is known, and nothing is judged without it.
         best: the winner of the `Contest` among trials that meet the criterion; if none does, the one with the least
-            loss.
+            loss, or the one that exceeds the budget least.
         seconds: what all trials took.
     """
 
@@ -37,6 +37,7 @@ class Judge:
         self.best: Trial | None = None
         self.seconds = 0.0
         self._allows = allows
+        self._fp32_size = 0
         self._trials: dict[int, Trial] = {}
         self._contest = Contest(objective)
 
@@ -48,7 +49,8 @@ class Judge:
             space = TuningSpace(apply_rules(space.ops, *rules))
         except (SettingsError, AttributeError):  # rules that this version does not understand forbid nothing
             pass
-        return cls(Criterion.from_settings(settings), recorded_objective(settings.get("objective")), space.allows)
+        criterion = Criterion.from_settings(settings)
+        return cls(criterion, recorded_objective(settings.get("objective"), criterion.ceiling), space.allows)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -65,9 +67,19 @@ class Judge:
         """Whether any trial meets the criterion that may win."""
         return self.best is not None and self.best.met
 
+    @property
+    def content(self) -> bool:
+        """Whether a run that has no time to improve may end: within a budget that is when nothing is lost."""
+        return self.best is not None and self.suffices(self.best)
+
+    def suffices(self, trial: Trial) -> bool:
+        """Whether a trial as it is judged leaves nothing to ask for."""
+        return trial.met and (self.criterion.ceiling is None or (trial.loss is not None and trial.loss <= 0.0))
+
     def begin(self, baseline: Trial | None) -> None:
         """Take the fp32 model's trial. All trials so far are judged by it."""
         self.baseline = None if baseline is None else baseline.score
+        self._fp32_size = 0 if baseline is None else baseline.model_size
         known, self._trials, self.seconds = self._trials, {}, 0.0
         self._compete_again()
         self.extend(known.values())
@@ -102,7 +114,11 @@ class Judge:
         """A trial with its loss and whether it meets the criterion, as far as that is defined."""
         if trial.score is None or self.baseline is None or not self.criterion.defined(self.baseline):
             return trial if trial.loss is None and not trial.met else replace(trial, loss=None, met=False)
-        loss, met = self.criterion.loss(self.baseline, trial.score), self.criterion.met(self.baseline, trial.score)
+        ceiling, loss = self.criterion.ceiling, self.criterion.loss(self.baseline, trial.score)
+        if ceiling is None:
+            met = self.criterion.met(self.baseline, trial.score)
+        else:
+            met = ceiling.kept(trial, self._fp32_size)
         return trial if (trial.loss, trial.met) == (loss, met) else replace(trial, loss=loss, met=met)
 
     def pareto(self) -> tuple[Trial, ...]:
@@ -111,24 +127,25 @@ class Judge:
         Measured figures are there only for trials that meet the criterion, so only those are compared by them; size
         and the number of reduced ops are known of every trial.
         """
-        return pareto(self._trials.values(), self.objective)
+        return pareto(self._trials.values(), self.objective.against)
 
     def _compete(self, trial: Trial) -> None:
         if trial.loss is None or not self._allows(trial.config):
             return
         if trial.met:
             self.best = self._contest.add(trial)
-        elif self.best is None or (not self.best.met and _by_loss(trial) < _by_loss(self.best)):
+        elif self.best is None or (not self.best.met and self._misses_by(trial) < self._misses_by(self.best)):
             self.best = trial
+
+    def _misses_by(self, trial: Trial) -> tuple[float, float, int]:
+        """How far a trial is from what is asked for, and what decides between those that are equally far."""
+        ceiling, loss = self.criterion.ceiling, trial.loss or 0.0
+        return (loss if ceiling is None else ceiling.excess(trial, self._fp32_size)), loss, trial.number
 
     def _compete_again(self) -> None:
         self.best, self._contest = None, Contest(self.objective)
         for trial in self._trials.values():
             self._compete(trial)
-
-
-def _by_loss(trial: Trial) -> tuple[float, int]:
-    return trial.loss or 0.0, trial.number
 
 
 def pareto(trials: Iterable[Trial], objective: Objective) -> tuple[Trial, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from quaver.adapters import Model
 from quaver.adapters.batches import Feed
+from quaver.ceiling import Ceiling
 from quaver.engine.latency import measure
 from quaver.errors import SettingsError
 from quaver.nearest import hint
@@ -28,10 +29,17 @@ class Objective:
     Attributes:
         name: what users write in `objective=`, and what it is recorded as.
         measured: whether its figure has to be measured on the model.
+        needs_all: whether it is measured of every trial, and not only of those that meet the criterion.
     """
 
     name = "int8_ops"
     measured = False
+    needs_all = False
+
+    @property
+    def against(self) -> Objective:
+        """What accuracy is traded for: the figure itself, unless that is accuracy."""
+        return self
 
     def measure(self, model: Any, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
         """What to remember of a model that meets the criterion."""
@@ -39,7 +47,7 @@ class Objective:
 
     def value(self, trial: Trial) -> float:
         """The figure; the smallest wins."""
-        return -len(trial.config.reduced_ops)
+        return -trial.config.reduced_count
 
     def margin(self, trial: Trial) -> float:
         """By which part of itself the figure may be off. What differs by less than the margins of both is a tie."""
@@ -80,7 +88,7 @@ class Latency(Objective):
 
     def value(self, trial: Trial) -> float:
         # Without a measurement (no samples at hand) more reduced ops count as faster.
-        return trial.measured.get("latency", 1.0 - 1e-6 * len(trial.config.reduced_ops))
+        return trial.measured.get("latency", 1.0 - 1e-6 * trial.config.reduced_count)
 
     def margin(self, trial: Trial) -> float:
         return min(max(trial.measured.get("latency_spread", 0.0), MARGINS[0]), MARGINS[1])
@@ -108,6 +116,42 @@ def compare(
 def as_deployed(model: Model) -> Model:
     """The model on the threads that were asked for, or else on one."""
     return model.on_threads(model.threads or 1)
+
+
+class Accuracy(Latency):
+    """The loss of accuracy, within a budget for the model: latency is measured of every trial, for it decides."""
+
+    name = "accuracy"
+    needs_all = True
+
+    def value(self, trial: Trial) -> float:
+        return math.inf if trial.loss is None else trial.loss
+
+    def margin(self, trial: Trial) -> float:
+        return 0.0
+
+    def known(self, trial: Trial) -> bool:
+        return "latency" in trial.measured
+
+    @property
+    def against(self) -> Objective:
+        return Latency()
+
+
+class AccuracyBySize(Accuracy):
+    """The loss of accuracy within a budget of size alone, which is known without being measured."""
+
+    measured = needs_all = False
+
+    def measure(self, model: Any, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
+        return {}
+
+    def known(self, trial: Trial) -> bool:
+        return True
+
+    @property
+    def against(self) -> Objective:
+        return Size()
 
 
 class UserObjective(Objective):
@@ -143,11 +187,13 @@ class RecordedObjective(UserObjective):
         return {}
 
 
-OBJECTIVES: dict[str, type[Objective]] = {kind.name: kind for kind in (Latency, Size, Objective)}
+OBJECTIVES: dict[str, type[Objective]] = {kind.name: kind for kind in (Latency, Size, Objective, Accuracy)}
 
 
-def make_objective(wanted: Any) -> Objective:
-    """An objective from its name or from a function."""
+def make_objective(wanted: Any, ceiling: Ceiling | None = None) -> Objective:
+    """An objective from its name or from a function. `ceiling` is that of a run whose objective is accuracy."""
+    if wanted == Accuracy.name and ceiling is not None and ceiling.latency is None:
+        return AccuracyBySize()
     if isinstance(wanted, type) and issubclass(wanted, Objective):
         return wanted()
     if isinstance(wanted, Objective):
@@ -164,16 +210,16 @@ def make_objective(wanted: Any) -> Objective:
 def recorded_name(objective: Objective) -> str:
     """What an objective goes by in a history: its name; of a class of the user's, module and name of that."""
     kind = type(objective)
-    if isinstance(objective, UserObjective) or OBJECTIVES.get(objective.name) is kind:
+    if isinstance(objective, UserObjective | Accuracy) or OBJECTIVES.get(objective.name) is kind:
         return objective.name
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def recorded_objective(name: Any) -> Objective:
+def recorded_objective(name: Any, ceiling: Ceiling | None = None) -> Objective:
     """The objective of a run from its recorded name, to compare trials by."""
     if not isinstance(name, str):
         return Latency()
-    return OBJECTIVES[name]() if name in OBJECTIVES else RecordedObjective(name)
+    return make_objective(name, ceiling) if name in OBJECTIVES else RecordedObjective(name)
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from quaver.trial import Trial
 
@@ -44,10 +44,9 @@ class Order:
         """Whether the next one cannot be decided about yet."""
         return any(number not in self._told for number in self._counting)
 
-    @property
-    def met(self) -> bool:
-        """Whether one of those that count meets the criterion."""
-        return any(trial is not None and trial.met for trial in self._known)
+    def one_is(self, so: Callable[[Trial], bool]) -> bool:
+        """Whether something is so of one of those that count."""
+        return any(trial is not None and so(trial) for trial in self._known)
 
     @property
     def failures(self) -> int:

@@ -126,6 +126,13 @@ class AdapterProbe(Probe):
             self._history.extend_note("probe.speed", found)
         return [self._history.notes["probe.speed"][config.fingerprint] for config in configs]
 
+    def size(self, config: QuantConfig) -> float:
+        known = self._history.notes.get("probe.size", {})
+        if config.fingerprint not in known:
+            whole, model = (self._adapter.rebuild(one) for one in (None, config))
+            self._history.extend_note("probe.size", {config.fingerprint: model.size / whole.size})
+        return float(self._history.notes["probe.size"][config.fingerprint])
+
     def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:
         seen = {name: Observed([], []) for name in ops}
         watchers = self._adapter.watch(None, ops), self._adapter.watch(config, ops)

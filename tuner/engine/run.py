@@ -351,10 +351,10 @@ class Run:
             self.history.append(trial)
             self._numbers.add(trial.number)
             trial = self.judge.verdict(trial)
-            if trial.met and self.isolated:
+            if self._is_measured(trial) and self.isolated:
                 if self._objective.measured or recorded_name(self._objective) not in OBJECTIVES:
                     self._unmeasured.append(trial.number)
-            elif trial.met:
+            elif self._is_measured(trial):
                 trial = self._measured(trial, pending.model)
             self._keep_time()
             trial = self.judge.add(trial)
@@ -377,18 +377,23 @@ class Run:
         self._keep_time()
         return self.judge.verdict(trial)
 
+    def _is_measured(self, trial: Trial) -> bool:
+        """Whether the objective's figures are taken of a trial."""
+        return trial.met or (self._objective.needs_all and not trial.failed)
+
     def _measure_what_is_missing(self) -> None:
-        """Figures of the objective for trials of earlier runs that meet the criterion but were not measured by it."""
+        """Figures of the objective for trials of earlier runs that were not measured by it."""
         for trial in self.judge.trials:
-            if trial.met and not self._objective.known(trial) and self.space.allows(trial.config):
+            if self._is_measured(trial) and not self._objective.known(trial) and self.space.allows(trial.config):
                 self.judge.add(self._measured(trial, self.adapter.rebuild(trial.config)))
 
     def _measure_what_waits(self) -> None:
-        """Measure what meets the criterion now that nothing else is under way, in the order asked."""
+        """Measure what is to be compared now that nothing else is under way, in the order asked."""
         waiting, self._unmeasured = sorted(self._unmeasured), []
         for trial in self.judge.trials:
             if trial.number in waiting:
                 measured = self.judge.add(self._measured(trial, self.adapter.rebuild(trial.config)))
+                self._order.tell(measured)
                 if self._dialogue is not None:
                     self._dialogue.answer(measured)
 
@@ -412,7 +417,7 @@ class Run:
 
     def _undecided(self) -> bool:
         """Whether the winner is to be found among trials that are about as fast as each other."""
-        measurable = isinstance(self._objective, Latency) and bool(self.adapter.kept)
+        measurable = type(self._objective) is Latency and bool(self.adapter.kept)
         return measurable and undecided(self.judge, self.history)
 
     def _decide(self) -> None:
@@ -440,8 +445,10 @@ class Run:
         reason = self._budget.spent(
             evaluated=self.judge.evaluated + len(self._pending),
             seconds=self._clock.seconds + self._kept_back(),
-            met=self.judge.met if self._width == 1 else self._order.met,
+            met=self.judge.content if self._width == 1 else self._order.one_is(self.judge.suffices),
         )
+        if reason is StopReason.MET and self.judge.criterion.ceiling is not None:
+            reason = StopReason.NOTHING_LOST
         if reason is StopReason.TIMEOUT and self._owed and not (self.judge.evaluated or self._pending):
             return
         if reason is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Protocol
 
 from quaver.criterion import Criterion
@@ -19,6 +20,8 @@ from quaver.trial import Trial, TrialState
 
 # A strategy that has proposed nothing new for so long will not do so any more.
 REPEATS = 1000
+# What the file of a float model takes, in bytes.
+SIZE = 1_000_000
 
 
 class Drivable(Protocol):
@@ -59,7 +62,8 @@ def drive(
         model: usually a `SimulatedModel`.
         criterion: what counts as met; a loss of one per cent if not given.
         max_trials: how many to evaluate at most.
-        stop_at_first: end at the first trial that meets the criterion, as `timeout=0` does.
+        stop_at_first: end at the first trial that meets the criterion, or that loses nothing within a budget, as
+            `timeout=0` does.
         known: trials of an earlier run, to be answered from instead of being scored; they count like new ones.
         seed: the strategy's.
         objective: the strategy's.
@@ -69,9 +73,16 @@ def drive(
         StrategyError: a proposal lies outside the space, or the strategy proposes nothing new any more but goes on.
     """
     criterion = criterion or Criterion()
-    made = prepared(make_strategy(strategy), seed=seed, objective=objective, allowed=criterion.allowed, width=width)
+    made = prepared(
+        make_strategy(strategy),
+        seed=seed,
+        objective=objective,
+        allowed=criterion.allowed,
+        width=width,
+        ceiling=criterion.ceiling,
+    )
     judge = Judge(criterion, Objective())
-    judge.begin(Trial(0, model.space.float_config(), TrialState.COMPLETE, model.baseline))
+    judge.begin(Trial(0, model.space.float_config(), TrialState.COMPLETE, model.baseline, model_size=SIZE))
     earlier = {trial.config: trial for trial in known}
     answers: dict[QuantConfig, Trial] = {}
     dialogue = Dialogue(made, model.space, model.probe)
@@ -81,10 +92,10 @@ def drive(
             before = len(answers)
             for config in dialogue.waiting:
                 if config not in answers:
-                    trial = earlier.get(config) or _tried(len(answers) + 1, config, model)
+                    trial = earlier.get(config) or _tried(len(answers) + 1, config, model, criterion)
                     answers[config] = judge.verdict(trial)
                 dialogue.answer(answers[config])
-                if len(answers) >= max_trials or (stop_at_first and answers[config].met):
+                if len(answers) >= max_trials or (stop_at_first and judge.suffices(answers[config])):
                     return list(answers.values())
             repeats = 0 if len(answers) > before else repeats + 1
             if repeats >= REPEATS:
@@ -96,8 +107,12 @@ def drive(
         dialogue.close()
 
 
-def _tried(number: int, config: QuantConfig, model: Drivable) -> Trial:
+def _tried(number: int, config: QuantConfig, model: Drivable, criterion: Criterion) -> Trial:
     try:
-        return Trial(number, config, TrialState.COMPLETE, model.score(config))
+        trial = Trial(number, config, TrialState.COMPLETE, model.score(config))
+        if criterion.ceiling is None:
+            return trial
+        size, latency = round(SIZE * model.probe.size(config)), model.probe.speed(config)
+        return replace(trial, model_size=size, measured={"latency": latency})
     except Exception:
         return Trial(number, config, TrialState.FAILED, error=traceback.format_exc())

@@ -106,7 +106,7 @@ class SimulatedModel:
 
     def score(self, config: QuantConfig) -> float:
         """What eval_func would return for a configuration."""
-        lost = TOGETHER * len(config.reduced_ops) / max(len(config), 1)
+        lost = TOGETHER * config.reduced_count / max(len(config), 1)
         for names in self.units:
             lost += self.damage * max(self.share(config[name]) for name in names)
         score = max(self.baseline - lost, CHANCE_LEVEL)
@@ -198,6 +198,10 @@ class SimulatedProbe(Probe):
         times = self._model.seconds
         taken = sum(times[name].int8 if pick.reduced else times[name].fp32 for name, pick in config.items())
         return taken / sum(time.fp32 for time in times.values())
+
+    def size(self, config: QuantConfig) -> float:
+        bits = sum(pick.precision.bits for pick in config.values())
+        return bits / (32 * max(len(config), 1))
 
     def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:
         seen = {}

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from quaver.ceiling import Ceiling
+from quaver.criterion import Criterion
 from quaver.errors import StrategyError
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
@@ -55,6 +57,7 @@ def check_strategy(strategy: str | type[Strategy] | Strategy) -> None:
             if number < AGAIN:
                 _check_same(name, where, trials, _run(name, make, where, model))
         _check_nested(name, make)
+        _check_budget(name, make)
 
 
 def _models() -> dict[str, SimulatedModel]:
@@ -102,12 +105,13 @@ def _run(
     max_trials: int | None = None,
     imports: bool = False,
     objective: str = "latency",
+    ceiling: Ceiling | None = None,
 ) -> list[Trial]:
     """Drive a strategy to its end, or to where it has shown enough."""
     given = make()
     before = state_of(given)
     strategy = make_strategy(given)
-    told = prepared(strategy, seed=SEED, objective=objective)
+    told = prepared(strategy, seed=SEED, objective=objective, ceiling=ceiling)
     worst, first = (_counted(name, told, what, model.space) for what in ("worst_case", "first_success"))
     assert worst is None or first is None or first <= worst, (
         f"first_success of strategy {name}, {where}, is {first}, and that is more than its worst_case of {worst}"
@@ -119,6 +123,7 @@ def _run(
         trials = drive(
             Watched(strategy),
             model,
+            None if ceiling is None else Criterion.within(ceiling),
             max_trials=max_trials or enough + 1,
             stop_at_first=False,
             seed=SEED,
@@ -176,6 +181,14 @@ def _check_nested(name: str, make: Callable[[], Strategy]) -> None:
         f"strategy {name}, {where}, proposes something else than by itself, with the same seed, objective and answers; "
         "read `seed` and `objective` in `propose`, not before"
     )
+
+
+def _check_budget(name: str, make: Callable[[], Strategy]) -> None:
+    """With a budget for the model instead of a criterion."""
+    for ceiling in (Ceiling(latency=0.6), Ceiling(size=0.5), Ceiling(0.7, 0.6)):
+        where, model = f"with a {ceiling}", SimulatedModel(ops=12, culprits=2)
+        trials = _run(name, make, where, model, SOME, objective="accuracy", ceiling=ceiling)
+        assert any(trial.met for trial in trials), f"strategy {name}, {where}, tries nothing that keeps it"
 
 
 @dataclass

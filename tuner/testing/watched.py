@@ -87,6 +87,9 @@ class OnlyTheContract(Probe):
     def time_model(self, config: QuantConfig) -> TimeModel:
         return self.__probe.time_model(config)
 
+    def size(self, config: QuantConfig) -> float:
+        return self.__probe.size(config)
+
     def speed(self, config: QuantConfig) -> float:
         return self.__probe.speed(config)
 

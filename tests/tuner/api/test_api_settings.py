@@ -153,7 +153,7 @@ def test_a_list_of_sampling_sizes_means_the_largest() -> None:
         ("tuning: {}\nrelative: 0.1", "unknown key 'relative'; did you mean 'tuning.accuracy_criterion.relative'?"),
         ("max_trails: 3", "unknown key 'max_trails'; did you mean 'tuning.exit_policy.max_trials'?"),
         ("tuning: {sampling_size: 3}", "did you mean 'quantization.calibration.sampling_size'?"),
-        ("timeout: 3\nmax_trails: 3", "unknown setting 'max_trails'; did you mean 'max_trials'?"),
+        ("timeout: 3\nmax_trails: 3", "unknown setting 'max_trails'; did you mean 'max_trials'"),
         ("evaluation: {}", "unknown key 'evaluation'; known are: 'version', 'model', 'quantization', 'tuning'"),
         ("5: 3", "unknown key '5'"),
         ("null: 3", "unknown key 'None'"),

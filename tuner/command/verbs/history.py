@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         )
         return 0
     trial_table.write(judged, base)
-    print(f"{len(judged.trials)} trial(s); criterion: {judged.criterion}")
+    print(f"{len(judged.trials)} trial(s); {judged.criterion.called}: {judged.criterion}")
     if judged.best is not None:
         only = "" if judged.best.config.reduced_ops else ", but it runs every op in fp32: nothing was quantized"
         print(f"* trial {judged.best.number} is the best{'' if judged.best.met else ', but not within it'}{only}")

@@ -1,0 +1,93 @@
+"""The most accurate model within a budget: what strategies try, and what they leave alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from quaver import Criterion
+from quaver.ceiling import Ceiling
+from quaver.strategies.bayesian import value
+from quaver.strategies.steps.budget import within_budget
+from quaver.testing import SimulatedModel, drive
+from quaver.trial import Trial, TrialState
+
+CEILINGS = [Ceiling(latency=0.5), Ceiling(size=0.45), Ceiling(0.6, 0.5)]
+MODEL = SimulatedModel(ops=30, culprits=4, seed=1)
+LEAST = {"auto": 0.003, "mse": 0.003, "mse_v2": 0.003, "bayesian": 0.003, "basic": 0.14, "random": 0.2}
+
+
+def tried(strategy: str, ceiling: Ceiling, model: SimulatedModel = MODEL, trials: int = 60) -> list[Trial]:
+    return drive(strategy, model, Criterion.within(ceiling), trials, objective="accuracy")
+
+
+@pytest.mark.parametrize("ceiling", CEILINGS, ids=str)
+@pytest.mark.parametrize("strategy", LEAST)
+def test_every_strategy_finds_a_more_accurate_model_within_the_budget(strategy: str, ceiling: Ceiling) -> None:
+    trials = tried(strategy, ceiling)
+    all_int8 = MODEL.baseline - MODEL.score(MODEL.space.all_int8())
+    best = min((trial for trial in trials if trial.met), key=lambda trial: trial.loss or 0.0)
+    assert best.loss is not None and best.loss <= LEAST[strategy] < all_int8 / MODEL.baseline
+
+
+@pytest.mark.parametrize("ceiling", CEILINGS, ids=str)
+def test_auto_evaluates_nothing_beyond_the_budget_and_no_more_than_eight(ceiling: Ceiling) -> None:
+    trials = tried("auto", ceiling)
+    assert len(trials) <= 8 and all(trial.met for trial in trials)
+
+
+@pytest.mark.parametrize("ceiling", CEILINGS, ids=str)
+def test_auto_uses_the_budget_up(ceiling: Ceiling) -> None:
+    first = tried("auto", ceiling)[0]
+    spare = min(time.fp32 - time.int8 for time in MODEL.seconds.values()) / sum(t.fp32 for t in MODEL.seconds.values())
+    taken = ceiling.excess(first, 1_000_000)
+    assert taken > 0.9 and (ceiling.latency is None or taken <= 1 < taken + 3 * spare + 0.1)
+
+
+def test_auto_ends_where_nothing_is_lost() -> None:
+    class Free(SimulatedModel):
+        def score(self, config: object) -> float:
+            return self.baseline
+
+    assert (
+        len(drive("auto", Free(ops=9), Criterion.within(Ceiling(0.6)), objective="accuracy", stop_at_first=False)) == 1
+    )
+
+
+def test_auto_tries_the_fastest_there_is_when_nothing_keeps_the_budget() -> None:
+    trials = tried("auto", Ceiling(latency=0.05))
+    assert trials and not any(trial.met for trial in trials)
+
+
+@pytest.mark.parametrize("strategy", ["mse", "mse_v2"])
+def test_fallbacks_end_where_the_budget_is_used_up(strategy: str) -> None:
+    trials = tried(strategy, Ceiling(latency=0.5))
+    assert [trial.met for trial in trials] == [True] * (len(trials) - 1) + [False]
+
+
+def test_conservative_adds_int8_until_the_budget_is_kept_and_no_more() -> None:
+    trials = tried("conservative", Ceiling(latency=0.6))
+    met = [trial for trial in trials if trial.met]
+    assert 1 <= len(met) <= 2 and trials[-1].met
+    assert len(met[-1].config.fp32_ops) >= len(met[0].config.fp32_ops)
+
+
+def test_several_workers_are_given_several_at_once() -> None:
+    trials = drive("auto", MODEL, Criterion.within(Ceiling(0.5)), objective="accuracy", width=4)
+    assert len(trials) <= 8 and all(trial.met for trial in trials)
+
+
+def test_bayesian_looks_for_fewer_fp32_ops_until_the_budget_is_kept_and_for_accuracy_then() -> None:
+    config = MODEL.space.all_int8()
+    half = config.fallback(*list(config)[:15])
+    over = Trial(1, half, TrialState.COMPLETE, 0.8, 0.0)
+    worse = Trial(2, config, TrialState.COMPLETE, 0.7, 0.2, met=True)
+    better = Trial(3, config, TrialState.COMPLETE, 0.75, 0.1, met=True)
+    assert value(better, True) < value(worse, True) < value(over, True)
+
+
+def test_the_mixtures_are_ordered_by_their_error_at_the_outputs() -> None:
+    space, probe = MODEL.space, MODEL.probe
+    found = within_budget(space.all_int8(), space, probe, Ceiling(0.5))
+    errors = probe.output_errors(found)
+    assert errors == sorted(errors) and errors[0] < 0.1 * probe.output_error(space.all_int8())
+    assert all(probe.speed(config) <= 0.5 for config in found)

@@ -1,0 +1,118 @@
+"""Neural Compressor's recipes: smoothing and bias correction, and what quaver always or never does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from quaver.adapters.repairs import repairs
+from quaver.api.words.found import Idle, Problem, Said, Setting
+from quaver.nearest import hint
+from quaver.rules import ALL_TYPES
+
+# The repairs that recipes ask for.
+SMOOTHING = "smoothing"
+BIAS_CORRECTION = "bias_correction"
+
+# Switches: their usual value, at which there is nothing to do, and what to do for the other one.
+_BY_NAME = "write op_name_dict: {NAME: fp32} for those ops; `quaver profile` and `quaver diagnose` list the names"
+_SWITCHES: dict[str, tuple[bool, str]] = {
+    "first_conv_or_matmul_quantization": (True, _BY_NAME),
+    "last_conv_or_matmul_quantization": (True, _BY_NAME),
+    "pre_post_process_quantization": (True, _BY_NAME),
+    "ffn_matmul_quantization": (True, _BY_NAME),
+    "scale_propagation_max_pooling": (True, "a pool always shares the scale of its input; leave it out"),
+    "scale_propagation_concat": (
+        True,
+        "each input of a Concat has its own scale or shares one, as is faster; leave it out",
+    ),
+    "weight_correction": (False, f"use fast_bias_correction, which is the repair {BIAS_CORRECTION!r}"),
+    "layer_wise_quant": (False, "weights are read from the model file as they are needed; leave it out"),
+    "add_qdq_pair_to_weight": (False, "it is for TensorRT, and quaver's models are for the CPU; leave it out"),
+    "dedicated_qdq_pair": (False, "it is for TensorRT, and quaver's models are for the CPU; leave it out"),
+}
+_WEIGHT_ONLY = ("rtn_args", "awq_args", "gptq_args", "teq_args", "autoround_args")
+_LEVELS = ("ENABLE_BASIC", "ENABLE_EXTENDED", "ENABLE_ALL")
+_KNOWN = (
+    "smooth_quant",
+    "smooth_quant_args",
+    "fast_bias_correction",
+    "gemm_to_matmul",
+    "graph_optimization_level",
+    "optypes_to_exclude_output_quant",
+    *_SWITCHES,
+    *_WEIGHT_ONLY,
+)
+
+
+def recipes(key: str, value: Any) -> Iterable[Said]:
+    """All recipes together: some go with others."""
+    if not isinstance(value, Mapping):
+        return [Problem(key, f"must be a mapping such as {{smooth_quant: true}}, not {value!r:.60}")]
+    found: list[Said] = []
+    for name, wanted in value.items():
+        where = f"{key}.{name}"
+        if name in _SWITCHES:
+            found += _switch(where, wanted, *_SWITCHES[name])
+        elif name == "graph_optimization_level":
+            found += _level(where, wanted)
+        elif name == "gemm_to_matmul":
+            found.append(Idle(where, "a Gemm is quantized as it stands"))
+        elif name == "optypes_to_exclude_output_quant":
+            if wanted:
+                found.append(
+                    Problem(where, "an op's output is quantized if that pays; write op_type_dict: {TYPE: fp32}")
+                )
+        elif name in _WEIGHT_ONLY:
+            if wanted:
+                found.append(Problem(where, "belongs to weight-only 4 bits of language models; leave it out"))
+        elif name not in _KNOWN:
+            found.append(Problem(where, f"unknown recipe; {hint(str(name), _KNOWN)}"))
+    return [*found, *_repairs(key, value)]
+
+
+def _switch(where: str, wanted: Any, usual: bool, instead: str) -> Iterator[Said]:
+    if not isinstance(wanted, bool):
+        yield Problem(where, f"must be true or false, not {wanted!r}")
+    elif wanted is not usual:
+        yield Problem(where, f"{wanted} has no counterpart: {instead}")
+
+
+def _level(where: str, wanted: Any) -> Iterator[Said]:
+    if wanted == "DISABLE_ALL":
+        yield Setting("optimise_float", False)
+    elif wanted in _LEVELS:
+        yield Setting("optimise_float", True)
+    elif wanted is not None:
+        yield Problem(where, f"unknown level {wanted!r}; {hint(str(wanted), ('DISABLE_ALL', *_LEVELS))}")
+
+
+def _repairs(key: str, value: Mapping[Any, Any]) -> Iterator[Said]:
+    """Which repairs the search may use. One that no recipe speaks of is as it is by default."""
+    offered = [repair.name for repair in repairs()]
+    allowed = list(offered)
+    for recipe, repair in (("smooth_quant", SMOOTHING), ("fast_bias_correction", BIAS_CORRECTION)):
+        wanted, where = value.get(recipe), f"{key}.{recipe}"
+        if wanted is not None and not isinstance(wanted, bool):
+            yield Problem(where, f"must be true or false, not {wanted!r}")
+        elif wanted and repair not in offered:
+            known = ", ".join(offered) or "none"
+            yield Problem(where, f"the repair {repair!r} is not offered here (there is {known}); leave it out")
+        elif wanted is False and repair in allowed:
+            allowed.remove(repair)
+    args = value.get("smooth_quant_args") or {}
+    if not isinstance(args, Mapping):
+        yield Problem(f"{key}.smooth_quant_args", f"must be a mapping such as {{alpha: 0.5}}, not {args!r:.60}")
+        return
+    for name, wanted in args.items():
+        where = f"{key}.smooth_quant_args.{name}"
+        if name == "folding":
+            yield Idle(where, "what smoothing moves is always folded into the model")
+        elif name != "alpha":
+            yield Problem(where, "the strength is searched by the error at the outputs; leave it out")
+        elif isinstance(wanted, int | float) and not isinstance(wanted, bool) and 0 <= wanted <= 1:
+            allowed = [f"{SMOOTHING}:{float(wanted):g}" if one == SMOOTHING else one for one in allowed]
+        elif wanted != "auto":
+            yield Problem(where, f"must be a number from 0 to 1, or 'auto', not {wanted!r}; 'auto' searches it")
+    if allowed != offered:
+        yield Setting("op_type_dict", {ALL_TYPES: {"repairs": allowed}})
