@@ -75,7 +75,8 @@ class Adapter(ABC):
     - `watch` and `op_seconds`: the outputs of ops, and how long they take, for strategies.
 
     Everything else has an answer here, and may have a better one: `local_errors`, `look` and `time` if the framework
-    shows more, `unquantizable` and `conversions` if there is something to say of what it holds, `close` if there are
+    shows more, `given` if quantized files can be run,
+    `unquantizable` and `conversions` if there is something to say of what it holds, `close` if there are
     files to remove, `_samples_kept` to be told when there are samples. `formats` and `implied_formats` say how int8 can
     be written into a model, if there are several ways.
 
@@ -195,6 +196,14 @@ class Adapter(ABC):
     def as_given(self) -> Model:
         """The model just as the user gave it, which `build(None)` may be a faster form of. Raises `BuildError`."""
         return self.build(None)
+
+    @classmethod
+    def given(cls, model: Any, threads: int = 0) -> Model:
+        """Any model of this framework, float or quantized, whoever made it, just as it is. Raises `ModelError`.
+
+        It takes and gives real numbers, also where the file's own inputs and outputs are integers with a scale.
+        """
+        return cls.take(model, AdapterOptions(threads=threads)).as_given()
 
     def build(self, config: QuantConfig | None) -> Model:
         """The model of a configuration, ready to run; None is the float model. Raises `BuildError`."""

@@ -149,16 +149,16 @@ def _count(data: Any, inputs: Sequence[InputSpec]) -> float:
         count = len(whole)
     except Exception:  # an iterator, or a loader that cannot know
         return math.inf
-    return -(-count // (_fixed(inputs) or BATCH)) if isinstance(data, Mapping) or _is_array(data) else count
+    return -(-count // (fixed_batch(inputs) or BATCH)) if isinstance(data, Mapping) or _is_array(data) else count
 
 
-def _fixed(inputs: Sequence[InputSpec]) -> int | None:
+def fixed_batch(inputs: Sequence[InputSpec]) -> int | None:
     """The size of a batch, if the model says so."""
     return next((spec.shape[0] for spec in inputs if spec.shape and spec.shape[0] is not None), None)
 
 
 def _cut(whole: Feed, inputs: Sequence[InputSpec]) -> Iterator[Feed]:
-    fixed = _fixed(inputs)
+    fixed = fixed_batch(inputs)
     size = fixed or BATCH
     for part in split(whole, size):
         if fixed is None or samples(part) == fixed:

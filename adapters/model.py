@@ -73,6 +73,11 @@ class Model(ABC):
         return outputs[0] if len(outputs) == 1 else outputs
 
     @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """What the model takes."""
+        return self._inputs
+
+    @property
     def threads(self) -> int:
         """Threads of one inference; 0 lets the runtime decide."""
         return self._threads

@@ -16,6 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from quaver.adapters.base import Adapter, AdapterOptions
+from quaver.adapters.model import Model
 from quaver.errors import ModelError, SettingsError
 from quaver.nearest import hint
 
@@ -85,6 +86,11 @@ def open_model(model: Any, options: AdapterOptions, framework: str | None = None
     """Hand a model to the adapter of a framework, or to the first that accepts it."""
     adapter = adapter_for(model, framework)
     return adapter.take(model, replace(options, quant_format=adapter.quant_format(options.quant_format, framework)))
+
+
+def open_given(model: Any, threads: int = 0, framework: str | None = None) -> Model:
+    """Any model, float or quantized, whoever made it, ready to run just as it is."""
+    return adapter_for(model, framework).given(model, threads)
 
 
 def adapter_for(model: Any, framework: str | None = None) -> type[Adapter]:

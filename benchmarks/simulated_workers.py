@@ -21,6 +21,7 @@ from quaver.engine.loop import drive
 from quaver.engine.objective import Objective
 from quaver.engine.run import Run
 from quaver.history import Header, History
+from quaver.scores import Score
 from quaver.strategies import make_strategy, prepared
 from quaver.testing import SimulatedModel
 
@@ -53,7 +54,7 @@ class SimulatedWorkers:
         score = self._model.baseline if config is None else self._model.score(config)
         took = SECONDS * random.Random(task.number).uniform(1 - SPREAD, 1 + SPREAD)
         future: Future[Outcome] = Future()
-        outcome = Outcome(State.DONE, score, took, OVERHEAD, "simulated", 1, "simulated:1", 1.0)
+        outcome = Outcome(State.DONE, 0.0, Score(score), took, OVERHEAD, "simulated", 1, "simulated:1", 1.0)
         self._ends[future] = self.seconds + took + OVERHEAD, outcome
         return future
 

@@ -13,7 +13,7 @@ from typing import Any
 PAGE = Path(__file__).with_name("api.md")
 ROOMS = (
     "quaver", "quaver.events", "quaver.strategies", "quaver.adapters", "quaver.history", "quaver.diagnosis",
-    "quaver.insights", "quaver.insights.trackers", "quaver.testing",
+    "quaver.metrics", "quaver.statistics", "quaver.insights", "quaver.insights.trackers", "quaver.testing",
 )  # fmt: skip
 WIDTH = 110
 HEAD = """\

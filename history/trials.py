@@ -12,6 +12,7 @@ from typing import Any
 from quaver.history.choices import Spread, from_choice, from_indexes, to_choices, to_indexes, utf8
 from quaver.history.fields import Fields, figures, from_number
 from quaver.history.opcodes import Malformed
+from quaver.history.scores import from_scores, to_scores
 from quaver.ops import OpConfig, QuantConfig
 from quaver.trial import Trial, TrialState
 
@@ -43,6 +44,7 @@ def from_trial(trial: Trial, places: Mapping[str, int]) -> dict[str, Any]:
         "measured": _from_figures(trial.measured),
         "error": _shortened(trial.error),
         **_from_worker(trial),
+        **from_scores(trial),
     }
 
 
@@ -68,6 +70,7 @@ def to_trial(record: dict[str, Any], places: Mapping[str, int], schema: int) -> 
         measured=figures(taken.take("measured", dict), "measured"),
         error=taken.take("error", str, type(None)),
         **_to_worker(taken),
+        **to_scores(taken),
     )
     if schema == 1 and "loss" in taken:  # a file begun so may go on in the newest schema
         taken.take("loss", float, type(None))
@@ -117,6 +120,8 @@ def _check(trial: Trial) -> None:
     if not 0 <= trial.number < 2**31 or not 0 <= trial.model_size < 2**63:
         raise Malformed("fields 'number' and 'model_size' must be 0 or more, and below 2**31 and 2**63")
     if not trial.failed and trial.score is None:
-        raise Malformed("field 'score' must be a float, because the trial is complete")
+        raise Malformed(f"field 'score' must be a float, because the trial is {trial.state}")
+    if trial.stopped and not trial.samples:
+        raise Malformed("field 'samples' must be there, because the trial was stopped")
     if trial.score is not None and not math.isfinite(trial.score):
         raise Malformed(f"field 'score' must be finite, not {trial.score}; without a usable score the trial has failed")

@@ -58,7 +58,7 @@ def _new_study(optuna: Any, place: Path, name: str, judged: Judge) -> Any:
         return optuna.create_study(
             storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(place))),
             study_name=name,
-            direction="maximize" if judged.criterion.higher_is_better else "minimize",
+            direction="maximize" if judged.criterion.first.higher_is_better else "minimize",
         )
     finally:
         optuna.logging.set_verbosity(said)
@@ -90,6 +90,8 @@ def _attributes(trial: Trial) -> dict[str, Any]:
         "model_hash": trial.model_hash or None,
         "eval_seconds": trial.seconds,
         "error": trial.error,
+        "stopped_after": trial.seen if trial.stopped else None,
+        **{f"metric {name}": value for name, value in trial.metrics.items()},
         **{f"{precision}_ops": count for precision, count in trial.config.counts.items()},
         **trial.measured,
     }

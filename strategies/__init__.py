@@ -21,8 +21,10 @@ from quaver.strategies.registry import (
     register_strategy,
     strategies,
 )
+from quaver.strategies.starting_from import StartingFrom
 
 __all__ = [
     "Auto", "Basic", "Bayesian", "Conservative", "Exhaustive", "Listed", "Mse", "MseV2", "Proposals", "Random",
-    "Strategy", "find_strategy", "list_strategies", "make_strategy", "prepared", "register_strategy", "strategies",
+    "StartingFrom", "Strategy", "find_strategy", "list_strategies", "make_strategy", "prepared", "register_strategy",
+    "strategies",
 ]  # fmt: skip

@@ -7,7 +7,19 @@ import logging
 from importlib.metadata import PackageNotFoundError, version
 
 from quaver.adapters import Adapter, Model
-from quaver.api import Config, TuneResult, TuningRun, diagnose, fit, open_run, profile, recover
+from quaver.api import (
+    CheckResult,
+    Config,
+    TuneResult,
+    TuningRun,
+    Verdict,
+    check,
+    diagnose,
+    fit,
+    open_run,
+    profile,
+    recover,
+)
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
 from quaver.diagnosis import Cause, Diagnosis, Profile
@@ -27,8 +39,11 @@ from quaver.errors import (
     StrategyError,
 )
 from quaver.history import Snapshot, read_snapshot
+from quaver.limit import Limit
 from quaver.ops import FP32, INT8, Op, OpConfig, Precision, QuantConfig
 from quaver.probe import Probe
+from quaver.scores import Samples
+from quaver.slices import Slices
 from quaver.space import TuningSpace
 from quaver.strategies import Strategy, register_strategy
 from quaver.trial import Trial, TrialState
@@ -42,15 +57,15 @@ except PackageNotFoundError:  # run from a folder that was never installed
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
-    "FP32", "INT8", "Adapter", "Budget", "BuildError", "CalibrationError", "Cause", "Config", "Criterion", "Diagnosis",
-    "EvaluationError", "ExecutorError", "HistoryError", "MissingPackageError", "Model", "ModelError", "Objective",
-    "Observer", "Op", "OpConfig", "Precision", "Probe", "Profile", "QuantConfig", "QuaverError", "SettingsError",
-    "Snapshot", "Stage", "StopReason", "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningRun",
-    "TuningSpace", "Unquantizable", "__version__",
-    "diagnose", "events", "fit", "open_run", "profile", "read_snapshot", "recover", "register_strategy",
+    "FP32", "INT8", "Adapter", "Budget", "BuildError", "CalibrationError", "Cause", "CheckResult", "Config",
+    "Criterion", "Diagnosis", "EvaluationError", "ExecutorError", "HistoryError", "Limit", "MissingPackageError",
+    "Model", "ModelError", "Objective", "Observer", "Op", "OpConfig", "Precision", "Probe", "Profile", "QuantConfig",
+    "QuaverError", "Samples", "SettingsError", "Slices", "Snapshot", "Stage", "StopReason", "Strategy", "StrategyError",
+    "Trial", "TrialState", "TuneResult", "TuningRun", "TuningSpace", "Unquantizable", "Verdict", "__version__",
+    "check", "diagnose", "events", "fit", "open_run", "profile", "read_snapshot", "recover", "register_strategy",
 ]  # fmt: skip
 
 
 def __dir__() -> list[str]:
     """What is public: the names above, and the rooms that have public names of their own."""
-    return [*__all__, "adapters", "diagnosis", "history", "strategies"]
+    return [*__all__, "adapters", "diagnosis", "history", "metrics", "strategies"]

@@ -1,56 +1,98 @@
-"""When is a score good enough? A pure function of baseline and score."""
+"""When is a score good enough? A pure function of baseline and score, or of several of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from quaver.ceiling import Ceiling
 from quaver.errors import SettingsError
-
-# What the subtraction of two scores may be off by, as a part of the larger one.
-NOISE = 1e-12
+from quaver.limit import Limit
+from quaver.nearest import hint
+from quaver.scores import UNNAMED
+from quaver.slices import Slices
 
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """How much worse than the fp32 baseline a model may be.
+    """How much worse than the fp32 baseline a model may be: every limit must be kept.
+
+    A number is the limit of every metric that eval_func gives; a dict has one for each metric that is to be judged, and
+    the others are only shown. The loss of a trial is that of the limit it is furthest beyond, or nearest to: losses
+    are multiplied so that each limit lies at `allowed`, the largest of them: a strategy sees one loss and one limit.
 
     Attributes:
-        relative: the loss allowed as a fraction of the baseline; None when `absolute` is given.
-        absolute: the loss allowed in units of the score.
-        higher_is_better: False for scores like perplexity or word error rate.
+        relative: the loss allowed as a fraction of the baseline.
+        absolute: the loss allowed in units of the score, instead of `relative`; both may be given by metric.
+        higher_is_better: False for scores like perplexity or word error rate; may be given by metric.
         ceiling: what the model may take. If it is given it decides alone what is met, and the allowed loss is only what
             a search aims at.
+        slices: parts of the samples that are judged by themselves, too.
+        slice_limit: what a slice may lose, in the unit of its metric; by slice if only some are to be judged. None is
+            what the metric may lose on all samples.
+        confidence: demand to be so sure, between 0.5 and 1, that the loss on such data is within the limits. None lets
+            the score itself decide.
     """
 
-    relative: float | None = 0.01
-    absolute: float | None = None
-    higher_is_better: bool = True
+    relative: float | Mapping[str, float] | None = 0.01
+    absolute: float | Mapping[str, float] | None = None
+    higher_is_better: bool | Mapping[str, bool] = True
     ceiling: Ceiling | None = None
+    slices: Slices | None = None
+    slice_limit: float | Mapping[str, float] | None = None
+    confidence: float | None = None
 
     def __post_init__(self) -> None:
-        if (self.relative is None) == (self.absolute is None):
+        by_metric = isinstance(self.relative, Mapping) and isinstance(self.absolute, Mapping)
+        if (self.relative is None) == (self.absolute is None) and not by_metric:
             raise SettingsError("give the accuracy criterion as `relative` or as `absolute`, one of the two")
-        name, value = ("relative", self.relative) if self.absolute is None else ("absolute", self.absolute)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
-            raise SettingsError(f"accuracy criterion `{name}` must be a number of at least 0, not {value!r}")
+        for name in ("relative", "absolute", "slice_limit"):
+            _check_limits(name, getattr(self, name))
+        if by_metric:
+            for metric in {*self._by_metric("relative")} & {*self._by_metric("absolute")}:
+                raise SettingsError(f"the metric {metric!r} has a limit in `relative` and in `absolute`: give one")
+        higher = self.higher_is_better
+        for value in higher.values() if isinstance(higher, Mapping) else (higher,):
+            if not isinstance(value, bool):
+                raise SettingsError(f"`higher_is_better` must be True or False, not {value!r}")
+        self._check_slices()
+        if self.confidence is not None and not (
+            isinstance(self.confidence, float | int) and 0.5 <= self.confidence < 1
+        ):
+            raise SettingsError(f"`confidence` must be between 0.5 and 1, such as 0.95, not {self.confidence!r}")
+
+    def _check_slices(self) -> None:
+        if self.slice_limit is not None and self.slices is None:
+            raise SettingsError("`slice_limit` goes with `slices`: the name of each sample's slice")
+        if isinstance(self.slice_limit, Mapping) and self.slices is not None:
+            for name in self.slice_limit:
+                if name not in self.slices.names:
+                    raise SettingsError(f"`slice_limit` has no slice {name!r}; {hint(str(name), self.slices.names)}")
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Criterion:
         """The criterion of a run from its recorded settings; the default where they make none."""
-        higher = settings.get("higher_is_better", True) is not False
+        given = settings.get("higher_is_better", True)
+        higher = given if isinstance(given, Mapping) else given is not False
         if settings.get("objective") == "accuracy" and (ceiling := Ceiling.from_settings(settings)) is not None:
             return cls.within(ceiling, higher)
         try:
-            return cls(settings.get("relative"), settings.get("absolute"), higher)
-        except SettingsError:
+            slices = settings.get("slices")
+            return cls(
+                settings.get("relative"),
+                settings.get("absolute"),
+                higher,
+                slices=None if slices is None else Slices.of(slices),
+                slice_limit=settings.get("slice_limit"),
+                confidence=settings.get("confidence"),
+            )
+        except (SettingsError, TypeError):
             return cls()
 
     @classmethod
-    def within(cls, ceiling: Ceiling, higher_is_better: bool = True) -> Criterion:
+    def within(cls, ceiling: Ceiling, higher_is_better: bool | Mapping[str, bool] = True) -> Criterion:
         """A budget for the model: as little loss as can be within it."""
         return cls(0.0, None, higher_is_better, ceiling)
 
@@ -61,48 +103,121 @@ class Criterion:
 
     @property
     def allowed(self) -> float:
-        """The loss that is allowed, in the criterion's unit."""
-        allowed = self.relative if self.absolute is None else self.absolute
-        assert allowed is not None
-        return allowed
+        """The loss that is allowed, in the criterion's unit: the largest of several."""
+        return max(self._limits_in_its_unit)
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether losses are fractions of the baseline; where both are given by metric, those of the relative ones."""
+        return self.relative is not None
+
+    @property
+    def is_conjunction(self) -> bool:
+        """Whether there are limits by metric or by slice."""
+        return self.slices is not None or self.first.metric != UNNAMED
+
+    @property
+    def first(self) -> Limit:
+        """The limit of a score without a name; of the first metric if they have names."""
+        metrics = [*self._by_metric("relative"), *self._by_metric("absolute")]
+        return self._limit(metrics[0] if metrics else UNNAMED)
+
+    def limits(self, metrics: Collection[str], sampled: Collection[str] = ()) -> tuple[Limit, ...]:
+        """The limits for metrics of these names, of which some have scores of samples."""
+        named = [*self._by_metric("relative"), *self._by_metric("absolute")]
+        for name in named:
+            if name not in metrics:
+                raise SettingsError(
+                    f"the criterion has a limit for {name!r}, which eval_func does not give; {hint(name, metrics)}"
+                )
+        if isinstance(self.higher_is_better, Mapping):
+            for name in self.higher_is_better:
+                if name not in metrics:
+                    raise SettingsError(
+                        f"`higher_is_better` names {name!r}, which eval_func does not give; {hint(name, metrics)}"
+                    )
+        found = [self._limit(name) for name in named or metrics]
+        return tuple(found + [one for limit in found if limit.metric in sampled for one in self._of_slices(limit)])
+
+    def normalised(self, limit: Limit, loss: float) -> float:
+        """A loss by one limit in the criterion's unit, in which every limit lies at `allowed`."""
+        allowed = self.allowed
+        if limit.allowed == allowed or (limit.allowed == 0 and loss <= 0):
+            return loss
+        if 0 in (allowed, limit.allowed):  # nothing to multiply by: what is beyond the limit is added
+            return loss - limit.allowed + allowed
+        return loss * (allowed / limit.allowed)
 
     def defined(self, baseline: float) -> bool:
         """Whether a loss from this baseline means anything: a relative one from zero does not."""
-        return self.absolute is not None or self.ceiling is not None or baseline != 0
+        return self.first.defined(baseline)
 
     def check_baseline(self, baseline: float) -> None:
         """A relative loss from zero is not defined; say so before any trial is run."""
-        if not self.defined(baseline):
-            raise SettingsError(
-                "the fp32 model scores 0, so a relative criterion has no meaning. If 0 is right, use "
-                "`absolute=` instead of `relative=`; if not, eval_func is probably at fault (labels, preprocessing)"
-            )
+        self.first.check_baseline(baseline)
 
     def loss(self, baseline: float, score: float) -> float:
-        """How much worse `score` is, in the criterion's unit; negative when it is better."""
-        self.check_baseline(baseline)
-        drop = self._drop(baseline, score)
-        return drop if self.absolute is not None else drop / (abs(baseline) or 1.0)
+        """How much worse one `score` is, in the criterion's unit; negative when it is better."""
+        return self.first.loss(baseline, score)
 
     def met(self, baseline: float, score: float) -> bool:
-        """Whether the loss is within what is allowed. Float noise of the subtraction is forgiven."""
-        self.check_baseline(baseline)
-        allowed = self.allowed if self.absolute is not None else self.allowed * abs(baseline)
-        return self._drop(baseline, score) <= allowed + NOISE * max(abs(baseline), abs(score))
-
-    def _drop(self, baseline: float, score: float) -> float:
-        return baseline - score if self.higher_is_better else score - baseline
+        """Whether the loss of one score is within what is allowed. Float noise of the subtraction is forgiven."""
+        return self.first.met(baseline, score)
 
     def better(self, score: float, than: float) -> bool:
         """Whether one score beats another."""
-        return score > than if self.higher_is_better else score < than
+        return self.first.better(score, than)
+
+    def _by_metric(self, unit: str) -> Mapping[str, float]:
+        given = getattr(self, unit)
+        return given if isinstance(given, Mapping) else {}
+
+    @property
+    def _limits_in_its_unit(self) -> list[float]:
+        """Those of the whole set: a slice's is as large as it is, and multiplied."""
+        given = self.relative if self.is_relative else self.absolute
+        assert given is not None
+        return list(given.values()) if isinstance(given, Mapping) else [given]
+
+    def _limit(self, metric: str) -> Limit:
+        relative = metric in self._by_metric("relative") or isinstance(self.relative, int | float)
+        given = self.relative if relative else self.absolute
+        allowed = given[metric] if isinstance(given, Mapping) else given
+        assert allowed is not None
+        higher = self.higher_is_better
+        better = higher.get(metric, True) if isinstance(higher, Mapping) else higher
+        return Limit(allowed, relative, better, metric, binding=self.ceiling is None)
+
+    def _of_slices(self, limit: Limit) -> list[Limit]:
+        if self.slices is None:
+            return []
+        own = self.slice_limit
+        if isinstance(own, Mapping):
+            judged = {name: own[name] for name in self.slices.names if name in own}
+        else:
+            judged = dict.fromkeys(self.slices.names, limit.allowed if own is None else own)
+        return [
+            Limit(allowed, limit.relative, limit.higher_is_better, limit.metric, name)
+            for name, allowed in judged.items()
+        ]
 
     def __str__(self) -> str:
         if self.ceiling is not None:
             return str(self.ceiling)
-        sign = "loss" if self.higher_is_better else "loss (lower is better)"
-        return (
-            f"{sign} of at most {self.relative:.2%}"
-            if self.relative is not None
-            else f"{sign} of at most {self.absolute}"
-        )
+        metrics = [*self._by_metric("relative"), *self._by_metric("absolute")]
+        said = ", ".join(str(self._limit(name)) for name in metrics) if metrics else str(self.first)
+        if self.slices is not None:
+            said += f", on each of {len(self.slices)} slices too"
+        return said if self.confidence is None else f"{said}, {self.confidence:.4g} sure"
+
+
+def _check_limits(name: str, given: Any) -> None:
+    if isinstance(given, Mapping) and not given:
+        raise SettingsError(f"`{name}` is an empty dict: give a limit for each metric")
+    named = given.items() if isinstance(given, Mapping) else [("", given)]
+    for key, value in named:
+        if value is None and not key:
+            continue
+        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
+            of = f" of {key!r}" if key else ""
+            raise SettingsError(f"accuracy criterion `{name}`{of} must be a number of at least 0, not {value!r}")

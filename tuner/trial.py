@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from quaver.ops import QuantConfig
+from quaver.scores import UNNAMED, Samples
 
 
 class TrialState(enum.StrEnum):
     """How an evaluation ended."""
 
     COMPLETE = "complete"
+    STOPPED = "stopped"
     FAILED = "failed"
 
 
@@ -22,11 +25,15 @@ class Trial:
     Attributes:
         number: 1 for the first trial; 0 is the fp32 baseline.
         config: what was tried.
-        state: complete, or failed with `error`.
-        score: what eval_func returned; None when the trial failed.
+        state: complete, stopped when the samples seen had ruled it out, or failed with `error`.
+        score: what eval_func returned, the first of several metrics; an estimate when the trial was stopped, None when
+            it failed.
+        metrics: all that it returned, by name; empty if it gives one number without a name.
+        samples: the scores of samples, by the name of their metric ("score" without one), as far as they were seen.
         loss: how much worse than the baseline, in the criterion's unit; None when the trial failed, or nobody has
             judged it yet.
         met: whether the score meets the criterion. Like the loss it is judged, not recorded: a criterion may change.
+        interval: between what the loss on such data lies, where there are scores of samples; judged, too.
         seconds: time spent in eval_func.
         build_seconds: time spent on everything else of the trial.
         model_hash: sha256 of the complete model file that was scored.
@@ -53,6 +60,29 @@ class Trial:
     error: str | None = None
     worker: str = ""
     started: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict, hash=False)
+    samples: Mapping[str, Samples] = field(default_factory=dict, hash=False, repr=False)
+    interval: tuple[float, float] | None = None
+
+    @property
+    def by_name(self) -> Mapping[str, float]:
+        """All metrics; one without a name is called "score". Empty when the trial failed."""
+        return self.metrics or ({} if self.score is None else {UNNAMED: self.score})
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the evaluation was ended early, because the trial could not meet the criterion any more."""
+        return self.state is TrialState.STOPPED
+
+    @property
+    def estimated(self) -> bool:
+        """Whether score and loss are estimates, from the samples that were seen."""
+        return self.stopped
+
+    @property
+    def seen(self) -> int:
+        """How many samples were scored; 0 if eval_func does not tell."""
+        return max(map(len, self.samples.values()), default=0)
 
     @property
     def failed(self) -> bool:
@@ -67,4 +97,6 @@ class Trial:
         if self.failed:
             return f"trial {self.number}: failed, {counts}"
         verdict = "" if self.loss is None else f"loss {self.loss:.4g}, {'met' if self.met else 'not met'}, "
+        if self.stopped:
+            return f"trial {self.number}: stopped after {self.seen} samples, about {verdict}{counts}"
         return f"trial {self.number}: score {self.score:.6g}, {verdict}{counts}"

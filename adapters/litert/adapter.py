@@ -110,6 +110,15 @@ class LiteRTAdapter(Adapter):
 
         return LiteRTModel(path.read_bytes(), self._inputs, self._options.threads)
 
+    @classmethod
+    def given(cls, model: Any, threads: int = 0) -> LiteRTModel:
+        sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
+        from quaver.adapters.litert.read.graph import Graph
+        from quaver.adapters.litert.read.intake import any_lite
+        from quaver.adapters.litert.run.given import GivenModel
+
+        return GivenModel(Graph(any_lite(model)), threads)
+
     def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
         from quaver.adapters.litert.look.observation import watch
 

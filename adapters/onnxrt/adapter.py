@@ -25,7 +25,7 @@ from quaver.adapters.onnxrt.look.file_view import FileView
 from quaver.adapters.onnxrt.look.observation import Watcher, local_errors, watch
 from quaver.adapters.onnxrt.look.views import ConfigView
 from quaver.adapters.onnxrt.read.graph import Graph
-from quaver.adapters.onnxrt.read.intake import take_in
+from quaver.adapters.onnxrt.read.intake import check_given, take_in
 from quaver.adapters.onnxrt.read.other_floats import of_other_floats, some, warn_of_doubles
 from quaver.adapters.onnxrt.read.rewrites.pipeline import Applied
 from quaver.adapters.onnxrt.read.units import find_units
@@ -130,6 +130,11 @@ class OnnxAdapter(Adapter):
         model = GivenModel(self._source, self._inputs, self._options.threads)
         model.session  # noqa: B018 - a model that does not load must fail here
         return model
+
+    @classmethod
+    def given(cls, model: Any, threads: int = 0) -> GivenModel:
+        check_given(model)
+        return GivenModel.opened(model, threads)
 
     def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
         return watch(self._assembler, config, ops, self._options.threads)

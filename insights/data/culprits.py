@@ -33,7 +33,7 @@ def ranking(rows: list[OpRow], most: int = 30) -> list[OpRow]:
 
 def steps(data: RunData) -> list[Step]:
     """What the score gains as ops go back to fp32, from the trial with fewest of them on."""
-    higher = data.criterion.higher_is_better
+    higher = data.criterion.first.higher_is_better
     found: list[Step] = []
     scored = [row for row in data.rows if row.trial.score is not None]
     for row in sorted(scored, key=lambda row: (row.fp32, _worst_last(row.trial.score, higher), row.trial.number)):

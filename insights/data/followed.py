@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from quaver.criterion import Criterion
+from quaver.engine.confirmations import NOTE as CONFIRMED
+from quaver.engine.confirmations import confirmations
 from quaver.engine.ending import NOTE as ENDED
 from quaver.engine.judge import Judge
 from quaver.errors import QuaverError
@@ -128,6 +130,8 @@ class RunData:
             elif trial is not self._raw[place]:  # a figure was measured
                 self._raw[place] = trial
                 self.judge.add(trial)
+        if snapshot.notes.get(CONFIRMED) is not earlier.notes.get(CONFIRMED) or not self.judge.confirmations:
+            self.judge.confirm(confirmations(snapshot.notes, self.criterion))
         self.rows = [self._judged(row) for row in self.rows]
         self.version += 1
 

@@ -31,9 +31,16 @@ class TrialRow:
     changes: str
 
     @property
-    def verdict(self) -> str:
-        """In a word."""
+    def kind(self) -> str:
+        """How it ended, as figures tell trials apart."""
+        if self.trial.stopped:
+            return "stopped early"
         return "failed" if self.trial.failed else "met" if self.trial.met else "not met"
+
+    @property
+    def verdict(self) -> str:
+        """In a word or two."""
+        return f"stopped after {self.trial.seen:,}" if self.trial.stopped else self.kind
 
     @property
     def latency(self) -> float | None:

@@ -10,9 +10,15 @@ from typing import Any, NamedTuple
 
 from quaver.api.phrases import conversions, converted_phrase
 from quaver.api.settings import Config
+from quaver.api.sureness import percent
 from quaver.insights.data import wording
 from quaver.insights.data.followed import RunData, RunState
+from quaver.limit import Limit
+from quaver.trial import Trial
 from quaver.unquantizable import from_notes, in_words
+
+# So many limits are shown, the worst first.
+LIMITS = 6
 
 
 class Fact(NamedTuple):
@@ -73,6 +79,8 @@ def _headline(data: RunData) -> tuple[str, str]:
     loss, allowed = wording.loss(best.loss, criterion), wording.allowed(criterion)
     if best.met and not best.config.reduced_ops:
         return "nothing", "Nothing was quantized: the best trial runs every op in fp32."
+    if best.met and not data.judge.met:
+        return "not met", f"Criterion not met on other data: the loss is {loss} here, and {allowed} is allowed."
     if criterion.ceiling is not None:
         kept = "kept" if best.met else "not kept"
         kind = "met" if best.met else "running" if data.state is RunState.RUNNING else "not met"
@@ -94,6 +102,7 @@ def _facts(data: RunData) -> list[Fact]:
     counts = best.config.counts
     said = " / ".join(f"{count} {precision}" for precision, count in counts.items())
     facts.append(Fact("best score", wording.score(best.score), f"trial {best.number} of {len(data.rows)}"))
+    facts += _trust(data, best)
     facts.append(Fact("ops", said, f"of {len(data.ops)}"))
     facts.append(_latency(data))
     if base is not None and base.model_size and best.model_size:
@@ -104,17 +113,45 @@ def _facts(data: RunData) -> list[Fact]:
     return facts
 
 
+def _trust(data: RunData, best: Trial) -> list[Fact]:
+    """Between what the loss lies, how sure that is, each of several limits, and what other data say."""
+    judge, criterion = data.judge, data.criterion
+    found = []
+    if best.interval is not None:
+        low, high = (wording.loss(end, criterion) for end in best.interval)
+        sure = judge.sureness(best)
+        said = "" if sure is None else f"{percent(sure.chosen)} sure that it is within the criterion on such data"
+        found.append(Fact("loss between", f"{low} and {high}", said))
+    losses = judge.losses(best)
+    for lost in losses[:LIMITS] if len(losses) > 1 else ():
+        shown, allowed = (_in_unit(value, lost.limit) for value in (lost.loss, lost.limit.allowed))
+        found.append(Fact(f"loss of {lost.limit.name or 'the score'}"[:60], shown, f"{allowed} is allowed"))
+    for one in judge.confirmations:
+        verdict = "within the criterion" if one.met else "NOT within the criterion"
+        found.append(Fact(f"trial {one.trial} on other data", wording.loss(one.loss, criterion), f"loss, {verdict}"))
+    stopped = sum(row.trial.stopped for row in data.rows)
+    if stopped and data.baseline is not None:
+        seen = sum(row.trial.seen for row in data.rows)
+        total = data.baseline.seen * sum(bool(row.trial.samples) for row in data.rows)
+        found.append(Fact("stopped early", wording.count(stopped, "trial"), f"{seen:,} of {total:,} samples scored"))
+    return found
+
+
+def _in_unit(value: float, limit: Limit) -> str:
+    return f"{value * 100:.2f} %" if limit.relative else f"{value:.4g}"
+
+
 def _allowed_score(data: RunData) -> float | None:
     base, criterion = data.baseline, data.criterion
     if base is None or base.score is None:
         return None
-    return allowed_score(base.score, criterion.relative, criterion.absolute, criterion.higher_is_better)
+    return allowed_score(base.score, criterion.first)
 
 
-def allowed_score(base: float, relative: float | None, absolute: float | None, higher: bool) -> float:
-    """The score at which the criterion is just met."""
-    room = absolute if absolute is not None else abs(base) * (relative or 0.0)
-    return base - room if higher else base + room
+def allowed_score(base: float, limit: Limit) -> float:
+    """The score at which a limit is just kept."""
+    room = abs(base) * limit.allowed if limit.relative else limit.allowed
+    return base - room if limit.higher_is_better else base + room
 
 
 def _latency(data: RunData) -> Fact:
@@ -226,7 +263,12 @@ def _flags(changed: Mapping[str, Any]) -> list[str]:
             for key, one in value.items():
                 words += ["--strategy-option", f"{key}={_yaml(one)}"]
         elif name == "higher_is_better":
-            words.append("--lower-is-better")
+            lower = [key for key, higher in value.items() if not higher] if isinstance(value, dict) else [""]
+            words += [word for key in lower for word in ("--lower-is-better", key) if word]
+        elif name == "slices":
+            words += [flag, "SLICES.txt"]
+        elif isinstance(value, dict):  # limits by metric or by slice
+            words += [word for key, limit in value.items() for word in (flag, f"{key}={limit}")]
         elif isinstance(value, bool):
             words.append(flag if value else f"--no-{flag[2:]}")
         elif value is not None:

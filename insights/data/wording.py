@@ -35,14 +35,14 @@ def loss(value: float | None, criterion: Criterion) -> str:
     """A loss in the criterion's unit."""
     if value is None:
         return UNKNOWN
-    return f"{value * 100:.2f} %" if criterion.absolute is None else f"{value:.4g}"
+    return f"{value * 100:.2f} %" if criterion.is_relative else f"{value:.4g}"
 
 
 def allowed(criterion: Criterion) -> str:
     """The loss that is allowed."""
     if criterion.ceiling is not None:
         return "as little as can be"
-    return loss(criterion.relative if criterion.absolute is None else criterion.absolute, criterion)
+    return loss(criterion.allowed, criterion)
 
 
 def duration(seconds: float | None) -> str:

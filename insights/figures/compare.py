@@ -16,7 +16,7 @@ def compare_trials(runs: Sequence[RunData]) -> go.Figure:
     figure = go.Figure()
     for colour, data in zip(_colours(len(runs)), runs, strict=True):
         best, xs, ys = None, [], []
-        factor = 100.0 if data.criterion.absolute is None else 1.0
+        factor = 100.0 if data.criterion.is_relative else 1.0
         for place, row in enumerate(data.rows, 1):
             if row.trial.loss is not None:
                 best = row.trial.loss if best is None else min(best, row.trial.loss)
@@ -35,7 +35,7 @@ def compare_tradeoff(runs: Sequence[RunData]) -> go.Figure:
     figure = go.Figure()
     for colour, data in zip(_colours(len(runs)), runs, strict=True):
         rows = [row for row in data.rows if row.latency is not None and row.trial.loss is not None]
-        factor = 100.0 if data.criterion.absolute is None else 1.0
+        factor = 100.0 if data.criterion.is_relative else 1.0
         best = None if data.best is None else data.best.number
         figure.add_scatter(
             x=[row.latency for row in rows],

@@ -65,6 +65,6 @@ def steps_figure(data: RunData, path: Sequence[Step]) -> go.Figure:
     )
     base, criterion = data.baseline, data.criterion
     if base is not None and base.score is not None:
-        allowed = allowed_score(base.score, criterion.relative, criterion.absolute, criterion.higher_is_better)
+        allowed = allowed_score(base.score, criterion.first)
         figure.add_hline(**level(allowed, f"allowed {allowed:.4g}", MET, "dash"))
     return styled(figure, 340, legend=False, x={"title": "ops in fp32", "tickformat": "d"}, y={"title": "best score"})

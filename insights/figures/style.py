@@ -8,6 +8,8 @@ import plotly.graph_objects as go
 
 INT8, FP32, CONVERSION, REST = "#0072B2", "#E69F00", "#CC79A7", "#8A8F98"
 MET, NOT_MET, FAILED, BEST = "#009E73", "#8A8F98", "#D55E00", "#111827"
+# Trials that were stopped early, whose figures are estimates: name, colour and symbol.
+STOPPED = "stopped early", NOT_MET, "diamond-open"
 INK, FAINT, GRID = "#1F2937", "#6B7280", "#E5E7EB"
 BY_KIND = {"int8": INT8, "fp32": FP32, "conversion": CONVERSION, "rest": REST, "mixed": "#56B4E9"}
 # Several runs beside each other.

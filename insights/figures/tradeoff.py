@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from quaver.insights.data.followed import RunData
 from quaver.insights.data.trial_rows import TrialRow
-from quaver.insights.figures.style import INT8, MET, NOT_MET, best_marker, empty, level, styled
+from quaver.insights.figures.style import INT8, MET, NOT_MET, STOPPED, best_marker, empty, level, styled
 
 AXES = {"latency": "latency, as a part of fp32's", "size": "file size in MB"}
 
@@ -18,10 +18,10 @@ def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
         why = "Latency is measured of trials that meet the criterion; there is none yet." if by == "latency" else ""
         return empty(why or "No trial has a score yet.")
     criterion = data.criterion
-    factor, unit = (100.0, " %") if criterion.absolute is None else (1.0, "")
+    factor, unit = (100.0, " %") if criterion.is_relative else (1.0, "")
     figure = go.Figure()
-    for name, colour, symbol in (("met", MET, "circle"), ("not met", NOT_MET, "circle-open")):
-        chosen = [row for row in rows if row.verdict == name]
+    for name, colour, symbol in (("met", MET, "circle"), ("not met", NOT_MET, "circle-open"), STOPPED):
+        chosen = [row for row in rows if row.kind == name]
         if chosen:
             figure.add_scatter(
                 x=[_value(row, by) for row in chosen],
@@ -61,7 +61,7 @@ def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
         if most is not None:
             figure.add_vline(x=most, line={"color": MET, "dash": "dash", "width": 1})
         return styled(figure, 440, x={"title": AXES[by]}, y={"title": f"loss{unit}"})
-    limit = factor * ((criterion.relative if criterion.absolute is None else criterion.absolute) or 0.0)
+    limit = factor * criterion.allowed
     figure.add_hline(**level(limit, f"allowed {limit:.3g}{unit}", MET, "dash"))
     return styled(figure, 440, x={"title": AXES[by]}, y={"title": f"loss{unit}"})
 

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from quaver.insights.data.followed import RunData
 from quaver.insights.data.verdict import allowed_score
 from quaver.insights.data.wording import figure_text
-from quaver.insights.figures.style import FAILED, FAINT, INT8, MET, NOT_MET, best_marker, empty, level, styled
+from quaver.insights.figures.style import FAILED, FAINT, INT8, MET, NOT_MET, STOPPED, best_marker, empty, level, styled
 
 
 def trials_figure(data: RunData) -> go.Figure:
@@ -17,8 +17,8 @@ def trials_figure(data: RunData) -> go.Figure:
         return empty("No trial yet.")
     scored = [row for row in rows if row.trial.score is not None]
     figure = go.Figure()
-    for name, colour, symbol in (("met", MET, "circle"), ("not met", NOT_MET, "circle-open")):
-        chosen = [row for row in scored if row.verdict == name]
+    for name, colour, symbol in (("met", MET, "circle"), ("not met", NOT_MET, "circle-open"), STOPPED):
+        chosen = [row for row in scored if row.kind == name]
         if chosen:
             figure.add_scatter(
                 x=[row.trial.number for row in chosen],
@@ -61,7 +61,7 @@ def trials_figure(data: RunData) -> go.Figure:
 
 
 def _add_best_so_far(figure: go.Figure, data: RunData) -> None:
-    higher = data.criterion.higher_is_better
+    higher = data.criterion.first.higher_is_better
     best: float | None = None
     xs, ys = [], []
     for row in data.rows:
@@ -79,7 +79,7 @@ def _add_lines(figure: go.Figure, data: RunData) -> None:
     base, criterion = data.baseline, data.criterion
     if base is None or base.score is None:
         return
-    allowed = allowed_score(base.score, criterion.relative, criterion.absolute, criterion.higher_is_better)
-    higher = criterion.higher_is_better
+    allowed = allowed_score(base.score, criterion.first)
+    higher = criterion.first.higher_is_better
     figure.add_hline(**level(base.score, f"fp32 {base.score:.4g}", FAINT, "dot", above=higher))
     figure.add_hline(**level(allowed, f"allowed {allowed:.4g}", MET, "dash", above=not higher))

@@ -88,6 +88,13 @@ def _figures(trial: Trial) -> Iterator[tuple[str, float]]:
     if trial.loss is not None:
         yield "loss", trial.loss
         yield "met", float(trial.met)
+    if trial.interval is not None:
+        yield "loss_low", trial.interval[0]
+        yield "loss_high", trial.interval[1]
+    if trial.samples:
+        yield "samples", float(trial.seen)
+    for name, value in trial.metrics.items():
+        yield f"metric.{name}", value
     for precision, count in trial.config.counts.items():
         yield f"{precision}_ops", float(count)
     yield "seconds", trial.seconds

@@ -55,6 +55,8 @@ def make_folder(folder: Path) -> None:
     images = digits()[0][:64]
     for name in ("calib.npz", "data.npz"):
         np.savez(folder / name, image=images)
+    np.savez(folder / "test.npz", image=digits()[2])
+    np.save(folder / "y.npy", digits()[3])
     (folder / "my_eval.py").write_text(EVAL, encoding="utf-8")
     (folder / "conf.yaml").write_text(SETTINGS, encoding="utf-8")
     result = quaver.fit(

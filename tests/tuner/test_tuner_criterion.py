@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaver import Budget, Criterion, SettingsError, StopReason
+from quaver.slices import Slices
 
 FINITE = st.floats(-1e6, 1e6)
 
@@ -123,3 +124,52 @@ def test_max_trials_must_be_a_whole_number_of_at_least_one(max_trials: Any) -> N
 
 def test_stop_reasons_read_as_words() -> None:
     assert f"stopped: {StopReason.MAX_TRIALS}" == "stopped: max_trials reached"
+
+
+def test_a_number_is_the_limit_of_every_metric_and_a_dict_of_those_it_names() -> None:
+    assert [limit.metric for limit in Criterion(0.01).limits(["top1", "f1"])] == ["top1", "f1"]
+    assert [limit.metric for limit in Criterion({"f1": 0.01}).limits(["top1", "f1"])] == ["f1"]
+    both = Criterion({"top1": 0.01}, {"wer": 0.5}, {"wer": False}).limits(["top1", "wer"])
+    assert [(limit.relative, limit.allowed, limit.higher_is_better) for limit in both] == [
+        (True, 0.01, True),
+        (False, 0.5, False),
+    ]
+
+
+def test_losses_are_multiplied_so_that_every_limit_lies_at_the_largest() -> None:
+    criterion = Criterion({"top1": 0.01, "f1": 0.02})
+    top1, f1 = criterion.limits(["top1", "f1"])
+    assert criterion.allowed == 0.02
+    assert criterion.normalised(top1, 0.01) == criterion.normalised(f1, 0.02) == 0.02
+    none = Criterion({"top1": 0.0, "f1": 0.02}).limits(["top1", "f1"])[0]
+    assert Criterion({"top1": 0.0, "f1": 0.02}).normalised(none, 0.001) > 0.02
+    assert Criterion({"top1": 0.0, "f1": 0.02}).normalised(none, -0.001) < 0.02
+
+
+@given(st.floats(0, 0.5), st.floats(0, 0.5), st.floats(-1, 1))
+def test_a_loss_is_beyond_its_limit_if_and_only_if_it_is_beyond_what_is_allowed(
+    one: float, two: float, loss: float
+) -> None:
+    criterion = Criterion({"a": one, "b": two})
+    for limit in criterion.limits(["a", "b"]):
+        if abs(loss - limit.allowed) > 1e-9:
+            assert (criterion.normalised(limit, loss) > criterion.allowed) is (loss > limit.allowed)
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        ({"relative": {}}, "`relative` is an empty dict"),
+        ({"relative": {"f1": -1}}, "`relative` of 'f1' must be a number of at least 0, not -1"),
+        ({"relative": {"f1": 0.1}, "absolute": {"f1": 0.1}}, "the metric 'f1' has a limit in `relative` and in"),
+        ({"relative": {"f1": 0.1}, "absolute": 0.1}, "one of the two"),
+        ({"higher_is_better": {"f1": 1}}, "`higher_is_better` must be True or False, not 1"),
+        ({"confidence": 1.0}, "`confidence` must be between 0.5 and 1"),
+        ({"confidence": 95}, "`confidence` must be between 0.5 and 1"),
+        ({"slice_limit": 0.1}, "`slice_limit` goes with `slices`"),
+        ({"slices": Slices.of(["cat"]), "slice_limit": {"cta": 0.1}}, "has no slice 'cta'; did you mean 'cat'"),
+    ],
+)
+def test_limits_that_make_no_sense_are_named(said: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(SettingsError, match=complaint):
+        Criterion(**said)

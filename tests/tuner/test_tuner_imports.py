@@ -24,16 +24,17 @@ FOLDERS = {
 }
 ROOT = Path(__file__).parents[2]
 
-# From below to above, as the folders are called; a file that lies in `tuner/` itself is vocabulary. Whoever stands at
-# one level may import what is lower, and its own folder.
+# From below to above, as the folders are called; a file that lies in `tuner/` itself is vocabulary, and so are rooms
+# that know nothing but it. Whoever stands at one level may import what is lower, and its own folder.
 LEVELS = (
     ("vocabulary",),
     ("strategies", "adapters", "history", "diagnosis"),
-    ("engine",),
+    ("engine", "metrics"),
     ("api",),
     ("insights",),
     ("front door", "command", "demo", "testing"),
 )
+VOCABULARY = {"statistics"}
 FRAMEWORKS = {"onnx", "onnxruntime", "tensorflow", "keras", "ai_edge_litert", "ai_edge_quantizer", "torch"}
 
 
@@ -72,7 +73,7 @@ def place(module: str) -> tuple[int, str]:
     parts = module.split(".")[1:]
     if not parts:
         folder = "front door"
-    elif (ROOT / "tuner" / f"{parts[0]}.py").exists():
+    elif parts[0] in VOCABULARY or (ROOT / "tuner" / f"{parts[0]}.py").exists():
         folder = "vocabulary"
     else:
         folder = parts[0]

@@ -1,5 +1,6 @@
-"""What a user calls: fit, recover, diagnose, profile, and the settings and results that go with them."""
+"""What a user calls: fit, recover, check, diagnose, profile, and the settings and results that go with them."""
 
+from quaver.api.check import check
 from quaver.api.diagnose import diagnose
 from quaver.api.fit import fit
 from quaver.api.open_run import TuningRun, open_run
@@ -7,5 +8,9 @@ from quaver.api.profile import profile
 from quaver.api.recover import recover
 from quaver.api.result import TuneResult
 from quaver.api.settings import Config
+from quaver.api.verdict import CheckResult, Verdict
 
-__all__ = ["Config", "TuneResult", "TuningRun", "diagnose", "fit", "open_run", "profile", "recover"]
+__all__ = [
+    "CheckResult", "Config", "TuneResult", "TuningRun", "Verdict", "check", "diagnose", "fit", "open_run", "profile",
+    "recover",
+]  # fmt: skip

@@ -7,11 +7,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Unpack
 
+from quaver.api.direction import check_direction
 from quaver.api.display import display
 from quaver.api.keywords import Settings
 from quaver.api.open_run import open_run
 from quaver.api.result import TuneResult
-from quaver.api.settings import Config
+from quaver.api.settings import Config, make_config
 from quaver.api.terminating import terminating
 from quaver.engine.events import Observer, make_observers
 from quaver.errors import SettingsError
@@ -23,6 +24,7 @@ def fit(
     *,
     calib_dataloader: Any = None,
     eval_func: Callable[[Any], Any],
+    confirm: Callable[[Any], Any] | None = None,
     observer: Observer | Iterable[Observer] | None = None,
     verbose: int | None = None,
     executor: Any = None,
@@ -35,7 +37,10 @@ def fit(
         config: a YAML file, a dict or a `Config`; keywords override it.
         calib_dataloader: an iterable of batches (arrays, tuples, dicts by input name, or (input, label) pairs), an
             array, or a dict of arrays. Not needed for a resumed run, unless its strategy measures ops.
-        eval_func: called with a model object, returns the score as one number.
+        eval_func: called with a model object, returns the score as one number, as an array with the score of each
+            sample, as a dict of named metrics, or as a generator that yields scores batch by batch (docs/scores.md).
+        confirm: a second eval_func, on data that takes no part in choosing: it scores the winner and the fp32 model
+            once, and the next best trials if the winner misses the criterion there.
         observer: called with an event for all that happens (see `quaver.Observer`); a list for several.
         verbose: what is shown meanwhile: None is a display in a terminal, and plain lines in a notebook and elsewhere
             (on stderr); 0 is nothing, 1 is always lines.
@@ -43,9 +48,16 @@ def fit(
             `n_jobs` processes.
         strategy: who proposes: a name (`quaver strategies` lists them), a Strategy class or an instance.
         strategy_options: keywords for the strategy's constructor.
-        relative: allowed loss as a fraction of the fp32 score: 0.01 is 1 %, and the default.
-        absolute: allowed loss in units of the score, instead of `relative`.
-        higher_is_better: False for scores like perplexity.
+        relative: allowed loss as a fraction of the fp32 score: 0.01 is 1 %, and the default. By metric as a dict.
+        absolute: allowed loss in units of the score, instead of `relative`. By metric as a dict.
+        higher_is_better: False for scores like perplexity. By metric as a dict.
+        slices: parts of the samples that are judged by themselves: a name for each sample, or indices or masks by name.
+        slice_limit: the loss allowed on each slice, or by slice as a dict; as on all samples if None.
+        confidence: demand to be so sure (0.95) that the loss on such data is within the criterion.
+        early_stop: whether an evaluation that yields its scores is ended when they rule the trial out.
+        early_stop_delta: the chance at most that a trial is ended so which all samples would accept.
+        confirm_tries: how many trials are scored by `confirm` at most, the best first.
+        start_from: the snapshot or workspace of a run on an earlier version of the model: its winner is tried first.
         allow_any_loss: True to allow a `relative` of 0.5 and more.
         timeout: seconds to go on improving; 0 stops at the first success, which with a budget is a trial within it
             that loses nothing.
@@ -82,7 +94,10 @@ def fit(
         A `TuneResult`, also when nothing meets the criterion (`result.met` is False) and after Ctrl-C or SIGTERM.
     """
     if not callable(eval_func):
-        raise SettingsError(f"eval_func must be a function of the model that returns a number, not {eval_func!r}")
+        raise SettingsError(f"eval_func must be a function of the model that returns its score, not {eval_func!r}")
+    if confirm is not None and not callable(confirm):
+        raise SettingsError(f"confirm must be a function of the model, as eval_func is, not {confirm!r}")
+    check_direction(eval_func, make_config(config, **settings))
     with contextlib.ExitStack() as stack:
         stack.enter_context(terminating())
         watching = [*make_observers(observer), *stack.enter_context(display(verbose))]
@@ -90,4 +105,6 @@ def fit(
             open_run(model, config, calib_dataloader=calib_dataloader, observer=watching, executor=executor, **settings)
         )
         run.drive(eval_func)
+        if confirm is not None:
+            run.confirm(confirm)
         return run.result()

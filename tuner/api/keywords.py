@@ -15,9 +15,16 @@ class Settings(TypedDict, total=False):
 
     strategy: str | type[Strategy] | Strategy
     strategy_options: Mapping[str, Any]
-    relative: float | None
-    absolute: float | None
-    higher_is_better: bool
+    relative: float | Mapping[str, float] | None
+    absolute: float | Mapping[str, float] | None
+    higher_is_better: bool | Mapping[str, bool]
+    slices: Any
+    slice_limit: float | Mapping[str, float] | None
+    confidence: float | None
+    early_stop: bool
+    early_stop_delta: float
+    confirm_tries: int
+    start_from: str | os.PathLike[str] | None
     allow_any_loss: bool
     timeout: float
     max_trials: int

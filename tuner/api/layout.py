@@ -18,6 +18,12 @@ YAML_LAYOUT = {
     "tuning.accuracy_criterion.absolute": "absolute",
     "tuning.accuracy_criterion.higher_is_better": "higher_is_better",
     "tuning.accuracy_criterion.allow_any_loss": "allow_any_loss",
+    "tuning.accuracy_criterion.slices": "slices",
+    "tuning.accuracy_criterion.slice_limit": "slice_limit",
+    "tuning.accuracy_criterion.confidence": "confidence",
+    "tuning.accuracy_criterion.early_stop": "early_stop",
+    "tuning.accuracy_criterion.early_stop_delta": "early_stop_delta",
+    "tuning.accuracy_criterion.confirm_tries": "confirm_tries",
     "tuning.exit_policy.timeout": "timeout",
     "tuning.exit_policy.max_trials": "max_trials",
     "tuning.objective": "objective",
@@ -36,11 +42,18 @@ YAML_LAYOUT = {
     "tuning.insights": "insights",
     "tuning.workspace": "workspace",
     "tuning.resume": "resume",
+    "tuning.start_from": "start_from",
 }
 NAMES = tuple(name for name in YAML_LAYOUT.values() if name is not None)
 SECTIONS = frozenset(path.split(".")[0] for path in YAML_LAYOUT)
 # These hold the user's own keys, so their content is checked elsewhere.
-OPEN = {"quantization.op_name_dict", "quantization.op_type_dict", "tuning.strategy.options"}
+_BY_METRIC = ("relative", "absolute", "higher_is_better", "slices", "slice_limit")
+OPEN = {
+    "quantization.op_name_dict",
+    "quantization.op_type_dict",
+    "tuning.strategy.options",
+    *(f"tuning.accuracy_criterion.{name}" for name in _BY_METRIC),
+}
 
 
 def is_own(place: str) -> bool:

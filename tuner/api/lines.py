@@ -10,14 +10,17 @@ from quaver.criterion import Criterion
 from quaver.engine.events import (
     BaselineScored,
     CalibrationCut,
+    Confirmed,
     Event,
     ModelConverted,
     PageOpened,
     Planned,
     RunFinished,
     RunStarted,
+    SamplesOrdered,
     SettingChanged,
     StageStarted,
+    StartedFrom,
     TrialFinished,
     TrialSlow,
     TrialStarted,
@@ -49,8 +52,10 @@ class Lines:
                 self._line(event, str(stage))
             case Planned() | SettingChanged() | ModelConverted() | CalibrationCut() | PageOpened():
                 self._line(event, str(event))
+            case SamplesOrdered() | StartedFrom() | Confirmed():
+                self._line(event, str(event))
             case BaselineScored(trial):
-                self._line(event, f"fp32: score {wording.score(trial.score)}, {wording.seconds(trial.seconds)}")
+                self._line(event, f"fp32: score {wording.scores(trial)}, {wording.seconds(trial.seconds)}")
             case TrialFinished(trial, best):
                 self._line(event, tried(trial, best, self._criterion))
             case TrialSlow():
@@ -100,8 +105,9 @@ def tried(trial: Trial, best: Trial | None, criterion: Criterion) -> str:
     if trial.failed:
         return f"trial {trial.number}: failed: {wording.last_line(trial.error)}"
     crown = ", best so far" if best is not None and best.number == trial.number else ""
+    about = "about " if trial.estimated else ""
     return (
-        f"trial {trial.number}: score {wording.score(trial.score)}, loss {wording.loss(trial.loss, criterion)}, "
+        f"trial {trial.number}: score {about}{wording.scores(trial)}, loss {wording.loss(trial.loss, criterion)}, "
         f"{wording.verdict(trial)}, {wording.counts(trial)} ops, {wording.seconds(trial.seconds)}{crown}"
     )
 

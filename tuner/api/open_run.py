@@ -7,30 +7,31 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from quaver.adapters import Adapter, AdapterOptions, adapter_for
+from quaver.adapters import AdapterOptions, adapter_for
 from quaver.adapters.temporary import remove_orphans as remove_orphaned_folders
 from quaver.adapters.writing import remove_orphans
-from quaver.api.calibrating import calibrate
 from quaver.api.keywords import Settings
-from quaver.api.phrases import CONVERSIONS, conversions
+from quaver.api.phrases import conversions
+from quaver.api.preparing import pointing_to, prepare, say_conversions
 from quaver.api.result import TuneResult
 from quaver.api.resuming import Given, announce, changed_versions, settle
 from quaver.api.run_log import RunLog, run_log
 from quaver.api.settings import Config, make_config
 from quaver.api.shown import shown, write_report
-from quaver.api.telling import tell
+from quaver.api.starting import first_config
+from quaver.api.telling import aloud, tell
 from quaver.api.workspace import open_workspace, write_settings
 from quaver.budget import StopReason
 from quaver.engine.clock import Clock, used
+from quaver.engine.confirming import confirm
 from quaver.engine.diagnosing import diagnose_run
 from quaver.engine.ending import StageTimes, note_ending
+from quaver.engine.evaluation import referred
 from quaver.engine.events import (
-    ModelConverted,
     Observer,
     Observers,
     PageOpened,
@@ -50,16 +51,16 @@ from quaver.engine.executors.workers import Workers
 from quaver.engine.inside import note_inside
 from quaver.engine.loop import drive
 from quaver.engine.objective import make_objective
+from quaver.engine.pending import PendingTrial
 from quaver.engine.probing import AdapterProbe
-from quaver.engine.run import PendingTrial, Run
-from quaver.engine.same_model import check_same_ops, restore
+from quaver.engine.run import Run
 from quaver.engine.versions import versions_of
 from quaver.errors import HistoryError, SettingsError
-from quaver.history import Header, Storage
+from quaver.history import Storage
 from quaver.paths import expanded
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
-from quaver.strategies import make_strategy, prepared
+from quaver.strategies import StartingFrom, make_strategy, prepared
 from quaver.trial import Trial
 from quaver.unquantizable import from_notes
 
@@ -160,7 +161,7 @@ class TuningRun:
             ceiling=config.criterion.ceiling,
         )
         self._stages = StageTimes()
-        self._tell = Observers(self._stages, self._log, *self._observers)
+        self._tell = Observers(self._stages, self._log, *(self._observers or [aloud]))
         spent = 0.0 if history.header is None else used(history.notes, history.trials)
         self._tell(RunStarted(self.workspace, config.plain(), history.header is not None, spent))
         announce(changes, self._tell, heard=bool(self._observers))
@@ -179,16 +180,16 @@ class TuningRun:
         self.space = TuningSpace(apply_rules(self._adapter.inspect(), config.op_name_dict, config.op_type_dict))
         if not self.space.quantizable:
             raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
-        stack.enter_context(_pointing_to(history))
+        stack.enter_context(pointing_to(history))
         others = changed_versions(history.run.versions, versions_of(self._adapter))
         announce(others, self._tell, heard=bool(self._observers))
         prepare(self._adapter, history, config, self._data, self._tell, bool(self._observers), self._clock)
         if objective.needs_all and not self._adapter.kept:
             raise SettingsError(
-                "`max_latency` is measured on calibration samples, and there are none: pass calib_dataloader, also to a "
-                "resumed run"
+                "`max_latency` is measured on calibration samples, and there are none: pass calib_dataloader, also to "
+                "a resumed run"
             )
-        _say_conversions(self._adapter, history, self._tell)
+        say_conversions(self._adapter, history, self._tell)
         write_settings(self.workspace, config)
         self._run = Run(
             self._adapter,
@@ -200,8 +201,12 @@ class TuningRun:
             self._tell,
             self._clock,
             width,
+            config.early_stop_delta if config.early_stop else None,
         )
         stack.callback(self._run.close)
+        first_choice = first_config(config.start_from, self.space, history, self._tell)
+        if first_choice is not None:
+            strategy = StartingFrom(first_choice, strategy)
         worst = strategy.worst_case(self.space)
         most = config.max_trials if worst is None else min(worst, config.max_trials)
         first = strategy.first_success(self.space)
@@ -272,6 +277,19 @@ class TuningRun:
         with self._log.here(), self._evaluating(eval_func) as executor, self._probe.beside(executor):
             return drive(self._run, executor, self._tell, self.config.trial_timeout)
 
+    def confirm(self, eval_func: Callable[[Any], Any]) -> None:
+        """Score the winner on data that took no part in choosing it, once the run is over.
+
+        If it misses the criterion there, the next best trials are scored, too, up to `confirm_tries` in all.
+        """
+        with self._log.here():
+            if self._run.reason is StopReason.INTERRUPTED:
+                log.warning("the run was interrupted, so its best trial is not confirmed: resume it")
+                return
+            run = self._run
+            bound = referred(eval_func, lambda: self._adapter.build(None))
+            confirm(self._adapter, run.judge, run.history, bound, self.config.confirm_tries, self._tell)
+
     @contextlib.contextmanager
     def _evaluating(self, eval_func: Callable[[Any], Any]) -> Iterator[Executor]:
         """Who calls eval_func: this process, or workers, which are let go of when the last trial is told."""
@@ -279,7 +297,7 @@ class TuningRun:
         if pool is None:
             usual = run.usual
             yield InProcess(
-                eval_func,
+                referred(eval_func, lambda: self._adapter.build(None)),
                 run.model_of,
                 usual,
                 lambda number, seconds: self._tell(TrialSlow(number, seconds, usual() or 0.0)),
@@ -342,6 +360,10 @@ class TuningRun:
             unquantizable=from_notes(history.notes),
             conversions=conversions(history.notes),
             fp32_measured={} if history.baseline is None else dict(history.baseline.measured),
+            fp32=history.baseline,
+            losses=() if best is None else tuple(judge.losses(best)),
+            sureness=None if best is None else judge.sureness(best),
+            confirmations=judge.confirmations,
         )
 
     def _look_inside(self, best: Trial, found: Diagnosis | None) -> None:
@@ -356,44 +378,3 @@ class TuningRun:
             note_ending(self._run.history, reason, self._stages.until_now(), self._clock.seconds, self._model)
         except HistoryError as error:
             log.warning("how the run ended could not be noted: %s", error)
-
-
-def prepare(
-    adapter: Adapter, history: Storage, config: Config, data: Any, observer: Observer, heard: bool, clock: Clock
-) -> None:
-    """Calibrate and begin the history, or take the calibration from a history that was begun before."""
-    header = history.header
-    if header is None:
-        if data is None:
-            raise SettingsError(f"{history.path} ended before calibration was done: pass calib_dataloader to resume it")
-        calibration = calibrate(adapter, config, data, observer, heard, clock)
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        history.begin(Header(adapter.fingerprint, adapter.name, adapter.inspect(), calibration, now))
-        history.start_run(config.plain(), versions_of(adapter))
-        return
-    clock.go_on(history)
-    check_same_ops(adapter, header, history.path)
-    history.start_run(config.plain(), versions_of(adapter))
-    restore(adapter, header, history.path)
-    history.forget_trailing_failures()
-    if data is not None:
-        adapter.keep(data)
-
-
-def _say_conversions(adapter: Adapter, history: Storage, observer: Observer) -> None:
-    """Tell what was converted when the model was read, and note it once."""
-    for what in adapter.conversions:
-        observer(ModelConverted(what))
-    if adapter.conversions != conversions(history.notes):
-        history.note(CONVERSIONS, list(adapter.conversions))
-
-
-@contextlib.contextmanager
-def _pointing_to(history: Storage) -> Iterator[None]:
-    """Let an error on the way say how to go on."""
-    try:
-        yield
-    except BaseException as error:
-        if history.baseline is not None and not isinstance(error, HistoryError):
-            error.add_note(f"Everything so far is in {history.path}; go on with fit(..., resume={str(history.path)!r})")
-        raise

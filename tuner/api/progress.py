@@ -21,6 +21,7 @@ from quaver.criterion import Criterion
 from quaver.engine.events import (
     BaselineScored,
     CalibrationCut,
+    Confirmed,
     Event,
     ModelConverted,
     PageOpened,
@@ -28,9 +29,11 @@ from quaver.engine.events import (
     Progressed,
     RunFinished,
     RunStarted,
+    SamplesOrdered,
     SettingChanged,
     Stage,
     StageStarted,
+    StartedFrom,
     TrialFinished,
     TrialSlow,
     TrialStarted,
@@ -99,8 +102,12 @@ class Progress:
             case StageStarted(stage):
                 self._bar, self._doing = None, str(stage)
                 self._print(str(stage))
-            case CalibrationCut() | SettingChanged() | ModelConverted() | PageOpened():
+            case CalibrationCut() | SettingChanged() | ModelConverted() | PageOpened() | StartedFrom():
                 self._print(str(event))
+            case SamplesOrdered():
+                self._print(str(event), "yellow")
+            case Confirmed(met=met):
+                self._print(str(event), "green" if met else "red")
             case Planned(evaluations=most):
                 self._clock.planned(most)
                 self._print(str(event))
@@ -110,7 +117,7 @@ class Progress:
                 self._bar, self._doing, self._under_way = None, "asking the strategy", []
                 self._clock.usual(trial)
                 self._screen.end()
-                self._print(f"fp32: score {wording.score(trial.score)}, {wording.seconds(trial.seconds)}")
+                self._print(f"fp32: score {wording.scores(trial)}, {wording.seconds(trial.seconds)}")
             case TrialStarted(number, best):
                 self._bar, self._best = None, best
                 self._under_way.append(number)

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 from quaver.api.phrases import converted_phrase, latency_phrase
 from quaver.api.showing import as_html, trial_rows
 from quaver.api.shown import shown
+from quaver.api.sureness import confirmed_phrases, lost_phrases, seen_phrase, sure_line
 from quaver.budget import StopReason
 from quaver.criterion import Criterion
-from quaver.engine.judge import pareto
+from quaver.engine.confirmations import Confirmation
+from quaver.engine.judge import Sureness, pareto
+from quaver.engine.losses import Lost
 from quaver.engine.objective import Objective
 from quaver.errors import MissingPackageError, ModelError
 from quaver.paths import expanded
@@ -51,6 +54,11 @@ class TuneResult:
         conversions: what the model was converted from and to when it was read, such as ("opset 11 to 17",).
         fp32_measured: figures of the fp32 model: `latency_ms` of the optimised one and its `latency_spread`,
             `as_given_ms` of the one given if that is another, and the `batch` and `threads` of all latencies.
+        fp32: the fp32 model's trial, with its metrics and the scores of samples.
+        losses: what the best trial loses by each limit of the criterion, slices included, the worst first.
+        sureness: how sure it is that the best trial's loss on such data is within the criterion; None without scores of
+            samples.
+        confirmations: what trials score on the data of `confirm`, in the order they were tried.
     """
 
     best: Trial | None
@@ -68,6 +76,10 @@ class TuneResult:
     unquantizable: tuple[Unquantizable, ...] = ()
     conversions: tuple[str, ...] = ()
     fp32_measured: Mapping[str, float] = field(default_factory=dict, hash=False)
+    fp32: Trial | None = field(repr=False, default=None)
+    losses: tuple[Lost, ...] = field(repr=False, default=())
+    sureness: Sureness | None = None
+    confirmations: tuple[Confirmation, ...] = ()
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the best model to a file, also one that misses the criterion: look at `met` first."""
@@ -84,6 +96,12 @@ class TuneResult:
                 "to_dataframe needs pandas, which is not installed: pip install pandas"
             ) from error
         return DataFrame(trial_rows(self.trials))
+
+    @property
+    def confirmed(self) -> bool | None:
+        """Whether the best trial meets the criterion on the data of `confirm`, too; None if it was not scored there."""
+        said = {one.trial: one.met for one in self.confirmations}
+        return None if self.best is None else said.get(self.best.number)
 
     def pareto(self) -> tuple[Trial, ...]:
         """The trials that no other beats in both accuracy and objective, the best by objective first.
@@ -120,13 +138,26 @@ class TuneResult:
 
     def __str__(self) -> str:
         latency = "" if self.best is None else latency_phrase(self.best.measured, self.fp32_measured)
-        lines = self._verdict(), converted_phrase(self.conversions), in_words(self.unquantizable), latency
+        lines = self._verdict(), *self.trust, converted_phrase(self.conversions), in_words(self.unquantizable), latency
         return "\n".join(filter(None, lines))
+
+    @property
+    def trust(self) -> list[str]:
+        """How far the verdict can be trusted, a line each: limits, interval, sureness, other data, samples saved."""
+        if self.best is None:
+            return []
+        said = list(lost_phrases(self.losses))
+        said.append(sure_line(self.best, self.sureness, self.criterion))
+        said += confirmed_phrases(self.confirmations, self.criterion)
+        said.append(seen_phrase(self.trials, 0 if self.fp32 is None else self.fp32.seen))
+        return [line for line in said if line]
 
     def _verdict(self) -> str:
         if self.best is None:
             return f"nothing found ({self.reason}); fp32 scores {self.baseline:.6g}"
         verdict = "meets" if self.met else "does NOT meet"
+        if self.confirmed is False:
+            verdict = "meets (but not on other data)"
         if self.criterion.ceiling is not None:
             verdict = "is the most accurate within" if self.met else "comes nearest to, but does NOT keep,"
         only = ", but runs all in fp32: nothing was quantized" if not self.best.config.reduced_ops else ""

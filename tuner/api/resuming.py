@@ -10,6 +10,7 @@ from typing import Any
 from quaver.api.settings import Config, check_names, given_settings, make_config, on_top
 from quaver.api.telling import tell
 from quaver.engine.events import Observer, SettingChanged
+from quaver.engine.losses import Losses
 from quaver.engine.objective import make_objective
 from quaver.errors import HistoryError, SettingsError
 from quaver.history import Storage, read_snapshot
@@ -30,7 +31,7 @@ def settle(given: Given, keywords: Mapping[str, Any], history: Storage) -> tuple
     config, changes = resumed_config(given, keywords, history.run.settings)
     base = history.baseline
     if base is not None and base.score is not None:
-        config.criterion.check_baseline(base.score)
+        Losses(config.criterion, base).check()
     return config, changes
 
 

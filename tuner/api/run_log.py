@@ -15,14 +15,17 @@ from typing import TextIO
 from quaver.engine.events import (
     BaselineScored,
     CalibrationCut,
+    Confirmed,
     Diagnosed,
     Event,
     ModelConverted,
     PageOpened,
     Planned,
     RunFinished,
+    SamplesOrdered,
     SettingChanged,
     StageStarted,
+    StartedFrom,
     TrialFinished,
     TrialSlow,
 )
@@ -69,6 +72,8 @@ def _lines(event: Event) -> Iterator[str]:
         case StageStarted(stage):
             yield str(stage)
         case Planned() | SettingChanged() | ModelConverted() | CalibrationCut() | PageOpened():
+            yield str(event)
+        case SamplesOrdered() | StartedFrom() | Confirmed():
             yield str(event)
         case BaselineScored(trial):
             yield f"fp32 baseline: score {trial.score:.6g} in {trial.seconds:.1f} s"

@@ -18,10 +18,13 @@ from quaver.engine.objective import Objective
 from quaver.errors import SettingsError
 from quaver.nearest import hint
 from quaver.paths import unwritable
+from quaver.slices import Slices
 from quaver.strategies import Strategy
 
 # Whoever allows to lose half of the score has probably written percents.
 _SUSPECT = 0.5
+# What a budget takes the place of.
+_CRITERION = ("relative", "absolute", "slices", "slice_limit", "confidence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +35,18 @@ class Config:
         strategy: a name, a Strategy class or an instance.
         strategy_options: keywords for the strategy's constructor.
         relative: allowed loss as a fraction of the fp32 score; 0.01 when neither this nor `absolute` is given, and no
-            budget instead.
-        absolute: allowed loss in units of the score.
-        higher_is_better: False for scores like perplexity.
+            budget instead. A dict gives it by metric.
+        absolute: allowed loss in units of the score; a dict gives it by metric.
+        higher_is_better: False for scores like perplexity; a dict gives it by metric.
+        slices: parts of the samples that are judged by themselves: a name for each sample, or a dict of indices or
+            masks by name.
+        slice_limit: the loss allowed on each slice, or a dict by slice; as on all samples if None.
+        confidence: demand to be so sure (0.95) that the loss on such data is within the criterion; None lets the score
+            decide.
+        early_stop: whether an evaluation that yields its scores is ended when they rule the trial out.
+        early_stop_delta: the chance at most that a trial is ended so which all samples would accept.
+        confirm_tries: how many trials are scored by `confirm` at most, the best first.
+        start_from: the snapshot or workspace of a run on an earlier version of the model: its winner is tried first.
         allow_any_loss: True to allow a `relative` of 0.5 and more, which is refused otherwise: 1 % is 0.01.
         timeout: seconds; 0 stops at the first success. With a budget that is a trial within it that loses nothing;
             if there is none the strategy goes on to its end.
@@ -72,9 +84,16 @@ class Config:
 
     strategy: str | type[Strategy] | Strategy = "auto"
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
-    relative: float | None = None
-    absolute: float | None = None
-    higher_is_better: bool = True
+    relative: float | Mapping[str, float] | None = None
+    absolute: float | Mapping[str, float] | None = None
+    higher_is_better: bool | Mapping[str, bool] = True
+    slices: Any = None
+    slice_limit: float | Mapping[str, float] | None = None
+    confidence: float | None = None
+    early_stop: bool = True
+    early_stop_delta: float = 0.05
+    confirm_tries: int = 3
+    start_from: str | os.PathLike[str] | None = None
     allow_any_loss: bool = False
     timeout: float = 0.0
     max_trials: int = 100
@@ -106,15 +125,23 @@ class Config:
             object.__setattr__(self, "relative", 0.01)
         _check_budget(self)
         object.__setattr__(self, "calibration_sampling_size", _sampling_size(self.calibration_sampling_size))
+        if self.slices is not None:
+            object.__setattr__(self, "slices", Slices.of(self.slices))
         self.criterion, self.budget  # noqa: B018 - both check their values
-        flags = ("higher_is_better", "allow_any_loss", "optimise_float", "diagnosis", "isolate", "report", "insights")
+        flags = ("allow_any_loss", "optimise_float", "diagnosis", "isolate", "report", "insights", "early_stop")
         for name in flags:
             _check(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
-        if self.relative is not None and self.relative >= _SUSPECT and not self.allow_any_loss:
+        largest = max(self.relative.values()) if isinstance(self.relative, Mapping) else self.relative
+        if largest is not None and largest >= _SUSPECT and not self.allow_any_loss:
             raise SettingsError(
-                f"`relative={self.relative}` would allow a loss of {self.relative:.0%} of the fp32 score; 1 % is 0.01. "
+                f"`relative={self.relative}` would allow a loss of {largest:.0%} of the fp32 score; 1 % is 0.01. "
                 "If that much is meant, add `allow_any_loss=True`"
             )
+        delta = self.early_stop_delta
+        right = isinstance(delta, float | int) and not isinstance(delta, bool) and 0 < delta < 0.5
+        _check(right, "early_stop_delta", delta, "a chance above 0 and below 0.5, such as 0.05")
+        right = _is_count(self.confirm_tries) and self.confirm_tries > 0
+        _check(right, "confirm_tries", self.confirm_tries, "a whole number of at least 1")
         _check(_is_count(self.seed), "seed", self.seed, "a whole number of at least 0")
         _check(_is_count(self.threads), "threads", self.threads, "a whole number; 0 lets the runtime decide")
         object.__setattr__(self, "trial_timeout", check_limit(self.trial_timeout))
@@ -129,7 +156,7 @@ class Config:
             _check(isinstance(getattr(self, name), Mapping), name, getattr(self, name), "a mapping")
             for lost in names_only(getattr(self, name)):
                 raise SettingsError(f"of {lost!r} in `{name}` only the name was kept: give `{name}` again")
-        for name in ("workspace", "resume"):
+        for name in ("workspace", "resume", "start_from"):
             value = getattr(self, name)
             _check(value is None or _is_path(value), name, value, "the path of a folder")
             if value is not None:
@@ -143,7 +170,14 @@ class Config:
         """The accuracy criterion, or the budget that takes its place."""
         if self.objective == "accuracy":
             return Criterion.within(Ceiling(self.max_latency, self.max_size), self.higher_is_better)
-        return Criterion(self.relative, self.absolute, self.higher_is_better)
+        return Criterion(
+            self.relative,
+            self.absolute,
+            self.higher_is_better,
+            slices=self.slices,
+            slice_limit=self.slice_limit,
+            confidence=self.confidence,
+        )
 
     @property
     def budget(self) -> Budget:
@@ -160,7 +194,11 @@ class Config:
         return f"Config({', '.join(f'{name}={value!r}' for name, value in said.items())})"
 
 
-_PLAIN: Mapping[str, Callable[[Any], Any]] = {"strategy": strategy_name, "objective": objective_name}
+_PLAIN: Mapping[str, Callable[[Any], Any]] = {
+    "strategy": strategy_name,
+    "objective": objective_name,
+    "slices": lambda slices: None if slices is None else slices.plain(),
+}
 
 
 def make_config(given: Config | Mapping[str, Any] | str | os.PathLike[str] | None, **keywords: Any) -> Config:
@@ -196,7 +234,7 @@ def on_top(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
             if above.get(said) is not None and excluded not in above:
                 left.pop(excluded, None)
     if above.get("objective") == "accuracy":
-        given_up: tuple[str, ...] = ("relative", "absolute", "allow_any_loss")
+        given_up: tuple[str, ...] = (*_CRITERION, "allow_any_loss")
     else:
         given_up = ("max_latency", "max_size") if above.get("objective") is not None else ()
     for name in given_up:
@@ -213,7 +251,7 @@ def _check_budget(config: Config) -> None:
     if budget and config.objective != "accuracy":
         said = f"the objective is {objective_name(config.objective)!r}"
         raise SettingsError(f'`{budget[0]}` is a budget for objective="accuracy", and {said}: give one or the other')
-    criterion = [name for name in ("relative", "absolute") if getattr(config, name) is not None]
+    criterion = [name for name in _CRITERION if getattr(config, name) is not None]
     if config.objective == "accuracy" and criterion:
         raise SettingsError(
             f'with objective="accuracy" a budget takes the place of the criterion: leave out `{criterion[0]}`, '

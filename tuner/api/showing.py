@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from quaver.api import wording
 from quaver.trial import Trial
 
 if TYPE_CHECKING:
@@ -21,11 +22,16 @@ def trial_rows(trials: Sequence[Trial]) -> list[dict[str, Any]]:
     """A row for each trial, all with the same columns."""
     precisions = sorted({precision for trial in trials for precision in trial.config.counts})
     figures = dict.fromkeys(name for trial in trials for name in trial.measured)
+    metrics = dict.fromkeys(name for trial in trials for name in trial.metrics)
+    sampled = any(trial.samples for trial in trials)
     return [
         {
             "number": trial.number,
             "score": trial.score,
+            **{name: trial.metrics.get(name) for name in metrics},
             "loss": trial.loss,
+            **({"loss_low": trial.interval and trial.interval[0]} if sampled else {}),
+            **({"loss_high": trial.interval and trial.interval[1], "samples": trial.seen} if sampled else {}),
             "met": trial.met,
             "state": str(trial.state),
             **{f"{precision}_ops": trial.config.counts.get(precision, 0) for precision in precisions},
@@ -41,13 +47,13 @@ def trial_rows(trials: Sequence[Trial]) -> list[dict[str, Any]]:
 
 def as_html(result: TuneResult) -> str:
     """The verdict, the scores and the trials."""
-    relative = result.criterion.absolute is None
+    relative = result.criterion.is_relative
 
     def loss(trial: Trial) -> str:
         return "-" if trial.loss is None else f"{trial.loss:.2%}" if relative else f"{trial.loss:.4g}"
 
     def row(trial: Trial) -> list[str]:
-        verdict = _last_line(trial.error) if trial.failed else "met" if trial.met else "not met"
+        verdict = _last_line(trial.error) if trial.failed else wording.verdict(trial)
         best = result.best is not None and trial.number == result.best.number
         return [f"{trial.number}{' (best)' if best else ''}", _score(trial.score), loss(trial), verdict, _counts(trial)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
-from quaver.engine.events import Event, Observer
+from quaver.engine.events import Confirmed, Event, Observer, SamplesOrdered, StartedFrom
 
 
 def tell(event: Event, watch: Observer, heard: bool, before: str = "") -> None:
@@ -13,6 +13,12 @@ def tell(event: Event, watch: Observer, heard: bool, before: str = "") -> None:
     watch(event)
     if not heard:
         warnings.warn(f"{before}{event}", UserWarning, stacklevel=levels_to_the_caller())
+
+
+def aloud(event: Event) -> None:
+    """An observer for runs without one: what touches the verdict is a warning then."""
+    if isinstance(event, SamplesOrdered | StartedFrom) or (isinstance(event, Confirmed) and not event.met):
+        warnings.warn(str(event), UserWarning, stacklevel=levels_to_the_caller())
 
 
 def levels_to_the_caller() -> int:

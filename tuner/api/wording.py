@@ -26,22 +26,30 @@ def score(value: float | None) -> str:
     return "-" if value is None else f"{value:.6g}"
 
 
+def scores(trial: Trial) -> str:
+    """The score of a trial, with all metrics if they have names."""
+    named = ", ".join(f"{name(metric)} {score(value)}" for metric, value in trial.metrics.items())
+    return f"{score(trial.score)} ({named})" if len(trial.metrics) > 1 else score(trial.score)
+
+
 def loss(value: float | None, criterion: Criterion) -> str:
     """A loss in the criterion's unit."""
     if value is None:
         return "-"
-    return f"{value:.2%}" if criterion.absolute is None else f"{value:.4g}"
+    return f"{value:.2%}" if criterion.is_relative else f"{value:.4g}"
 
 
 def allowed(criterion: Criterion) -> str:
     """The loss that is allowed."""
     if criterion.ceiling is not None:
         return "as little as can be"
-    return loss(criterion.relative if criterion.absolute is None else criterion.absolute, criterion)
+    return loss(criterion.allowed, criterion)
 
 
 def verdict(trial: Trial) -> str:
     """Whether a trial meets the criterion."""
+    if trial.stopped:
+        return f"stopped after {trial.seen:,} samples"
     return "failed" if trial.failed else "met" if trial.met else "not met"
 
 

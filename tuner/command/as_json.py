@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from quaver.ancestry import Change, Origin
 from quaver.api.phrases import conversions
+from quaver.api.result import TuneResult
 from quaver.command import wording
+from quaver.engine.confirmations import Confirmation
+from quaver.engine.judge import Sureness
+from quaver.engine.losses import Lost
 from quaver.history import Snapshot
 from quaver.trial import Trial
 from quaver.unquantizable import from_notes
@@ -19,7 +24,10 @@ def plain(trial: Trial, best: Trial | None) -> dict[str, Any]:
         "number": trial.number,
         "state": str(trial.state),
         "score": trial.score,
+        "metrics": dict(trial.metrics),
+        "samples": trial.seen,
         "loss": trial.loss,
+        "interval": None if trial.interval is None else list(trial.interval),
         "met": trial.met,
         "best": best is not None and best.number == trial.number,
         **{str(precision): count for precision, count in trial.config.counts.items()},
@@ -35,6 +43,23 @@ def plain(trial: Trial, best: Trial | None) -> dict[str, Any]:
     }
 
 
+def tuned(result: TuneResult) -> dict[str, Any]:
+    """How a run ended."""
+    return {
+        "met": result.met,
+        "reason": str(result.reason),
+        "verdict": str(result),
+        "criterion": str(result.criterion),
+        "baseline": result.baseline,
+        "evaluations": result.evaluations,
+        "trust": trust(result.sureness, result.losses, result.confirmations),
+        "best": None if result.best is None else plain(result.best, result.best),
+        "trials": [plain(trial, result.best) for trial in result.trials],
+        "workspace": str(result.workspace),
+        "history": str(result.history_path),
+    }
+
+
 def origin(found: Origin) -> dict[str, Any]:
     """The trial that a trial came from, and what was changed."""
     return {"parent": found.parent, "changes": [change(one) for one in found.changes]}
@@ -44,6 +69,31 @@ def change(one: Change) -> dict[str, Any]:
     """An op that two trials run in different ways."""
     before, now = (None if pick is None else pick.plain() for pick in (one.before, one.now))
     return {"op": one.op, "before": before, "now": now}
+
+
+def trust(sure: Sureness | None, losses: Iterable[Lost], confirmations: Iterable[Confirmation]) -> dict[str, Any]:
+    """How far the verdict on the best trial can be trusted: how sure, by each limit, and on other data."""
+    return {
+        "sure": None if sure is None else sure.chosen,
+        "sure_alone": None if sure is None else sure.alone,
+        "limits": [
+            {
+                "metric": lost.limit.metric,
+                "slice": lost.limit.slice or None,
+                "baseline": lost.baseline,
+                "score": lost.score,
+                "loss": lost.loss,
+                "allowed": lost.limit.allowed,
+                "relative": lost.limit.relative,
+                "met": lost.met,
+            }
+            for lost in losses
+        ],
+        "confirmations": [
+            {"trial": one.trial, "score": one.score, "baseline": one.baseline, "loss": one.loss, "met": one.met}
+            for one in confirmations
+        ],
+    }
 
 
 def about_the_model(snapshot: Snapshot) -> dict[str, Any]:

@@ -23,15 +23,29 @@ _FIELDS = tuple(item.name for item in fields(Config))
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of all settings to a parser."""
     goal = parser.add_argument_group("what to reach")
+    add_criterion(goal)
     goal.add_argument(
-        "--relative", type=_fraction, metavar="LOSS", help="allowed loss as a part of the fp32 score: 0.01 or 1%%"
+        "--confidence",
+        type=float,
+        metavar="LEVEL",
+        help="demand to be so sure (0.95) that the loss on such data is within the criterion; needs scores of samples",
     )
-    goal.add_argument("--absolute", type=float, metavar="LOSS", help="allowed loss in units of the score")
     goal.add_argument(
-        "--lower-is-better", dest="higher_is_better", action="store_false", help="for scores like perplexity"
+        "--early-stop",
+        action=argparse.BooleanOptionalAction,
+        help="end an evaluation that yields its scores when they rule the trial out (default: yes)",
     )
     goal.add_argument(
-        "--higher-is-better", dest="higher_is_better", action="store_true", help="for scores like accuracy"
+        "--early-stop-delta",
+        type=float,
+        metavar="CHANCE",
+        help="that a trial is ended so which all samples would accept, at most (default: 0.05)",
+    )
+    goal.add_argument(
+        "--confirm-tries",
+        type=int,
+        metavar="N",
+        help="trials that --confirm scores at most (default: 3)",
     )
     goal.add_argument(
         "--allow-any-loss", action="store_true", help="allow a --relative of 0.5 and more, which is refused otherwise"
@@ -61,9 +75,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--strategy-option",
         dest="strategy_options",
         metavar="KEY=VALUE",
-        type=_pair("KEY=VALUE", str.partition),
+        type=pair("KEY=VALUE", str.partition),
         action="append",
         help="an option of the strategy, its value in YAML; repeatable",
+    )
+    search.add_argument(
+        "--start-from",
+        metavar="FOLDER",
+        help="try the winner of a run on an earlier version of the model first: its workspace or history.snapshot",
     )
     search.add_argument("--timeout", type=float, metavar="SECONDS", help="0 stops at the first success")
     search.add_argument("--max-trials", type=int, metavar="N", help="trials that may be evaluated in all")
@@ -132,13 +151,60 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(**dict.fromkeys(_FIELDS))  # None is a flag that was not given
 
 
+def add_criterion(goal: Any) -> None:
+    """Add the flags that say what may be lost."""
+    goal.add_argument(
+        "--relative",
+        type=_one_or_named(_fraction),
+        action="append",
+        metavar="LOSS",
+        help="allowed loss as a part of the fp32 score: 0.01 or 1%%; for one metric NAME=0.01, repeatable",
+    )
+    goal.add_argument(
+        "--absolute",
+        type=_one_or_named(float),
+        action="append",
+        metavar="LOSS",
+        help="allowed loss in units of the score; for one metric NAME=0.2, repeatable",
+    )
+    goal.add_argument(
+        "--lower-is-better",
+        dest="higher_is_better",
+        nargs="?",
+        const=(None, False),
+        type=lambda name: (name, False),
+        action="append",
+        metavar="METRIC",
+        help="for scores like perplexity; for one metric with its name, repeatable",
+    )
+    goal.add_argument(
+        "--higher-is-better",
+        dest="higher_is_better",
+        action="append_const",
+        const=(None, True),
+        help="for scores like accuracy",
+    )
+    goal.add_argument(
+        "--slices",
+        metavar="FILE",
+        help="judge parts of the samples by themselves: a name for each, line by line",
+    )
+    goal.add_argument(
+        "--slice-limit",
+        type=_one_or_named(_fraction),
+        action="append",
+        metavar="LOSS",
+        help="allowed loss on each slice; for one of them NAME=0.05, repeatable. As on all samples if not given",
+    )
+
+
 def add_rules(parser: Any) -> None:
     """Add the flags for rules on ops."""
     parser.add_argument(
         "--op-name",
         dest="op_name_dict",
         metavar="REGEX=RULE",
-        type=_pair("REGEX=fp32", str.rpartition),
+        type=pair("REGEX=fp32", str.rpartition),
         action="append",
         help="a rule for the ops of that name: fp32, int8, or the longer form in YAML; repeatable, added to the others",
     )
@@ -146,7 +212,7 @@ def add_rules(parser: Any) -> None:
         "--op-type",
         dest="op_type_dict",
         metavar="TYPE=RULE",
-        type=_pair("Conv=fp32", str.rpartition),
+        type=pair("Conv=fp32", str.rpartition),
         action="append",
         help="a rule for the ops of that type, such as Conv=fp32; repeatable, added to the others",
     )
@@ -181,14 +247,26 @@ def given(args: argparse.Namespace) -> Given:
     below = on_top(earlier, file)
     if "strategy_options" in flags and "strategy" in flags:  # those of another strategy are dropped
         below = on_top(below, {"strategy": flags["strategy"]})
+    for name in ("relative", "absolute", "slice_limit", "higher_is_better"):
+        if name in flags:
+            flags[name] = _one_or_dict(name, flags[name])
     for name in ("strategy_options", "op_name_dict", "op_type_dict"):
         if name in flags:
             flags[name] = _behind(below.get(name), flags[name])
     return Given(file, flags, earlier)
 
 
+def criterion(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings that the flags of `add_criterion` say."""
+    names = ("relative", "absolute", "slice_limit", "higher_is_better")
+    found = {name: _one_or_dict(name, value) for name in names if (value := getattr(args, name)) is not None}
+    return found if args.slices is None else {**found, "slices": loading.lines(args.slices, "--slices")}
+
+
 def _loaded(settings: dict[str, Any]) -> dict[str, Any]:
-    """The same with what FILE.py:NAME stands for."""
+    """The same with what FILE.py:NAME stands for, and with the slices that a file names."""
+    if isinstance(settings.get("slices"), str):
+        settings["slices"] = loading.lines(settings["slices"], "--slices")
     for name in ("strategy", "objective"):
         if loading.is_reference(settings.get(name)):
             settings[name] = loading.load(settings[name], f"--{name}")
@@ -202,6 +280,29 @@ def _behind(there: Any, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         merged.pop(key, None)
         merged[key] = value
     return merged
+
+
+def _one_or_dict(name: str, given: Sequence[tuple[str | None, Any]]) -> Any:
+    """A value for all, or values by name, from flags that may be repeated."""
+    if all(key is not None for key, _ in given):
+        return dict(given)
+    if len(given) > 1 and any(key is not None for key, _ in given):
+        flag = "--" + name.replace("_", "-")
+        raise SettingsError(f"{flag} is given for all metrics and for {next(key for key, _ in given if key)!r}")
+    return given[-1][1]
+
+
+def _one_or_named(read: Callable[[str], float]) -> Callable[[str], tuple[str | None, float]]:
+    """A parser of a number, or of NAME=number."""
+
+    def parse(text: str) -> tuple[str | None, float]:
+        name, _, number = text.rpartition("=")
+        try:
+            return name or None, read(number)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number, or NAME=number") from None
+
+    return parse
 
 
 def _fraction(text: str) -> float:
@@ -218,7 +319,7 @@ def _limit(text: str) -> float | str:
         return text  # "10x"; what is not is refused with all other settings
 
 
-def _pair(example: str, cut: Callable[[str, str], tuple[str, str, str]]) -> Callable[[str], tuple[str, Any]]:
+def pair(example: str, cut: Callable[[str, str], tuple[str, str, str]]) -> Callable[[str], tuple[str, Any]]:
     """A parser of KEY=VALUE with the value in YAML; `cut` says at which of several = to part them."""
 
     def parse(text: str) -> tuple[str, Any]:

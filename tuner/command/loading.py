@@ -58,23 +58,32 @@ def where(error: BaseException) -> str:
     return ""
 
 
-def calibration(text: str) -> Any:
-    """The calibration data from an .npz, an .npy, a folder of them, or `file.py:name`."""
+def calibration(text: str, flag: str = "--calib") -> Any:
+    """Calibration or other data from an .npz, an .npy, a folder of them, or `file.py:name`."""
     if is_reference(text):
-        return _from_python(text)
+        return _from_python(text, flag)
     path = Path(expanded(text))
     if path.is_dir():
-        return Folder(path)
+        return Folder(path, flag)
     if not path.exists():
-        raise CalibrationError(f"--calib: there is nothing at {text!r}")
+        raise CalibrationError(f"{flag}: there is nothing at {text!r}")
     if path.suffix not in (".npz", ".npy"):
         raise CalibrationError(
-            f"--calib takes an .npz or .npy file, a folder of them, or FILE.py:FUNCTION, not {text!r}"
+            f"{flag} takes an .npz or .npy file, a folder of them, or FILE.py:FUNCTION, not {text!r}"
         )
-    return read_arrays(path)
+    return read_arrays(path, flag)
 
 
-def read_arrays(path: Path) -> Any:
+def lines(text: str, flag: str) -> list[str | None]:
+    """A name for each sample, from the lines of a text file; an empty line names none."""
+    try:
+        content = Path(expanded(text)).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{flag} takes a text file with a name for each sample; {text!r}: {error}") from error
+    return [line.strip() or None for line in content.splitlines()]
+
+
+def read_arrays(path: Path, flag: str = "--calib") -> Any:
     """The arrays of an .npz by name, or the one array of a file that holds one: its name does not matter then."""
     try:
         if path.suffix == ".npy":
@@ -82,32 +91,33 @@ def read_arrays(path: Path) -> Any:
         with np.load(path, allow_pickle=False) as content:
             arrays = {name: content[name] for name in content.files}
     except _BROKEN as error:
-        raise CalibrationError(f"--calib: {str(path)!r} cannot be read as {path.suffix[1:]}: {error}") from error
+        raise CalibrationError(f"{flag}: {str(path)!r} cannot be read as {path.suffix[1:]}: {error}") from error
     if not arrays:
-        raise CalibrationError(f"--calib: {str(path)!r} holds no array")
+        raise CalibrationError(f"{flag}: {str(path)!r} holds no array")
     return next(iter(arrays.values())) if len(arrays) == 1 else arrays
 
 
 class Folder(Iterable[Any]):
     """A folder of .npz and .npy files, each a batch, in the order of their names."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, flag: str = "--calib") -> None:
+        self._flag = flag
         self._files = sorted(file for file in path.iterdir() if file.suffix in (".npz", ".npy"))
         if not self._files:
-            raise CalibrationError(f"--calib: the folder {str(path)!r} holds no .npz and no .npy file")
+            raise CalibrationError(f"{flag}: the folder {str(path)!r} holds no .npz and no .npy file")
 
     def __iter__(self) -> Iterator[Any]:
-        return map(read_arrays, self._files)
+        return (read_arrays(file, self._flag) for file in self._files)
 
 
-def _from_python(reference: str) -> Any:
-    found = load(reference, "--calib")
+def _from_python(reference: str, flag: str) -> Any:
+    found = load(reference, flag)
     if not callable(found) or (isinstance(found, Iterable) and not isinstance(found, type)):
         return found
     try:
         return found()
     except Exception as error:
-        raise CalibrationError(f"--calib: {reference} raised {type(error).__name__}: {error}") from error
+        raise CalibrationError(f"{flag}: {reference} raised {type(error).__name__}: {error}") from error
 
 
 def _import(path: Path, flag: str) -> ModuleType:

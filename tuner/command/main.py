@@ -31,6 +31,7 @@ Finds which ops of a float model can run in int8, so that accuracy stays within 
   quaver history quaver_workspace/RUN              what was tried
   quaver show quaver_workspace/RUN 3               how trial 3 ran each op
   quaver recover model.onnx quaver_workspace/RUN 3 -o trial3.onnx
+  quaver check model.onnx model-int8.onnx --eval my_eval.py:accuracy --relative 0.01
   quaver diagnose model.onnx --calib calib.npz     which ops are bad in int8, and why
   quaver profile model.onnx --against model-int8.onnx
   quaver export quaver_workspace/RUN --optuna journal.log
@@ -39,8 +40,8 @@ Finds which ops of a float model can run in int8, so that accuracy stays within 
 """
 
 EPILOG = """\
-exit codes: 0 the criterion is met (or the command did its work), 3 it is not met, 2 wrong usage or an error
-that quaver names, 1 any other error, 130 interrupted without a result.
+exit codes: 0 the criterion is met (or the command did its work), 3 it is not met, 4 `quaver check`
+cannot tell, 2 wrong usage or an error that quaver names, 1 any other error, 130 interrupted without a result.
 `quaver COMMAND --help` tells more about a command.
 """
 

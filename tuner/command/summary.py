@@ -80,6 +80,8 @@ def verdict(result: TuneResult) -> str:
             f"NOTHING WAS QUANTIZED: the best trial runs every op in fp32 ({result.reason}). It {met}, and it saves "
             "neither time nor space."
         )
+    if best.met and not result.met:
+        return f"CRITERION NOT MET ON OTHER DATA: the loss is {loss}, but --confirm refutes it ({result.reason})."
     if result.criterion.ceiling is not None:
         kept = "Budget kept" if result.met else "BUDGET NOT KEPT, by the nearest that was found"
         return f"{kept}: {result.criterion}; the loss is {loss} ({result.reason})."
@@ -98,6 +100,8 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
         yield "loss", f"{wording.loss(best.loss, criterion)} (allowed: {wording.allowed(criterion)})"
         if criterion.ceiling is not None:
             yield "budget", str(criterion)
+        for index, said in enumerate(result.trust):
+            yield "" if index else "to be trusted", said
         yield "ops", ", ".join(f"{count} {precision}" for precision, count in best.config.counts.items())
         yield from fallbacks(best, snapshot, config)
         if "latency" in best.measured:

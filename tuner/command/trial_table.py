@@ -21,12 +21,17 @@ def write(judged: Judge, base: Trial | None) -> None:
     """Print a row for the baseline and for each trial, with what was changed against the one it came from."""
     shown = (*([] if base is None else [base]), *judged.trials)
     precisions = sorted({precision for trial in shown for precision in trial.config.counts})
+    named = dict.fromkeys(name for trial in shown for name in trial.metrics)
+    metrics = list(named) if len(named) > 1 else []
+    between = ["between"] if any(trial.interval is not None for trial in judged.trials) else []
     came_from = origins(judged.trials)
     width = tables.columns()
     room = None if width is None else width - COLUMNS
     rows = [
         (
             *_verdict(trial, judged),
+            *(wording.score(trial.metrics.get(name)) for name in metrics),
+            *(_interval(trial, judged) for _ in between),
             *(_count(trial, precision) for precision in precisions),
             *_latency(trial),
             wording.size(trial.model_size) if trial.model_size else "-",
@@ -35,7 +40,7 @@ def write(judged: Judge, base: Trial | None) -> None:
         )
         for trial in shown
     ]
-    figures = (*precisions, "latency", "of fp32", "size", "eval s")
+    figures = (*metrics, *between, *precisions, "latency", "of fp32", "size", "eval s")
     headings = ("trial", "score", "loss", "met", *figures, "change")
     left_out = "latency" if width is not None and width < NARROW else ""
     kept = [at for at, heading in enumerate(headings) if heading != left_out]
@@ -55,10 +60,19 @@ def _verdict(trial: Trial, judged: Judge) -> tuple[str | Text, ...]:
     )
 
 
+def _interval(trial: Trial, judged: Judge) -> str:
+    """Between what the loss on such data lies."""
+    if trial.interval is None:
+        return "-"
+    return " to ".join(wording.loss(end, judged.criterion) for end in trial.interval)
+
+
 def met(trial: Trial) -> Text:
     """Whether a trial meets the criterion, in a word and a colour."""
     if trial.failed:
         return tables.cell("-", tables.NOT_MET)
+    if trial.stopped:
+        return tables.cell(f"no, {trial.seen:,} samples", tables.NOT_MET)
     return tables.cell("yes", tables.MET) if trial.met else tables.cell("no", tables.NOT_MET)
 
 

@@ -18,6 +18,7 @@ from quaver.api.wording import (
     name,
     paragraph,
     score,
+    scores,
     seconds,
     size,
     verdict,
@@ -25,7 +26,7 @@ from quaver.api.wording import (
 
 __all__ = [
     "SLOWER", "allowed", "command", "counts", "finite", "in_shell_words", "last_line", "latency", "loss", "name",
-    "paragraph", "path", "score", "seconds", "size", "verdict",
+    "paragraph", "path", "score", "scores", "seconds", "size", "verdict",
 ]  # fmt: skip
 
 

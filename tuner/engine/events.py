@@ -31,6 +31,7 @@ class Stage(enum.StrEnum):
     LOCAL_ERRORS = "measuring the error of each op by itself"
     TIMING = "timing each op"
     FINALISTS = "measuring the best trials again, in turns"
+    CONFIRMING = "scoring the winner on other data"
     DIAGNOSING = "looking into the quantized model"
 
 
@@ -144,6 +145,26 @@ class BaselineScored(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SamplesOrdered(Event):
+    """The scores of the fp32 model do not come in random order, which early stop rests on.
+
+    Attributes:
+        metric: whose scores.
+        chance: how likely random order looks like that.
+    """
+
+    metric: str
+    chance: float
+
+    def __str__(self) -> str:
+        return (
+            f"the samples do not come in random order (by their {self.metric} in fp32; by chance that happens with "
+            f"p = {self.chance:.1g}), so trials may be stopped too soon or too late: shuffle them once, with a fixed "
+            "seed, or use early_stop=False"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class TrialStarted(Event):
     """A trial is about to be scored; number 0 is the fp32 model."""
 
@@ -166,6 +187,57 @@ class TrialFinished(Event):
 
     trial: Trial
     best: Trial | None
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed(Event):
+    """The winner so far was scored on data that took no part in choosing it.
+
+    Attributes:
+        number: of the trial.
+        score: what it scores there.
+        baseline: what the fp32 model scores there.
+        loss: how much worse that is, in the criterion's unit.
+        met: whether that is within the criterion. If not, the next best trial is scored there, too.
+    """
+
+    number: int
+    score: float
+    baseline: float
+    loss: float
+    met: bool
+
+    def __str__(self) -> str:
+        verdict = "is confirmed" if self.met else "is NOT confirmed"
+        return (
+            f"trial {self.number} {verdict}: score {self.score:.6g} against {self.baseline:.6g} in fp32 on other data"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StartedFrom(Event):
+    """The first trial is the winner of a run on an earlier version of the model.
+
+    Attributes:
+        path: the snapshot of that run.
+        number: of its winner.
+        taken: how many ops run as they did there.
+        ops: how many there are.
+        not_offered: ops that ran in a way that is not offered now.
+    """
+
+    path: Path
+    number: int
+    taken: int
+    ops: int
+    not_offered: tuple[str, ...]
+
+    def __str__(self) -> str:
+        said = f"starting from trial {self.number} of {self.path}: {self.taken} of {self.ops} ops run as they did there"
+        if not self.not_offered:
+            return said
+        more = f" and {len(self.not_offered) - 5} more" if len(self.not_offered) > 5 else ""
+        return f"{said}; no longer offered is what it chose for {', '.join(self.not_offered[:5])}{more}"
 
 
 @dataclass(frozen=True, slots=True)

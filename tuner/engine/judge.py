@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from quaver.criterion import Criterion
+from quaver.engine.confirmations import Confirmation, confirmations
 from quaver.engine.contest import Contest
+from quaver.engine.losses import Losses, Lost
 from quaver.engine.objective import Objective, recorded_objective
 from quaver.errors import SettingsError
 from quaver.history import Snapshot
@@ -15,6 +17,23 @@ from quaver.ops import QuantConfig
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 from quaver.trial import Trial
+
+
+class Sureness(NamedTuple):
+    """How sure it is that the loss on such data is within the criterion.
+
+    Attributes:
+        alone: of a trial that was looked at alone.
+        trials: among how many it was chosen.
+    """
+
+    alone: float
+    trials: int
+
+    @property
+    def chosen(self) -> float:
+        """The same when the choice among so many is counted: each of them may have been lucky."""
+        return max(0.0, 1.0 - self.trials * (1.0 - self.alone))
 
 
 class Judge:
@@ -26,6 +45,7 @@ class Judge:
         baseline: the score of the fp32 model; None until it is known, and nothing is judged without it.
         best: the winner of the `Contest` among trials that meet the criterion; if none does, the one with the least
             loss, or the one that exceeds the budget least.
+        confirmations: what trials score on data that took no part in choosing them.
         seconds: what all trials took.
     """
 
@@ -34,9 +54,12 @@ class Judge:
     ) -> None:
         self.criterion, self.objective = criterion, objective
         self.baseline: float | None = None
+        self._baseline: Trial | None = None
+        self._losses: Losses | None = None
         self.best: Trial | None = None
         self.seconds = 0.0
         self._allows = allows
+        self.confirmations: tuple[Confirmation, ...] = ()
         self._fp32_size = 0
         self._trials: dict[int, Trial] = {}
         self._contest = Contest(objective)
@@ -64,13 +87,23 @@ class Judge:
 
     @property
     def met(self) -> bool:
-        """Whether any trial meets the criterion that may win."""
-        return self.best is not None and self.best.met
+        """Whether any trial meets the criterion that may win, and was not refuted on other data."""
+        return self.best is not None and self.best.met and self.best.number not in self._refuted
+
+    def confirm(self, confirmations: Iterable[Confirmation]) -> None:
+        """Take what trials score on other data: one that misses there wins only if all do."""
+        before, self.confirmations = self.confirmations, tuple(confirmations)
+        if before != self.confirmations:
+            self._compete_again()
+
+    @property
+    def _refuted(self) -> frozenset[int]:
+        return frozenset(one.trial for one in self.confirmations if not one.met)
 
     @property
     def content(self) -> bool:
         """Whether a run that has no time to improve may end: within a budget that is when nothing is lost."""
-        return self.best is not None and self.suffices(self.best)
+        return self.met and self.best is not None and self.suffices(self.best)
 
     def suffices(self, trial: Trial) -> bool:
         """Whether a trial as it is judged leaves nothing to ask for."""
@@ -79,6 +112,8 @@ class Judge:
     def begin(self, baseline: Trial | None) -> None:
         """Take the fp32 model's trial. All trials so far are judged by it."""
         self.baseline = None if baseline is None else baseline.score
+        self._baseline = None if baseline is None or baseline.score is None else baseline
+        self._losses = None if self._baseline is None else self._compared_with(self._baseline)
         self._fp32_size = 0 if baseline is None else baseline.model_size
         known, self._trials, self.seconds = self._trials, {}, 0.0
         self._compete_again()
@@ -96,6 +131,7 @@ class Judge:
         self._trials[trial.number] = judged
         if before is None:
             self.seconds += trial.seconds + trial.build_seconds
+        if before is None and not self.confirmations:
             self._compete(judged)
         else:
             self._compete_again()
@@ -110,16 +146,51 @@ class Judge:
         """The trials that meet the criterion and may win."""
         return [trial for trial in self._trials.values() if trial.met and self._allows(trial.config)]
 
+    def check(self) -> None:
+        """Say what the criterion asks for and the baseline does not allow, before any trial is run."""
+        if self._baseline is not None:
+            Losses(self.criterion, self._baseline).check()
+
     def verdict(self, trial: Trial) -> Trial:
-        """A trial with its loss and whether it meets the criterion, as far as that is defined."""
-        if trial.score is None or self.baseline is None or not self.criterion.defined(self.baseline):
-            return trial if trial.loss is None and not trial.met else replace(trial, loss=None, met=False)
-        ceiling, loss = self.criterion.ceiling, self.criterion.loss(self.baseline, trial.score)
-        if ceiling is None:
-            met = self.criterion.met(self.baseline, trial.score)
-        else:
+        """A trial with its loss, its interval and whether it meets the criterion, as far as that is defined."""
+        found = self.losses(trial)
+        if not found or self._losses is None:
+            unjudged = trial.loss is None and not trial.met and trial.interval is None
+            return trial if unjudged else replace(trial, loss=None, met=False, interval=None)
+        loss, interval = self._losses.loss(found[0]), self._losses.interval(found[0], trial)
+        ceiling = self.criterion.ceiling
+        if trial.stopped:
+            met = False
+        elif ceiling is not None:
             met = ceiling.kept(trial, self._fp32_size)
-        return trial if (trial.loss, trial.met) == (loss, met) else replace(trial, loss=loss, met=met)
+        else:
+            met = all(lost.met for lost in found) and self._losses.is_sure(found, trial, trial.number)
+        if (trial.loss, trial.met, trial.interval) == (loss, met, interval):
+            return trial
+        return replace(trial, loss=loss, met=met, interval=interval)
+
+    def losses(self, trial: Trial) -> list[Lost]:
+        """What a trial loses by each limit of the criterion, slices included, the worst first; empty if unknown."""
+        if trial.score is None or self._losses is None or not self._losses.defined:
+            return []
+        return self._losses.of(trial)
+
+    def sureness(self, trial: Trial) -> Sureness | None:
+        """How sure it is that the loss of a trial is within the limits on such data, too; None if nobody can say."""
+        found = self.losses(trial)
+        if not found or self._losses is None or self.criterion.ceiling is not None:
+            return None
+        each = [self._losses.sureness(lost, trial) for lost in found]
+        if any(one is None for one in each):
+            return None
+        return Sureness(min(one or 0.0 for one in each), sum(not one.failed for one in self._trials.values()))
+
+    def _compared_with(self, baseline: Trial) -> Losses | None:
+        """None if the criterion has limits for metrics that the baseline has not: `check` says so."""
+        try:
+            return Losses(self.criterion, baseline)
+        except SettingsError:
+            return None
 
     def pareto(self) -> tuple[Trial, ...]:
         """The trials that no other beats in both accuracy and objective, the best by objective first.
@@ -137,20 +208,29 @@ class Judge:
         elif self.best is None or (not self.best.met and self._misses_by(trial) < self._misses_by(self.best)):
             self.best = trial
 
-    def _misses_by(self, trial: Trial) -> tuple[float, float, int]:
-        """How far a trial is from what is asked for, and what decides between those that are equally far."""
+    def _misses_by(self, trial: Trial) -> tuple[bool, float, float, int]:
+        """How far a trial is from what is asked for, and what decides between those that are equally far.
+
+        What was seen in full comes before estimates.
+        """
         ceiling, loss = self.criterion.ceiling, trial.loss or 0.0
-        return (loss if ceiling is None else ceiling.excess(trial, self._fp32_size)), loss, trial.number
+        misses = loss if ceiling is None else ceiling.excess(trial, self._fp32_size)
+        return trial.estimated, misses, loss, trial.number
 
     def _compete_again(self) -> None:
-        self.best, self._contest = None, Contest(self.objective)
-        for trial in self._trials.values():
-            self._compete(trial)
+        refuted = self._refuted
+        for left in (refuted, frozenset[int]()):
+            self.best, self._contest = None, Contest(self.objective)
+            for trial in self._trials.values():
+                if trial.number not in left:
+                    self._compete(trial)
+            if not left or (self.best is not None and self.best.met):
+                return
 
 
 def pareto(trials: Iterable[Trial], objective: Objective) -> tuple[Trial, ...]:
     """The trials that no other beats in both accuracy and objective, the best by objective first."""
-    known = [trial for trial in trials if trial.loss is not None and objective.known(trial)]
+    known = [trial for trial in trials if trial.loss is not None and not trial.estimated and objective.known(trial)]
     front: list[Trial] = []
     for trial in sorted(known, key=lambda trial: (objective.value(trial), trial.loss, trial.number)):
         if not front or (trial.loss or 0.0) < (front[-1].loss or 0.0):
@@ -163,4 +243,5 @@ def judge_snapshot(snapshot: Snapshot) -> Judge:
     judge = Judge.from_settings(snapshot.run.settings, TuningSpace(snapshot.header.ops))
     judge.begin(snapshot.baseline)
     judge.extend(snapshot.trials)
+    judge.confirm(confirmations(snapshot.notes, judge.criterion))
     return judge

@@ -15,7 +15,8 @@ from quaver.engine.evaluation import slow_after
 from quaver.engine.events import Observer, TrialSlow
 from quaver.engine.executors.limits import limit
 from quaver.engine.executors.task import Executor, Outcome, State, Task
-from quaver.engine.run import PendingTrial, Run
+from quaver.engine.pending import PendingTrial
+from quaver.engine.run import Run
 from quaver.errors import EvaluationError, ExecutorError, HistoryError, QuaverError
 
 log = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ class _Loop:
         seconds = limit(self._limit, self._run.usual())
         task = Task.of(pending.number, pending.config if pending.number else None)
         begin = time.monotonic()
-        future = self._executor.submit(replace(task, seconds=seconds))
+        future = self._executor.submit(replace(task, seconds=seconds, standard=self._run.standard))
         self._under_way[future] = _UnderWay(pending, again, begin, slow_after(self._run.usual()))
 
     def _until_slow(self) -> float | None:

@@ -10,31 +10,34 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from quaver.adapters import Adapter, Model
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
 from quaver.engine.clock import EVERY, Clock
+from quaver.engine.confirmations import confirmations
 from quaver.engine.crashes import given_up, let_go
 from quaver.engine.dialogue import Dialogue
+from quaver.engine.early_stop import rules_out
 from quaver.engine.evaluation import as_score
-from quaver.engine.events import BaselineScored, Observer, Stage, StageStarted, TrialFinished, TrialStarted
-from quaver.engine.executors.task import Outcome, State
-from quaver.engine.finalists import least_seconds, measure_again, undecided, usual_seconds
+from quaver.engine.events import BaselineScored, Observer, SamplesOrdered, TrialFinished, TrialStarted
+from quaver.engine.executors.task import Outcome
 from quaver.engine.judge import Judge
 from quaver.engine.left_out import note_unquantizable
-from quaver.engine.objective import OBJECTIVES, Latency, Objective, recorded_name
+from quaver.engine.measuring import Measuring
+from quaver.engine.objective import Objective
 from quaver.engine.order import Order
+from quaver.engine.pending import PendingTrial
 from quaver.engine.probing import OutOfTime
-from quaver.engine.reference import Reference
-from quaver.errors import StrategyError
+from quaver.engine.standard import Standard
+from quaver.errors import SettingsError, StrategyError
 from quaver.history import Storage
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
+from quaver.statistics import ordered
 from quaver.strategies import Strategy
-from quaver.trial import Trial, TrialState
+from quaver.trial import Trial
 
 log = logging.getLogger(__name__)
 
@@ -46,38 +49,10 @@ BEFORE_THE_FIRST = 0.5
 FOR_FINALISTS = 0.05
 # A strategy that has proposed nothing new for so long will not do so any more.
 REPEATS = 1000
-
-
-class PendingTrial:
-    """A configuration that waits for its score; number 0 is the fp32 model, which is scored first.
-
-    Attributes:
-        number: of the trial it becomes.
-        config: how each op runs.
-    """
-
-    def __init__(self, number: int, config: QuantConfig, build: Callable[[], Model]) -> None:
-        self.number, self.config = number, config
-        self._build = build
-        self._model: Model | None = None
-        self.begun = self.built = time.monotonic()
-
-    @property
-    def model(self) -> Model:
-        """The model to score, built when it is first asked for."""
-        if self._model is None:
-            self.begun = time.monotonic()
-            self._model = self._build()
-            self.built = time.monotonic()
-        return self._model
-
-    def close(self) -> None:
-        """Let go of the model."""
-        if self._model is not None:
-            self._model.close()
-
-    def __repr__(self) -> str:
-        return f"PendingTrial({self.number}, {self.config!r})"
+# The chance at most that a trial is stopped which all samples would accept, unless the user says another.
+DELTA = 0.05
+# Scores of the fp32 model that would come as they do in random order with a smaller chance are called ordered.
+SUSPECT = 1e-3
 
 
 class Run:
@@ -101,6 +76,7 @@ class Run:
         observer: Observer,
         clock: Clock | None = None,
         width: int = 1,
+        delta: float | None = DELTA,
     ) -> None:
         self.adapter, self.space, self.history = adapter, space, history
         self.reason: StopReason | None = None
@@ -109,7 +85,8 @@ class Run:
         self.judge = Judge(criterion, objective, space.allows)
         self.judge.begin(history.baseline)
         self.judge.extend(history.trials)
-        self._budget, self._objective, self._observer = budget, objective, observer
+        self.judge.confirm(confirmations(history.notes, criterion))
+        self._budget, self._observer = budget, observer
         self._clock = clock or Clock()
         if clock is None:
             self._clock.go_on(history)
@@ -117,13 +94,13 @@ class Run:
         self._dialogue: Dialogue | None = None
         self._strategy: tuple[Strategy, Probe] | None = None
         self._pending: dict[QuantConfig, PendingTrial] = {}
-        self._reference = Reference(adapter, history)
+        self._measuring = Measuring(adapter, history, self.judge, objective)
+        self._delta = None if criterion.ceiling is not None else delta  # within a budget nothing is ruled out
         self._proposed: set[QuantConfig] = set()
         self._repeats = 0
         self._width, self._order = width, Order(width)
         self._numbers = {trial.number for trial in history.trials}
         self._lowest = 1
-        self._unmeasured: list[int] = []
         self._hurried = self._named = False
 
     def begin(self, strategy: Strategy, probe: Probe) -> None:
@@ -181,61 +158,37 @@ class Run:
         """Seconds that the evaluation of the fp32 model took, if there was one."""
         return None if self.history.baseline is None else self.history.baseline.seconds
 
+    @property
+    def standard(self) -> Standard:
+        """What an evaluation is held against while it goes on."""
+        return Standard.of(self.judge.criterion, self.history.baseline, self._delta)
+
     def tell(self, pending: PendingTrial, score: object, seconds: float | None = None) -> Trial:
         """Record the score of a trial that was asked for, and return it judged.
 
         Args:
             pending: what `ask` gave.
-            score: one number, or an array or tensor of one.
+            score: what eval_func may return: a number, the scores of samples, a dict of metrics, or a generator.
             seconds: how long the evaluation took; since the model was built, if not given.
         """
-        value = as_score(score)
-        done = time.monotonic()
-        model = pending.model
-        trial = Trial(
-            pending.number,
-            pending.config,
-            TrialState.COMPLETE,
-            value,
-            model_hash=model.sha256,
-            model_size=model.size,
-            seconds=done - pending.built if seconds is None else seconds,
-            build_seconds=pending.built - pending.begun + time.monotonic() - done,
-        )
-        return self._take(pending, trial)
+        value = as_score(score, self.standard)
+        return self._take(pending, pending.scored(value, time.monotonic(), seconds), value.streamed)
 
     def fail(self, pending: PendingTrial, error: str) -> Trial:
         """Record that a trial has no score, with the reason."""
-        spent = pending.built - pending.begun, time.monotonic() - pending.built
-        trial = Trial(
-            pending.number, pending.config, TrialState.FAILED, build_seconds=spent[0], seconds=spent[1], error=error
-        )
-        return self._take(pending, trial)
+        return self._take(pending, pending.failed(error))
 
     def record(self, pending: PendingTrial, outcome: Outcome) -> Trial:
         """Record what an executor made of a trial: a score if there is one, else why not."""
-        done = outcome.state is State.DONE
-        trial = Trial(
-            pending.number,
-            pending.config,
-            TrialState.COMPLETE if done else TrialState.FAILED,
-            outcome.value if done else None,
-            model_hash=outcome.model_hash,
-            model_size=outcome.model_size,
-            seconds=outcome.seconds,
-            build_seconds=outcome.build_seconds,
-            error=None if done else outcome.error,
-            worker=outcome.worker,
-            started=outcome.started,
-        )
-        return self._take(pending, trial)
+        streamed = outcome.score is not None and outcome.score.streamed
+        return self._take(pending, pending.carried_out(outcome), streamed)
 
     def stop(self, reason: StopReason) -> None:
         """End the run, if it has not ended before: the winner is decided, unless the user has no time for that."""
         if self.reason is None:
             if reason is not StopReason.INTERRUPTED:
                 self._measure_what_waits()
-                self._decide()
+                self._measuring.decide(self._left, self._observer)
             self._keep_time()
         self.reason = self.reason or reason
         self.close()
@@ -248,7 +201,7 @@ class Run:
             pending.close()
             let_go(self.history, pending.number)
         self._pending.clear()
-        self._reference.close()
+        self._measuring.close()
 
     def _ask_baseline(self) -> PendingTrial:
         config = self.space.float_config()
@@ -257,11 +210,11 @@ class Run:
     def _open(self) -> Dialogue:
         """Start the strategy, unless an earlier run has done all there is to do."""
         base = self.history.baseline
-        assert base is not None and base.score is not None and self._strategy is not None
-        self.judge.criterion.check_baseline(base.score)
+        assert base is not None and self._strategy is not None
+        self.judge.check()
         self._observer(BaselineScored(base))
         self._dialogue = Dialogue(self._strategy[0], self.space, self._strategy[1])
-        self._measure_what_is_missing()
+        self._measuring.what_is_missing(self.space)
         if self.judge.evaluated:
             self._name_what_is_left_out()
         # If the baseline left time for a trial, there will be one, whatever measurements take.
@@ -276,7 +229,7 @@ class Run:
         for config in dialogue.waiting:
             if config in self._pending:
                 continue
-            known = self.history.find(config)
+            known = self._find(config)
             if known is None:
                 if self._order.must_wait and not all_at_once:
                     return None
@@ -342,20 +295,19 @@ class Run:
         pending = self._pending[config] = PendingTrial(number, config, build)
         return pending
 
-    def _take(self, pending: PendingTrial, trial: Trial) -> Trial:
+    def _take(self, pending: PendingTrial, trial: Trial, streamed: bool = False) -> Trial:
         if self._pending.get(pending.config) is not pending:
             raise StrategyError(f"trial {pending.number} was told before, or its run is over")
         try:
             if pending.number == 0:
-                return self._take_baseline(trial)
+                return self._take_baseline(trial, streamed)
             self.history.append(trial)
             self._numbers.add(trial.number)
             trial = self.judge.verdict(trial)
-            if self._is_measured(trial) and self.isolated:
-                if self._objective.measured or recorded_name(self._objective) not in OBJECTIVES:
-                    self._unmeasured.append(trial.number)
-            elif self._is_measured(trial):
-                trial = self._measured(trial, pending.model)
+            if self._measuring.wants(trial) and self.isolated:
+                self._measuring.later(trial)
+            elif self._measuring.wants(trial):
+                trial = self._measuring.measured(trial, pending.model)
             self._keep_time()
             trial = self.judge.add(trial)
         finally:
@@ -369,66 +321,41 @@ class Run:
         self._observer(TrialFinished(trial, self.judge.best))
         return trial
 
-    def _take_baseline(self, trial: Trial) -> Trial:
-        assert trial.score is not None
-        self.judge.criterion.check_baseline(trial.score)
-        self.history.append(trial)
+    def _take_baseline(self, trial: Trial, streamed: bool) -> Trial:
         self.judge.begin(trial)
+        try:
+            self.judge.check()
+        except SettingsError:
+            self.judge.begin(None)
+            raise
+        self.history.append(trial)
         self._keep_time()
+        if streamed and self._delta is not None:
+            for metric, samples in trial.samples.items():
+                chance = ordered(samples.array)
+                if chance < SUSPECT:
+                    self._observer(SamplesOrdered(metric, chance))
         return self.judge.verdict(trial)
 
-    def _is_measured(self, trial: Trial) -> bool:
-        """Whether the objective's figures are taken of a trial."""
-        return trial.met or (self._objective.needs_all and not trial.failed)
-
-    def _measure_what_is_missing(self) -> None:
-        """Figures of the objective for trials of earlier runs that were not measured by it."""
-        for trial in self.judge.trials:
-            if self._is_measured(trial) and not self._objective.known(trial) and self.space.allows(trial.config):
-                self.judge.add(self._measured(trial, self.adapter.rebuild(trial.config)))
+    def _find(self, config: QuantConfig) -> Trial | None:
+        """The trial of a configuration, if it is known; a stopped one only if this criterion rules it out, too."""
+        known, base = self.history.find(config), self.history.baseline
+        if known is None or not known.stopped or base is None:
+            return known
+        return known if rules_out(self.judge.criterion, base, known, self._delta or DELTA) else None
 
     def _measure_what_waits(self) -> None:
         """Measure what is to be compared now that nothing else is under way, in the order asked."""
-        waiting, self._unmeasured = sorted(self._unmeasured), []
-        for trial in self.judge.trials:
-            if trial.number in waiting:
-                measured = self.judge.add(self._measured(trial, self.adapter.rebuild(trial.config)))
-                self._order.tell(measured)
-                if self._dialogue is not None:
-                    self._dialogue.answer(measured)
-
-    def _measured(self, trial: Trial, model: Model) -> Trial:
-        feed = self.adapter.kept[0] if self.adapter.kept else None
-        try:
-            figures = self._objective.measure(model, self._reference, feed)
-            name = recorded_name(self._objective)
-            if name not in OBJECTIVES and name not in figures:  # so that others can compare by it, too
-                figures[name] = float(self._objective.value(replace(trial, measured={**trial.measured, **figures})))
-        except Exception:  # the score was dearly bought; what is missing is only the figure to compare by
-            log.exception("the objective could not be measured")
-            return trial
-        return self.history.measure(trial.number, figures) if figures else trial
+        for measured in self._measuring.what_waits():
+            self._order.tell(measured)
+            if self._dialogue is not None:
+                self._dialogue.answer(measured)
 
     def _name_what_is_left_out(self) -> None:
         """Once in a run, and not before the first trial: note what cannot be quantized, and its time."""
         if not self._named:
             self._named = True
             note_unquantizable(self.adapter, self.history, timed=bool(self.adapter.kept) and not self.out_of_time())
-
-    def _undecided(self) -> bool:
-        """Whether the winner is to be found among trials that are about as fast as each other."""
-        measurable = type(self._objective) is Latency and bool(self.adapter.kept)
-        return measurable and undecided(self.judge, self.history)
-
-    def _decide(self) -> None:
-        """Measure the best trials again, if there is time for it."""
-        if not self._undecided() or least_seconds(self.judge) > self._left():
-            return
-        self._observer(StageStarted(Stage.FINALISTS))
-        try:
-            measure_again(self.judge, self.history, self.adapter, self._reference, self._left)
-        except Exception:  # the figures that there are decide
-            log.exception("the best trials could not be measured again")
 
     def _count_repeat(self, repeated: bool) -> None:
         self._repeats = self._repeats + 1 if repeated else 0
@@ -444,7 +371,7 @@ class Run:
     def _check_budget(self) -> None:
         reason = self._budget.spent(
             evaluated=self.judge.evaluated + len(self._pending),
-            seconds=self._clock.seconds + self._kept_back(),
+            seconds=self._clock.seconds + self._measuring.kept_back(FOR_FINALISTS * self._budget.timeout),
             met=self.judge.content if self._width == 1 else self._order.one_is(self.judge.suffices),
         )
         if reason is StopReason.MET and self.judge.criterion.ceiling is not None:
@@ -455,13 +382,6 @@ class Run:
             raise _Stop(reason)
         if self._order.failures >= FAILURES_IN_A_ROW:
             raise _Stop(StopReason.FAILURES)
-
-    def _kept_back(self) -> float:
-        """Seconds of the timeout for measuring the best trials again, where a small part of it will do."""
-        most = FOR_FINALISTS * self._budget.timeout
-        if most == 0 or not self._undecided() or least_seconds(self.judge) > most:
-            return 0.0
-        return min(usual_seconds(self.judge), most)
 
 
 class _Stop(Exception):

@@ -49,6 +49,12 @@ def take_in(source: Any, optimise_float: bool = True) -> tuple[Graph, str, Appli
         return _take_in(source, optimise_float)
 
 
+def check_given(source: Any) -> None:
+    """Refuse what cannot be read, or is not put together as a model is; a quantized one is fine."""
+    with reading("the ONNX model"):
+        check_structure(_read(source)[0])
+
+
 def _take_in(source: Any, optimise_float: bool) -> tuple[Graph, str, Applied, tuple[str, ...]]:
     model, folder = _read(source)
     check_structure(model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import onnx
 from onnx import ModelProto, TensorProto
@@ -25,6 +25,13 @@ class GivenModel(OrtModel):
         is_path = isinstance(source, str | os.PathLike)
         self._path = Path(os.fspath(source)).resolve() if is_path else None
         self._folder = self._path.parent if self._path is not None else Path().resolve()
+
+    @classmethod
+    def opened(cls, source: Any, threads: int) -> Self:
+        """A model that nobody has read yet; what it takes is asked of its session."""
+        model = cls(source, (), threads)
+        model._inputs = sessions.input_specs(model.session)
+        return model
 
     def _open(self) -> Any:
         if self._path is not None:

@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime as ort
 
+from quaver.adapters.batches import InputSpec
 from quaver.errors import BuildError
 
 
@@ -31,3 +33,15 @@ def create(model: bytes | str | os.PathLike[str], chosen: Any, folder: Path | No
         return ort.InferenceSession(source, chosen, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise BuildError(f"ONNX Runtime cannot load the model: {error}") from error
+
+
+def input_specs(session: Any) -> tuple[InputSpec, ...]:
+    """What a model takes, as its session describes it."""
+    return tuple(map(_spec, session.get_inputs()))
+
+
+def _spec(value: Any) -> InputSpec:
+    kinds = {"float": "float32", "double": "float64", "string": "object"}
+    inner = str(value.type).removeprefix("tensor(").removesuffix(")")
+    shape = tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in value.shape)
+    return InputSpec(value.name, np.dtype(kinds.get(inner, inner)), shape)

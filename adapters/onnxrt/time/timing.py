@@ -11,11 +11,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 
 from quaver.adapters.base import TimingOptions
-from quaver.adapters.batches import Feed, InputSpec, samples
+from quaver.adapters.batches import Feed, samples
 from quaver.adapters.one_batch import one_batch
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.run import session as sessions
@@ -44,7 +43,7 @@ def time_model(model: Any, data: Any, options: TimingOptions, beside: Assembler 
         chosen.profile_file_prefix = str(folder / "profile")
         chosen.optimized_model_filepath = str(path)
         profiled, plain = sessions.create(source, chosen), sessions.create(source, sessions.options(options.threads))
-        feed = one_batch(data, tuple(map(_spec, plain.get_inputs())), options.batch)
+        feed = one_batch(data, sessions.input_specs(plain), options.batch)
         latencies, slowed = _take_turns(plain, profiled, feed, options)
         events = json.loads(Path(profiled.end_profiling()).read_text(encoding="utf-8"))
         optimised = onnx.load_model(path, load_external_data=False)
@@ -146,11 +145,3 @@ def _source(model: Any) -> bytes | str:
     if not Path(path).is_file():
         raise ModelError(f"no model file at {path!r}")
     return path
-
-
-def _spec(value: Any) -> InputSpec:
-    """An input as a session describes it."""
-    kinds = {"float": "float32", "double": "float64", "string": "object"}
-    inner = str(value.type).removeprefix("tensor(").removesuffix(")")
-    shape = tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in value.shape)
-    return InputSpec(value.name, np.dtype(kinds.get(inner, inner)), shape)

@@ -45,7 +45,7 @@ def layout(shown: Shown) -> list[Any]:
         html.P("Tick a trial to see how it runs its ops, or two to see in what they differ.", className="faint"),
         grid(
             "trials",
-            COLUMNS,
+            columns(shown.data),
             rows(shown.data),
             grid_options={
                 "rowSelection": {"mode": "multiRow", "enableClickSelection": True, "headerCheckbox": False},
@@ -59,9 +59,20 @@ def layout(shown: Shown) -> list[Any]:
     ]
 
 
+def columns(data: RunData) -> list[dict[str, Any]]:
+    """Those that every run has, and those of scores that tell more."""
+    more = []
+    if any(row.trial.interval is not None for row in data.rows):
+        tip = "between what the loss on such data lies"
+        more.append(text_column("between", "loss between", width=120, headerTooltip=tip))
+    if any(len(row.trial.metrics) > 1 for row in data.rows):
+        more.append(text_column("metrics", "metrics", minWidth=160))
+    return [*COLUMNS[:3], *more, *COLUMNS[3:]]
+
+
 def rows(data: RunData) -> list[dict[str, Any]]:
     """The table. A loss is in percent where it is relative."""
-    factor = 100.0 if data.criterion.absolute is None else 1.0
+    factor = 100.0 if data.criterion.is_relative else 1.0
     best = None if data.best is None else data.best.number
     return [
         {
@@ -69,6 +80,8 @@ def rows(data: RunData) -> list[dict[str, Any]]:
             "number": row.trial.number,
             "score": row.trial.score,
             "loss": None if row.trial.loss is None else factor * row.trial.loss,
+            "between": _between(row.trial.interval, factor),
+            "metrics": ", ".join(f"{name} {value:.4g}" for name, value in row.trial.metrics.items()),
             "verdict": row.verdict + (" ★" if row.trial.number == best else ""),
             "latency": row.latency,
             "ms": row.milliseconds,
@@ -81,6 +94,10 @@ def rows(data: RunData) -> list[dict[str, Any]]:
         }
         for row in data.rows
     ]
+
+
+def _between(interval: tuple[float, float] | None, factor: float) -> str:
+    return "" if interval is None else " … ".join(f"{factor * end:.3g}" for end in interval)
 
 
 def detail(data: RunData, numbers: list[int]) -> list[Any]:

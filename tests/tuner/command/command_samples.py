@@ -36,6 +36,16 @@ def accuracy(model):
     return float((model(images).argmax(axis=1) == labels).mean())
 
 
+def right(model):
+    for first in range(0, len(images), 16):
+        yield {"top1": model(images[first : first + 16]).argmax(axis=1) == labels[first : first + 16]}
+
+
+def half_right(model):
+    for batch in right(model):
+        yield {"top1": batch["top1"] * (0.5 if _quantized(model) else 1.0)}
+
+
 def error(model):
     return 1.5 - accuracy(model)
 

@@ -14,6 +14,7 @@ import pytest
 from quaver import EvaluationError
 from quaver.engine import evaluation
 from quaver.engine.evaluation import as_score, score, watched
+from quaver.scores import Score
 
 
 class Tensor:
@@ -57,7 +58,7 @@ class Unconvertible:
 )
 def test_one_number_in_any_wrapping_is_a_score(value: Any, expected: float) -> None:
     taken = as_score(value)
-    assert type(taken) is float and taken == expected
+    assert type(taken.value) is float and taken == Score(expected)
 
 
 @pytest.mark.parametrize(
@@ -66,18 +67,24 @@ def test_one_number_in_any_wrapping_is_a_score(value: Any, expected: float) -> N
         (None, "returned None: is a `return` missing?"),
         ((0.5, 0.1), "returned a tuple, (0.5, 0.1); it must return one number"),
         ([0.5], "returned a list, [0.5]; it must return one number"),
-        ({"accuracy": 0.5}, "returned a dict, {'accuracy': 0.5}; it must return one number"),
+        ({}, "returned an empty dict"),
+        ({"accuracy": None}, "returned for the metric 'accuracy' None"),
+        ({"accuracy": 0.5, "f1": math.nan}, "returned for the metric 'f1' nan"),
+        ({"f1": np.array([0.5, np.nan])}, "returned for the metric 'f1' nan for sample 1: it is not finite"),
         ({0.5}, "returned a set"),
         ("0.5", "returned a str, '0.5'"),
         (b"0.5", "returned a bytes"),
         (True, "returned a bool, True"),
         (np.True_, "returned a bool"),
-        (np.array(False), "returned a ndarray, False"),
+        (np.array(False), "returned a bool, False"),
         (1j, "returned a complex"),
-        (np.complex128(1 + 2j), "returned a complex128"),
-        (np.array([0.5, 0.6]), "of shape (2,); it must return one number (its mean?)"),
+        (np.complex128(1 + 2j), "returned a complex"),
+        (np.ones((2, 3)), "a ndarray of shape (2, 3); it must be one number, or an array with one score for each"),
+        (np.array([0.5, np.inf, np.nan]), "returned inf for sample 1, and 1 more like it"),
+        (["good"] * 10, "that is no array of numbers"),
+        ([[1.0], [1.0, 2.0]] * 5, "that is no array of numbers"),
         (np.array([]), "of shape (0,)"),
-        (Tensor(0.5, 0.6), "a Tensor of shape (2,)"),
+        (Tensor(0.5, 0.6), "a Tensor of shape (2,) that is no array of numbers"),
         (math.nan, "returned nan: the score is not finite"),
         (np.float32("nan"), "returned nan"),
         (np.array(np.inf), "returned inf"),
@@ -97,12 +104,12 @@ def test_anything_else_is_an_error_that_says_what_to_return(value: Any, complain
 
 def test_a_long_value_does_not_flood_the_message() -> None:
     with pytest.raises(EvaluationError) as caught:
-        as_score(list(range(100_000)))
+        as_score(["x" * 1000] * 100_000)
     assert len(str(caught.value)) < 300
 
 
 def test_eval_func_gets_the_model_and_its_own_errors_pass() -> None:
-    assert score(lambda model: model * 2, 0.25) == 0.5
+    assert score(lambda model: model * 2, 0.25) == Score(0.5)
     with pytest.raises(ZeroDivisionError):
         score(lambda model: 1 / model, 0)
 

@@ -10,6 +10,7 @@ import pytest
 from clusters import dask_cluster
 
 from quaver.engine.executors.task import Outcome, State
+from quaver.scores import Score
 from quaver.testing import check_executor
 
 
@@ -40,7 +41,7 @@ class Forging(Executor):
 
     def submit(self, function: Any, /, *args: Any, **keywords: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        future.set_result(Outcome(State.DONE, 0.5, model_hash="made up", worker="nobody:0"))
+        future.set_result(Outcome(State.DONE, score=Score(0.5), model_hash="made up", worker="nobody:0"))
         return future
 
 

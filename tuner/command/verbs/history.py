@@ -33,6 +33,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Print the table, or the JSON."""
     from quaver.ancestry import origins
+    from quaver.api.sureness import trial_phrases
     from quaver.command import as_json, facts, repairing, trial_table
     from quaver.engine.judge import judge_snapshot
     from quaver.history import read_snapshot
@@ -57,6 +58,12 @@ def run(args: argparse.Namespace) -> int:
                 **as_json.about_the_model(snapshot),
                 "damage": snapshot.damage,
                 "best": None if judged.best is None else judged.best.number,
+                "met": judged.met,
+                "trust": as_json.trust(
+                    None if judged.best is None else judged.sureness(judged.best),
+                    [] if judged.best is None else judged.losses(judged.best),
+                    judged.confirmations,
+                ),
                 "baseline": None if base is None else as_json.plain(base, None),
                 "trials": [
                     {**as_json.plain(trial, judged.best), **as_json.origin(came_from[trial.number])}
@@ -69,7 +76,10 @@ def run(args: argparse.Namespace) -> int:
     print(f"{len(judged.trials)} trial(s); {judged.criterion.called}: {judged.criterion}")
     if judged.best is not None:
         only = "" if judged.best.config.reduced_ops else ", but it runs every op in fp32: nothing was quantized"
-        print(f"* trial {judged.best.number} is the best{'' if judged.best.met else ', but not within it'}{only}")
+        within = "" if judged.met else ", but not on other data" if judged.best.met else ", but not within it"
+        print(f"* trial {judged.best.number} is the best{within}{only}")
+        for said in trial_phrases(judged.best, judged):
+            print(wording.name(said))
         for fact in facts.about_latency(judged.best, snapshot):
             print(fact)
     for fact in facts.about_the_model(snapshot):

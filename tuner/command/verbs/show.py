@@ -77,6 +77,7 @@ def _trial(number: int | str, snapshot: Snapshot, judged: Judge) -> Trial:
 
 def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namespace) -> None:
     from quaver.api.phrases import LATENCY
+    from quaver.api.sureness import trial_phrases
     from quaver.command import as_json, facts, op_table, tables
 
     ops = [op for op in snapshot.header.ops if not args.fp32 or not trial.config[op.name].reduced]
@@ -85,6 +86,8 @@ def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namesp
         as_json.print_json({**as_json.plain(trial, judged.best), **as_json.about_the_model(snapshot), "ops": rows})
         return
     tables.line(*_headline(trial, judged))
+    for said in trial_phrases(trial, judged) if trial.number else ():
+        print(wording.name(said))
     op_table.write(ops, trial.config)
     for fact in (*facts.about_latency(trial, snapshot), *facts.about_the_model(snapshot)):
         tables.line(fact)
@@ -132,12 +135,12 @@ def _headline(trial: Trial, judged: Judge) -> list[Any]:
 
     counts = f"{wording.counts(trial)} ops, {wording.seconds(trial.seconds)} in eval_func{_by(trial)}"
     if trial.number == 0:
-        return [f"the fp32 baseline: score {wording.score(trial.score)}, {counts}"]
+        return [f"the fp32 baseline: score {wording.scores(trial)}, {counts}"]
     if trial.failed:
         return [f"trial {trial.number}: ", tables.cell("failed", tables.NOT_MET), f", {counts}"]
     loss = f"loss {wording.loss(trial.loss, judged.criterion)} (allowed: {wording.allowed(judged.criterion)})"
     met = tables.cell(wording.verdict(trial), tables.MET if trial.met else tables.NOT_MET)
-    return [f"trial {trial.number}: score {wording.score(trial.score)}, {loss}, ", met, f", {counts}"]
+    return [f"trial {trial.number}: score {wording.scores(trial)}, {loss}, ", met, f", {counts}"]
 
 
 def _by(trial: Trial) -> str:

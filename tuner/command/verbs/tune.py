@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from quaver.command import flags, loading, wording
+from quaver.command import flags, loading, metric, wording
 from quaver.command.warned import warnings_shown
 from quaver.errors import SettingsError
 
@@ -21,6 +21,8 @@ it, nothing is written to OUT; the most accurate one is in the workspace.
   quaver tune --model model.onnx --calib data.py:batches --eval my_eval.py:wer --lower-is-better --absolute 0.2
   quaver tune --model model.onnx --calib calib.npy --eval my_eval.py:accuracy --strategy my.py:WorstFirst \\
       --op-type Softmax=fp32 --op-name '/head/.*=fp32'
+  quaver tune --model model.onnx --calib calib.npz --metric top1 --data test.npz --labels y.npy -o model-int8.onnx
+  quaver tune --model model.onnx --calib calib.npz --metric agreement -o model-int8.onnx    no labels, no code
   quaver tune --model model.onnx --eval my_eval.py:accuracy --resume quaver_workspace/2025-01-31_12-00-00
 
 my_eval.py holds a function of the model that returns the score:
@@ -36,7 +38,8 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         "tune",
         help="find the best int8 configuration of a model",
         description=DESCRIPTION,
-        usage="quaver tune [CONF.yaml] --model MODEL --calib DATA --eval FILE.py:FUNCTION [-o OUT] [options]",
+        usage="quaver tune [CONF.yaml] --model MODEL --calib DATA (--eval FILE.py:FUNCTION | --metric NAME) [-o OUT] "
+        "[options]",
         epilog="exit codes: 0 the criterion is met, 3 it is not, 2 wrong usage, 130 interrupted without a result.",
     )
     parser.add_argument("config", nargs="?", metavar="CONF.yaml", help="settings; flags override them")
@@ -47,7 +50,12 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         help="typical inputs without labels: an .npz (arrays by input name) or .npy, a folder of them (each a batch), "
         "or FILE.py:NAME of a dataloader or of a function that returns one",
     )
-    parser.add_argument("--eval", metavar="FILE.py:FUNCTION", help="the function that scores a model")
+    parser.add_argument(
+        "--confirm",
+        metavar="FILE.py:FUNCTION",
+        help="a second function, on data that takes no part in choosing: it scores the winner, and the next best if "
+        "that misses the criterion there",
+    )
     parser.add_argument("-o", "--output", metavar="OUT", help="where to save the best model, if it meets the criterion")
     parser.add_argument("--save-anyway", action="store_true", help="write OUT even if no model meets the criterion")
     parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
@@ -57,6 +65,8 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         action="append",
         help="tell a tracker of every trial: mlflow, wandb or tensorboard, each an extra of that name; repeatable",
     )
+    parser.add_argument("--json", action="store_true", help="write the result as JSON, and no progress")
+    metric.add(parser, "those of --calib if not given, which are better kept apart: other data tell more")
     flags.add(parser)
     return parser
 
@@ -67,23 +77,26 @@ def run(args: argparse.Namespace) -> int:
     config = given.config
     if args.model is None:
         raise SettingsError("--model is needed: the float model, such as --model model.onnx")
-    if args.eval is None:
-        raise SettingsError("--eval is needed: a function that scores a model, such as --eval my_eval.py:accuracy")
     if args.calib is None and config.resume is None:
         raise SettingsError("--calib is needed: a few hundred typical inputs without labels, such as --calib data.npz")
     output = flags.check_output(args.output, args.model)
     if args.save_anyway and output is None:
         raise SettingsError("--save-anyway goes with -o: where to save the model")
-    eval_func = loading.load_function(args.eval, "--eval")
+    eval_func = metric.eval_func(args, args.calib)
+    for name, value in metric.direction(args, eval_func).items():
+        given.flags.setdefault(name, value)
+    confirm = None if args.confirm is None else loading.load_function(args.confirm, "--confirm")
     data = None if args.calib is None else loading.calibration(args.calib)
 
     import quaver
     from quaver.api.display import warn_when_slow
-    from quaver.command import summary
+    from quaver.api.telling import aloud
+    from quaver.command import as_json, summary
     from quaver.insights.trackers import make_tracker
 
     trackers = [make_tracker(name) for name in args.track or ()]
 
+    quiet = args.quiet or args.json
     begin = time.monotonic()
     with warnings_shown():
         result = quaver.fit(
@@ -91,8 +104,9 @@ def run(args: argparse.Namespace) -> int:
             given.file,
             calib_dataloader=data,
             eval_func=eval_func,
-            observer=[*trackers, warn_when_slow] if args.quiet else trackers,
-            verbose=0 if args.quiet else None,
+            confirm=confirm,
+            observer=[*trackers, warn_when_slow, aloud] if quiet else trackers,
+            verbose=0 if quiet else None,
             **given.flags,
         )
         saved = None
@@ -100,7 +114,10 @@ def run(args: argparse.Namespace) -> int:
             saved = result.save(output)
     places = summary.Places(args.model, output, saved, args.calib)
     again = partial(again_with, args.argv, "--resume", result.workspace)
-    summary.write(result, config, time.monotonic() - begin, places, again)
+    if args.json:
+        as_json.print_json({"model": args.model, "saved": saved and str(saved), **as_json.tuned(result)})
+    else:
+        summary.write(result, config, time.monotonic() - begin, places, again)
     if result.best is None and result.reason is quaver.StopReason.INTERRUPTED:
         return 130
     return 0 if result.met else 3

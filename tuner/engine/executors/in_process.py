@@ -51,7 +51,7 @@ class InProcess:
             model = self._model_of(task.number)
             built = time.monotonic()
             with watched(self._usual(), lambda seconds: self._slow(task.number, seconds)):
-                value = score(self._eval_func, model)
+                found = score(self._eval_func, model, task.standard)
             done = time.monotonic()
             digest, size = model.sha256, model.size  # a model that cannot be written out is a failed trial, too
         except Exception as error:
@@ -67,4 +67,11 @@ class InProcess:
                 exception=error,
             )
         building = built - begin + time.monotonic() - done
-        return Outcome(State.DONE, value, done - built, building, digest, size)
+        return Outcome(
+            State.DONE,
+            score=found,
+            seconds=done - built,
+            build_seconds=building,
+            model_hash=digest,
+            model_size=size,
+        )

@@ -8,8 +8,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from quaver.engine.standard import Standard
 from quaver.history.choices import from_choice, from_indexes, to_choices, to_indexes
 from quaver.ops import Op, OpConfig, QuantConfig
+from quaver.scores import Score
 
 
 class Kind(enum.StrEnum):
@@ -47,6 +49,7 @@ class Task:
         threads: of one inference.
         seconds: how long it may take; None is for ever.
         parcel: the content of the folder, for a worker that does not see it.
+        standard: what the scores are held against.
     """
 
     number: int
@@ -60,6 +63,7 @@ class Task:
     threads: int = 0
     seconds: float | None = None
     parcel: bytes | None = None
+    standard: Standard | None = None
 
     @classmethod
     def of(cls, number: int, config: QuantConfig | None, kind: Kind = Kind.SCORE, samples: int = 0) -> Task:
@@ -85,7 +89,8 @@ class Outcome:
 
     Attributes:
         state: how it ended.
-        value: the score, or the error that was asked for.
+        score: what eval_func said.
+        value: the error at the outputs, if that was asked for.
         seconds: spent in eval_func.
         build_seconds: spent on everything else.
         model_hash: sha256 of the model that was scored.
@@ -99,6 +104,7 @@ class Outcome:
 
     state: State
     value: float = 0.0
+    score: Score | None = None
     seconds: float = 0.0
     build_seconds: float = 0.0
     model_hash: str = ""

@@ -54,11 +54,12 @@ def work(task: Task) -> Outcome:
         if task.kind is Kind.ERROR:
             assert config is not None
             value = _measure(place).error(config, task.samples)
-            return Outcome(State.DONE, value, time.monotonic() - begin, worker=name(), started=started)
+            spent = time.monotonic() - begin
+            return Outcome(State.DONE, value, seconds=spent, worker=name(), started=started)
         model = place.adapter.build(config)
         try:
             built = time.monotonic()
-            value = score(place.eval_func, model)
+            found = score(place.eval_func, model, task.standard)
             done = time.monotonic()
             digest, size = model.sha256, model.size
         finally:
@@ -67,7 +68,16 @@ def work(task: Task) -> Outcome:
         failed = _failed(error, started)
         return replace(failed, seconds=time.monotonic() - built, build_seconds=built - begin)
     building = built - begin + time.monotonic() - done
-    return Outcome(State.DONE, value, done - built, building, digest, size, name(), started)
+    return Outcome(
+        State.DONE,
+        score=found,
+        seconds=done - built,
+        build_seconds=building,
+        model_hash=digest,
+        model_size=size,
+        worker=name(),
+        started=started,
+    )
 
 
 def _failed(error: Exception, started: float) -> Outcome:

@@ -15,6 +15,7 @@ from typing import Any
 
 from quaver.adapters import Adapter
 from quaver.adapters.owner import is_orphaned, machine
+from quaver.engine.evaluation import referred
 from quaver.engine.executors.machine_folder import machine_folder, unpack
 from quaver.engine.executors.site import CALIBRATION, EVAL_FUNC, MODEL, OPENING, PREFIX, SAMPLES, Opening
 from quaver.engine.executors.task import Task
@@ -60,12 +61,13 @@ class Workplace:
     def eval_func(self) -> Callable[[Any], Any]:
         """The user's, in this process."""
         try:
-            return _load((self._folder / EVAL_FUNC).read_bytes())  # type: ignore[no-any-return]
+            found = _load((self._folder / EVAL_FUNC).read_bytes())
         except Exception as error:
             raise ExecutorError(
                 f"eval_func cannot be loaded by a worker process: {type(error).__name__}: {error}. What it needs must "
                 "be installed there, or lie in a module that can be imported there"
             ) from error
+        return referred(found, lambda: self.adapter.build(None))
 
     @functools.cached_property
     def samples(self) -> list[Any]:

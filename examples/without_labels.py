@@ -1,0 +1,26 @@
+"""Tune without labels, find the few samples that need one, and judge the model as a gate in CI would."""
+
+import numpy as np
+
+import quaver
+from quaver.demo.data import digits
+from quaver.demo.run import MODEL
+
+train, _, images, labels = digits()
+
+result = quaver.fit(
+    MODEL,
+    calib_dataloader=train[:256],
+    eval_func=quaver.metrics.agreement(train[256:]),  # with the fp32 model, sample by sample
+    relative=0.01,
+)
+print(result)
+result.save("model-int8.onnx")
+
+numbers = quaver.metrics.disagreements(images, MODEL, "model-int8.onnx")
+print(f"{len(numbers)} of {len(images)} samples need a label")
+
+# All others may have any label: both models are right there, or both are wrong.
+few = np.zeros(len(images), int)
+few[numbers] = labels[numbers]
+print(quaver.check(MODEL, "model-int8.onnx", quaver.metrics.top1(images, few), absolute=0.02))

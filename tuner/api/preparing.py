@@ -1,0 +1,60 @@
+"""What comes before the first trial: a calibrated adapter, and a history that was begun."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from quaver.adapters import Adapter
+from quaver.api.calibrating import calibrate
+from quaver.api.phrases import CONVERSIONS, conversions
+from quaver.api.settings import Config
+from quaver.engine.clock import Clock
+from quaver.engine.events import ModelConverted, Observer
+from quaver.engine.same_model import check_same_ops, restore
+from quaver.engine.versions import versions_of
+from quaver.errors import HistoryError, SettingsError
+from quaver.history import Header, Storage
+
+
+def prepare(
+    adapter: Adapter, history: Storage, config: Config, data: Any, observer: Observer, heard: bool, clock: Clock
+) -> None:
+    """Calibrate and begin the history, or take the calibration from a history that was begun before."""
+    header = history.header
+    if header is None:
+        if data is None:
+            raise SettingsError(f"{history.path} ended before calibration was done: pass calib_dataloader to resume it")
+        calibration = calibrate(adapter, config, data, observer, heard, clock)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        history.begin(Header(adapter.fingerprint, adapter.name, adapter.inspect(), calibration, now))
+        history.start_run(config.plain(), versions_of(adapter))
+        return
+    clock.go_on(history)
+    check_same_ops(adapter, header, history.path)
+    history.start_run(config.plain(), versions_of(adapter))
+    restore(adapter, header, history.path)
+    history.forget_trailing_failures()
+    if data is not None:
+        adapter.keep(data)
+
+
+def say_conversions(adapter: Adapter, history: Storage, observer: Observer) -> None:
+    """Tell what was converted when the model was read, and note it once."""
+    for what in adapter.conversions:
+        observer(ModelConverted(what))
+    if adapter.conversions != conversions(history.notes):
+        history.note(CONVERSIONS, list(adapter.conversions))
+
+
+@contextlib.contextmanager
+def pointing_to(history: Storage) -> Iterator[None]:
+    """Let an error on the way say how to go on."""
+    try:
+        yield
+    except BaseException as error:
+        if history.baseline is not None and not isinstance(error, HistoryError):
+            error.add_note(f"Everything so far is in {history.path}; go on with fit(..., resume={str(history.path)!r})")
+        raise

@@ -1,0 +1,144 @@
+"""What `check` found: a verdict for each limit and for the speed, and one for all of them."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from quaver.api.phrases import milliseconds
+from quaver.api.sureness import percent
+
+
+class Verdict(enum.StrEnum):
+    """What can be said of a model."""
+
+    MET = "met"
+    NOT_MET = "not met"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitVerdict:
+    """What one metric loses, on all samples or on a slice of them.
+
+    Attributes:
+        metric: its name; "score" if eval_func gives none.
+        slice: the samples that it is about; empty for all of them.
+        verdict: met, not met, or inconclusive where the interval holds the limit.
+        baseline: what the float model scores.
+        score: what the quantized model scores.
+        loss: how much worse that is; a fraction of the baseline if `relative`.
+        allowed: the loss that is allowed.
+        relative: whether losses are fractions of the baseline.
+        higher_is_better: False for scores that are errors.
+        samples: how many there are; 0 if eval_func gives one number.
+        interval: between which losses the loss on all such data lies; None without scores of samples.
+        sureness: how sure it is that the loss on such data is within the limit; None without scores of samples.
+    """
+
+    metric: str
+    slice: str
+    verdict: Verdict
+    baseline: float
+    score: float
+    loss: float
+    allowed: float
+    relative: bool
+    higher_is_better: bool
+    samples: int
+    interval: tuple[float, float] | None
+    sureness: float | None
+
+    @property
+    def name(self) -> str:
+        """As users read it."""
+        return f"{self.metric} of {self.slice}" if self.slice else self.metric
+
+    def __str__(self) -> str:
+        text = f"{self.name} {self.score:.6g} of {self.baseline:.6g}: loss {self._loss(self.loss)}"
+        if self.interval is not None and self.sureness is not None:
+            low, high = map(self._loss, self.interval)
+            text += f" ({low} to {high} on such data, from {self.samples} samples)"
+        text += f", {self._loss(self.allowed)} allowed: {self.verdict}"
+        return text if self.sureness is None else f"{text}; {percent(self.sureness)} sure that it is within"
+
+    def _loss(self, value: float) -> str:
+        return f"{value:.2%}" if self.relative else f"{value:.4g}"
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedVerdict:
+    """How fast the quantized model is beside the float model, both run in turns.
+
+    Attributes:
+        verdict: met, or not met if it is slower than asked for by more than the measurement may be off.
+        faster_than: how many times as fast it must be.
+        speedup: how many times as fast it is.
+        fp32_ms: milliseconds of one inference of the float model.
+        quantized_ms: of the quantized model.
+        spread: by what part the figures may be off.
+        threads: of one inference, one sample at a time.
+    """
+
+    verdict: Verdict
+    faster_than: float
+    speedup: float
+    fp32_ms: float
+    quantized_ms: float
+    spread: float
+    threads: int
+
+    def __str__(self) -> str:
+        return (
+            f"speed {self.speedup:.2f} times fp32 ({milliseconds(self.quantized_ms)} instead of "
+            f"{milliseconds(self.fp32_ms)}, ±{self.spread:.0%}), {self.faster_than:g} asked for: {self.verdict}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The verdict on a quantized model.
+
+    Attributes:
+        verdict: of everything: not met if anything is not, else inconclusive if anything is.
+        limits: the verdict of each limit, the worst first.
+        speed: that of the speed; None if none was asked for.
+        confidence: how sure the intervals are, all together; None if the scores alone decide.
+        fp32_size: bytes of the float model.
+        quantized_size: bytes of the quantized model.
+    """
+
+    verdict: Verdict
+    limits: tuple[LimitVerdict, ...]
+    speed: SpeedVerdict | None
+    confidence: float | None
+    fp32_size: int
+    quantized_size: int
+
+    @property
+    def met(self) -> bool:
+        """Whether all is as it must be."""
+        return self.verdict is Verdict.MET
+
+    def plain(self) -> dict[str, Any]:
+        """As builtins, for JSON; `docs/check.schema.json` describes it."""
+        found = asdict(self)
+        for limit in found["limits"]:
+            limit["verdict"] = str(limit["verdict"])
+            limit["interval"] = None if limit["interval"] is None else list(limit["interval"])
+        if found["speed"] is not None:
+            found["speed"]["verdict"] = str(found["speed"]["verdict"])
+        return {**found, "verdict": str(self.verdict), "limits": list(found["limits"])}
+
+    def __str__(self) -> str:
+        parts = [str(self.verdict), *map(str, self.limits), *([] if self.speed is None else [str(self.speed)])]
+        return "\n".join(parts)
+
+
+def together(verdicts: list[Verdict]) -> Verdict:
+    """One verdict for several."""
+    for worst in (Verdict.NOT_MET, Verdict.INCONCLUSIVE):
+        if worst in verdicts:
+            return worst
+    return Verdict.MET

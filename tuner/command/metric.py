@@ -1,0 +1,85 @@
+"""The score of a model on the command line: a function of one's own, or a ready-made metric and its data."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quaver.command import flags, loading
+from quaver.errors import SettingsError
+from quaver.paths import expanded
+
+
+def add(parser: argparse.ArgumentParser, without_data: str) -> None:
+    """Add --eval, and the flags of metrics; `without_data` says what happens if there is no --data."""
+    group = parser.add_argument_group("how to score a model")
+    group.add_argument("--eval", metavar="FILE.py:FUNCTION", help="the function that scores a model")
+    group.add_argument(
+        "--metric",
+        metavar="NAME",
+        help="a ready-made score instead: top1, top5, f1, auc, miou, ctc_exact, cer, recall@1; or agreement (with the "
+        "fp32 model), agreement_cosine and agreement_sqnr, which need no labels",
+    )
+    group.add_argument(
+        "--labels", metavar="FILE", help="labels for --metric, one for each sample: .npy, .npz, or a text of one a line"
+    )
+    group.add_argument("--data", metavar="DATA", help=f"samples for --metric, as --calib; {without_data}")
+    group.add_argument(
+        "--metric-option",
+        metavar="KEY=VALUE",
+        type=flags.pair("KEY=VALUE", str.partition),
+        action="append",
+        default=[],
+        help="a keyword of the metric, its value in YAML, such as k=3 or output=1; repeatable",
+    )
+
+
+def eval_func(args: argparse.Namespace, calib: str | None = None) -> Callable[[Any], Any]:
+    """What scores a model; the samples of a metric are those of `calib` if it has none of its own."""
+    if (args.eval is None) == (args.metric is None):
+        if args.eval is not None:
+            raise SettingsError("--eval and --metric are both given: one of the two scores a model")
+        raise SettingsError(
+            "--eval is needed: a function that scores a model, such as --eval my_eval.py:accuracy; or a ready-made "
+            "score, such as --metric top1"
+        )
+    if args.eval is not None:
+        for flag in ("labels", "data"):
+            if getattr(args, flag) is not None:
+                raise SettingsError(f"--{flag} goes with --metric; a function of --eval has its own data")
+        return loading.load_function(args.eval, "--eval")
+    place = args.data or calib
+    if place is None:
+        raise SettingsError("--data is needed: the samples that --metric scores, such as --data test.npz")
+    from quaver.metrics import make_metric
+
+    labels = None if args.labels is None else _labels(args.labels)
+    data = loading.calibration(place, "--data" if args.data else "--calib")
+    return make_metric(args.metric, data, labels, **dict(args.metric_option))
+
+
+def direction(args: argparse.Namespace, metric: Any) -> dict[str, Any]:
+    """What a ready-made metric knows of itself: whether higher is better, unless a flag says it."""
+    if args.metric is None or args.higher_is_better is not None or metric.higher_is_better:
+        return {}
+    return {"higher_is_better": False}
+
+
+def _labels(text: str) -> Any:
+    path = Path(expanded(text))
+    if not path.is_file():
+        raise SettingsError(f"--labels: there is no file {text!r}")
+    if path.suffix in (".npy", ".npz"):
+        found = loading.read_arrays(path, "--labels")
+        if isinstance(found, dict):
+            raise SettingsError(f"--labels: {text!r} holds several arrays, {', '.join(map(repr, found))}: give one")
+        return found
+    lines = path.read_text(encoding="utf-8").splitlines()
+    try:
+        return np.array([int(line) for line in lines])
+    except ValueError:
+        return lines

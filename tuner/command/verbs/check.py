@@ -1,0 +1,94 @@
+"""`quaver check`: a gate for CI. Does a quantized model, whoever made it, keep what was asked for?"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from quaver.command import flags, loading, metric
+from quaver.command.as_json import print_json
+from quaver.errors import SettingsError
+from quaver.paths import expanded
+
+DESCRIPTION = """\
+Judges a quantized model beside the float model it was made from. Any maker will do: ONNX Runtime's tool, TensorFlow's
+converter, quaver. Both are run just as they are.
+
+  quaver check model.onnx model-int8.onnx --eval my_eval.py:accuracy --relative 0.01
+  quaver check model.onnx model-int8.onnx --metric top1 --data test.npz --labels y.npy --faster-than 1.5
+  quaver check model.tflite model-int8.tflite --metric agreement --data test.npy --absolute 0.02 --junit check.xml
+
+Where the score of each sample is known (a metric, or an --eval that returns or yields arrays), the loss on all such
+data lies within an interval. If the limit lies within it, these samples cannot tell: the verdict is inconclusive.
+"""
+
+
+def add(subparsers: Any) -> argparse.ArgumentParser:
+    """Describe the command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "check",
+        help="judge a quantized model that exists: a gate for CI",
+        description=DESCRIPTION,
+        usage="quaver check MODEL QUANTIZED (--eval FILE.py:FUNCTION | --metric NAME --data DATA) [options]",
+        epilog="exit codes: 0 met, 3 not met or too slow, 4 inconclusive, 2 wrong usage or an error that quaver names.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="the float model")
+    parser.add_argument("quantized", metavar="QUANTIZED", help="the quantized model")
+    metric.add(parser, "those of --calib if not given")
+    goal = parser.add_argument_group("what to keep")
+    flags.add_criterion(goal)
+    goal.add_argument(
+        "--confidence",
+        metavar="LEVEL",
+        type=float,
+        default=0.95,
+        help="how sure a verdict must be, where scores of samples are known; 0 lets the scores alone decide "
+        "(default: 0.95)",
+    )
+    goal.add_argument(
+        "--faster-than",
+        metavar="TIMES",
+        type=float,
+        help="how many times as fast as the float model it must be, such as 1.0; not measured if not given",
+    )
+    parser.add_argument(
+        "--calib",
+        metavar="DATA",
+        help="typical inputs to measure the time on; those of --metric, or made up, if not given",
+    )
+    parser.add_argument("--threads", metavar="N", type=int, default=0, help="threads of one inference")
+    parser.add_argument("--json", action="store_true", help="write the verdict as JSON (docs/check.schema.json)")
+    parser.add_argument("--junit", metavar="FILE", help="write the verdict as JUnit XML, too")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check, and print the verdict."""
+    if args.junit is not None and Path(expanded(args.junit)).is_dir():
+        raise SettingsError(f"--junit takes a file to write, and {args.junit!r} is a folder")
+    eval_func = metric.eval_func(args, args.calib)
+
+    import quaver
+    from quaver.command import junit
+    from quaver.command.warned import warnings_shown
+
+    with warnings_shown():
+        found = quaver.check(
+            args.model,
+            args.quantized,
+            eval_func,
+            confidence=args.confidence or None,
+            faster_than=args.faster_than,
+            data=None if args.calib is None else loading.calibration(args.calib),
+            threads=args.threads,
+            **flags.criterion(args),
+            **metric.direction(args, eval_func),
+        )
+    if args.junit is not None:
+        junit.write(found, Path(expanded(args.junit)), Path(args.quantized).name)
+    if args.json:
+        print_json({"model": args.model, "quantized": args.quantized, **found.plain(), "quaver": quaver.__version__})
+    else:
+        print(found)
+    return {quaver.Verdict.MET: 0, quaver.Verdict.NOT_MET: 3, quaver.Verdict.INCONCLUSIVE: 4}[found.verdict]

@@ -1,0 +1,178 @@
+"""What a model loses against the fp32 baseline, by each limit of a criterion: the arithmetic behind every verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from quaver.criterion import Criterion
+from quaver.errors import SettingsError
+from quaver.limit import Limit
+from quaver.scores import Floats, Samples
+from quaver.statistics import corrected, paired_interval, sureness
+
+# How sure an interval is that nobody has asked for.
+USUAL_LEVEL = 0.95
+
+
+class Scored(Protocol):
+    """What eval_func said: a `Score` or a `Trial`."""
+
+    @property
+    def by_name(self) -> Mapping[str, float]: ...
+
+    @property
+    def samples(self) -> Mapping[str, Samples]: ...
+
+    @property
+    def stopped(self) -> bool: ...
+
+
+class Lost(NamedTuple):
+    """The loss by one limit.
+
+    Attributes:
+        limit: by which.
+        baseline: what the fp32 model scores.
+        score: what the model scores.
+        loss: in the unit of the limit; positive is worse.
+        met: whether it is within the limit.
+    """
+
+    limit: Limit
+    baseline: float
+    score: float
+    loss: float
+    met: bool
+
+
+class Losses:
+    """Compares what is scored with a baseline. Pure: it holds nothing but the two of them.
+
+    Attributes:
+        criterion: what counts as met.
+        limits: those that the criterion has for the metrics of the baseline, slices included.
+    """
+
+    def __init__(self, criterion: Criterion, baseline: Scored) -> None:
+        self.criterion = criterion
+        self.limits = criterion.limits(baseline.by_name, baseline.samples)
+        self._values = baseline.by_name
+        self._samples = {name: one.array for name, one in baseline.samples.items()}
+        self._slices = {name: self._slice_means(scores, scores) for name, scores in self._sliced().items()}
+
+    def check(self) -> None:
+        """Say before any trial what cannot be judged: a relative loss from 0, slices of other samples, ..."""
+        criterion = self.criterion
+        if criterion.confidence is not None:
+            for limit in self.limits:
+                if limit.metric not in self._samples:
+                    raise SettingsError(
+                        f"`confidence` needs the score of each sample, and eval_func gives one number for "
+                        f"{limit.metric!r}: return an array, or yield arrays"
+                    )
+        if criterion.slices is not None:
+            if not self._samples:
+                raise SettingsError("`slices` needs the score of each sample: let eval_func return an array")
+            for name, scores in self._samples.items():
+                criterion.slices.check(len(scores), name)
+        for limit in self.limits:
+            limit.check_baseline(self._baseline(limit))
+
+    @property
+    def defined(self) -> bool:
+        """Whether every loss means anything: a relative one from zero does not."""
+        return all(limit.defined(self._baseline(limit)) for limit in self.limits)
+
+    def of(self, scored: Scored) -> list[Lost]:
+        """The loss by each limit, the worst first; none if what is scored has other metrics than the baseline."""
+        values = scored.by_name
+        slices = {name: self._paired(name, scored) for name in self._slices if name in scored.samples}
+        found = []
+        for limit in self.limits:
+            if limit.metric not in values or (limit.slice and limit.metric not in slices):
+                return []
+            base = self._baseline(limit)
+            score = slices[limit.metric][limit.slice] if limit.slice else values[limit.metric]
+            if not np.isnan(score):  # of a slice that nothing was seen of
+                found.append(Lost(limit, base, score, limit.loss(base, score), limit.met(base, score)))
+        return sorted(found, key=self._badness, reverse=True)
+
+    def loss(self, lost: Lost) -> float:
+        """A loss in the criterion's unit."""
+        return self.criterion.normalised(lost.limit, lost.loss)
+
+    def interval(self, lost: Lost, scored: Scored) -> tuple[float, float] | None:
+        """Between what the loss on such data lies, in the criterion's unit; None without scores of samples."""
+        pair = self._pair(lost.limit, scored)
+        if pair is None:
+            return None
+        level = self.criterion.confidence or USUAL_LEVEL
+        found = paired_interval(*pair, level, lost.limit.relative, lost.limit.higher_is_better)
+        normalised = self.criterion.normalised
+        return normalised(lost.limit, found.low), normalised(lost.limit, found.high)
+
+    def sureness(self, lost: Lost, scored: Scored) -> float | None:
+        """How sure it is that the loss on such data is within a limit; None without scores of samples."""
+        pair = self._pair(lost.limit, scored)
+        limit = lost.limit
+        return None if pair is None else sureness(*pair, limit.allowed, limit.relative, limit.higher_is_better)
+
+    def is_sure(self, found: list[Lost], scored: Scored, number: int) -> bool:
+        """Whether every limit is kept for as sure as the criterion demands, by the trial of that number.
+
+        The n-th trial must be surer than the first: its share of the chance to be wrong is 1 / (n (n + 1)), and all
+        shares together are 1. So whoever is chosen among however many trials, the demand holds.
+        """
+        confidence = self.criterion.confidence
+        if confidence is None:
+            return True
+        level = corrected(confidence, number * (number + 1))
+        return all((self.sureness(lost, scored) or 0.0) >= level for lost in found)
+
+    def _baseline(self, limit: Limit) -> float:
+        return self._slices[limit.metric][limit.slice] if limit.slice else self._values[limit.metric]
+
+    def _badness(self, lost: Lost) -> tuple[bool, float]:
+        return not lost.met, self.loss(lost)
+
+    def _sliced(self) -> dict[str, Floats]:
+        names = {limit.metric for limit in self.limits if limit.slice}
+        return {name: scores for name, scores in self._samples.items() if name in names}
+
+    def _paired(self, metric: str, scored: Scored) -> dict[str, float]:
+        """The score of each slice; what was not seen is taken to differ from fp32 as what was seen does."""
+        return self._slice_means(self._samples[metric], scored.samples[metric].array)
+
+    def _slice_means(self, base: Floats, scores: Floats) -> dict[str, float]:
+        slices = self.criterion.slices
+        assert slices is not None
+        if len(scores) > len(base) or slices.count not in (0, len(base)) or int(slices.indices.max()) >= len(base):
+            return dict.fromkeys(slices.names, float("nan"))  # of other samples; `check` says it
+        if len(scores) == len(base):
+            means = slices.sums(scores) / np.array(slices.sizes)
+        else:
+            worse, seen = np.zeros(len(base)), np.zeros(len(base))
+            worse[: len(scores)], seen[: len(scores)] = base[: len(scores)] - scores, 1.0
+            with np.errstate(invalid="ignore"):  # a slice that nothing was seen of is NaN
+                means = slices.sums(base) / np.array(slices.sizes) - slices.sums(worse) / slices.sums(seen)
+        return dict(zip(slices.names, map(float, means), strict=True))
+
+    def _pair(self, limit: Limit, scored: Scored) -> tuple[Floats, Floats] | None:
+        """The scores of the same samples in fp32 and in the model."""
+        if limit.metric not in self._samples or limit.metric not in scored.samples:
+            return None
+        base, scores = self._samples[limit.metric], scored.samples[limit.metric].array
+        base = base[: len(scores)]
+        if len(base) != len(scores):
+            return None
+        if limit.slice:
+            assert self.criterion.slices is not None
+            members = self.criterion.slices.each()[limit.slice]
+            members = members[members < len(scores)]
+            base, scores = base[members], scores[members]
+        if len(base) < 2 or (limit.relative and base.mean() == 0):
+            return None
+        return base, scores

@@ -1,0 +1,77 @@
+"""How much worse than the fp32 baseline one number may be. A pure function of baseline and score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quaver.errors import SettingsError
+from quaver.scores import UNNAMED
+
+# What the subtraction of two scores may be off by, as a part of the larger one.
+NOISE = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What one metric may lose, on all samples or on a slice of them.
+
+    Attributes:
+        allowed: the loss that is allowed.
+        relative: whether losses are fractions of the baseline, and not in units of the score.
+        higher_is_better: False for scores like perplexity or word error rate.
+        metric: whose limit it is; "score" if eval_func gives no names.
+        slice: the samples that it is about; empty for all of them.
+        binding: False where a budget decides, and a search only aims at the limit. A loss from 0 is one from 1 then.
+    """
+
+    allowed: float
+    relative: bool = True
+    higher_is_better: bool = True
+    metric: str = UNNAMED
+    slice: str = ""
+    binding: bool = True
+
+    @property
+    def name(self) -> str:
+        """As users read it: `top1`, `top1 of cats`, or empty for a score without a name."""
+        metric = "" if self.metric == UNNAMED else self.metric
+        return f"{metric or 'score'} of {self.slice}" if self.slice else metric
+
+    def defined(self, baseline: float) -> bool:
+        """Whether a loss from this baseline means anything: a relative one from zero does not."""
+        return not self.relative or not self.binding or baseline != 0
+
+    def check_baseline(self, baseline: float) -> None:
+        """A relative loss from zero is not defined; say so before any trial is run."""
+        if not self.defined(baseline):
+            of = f" ({self.name})" if self.name else ""
+            instead = " or leave that slice out of `slice_limit`" if self.slice else ""
+            raise SettingsError(
+                f"the fp32 model scores 0{of}, so a relative criterion has no meaning. If 0 is right, use "
+                f"`absolute=` instead of `relative=`{instead}; if not, eval_func is probably at fault (labels, "
+                "preprocessing)"
+            )
+
+    def loss(self, baseline: float, score: float) -> float:
+        """How much worse `score` is; negative when it is better."""
+        self.check_baseline(baseline)
+        drop = self._drop(baseline, score)
+        return drop / (abs(baseline) or 1.0) if self.relative else drop
+
+    def met(self, baseline: float, score: float) -> bool:
+        """Whether the loss is within what is allowed. Float noise of the subtraction is forgiven."""
+        self.check_baseline(baseline)
+        allowed = self.allowed * abs(baseline) if self.relative else self.allowed
+        return self._drop(baseline, score) <= allowed + NOISE * max(abs(baseline), abs(score))
+
+    def _drop(self, baseline: float, score: float) -> float:
+        return baseline - score if self.higher_is_better else score - baseline
+
+    def better(self, score: float, than: float) -> bool:
+        """Whether one score beats another."""
+        return score > than if self.higher_is_better else score < than
+
+    def __str__(self) -> str:
+        sign = "loss" if self.higher_is_better else "loss (lower is better)"
+        of = f"{self.name}: " if self.name else ""
+        return f"{of}{sign} of at most {f'{self.allowed:.2%}' if self.relative else self.allowed}"

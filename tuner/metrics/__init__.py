@@ -1,0 +1,15 @@
+"""Ready-made scores: each is an `eval_func`, so that a first run needs no code."""
+
+from quaver.metrics.agreement import agreement
+from quaver.metrics.classification import auc, f1, top1, top_k
+from quaver.metrics.disagreements import disagreements
+from quaver.metrics.metric import Metric
+from quaver.metrics.named import METRICS, make_metric
+from quaver.metrics.recognition import cer, ctc_exact
+from quaver.metrics.retrieval import recall_at_k
+from quaver.metrics.segmentation import miou
+
+__all__ = [
+    "METRICS", "Metric", "agreement", "auc", "cer", "ctc_exact", "disagreements", "f1", "make_metric", "miou",
+    "recall_at_k", "top1", "top_k",
+]  # fmt: skip

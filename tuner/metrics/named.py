@@ -1,0 +1,44 @@
+"""Metrics by name, for the command line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from quaver.errors import SettingsError
+from quaver.metrics.agreement import KINDS, agreement
+from quaver.metrics.classification import auc, f1, top1, top_k
+from quaver.metrics.metric import Metric
+from quaver.metrics.recognition import cer, ctc_exact
+from quaver.metrics.retrieval import recall_at_k
+from quaver.metrics.segmentation import miou
+from quaver.nearest import check_known
+
+LABELLED: dict[str, Callable[..., Metric]] = {
+    "top1": top1,
+    "top5": top_k,
+    "f1": f1,
+    "auc": auc,
+    "miou": miou,
+    "ctc_exact": ctc_exact,
+    "cer": cer,
+    "recall@1": recall_at_k,
+}
+# Those that need no labels: agreement, which is that of the first class, and its other kinds.
+UNLABELLED = {"agreement": "top1", **{f"agreement_{kind}": kind for kind in KINDS}}
+METRICS = (*LABELLED, *UNLABELLED)
+
+
+def make_metric(name: str, data: Any, labels: Any = None, **options: Any) -> Metric:
+    """The metric of a name; `options` are the keywords of its function."""
+    check_known("metric", name, METRICS)
+    function: Callable[..., Metric] = agreement if name in UNLABELLED else LABELLED[name]
+    keywords = [key for key, one in inspect.signature(function).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    for key in options:
+        check_known(f"option of the metric {name!r}:", key, keywords)
+    if name in UNLABELLED:
+        return agreement(data, UNLABELLED[name], **options)
+    if labels is None:
+        raise SettingsError(f"the metric {name!r} needs labels, one for each sample; `agreement` needs none")
+    return function(data, labels, **options)
