@@ -5,7 +5,7 @@ VENV   ?= .venv
 MXNET  ?= .venv-mxnet
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-ray test-mxnet lint fuzz torture docs bench bench-all install clean help
+.PHONY: demo test test-ray test-mxnet lint fuzz torture docs dist bench bench-all install clean help
 
 help:
 	@echo "make demo    tune a small real network and see what comes out"
@@ -15,7 +15,8 @@ help:
 	@echo "make lint    ruff, mypy and bandit"
 	@echo "make fuzz    fuzz what reads files of others, a minute each; SECONDS=600 for longer"
 	@echo "make torture   kill, fill and damage for an hour; KILLS=, FAULTS=, ENDS=, WORKERS=, MODELS=, ... say how often"
-	@echo "make docs    write docs/api.md anew, from the docstrings"
+	@echo "make docs    make the site in build/site, and the pages that are written from the source"
+	@echo "make dist    build wheel and sdist in dist/, and try the wheel in a clean environment"
 	@echo "make bench   measure speed and memory, and tune a few real models beside ONNX Runtime's own tool"
 	@echo "make bench-all   the same on all models beside Neural Compressor, NNCF and ONNX Runtime (hours; can be resumed)"
 
@@ -56,8 +57,21 @@ torture: $(VENV)/test install
 	$(BIN)/python tests/faults/torture.py --kills $(KILLS) --faults $(FAULTS) --ends $(ENDS) --workers $(WORKERS) \
 		--drivers $(DRIVERS) --crashes $(CRASHES) --snapshots $(SNAPSHOTS) --models $(MODELS)
 
-docs: $(VENV)/core install
+# Pages that are written from the source, then the site; a broken link or anchor is an error.
+docs: $(VENV)/docs install
 	$(BIN)/python docs/api.py
+	$(BIN)/python docs/settings.py
+	$(BIN)/python docs/supported.py
+	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict  # not --quiet, which forgets the warnings, too
+
+# The wheel is made from the sdist, and used where nothing else of the repository is.
+CLEAN := build/clean
+dist: $(VENV)/docs
+	rm -rf dist $(CLEAN)
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv $(CLEAN)
+	PYTHONWARNINGS=ignore $(CLEAN)/bin/pip install -q -c constraints.txt dist/quaver-*.whl
+	cd $(CLEAN) && bin/quaver --version && bin/python $(CURDIR)/tests/dist/installed.py
 
 bench: $(VENV)/bench install
 	$(BIN)/python -m benchmarks.run
@@ -100,6 +114,10 @@ $(MXNET)/test: setup.cfg constraints.txt
 
 $(VENV)/lint: $(VENV)/core
 	PYTHONWARNINGS=ignore $(BIN)/pip install -q -c constraints.txt -e ".[lint]"
+	@touch $@
+
+$(VENV)/docs: $(VENV)/core
+	PYTHONWARNINGS=ignore $(BIN)/pip install -q -c constraints.txt -e ".[docs]"
 	@touch $@
 
 $(VENV)/fuzz: $(VENV)/core
