@@ -30,7 +30,8 @@ class Plan:
     """What one configuration means for the tensors of a graph; None is all fp32.
 
     Attributes:
-        chosen: by the index of its anchor, how each int8 op runs.
+        chosen: by the index of its anchor, how each op runs whose tensors are quantized, or whose table is.
+        between_floats: the same of the other int8 ops, which read float and write float.
         schemes: of each quantized tensor family.
         written: families whose producer writes uint8.
         flowing: tensors to be quantized.
@@ -42,6 +43,7 @@ class Plan:
     def __init__(self, assembler: Assembler, config: QuantConfig | None) -> None:
         self.assembler = assembler
         self.chosen: dict[int, OpConfig] = {}
+        self.between_floats: dict[int, OpConfig] = {}
         self.schemes: dict[str, Scheme] = {}
         self.written: set[str] = set()
         self.flowing: set[str] = set()
@@ -53,8 +55,10 @@ class Plan:
 
     def _plan(self, config: QuantConfig) -> None:
         assembler = self.assembler
-        active = [(unit, config[unit.op.name]) for unit in assembler.units if config[unit.op.name].reduced]
+        reduced = [(unit, config[unit.op.name]) for unit in assembler.units if config[unit.op.name].reduced]
+        active = [(unit, pick) for unit, pick in reduced if pick.calibrated or unit.looks_up]
         self.chosen = {unit.anchor: pick for unit, pick in active}
+        self.between_floats = {unit.anchor: pick for unit, pick in reduced if unit.anchor not in self.chosen}
         # The producer of a tensor decides how it is quantized; if that is fp32, its first int8 reader.
         for unit, pick in active:
             if unit.hands_on_integers(pick) and not unit.carries:

@@ -13,10 +13,13 @@ from quaver.adapters.temporary import temporary_folder
 
 # Kernels that compute on integers. Those that only move values about are not among them.
 INTEGER_KERNELS = frozenset({
-    "MatMulIntegerToFloat", "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv",
+    "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits",
+    "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv",
     "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMatMul", "QLinearMul", "QLinearReduceMean",
     "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere",
 })  # fmt: skip
+# Those of them that write float.
+_TO_FLOAT = ("DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulNBits")
 # What does not compute, but is an op to be decided about.
 _CARRYING = ("Clip", "Pad", "ReduceMax", "ReduceMin", "SpaceToDepth")
 
@@ -50,7 +53,7 @@ def on_integers(model: onnx.ModelProto) -> frozenset[str]:
 
 def _writes_float(node: onnx.NodeProto) -> bool:
     """Some integer kernels scale their result by themselves; a QGemm that is not told by what to quantize it, does."""
-    return node.op_type == "MatMulIntegerToFloat" or (node.op_type == "QGemm" and len(node.input) < 8)
+    return node.op_type in _TO_FLOAT or (node.op_type == "QGemm" and len(node.input) < 8)
 
 
 def plain_name(name: str) -> str:
