@@ -46,8 +46,10 @@ class FloatSided(NamedTuple):
     foreign: bool = False
 
 
-def between_floats(assembler: Assembler, unit: Unit, pick: OpConfig, source: str, mark: str = "") -> FloatSided:
-    """The anchor of a unit, reading the float tensor `source`; `mark` is put behind the names of all it makes."""
+def between_floats(
+    assembler: Assembler, unit: Unit, pick: OpConfig, source: str, target: str, mark: str = ""
+) -> FloatSided:
+    """The anchor of a unit, from the float tensor `source` to `target`; `mark` ends the names of all else it makes."""
     if pick.repairs:
         raise BuildError(
             f"repair {pick.repairs[0]!r} of op {unit.op.name!r} needs calibrated activations, and it is {pick.mode}"
@@ -57,9 +59,9 @@ def between_floats(assembler: Assembler, unit: Unit, pick: OpConfig, source: str
         nodes, entries, reads = lstm_parts(assembler, unit, pick, source, mark)
         return FloatSided(nodes, entries, reads, foreign=True)
     if node.op_type in ("MatMul", "Gemm") and pick.mode == "dynamic":
-        return _dynamic_product(assembler, unit, pick, source, mark)
+        return _dynamic_product(assembler, unit, pick, source, target, mark)
     if unit.weight is not None and pick.mode == "weight_only":
-        return _weight_only(assembler, unit, pick, source, mark)
+        return _weight_only(assembler, unit, pick, source, target, mark)
     raise BuildError(f"op {unit.op.name!r} ({unit.op.kind}) cannot run as '{pick}'")
 
 
@@ -87,7 +89,9 @@ def _weight(assembler: Assembler, unit: Unit, pick: OpConfig, mark: str) -> Weig
     return Weight(integers, scale, axis, values.shape, ((integers, entry), (scale, wire.tensor(scale, values))))
 
 
-def _dynamic_product(assembler: Assembler, unit: Unit, pick: OpConfig, source: str, mark: str) -> FloatSided:
+def _dynamic_product(
+    assembler: Assembler, unit: Unit, pick: OpConfig, source: str, target: str, mark: str
+) -> FloatSided:
     node = assembler.graph.nodes[unit.anchor]
     weight = _weight(assembler, unit, pick, mark)
     quantized, by, zero = (assembler.label(source, part) for part in DYNAMIC)
@@ -98,12 +102,15 @@ def _dynamic_product(assembler: Assembler, unit: Unit, pick: OpConfig, source: s
         wire.node("MatMulInteger", [quantized, weight.integers, zero], [product], node.name + mark)
         + wire.node("Cast", [product], [real], real, to=TensorProto.FLOAT)
         + wire.node("Mul", [by, weight.scale], [scale], scale)
-        + wire.node("Mul", [real, scale], [scaled if bias else node.output[0] + mark], scaled)
+        + wire.node("Mul", [real, scale], [scaled if bias else target], scaled)
     )
-    return _biased(assembler, unit, nodes, scaled, bias, mark, weight.entries, ((quantized, quantize),))
+    sum_ = _sum(scaled, bias, target, assembler.label(unit.op.name, "biased") + mark)
+    return FloatSided(nodes + sum_, weight.entries, (bias,) if bias else (), ((quantized, quantize),))
 
 
-def _weight_only(assembler: Assembler, unit: Unit, pick: OpConfig, source: str, mark: str) -> FloatSided:
+def _weight_only(
+    assembler: Assembler, unit: Unit, pick: OpConfig, source: str, target: str, mark: str
+) -> FloatSided:
     """The op on a weight that is dequantized; a Gemm as the product and the sum that it is, for these are fused."""
     node = assembler.graph.nodes[unit.anchor]
     weight = _weight(assembler, unit, pick, mark)
@@ -117,27 +124,15 @@ def _weight_only(assembler: Assembler, unit: Unit, pick: OpConfig, source: str, 
         made = NodeProto()
         made.CopyFrom(node)
         made.name += mark
-        made.input[0], made.input[1], made.output[0] = source, real, node.output[0] + mark
+        made.input[0], made.input[1], made.output[0] = source, real, target
         nodes += wire.block(wire.GRAPH_NODE, made.SerializeToString(deterministic=True))
         return FloatSided(nodes, entries, others)
-    target = product if others else node.output[0] + mark
-    nodes += wire.node("MatMul", [source, real], [target], node.name + mark)
-    return _biased(assembler, unit, nodes, product, next(iter(others), ""), mark, entries)
+    bias = next(iter(others), "")
+    nodes += wire.node("MatMul", [source, real], [product if bias else target], node.name + mark)
+    nodes += _sum(product, bias, target, assembler.label(unit.op.name, "biased") + mark)
+    return FloatSided(nodes, entries, others)
 
 
-def _biased(
-    assembler: Assembler,
-    unit: Unit,
-    nodes: bytes,
-    product: str,
-    bias: str,
-    mark: str,
-    entries: tuple[tuple[str, Entry], ...],
-    shared: tuple[tuple[str, bytes], ...] = (),
-) -> FloatSided:
-    """A product, and the bias added to it if there is one."""
-    if not bias:
-        return FloatSided(nodes, entries, shared=shared)
-    target = assembler.graph.nodes[unit.anchor].output[0] + mark
-    sum_ = wire.node("Add", [product, bias], [target], assembler.label(unit.op.name, "biased") + mark)
-    return FloatSided(nodes + sum_, entries, (bias,), shared)
+def _sum(product: str, bias: str, target: str, name: str) -> bytes:
+    """A product and the bias added to it, if there is one."""
+    return wire.node("Add", [product, bias], [target], name) if bias else b""

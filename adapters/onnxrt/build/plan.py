@@ -80,6 +80,7 @@ class Plan:
                 self.flowing.update(name for name in node.output if name)
         self.tables = {unit.output for unit, _ in active if unit.table is not None}
         self.loose = {end for unit, _ in active if (end := self._loose_end(unit)) is not None}
+        self.loose |= {end for unit, pick in reduced if (end := self._sum_to_guard(unit, pick)) is not None}
 
     def _write(self, unit: Unit, scheme: Scheme, by_itself: bool) -> None:
         root = self.assembler.root(unit.output)
@@ -112,6 +113,19 @@ class Plan:
             shared = name in assembler.pinned or len(readers) > 1
             return name if shared and not self._only_quantized(name) else None
         return None if name not in assembler.pinned and absorbs(assembler.graph, clip) else name
+
+    def _sum_to_guard(self, unit: Unit, pick: OpConfig) -> str | None:
+        """What a product with its weight alone in 8 bits makes, its bias added, if it is clipped or quantized at once.
+
+        The optimiser would make one float kernel of all that.
+        """
+        graph = self.assembler.graph
+        node = graph.nodes[unit.anchor]
+        if pick.mode != "weight_only" or node.op_type not in ("Gemm", "MatMul"):
+            return None
+        name = node.output[0] if node.op_type == "Gemm" else unit.output
+        clipped = any(graph.nodes[index].op_type in ("Relu", "Clip") for index in graph.consumers.get(name, ()))
+        return name if clipped or self._reaches_int8(name) else None
 
     def _only_quantized(self, name: str) -> bool:
         """Whether int8 ops are all that reads a tensor."""

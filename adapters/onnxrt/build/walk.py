@@ -92,9 +92,9 @@ class Walk(Plan):
         self.parts.append(made.nodes)
         self._add(made.entries)
 
-    def run_between_floats(self, unit: Unit, pick: OpConfig, source: str, mark: str = "") -> None:
-        """Emit the anchor of a unit that reads the float tensor `source` and writes float."""
-        made = between_floats(self.assembler, unit, pick, source, mark)
+    def run_between_floats(self, unit: Unit, pick: OpConfig, source: str, target: str, mark: str = "") -> None:
+        """Emit the anchor of a unit that makes the float tensor `target` of the float tensor `source`."""
+        made = between_floats(self.assembler, unit, pick, source, target, mark)
         for name, node in made.shared:
             if name not in self.done:
                 self.done.add(name)
@@ -133,7 +133,8 @@ class Walk(Plan):
         assembler, pick, unit = self.assembler, self.chosen.get(index), self.assembler.unit_of.get(index)
         if index in self.between_floats:
             unit, pick = assembler.unit_of[index], self.between_floats[index]
-            self.run_between_floats(unit, pick, self._float_source(unit, pick))
+            target = self._raw_name(assembler.graph.nodes[index].output[0])
+            self.run_between_floats(unit, pick, self._float_source(unit, pick), target)
         elif pick is None or unit is None or unit.anchor != index:
             self._emit_node(index, pick, unit)
         elif unit.looks_up:
@@ -180,9 +181,9 @@ class Walk(Plan):
 
     def _float_source(self, unit: Unit, pick: OpConfig) -> str:
         """What a unit between floats reads. A dequantized tensor beside a dequantized weight would be fused with it."""
-        name = unit.activations[0]
+        (name,) = unit.activations
         seen = self._float_input(name)
-        quantized = name in self.flowing and self.assembler.root(name) in self.written
+        quantized = self.assembler.root(name) in self.written
         return self._behind_guard(seen) if quantized and pick.mode == "weight_only" else seen
 
     def _emit_names(self, node: NodeProto) -> None:

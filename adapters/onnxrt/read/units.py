@@ -251,10 +251,10 @@ def _convolution(graph: Graph, index: int, node: NodeProto) -> Unit | None:
     # What has its weight alone in 8 bits gets smaller, and slower: on offer behind fp32.
     if node.op_type == "Conv":
         unit = _make(graph, index, node, weight=node.input[1], bias=bias, axis=0, activation=True)
-        return _offering(unit, OpConfig(INT8, mode="weight_only"), last=True)
+        return _offering(graph, unit, OpConfig(INT8, mode="weight_only"), last=True)
     # No int8 kernel exists: fp32 is its default.
     unit = _make(graph, index, node, weight=node.input[1], axis=None, quantized_output=False, pays=False)
-    return _offering(unit, OpConfig(INT8, granularity="per_tensor", mode="weight_only"), last=True)
+    return _offering(graph, unit, OpConfig(INT8, granularity="per_tensor", mode="weight_only"), last=True)
 
 
 def _gemm(graph: Graph, index: int, node: NodeProto) -> Unit | None:
@@ -271,7 +271,7 @@ def _gemm(graph: Graph, index: int, node: NodeProto) -> Unit | None:
     if bias and (bias not in graph.constants or graph.constants[bias].shape != (graph.constants[weight].shape[axis],)):
         return None
     unit = _make(graph, index, node, weight=weight, bias=bias, axis=axis, quantized_output=False, activation=True)
-    return _offering(unit, *_OF_PRODUCTS)
+    return _offering(graph, unit, *_OF_PRODUCTS)
 
 
 def _matmul(graph: Graph, index: int, node: NodeProto) -> Unit | None:
@@ -291,17 +291,14 @@ def _matmul(graph: Graph, index: int, node: NodeProto) -> Unit | None:
         nodes.append(graph.producers[addition.output[0]])
         output = addition.output[0]
     unit = _make(graph, index, node, weight=right, axis=axis, quantized_output=False, nodes=nodes, output=output)
-    return unit if axis is None else _offering(unit, *_OF_PRODUCTS)
+    return unit if axis is None else _offering(graph, unit, *_OF_PRODUCTS)
 
 
 def _lstm(graph: Graph, index: int, node: NodeProto) -> Unit | None:
     """An LSTM with constant weights whose sequence is the first axis, the only form that the kernel of 8 bits takes."""
-    if node.input[0] in graph.constants or integer(node, "layout", 0) or attribute(node, "activations") is not None:
+    if node.input[0] in graph.constants or integer(node, "layout", 0):
         return None
     if not all(_is_weight(graph, name) for name in node.input[1:3]):
-        return None
-    biased = len(node.input) > 3 and node.input[3]
-    if (biased and node.input[3] not in graph.constants) or (len(node.input) > 7 and node.input[7]):
         return None
     output = next(name for name in node.output if name)
     unit = _make(graph, index, node, quantized_output=False, output=output)
@@ -309,9 +306,14 @@ def _lstm(graph: Graph, index: int, node: NodeProto) -> Unit | None:
     return replace(unit, op=replace(unit.op, choices=(*choices, FLOAT)))
 
 
-def _offering(unit: Unit, *more: OpConfig, last: bool = False) -> Unit:
-    """A unit with more choices, before fp32 where they can be faster than that, else behind it."""
+def _offering(graph: Graph, unit: Unit, *more: OpConfig, last: bool = False) -> Unit:
+    """A unit with more choices, before fp32 where they can be faster than that, else behind it.
+
+    A weight that others read too is not fused with what dequantizes it, and would be dequantized at each run.
+    """
     known = unit.op.choices
+    if unit.weight in graph.captured or len(graph.consumers.get(unit.weight or "", ())) > 1:
+        more = tuple(choice for choice in more if choice.mode != "weight_only")
     at = len(known) if last else known.index(FLOAT)
     return replace(unit, op=replace(unit.op, choices=(*known[:at], *more, *known[at:])))
 

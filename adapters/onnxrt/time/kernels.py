@@ -35,15 +35,19 @@ def optimised(model: bytes) -> onnx.ModelProto:
 
 
 def on_integers(model: onnx.ModelProto) -> frozenset[str]:
-    """The nodes that look rows up in a table of 8 bits, or hand on what is in 8 bits."""
+    """The nodes that look rows up in a table of 8 bits, hand on what is in 8 bits, or have their weight alone in it."""
     kinds = (TensorProto.INT8, TensorProto.UINT8)
     tables = {entry.name for entry in model.graph.initializer if entry.data_type in kinds}
-    integers = set(tables)
+    integers, weights = set(tables), set()
     found = set()
     for node in model.graph.node:
         read = node.input[0] if node.input else ""
         if node.op_type == "QuantizeLinear" or (node.op_type in INTEGER_KERNELS and not _writes_float(node)):
             integers.update(node.output)
+        elif node.op_type == "DequantizeLinear" and read in tables:
+            weights.update(node.output)
+        elif any(name in weights for name in node.input[1:2]):
+            found.add(node.name)
         elif read in integers and node.op_type not in (*INTEGER_KERNELS, "DequantizeLinear", "Cast"):
             integers.update(node.output)
             if node.op_type in _CARRYING or (node.op_type == "Gather" and read in tables):
@@ -58,7 +62,7 @@ def _writes_float(node: onnx.NodeProto) -> bool:
 
 def plain_name(name: str) -> str:
     """A node's name without what the optimiser appends to it."""
-    return re.sub(r"(_nchwc|_token_\d+)+$", "", name)
+    return re.sub(r"(_nchwc|_token_\d+|/\w+Fusion/?)+$", "", name)
 
 
 def integer_kernels(model: bytes, ops: Iterable[str]) -> dict[str, str]:
