@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from quaver.ops import CALIBRATIONS, DETAILS, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace, closest
+from quaver.strategies.steps.alternatives import family, variants
 from quaver.strategies.steps.front import Point, make_front
 from quaver.time_model import TimeModel
 
@@ -26,8 +27,8 @@ def best_calibration(config: QuantConfig, space: TuningSpace, probe: Probe) -> l
 
     Tries each method for all ops, then for one op type at a time on top of the best.
     """
-    fp32 = config.fp32_ops
-    whole = list(dict.fromkeys(space.all_int8(calibration=method).fallback(*fp32) for method in CALIBRATIONS))
+    names = config.reduced_ops
+    whole = list(dict.fromkeys(_calibrated(config, names, space, method) for method in CALIBRATIONS))
     if len(whole) == 1:
         return whole
     errors = dict(zip(whole, probe.output_errors(whole), strict=True))
@@ -47,13 +48,20 @@ def best_calibration(config: QuantConfig, space: TuningSpace, probe: Probe) -> l
 def _recalibrated(space: TuningSpace, config: QuantConfig, kind: str) -> Iterator[QuantConfig]:
     names = [name for name in space.of_kind(kind) if config[name].reduced]
     for method in CALIBRATIONS:
-        changes = {}
-        for name in names:
-            wanted = {**{field: getattr(config[name], field) for field in DETAILS}, "calibration": method}
-            changes[name] = closest(space[name].choices, wanted)
-        changed = config.replace(changes)
+        changed = _calibrated(config, names, space, method)
         if changed != config:
             yield changed
+
+
+def _calibrated(config: QuantConfig, names: Iterable[str], space: TuningSpace, method: str) -> QuantConfig:
+    """The configuration with some of its ops calibrated by a method; those that are not calibrated stay as they are."""
+    changes = {}
+    for name in names:
+        if config[name].calibrated:
+            wanted = {**{field: getattr(config[name], field) for field in DETAILS}, "calibration": method}
+            same = [choice for choice in space[name].choices if family(choice) == family(config[name])]
+            changes[name] = closest(same, wanted)
+    return config.replace(changes)
 
 
 def fastest(config: QuantConfig, space: TuningSpace, probe: Probe) -> list[QuantConfig]:
@@ -61,15 +69,25 @@ def fastest(config: QuantConfig, space: TuningSpace, probe: Probe) -> list[Quant
 
     A time model and the error of each op by itself, which a single pass tells, propose a few mixtures; they are
     measured in turns. Of those that are as fast as the fastest, the one that disturbs the outputs clearly less than
-    others with more reduced ops comes first: what costs no time is given up for accuracy at once. Then the fastest of
-    all, if that is another one.
+    others with more reduced ops comes first: what costs no time is given up for accuracy at once. The same ops in
+    another family of choices (another mode, a repair) are measured beside it. Then the fastest of all, if that is
+    another one.
     """
-    # What only has its weights in 8 bits, as a table has, takes no time either way: it stays so, for size.
-    free = [name for name in space.able_to_fall_back(config) if config[name].mode != "weight_only"]
     model = probe.time_model(config)
+    # What takes no time either way, as a table in 8 bits, stays so, for size.
+    free = [name for name in space.able_to_fall_back(config) if model.fp32.get(name) or model.reduced.get(name)]
     if not free:
         return [config]
     found = list(_mixtures(config, free, space, model, probe.local_error()))
+    best, quickest = _best(found, probe)
+    others = [one for start in dict.fromkeys([best, quickest]) for one in variants(start, space)]
+    if others:
+        best, quickest = _best([*dict.fromkeys([best, quickest, *others])], probe)
+    return list(dict.fromkeys([best, quickest]))
+
+
+def _best(found: Sequence[QuantConfig], probe: Probe) -> tuple[QuantConfig, QuantConfig]:
+    """Of those that are as fast as the fastest, the one that disturbs the outputs clearly less than those before it."""
     speeds = dict(zip(found, probe.speeds(found), strict=True))
     quickest = min(found, key=lambda one: speeds[one])
     tied = [one for one in found if speeds[one] <= TIE * speeds[quickest]]
@@ -77,7 +95,7 @@ def fastest(config: QuantConfig, space: TuningSpace, probe: Probe) -> list[Quant
     for one in tied[1:]:
         if probe.output_error(one) < CLEARLY_LESS_ERROR * probe.output_error(best):
             best = one
-    return list(dict.fromkeys([best, quickest]))
+    return best, quickest
 
 
 def _mixtures(

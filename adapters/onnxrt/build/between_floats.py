@@ -108,9 +108,7 @@ def _dynamic_product(
     return FloatSided(nodes + sum_, weight.entries, (bias,) if bias else (), ((quantized, quantize),))
 
 
-def _weight_only(
-    assembler: Assembler, unit: Unit, pick: OpConfig, source: str, target: str, mark: str
-) -> FloatSided:
+def _weight_only(assembler: Assembler, unit: Unit, pick: OpConfig, source: str, target: str, mark: str) -> FloatSided:
     """The op on a weight that is dequantized; a Gemm as the product and the sum that it is, for these are fused."""
     node = assembler.graph.nodes[unit.anchor]
     weight = _weight(assembler, unit, pick, mark)
