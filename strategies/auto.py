@@ -100,10 +100,10 @@ class Auto(Strategy):
                 best, _ways(config, harm, model, other), self.allowed, probe, self._at_once
             )
         elif other is not None:
-            trial: Trial = yield other.config
-            found = trial if trial.met else None
-            if trial.loss is not None and (best.loss is None or trial.loss < best.loss):
-                best = trial
+            (changed,) = yield from beside([other.config], self.width)
+            found = changed if changed.met else None
+            if changed.loss is not None and (best.loss is None or changed.loss < best.loss):
+                best = changed
         if found is None:
             ranking = ranked(harm if other is None or best.config == config else other.harm)
             found = yield from shortest_prefix(best, ranking, self._at_once)

@@ -31,12 +31,12 @@ class Bayesian(Strategy):
     """Bayesian optimisation over the precision of ops and how they are reduced.
 
     Each of the 16 most sensitive ops is a dimension of its own (int8 or fp32); the others share 16 dimensions in groups
-    of neighbours in the ranking, so that 200 ops need no more than 33. The calibration method of all int8 ops, or another
-    mode where they have it, is one more. Starts from fallbacks along the ranking (none, the first 1, 2, 4, ... ops), then proposes where an
-    extra-trees model of the results expects the most. A trial's value is its loss until the criterion is met, then the
-    share of fp32 ops, so that it goes on towards more int8. Proposes as many at once as there are workers, or `batch`,
-    which learns less from each. It never proposes a
-    configuration twice and ends when it finds no new one; `max_trials` and `timeout` end it before.
+    of neighbours in the ranking, so that 200 ops need no more than 33. The calibration method of all int8 ops, or
+    another mode where they have it, is one more. Starts from fallbacks along the ranking (none, the first 1, 2, 4, ...
+    ops), then proposes where an extra-trees model of the results expects the most. A trial's value is its loss until
+    the criterion is met, then the share of fp32 ops, so that it goes on towards more int8. Proposes as many at once as
+    there are workers, or `batch`, which learns less from each. It never proposes a configuration twice and ends when it
+    finds no new one; `max_trials` and `timeout` end it before.
     """
 
     name = "bayesian"

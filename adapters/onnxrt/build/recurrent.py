@@ -46,6 +46,9 @@ def lstm_parts(
         inputs += [scale, zero]
     del node.input[:]
     node.input.extend(inputs)
+    kept = [entry for entry in node.attribute if entry.name != "layout"]  # it has no word for the only layout it takes
+    del node.attribute[:]
+    node.attribute.extend(kept)
     for slot, name in enumerate(node.output):
         node.output[slot] = name + mark if name else ""
     node.op_type, node.domain, node.name = "DynamicQuantizeLSTM", DOMAIN[0], node.name + mark

@@ -32,7 +32,7 @@ _MOVEMENT = {
 _TABLE_ELEMENTS = 2**14
 _ROW_ELEMENTS = 8
 
-# How a product with a constant matrix can run besides: with ranges taken as it runs, or with its weight alone in 8 bits.
+# How a product with a constant matrix can run besides: with ranges taken as it runs, or its weight alone in 8 bits.
 _OF_PRODUCTS = (
     *(OpConfig(INT8, mode="dynamic", granularity=granularity) for granularity in GRANULARITIES),
     OpConfig(INT8, mode="weight_only"),
