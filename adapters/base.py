@@ -22,6 +22,7 @@ from quaver.errors import SettingsError
 from quaver.introspection import Timing
 from quaver.nearest import hint
 from quaver.ops import Op, QuantConfig
+from quaver.quantization import as_float
 from quaver.unquantizable import Unquantizable
 
 
@@ -251,6 +252,16 @@ class Adapter(ABC):
             pairs = [(fp32[name], alone(feed)[name]) for fp32, feed in zip(expected, self._kept, strict=True)]
             noise = sum(float(np.square(np.subtract(int8, fp32, dtype=np.float64)).sum()) for fp32, int8 in pairs)
             errors[name] = noise, sum(float(np.square(fp32, dtype=np.float64).sum()) for fp32, _ in pairs)
+        return errors
+
+    def weight_errors(self, config: QuantConfig) -> dict[str, float]:
+        """For each reduced op whose weight is known, its squared error as a part of the weight. It takes no samples."""
+        errors = {}
+        for weight in self.look(config).weights():
+            if config[weight.op].reduced:
+                before, after = np.asarray(weight.fp32, np.float64), as_float(weight.optimized)
+                signal = float(np.square(before).sum())
+                errors[weight.op] = float(np.square(after - before).sum()) / signal if signal > 0 else 0.0
         return errors
 
     @abstractmethod

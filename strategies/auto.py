@@ -72,7 +72,7 @@ class Auto(Strategy):
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
         all_int8 = space.all_int8()
-        timed = self.objective == "latency"
+        timed = self.objective == "latency" and probe.has_samples
         wanted = fastest(all_int8, space, probe) if timed and self.mixtures else [all_int8]
         calibrated = best_calibration(wanted[0], space, probe)
         first, *tried = yield from beside(calibrated[: 1 if self.width == 1 else 2], self.width)

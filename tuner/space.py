@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.errors import StrategyError
+from quaver.errors import SettingsError, StrategyError
 from quaver.nearest import hint
 from quaver.ops import DETAILS, FLOAT, Op, OpConfig, QuantConfig
 
@@ -121,6 +121,25 @@ class TuningSpace:
                 offered = ", ".join(str(choice) for choice in self._by_name[name].choices)
                 raise StrategyError(f"op {name!r} cannot run as '{pick}'; its choices are: {offered}")
         return config
+
+
+def without_calibration(ops: Iterable[Op]) -> tuple[Op, ...]:
+    """The ops with the choices that need no calibration data: fp32 alone is left to those that have none."""
+    found = []
+    for op in ops:
+        left = tuple(choice for choice in op.choices if not choice.calibrated and not choice.repairs)
+        if not left:
+            raise SettingsError(
+                f"op_name_dict or op_type_dict lets op {op.name!r} ({op.kind}) run with calibrated ranges only, and "
+                "there is no calibration data: pass calib_dataloader, or allow fp32 for it"
+            )
+        found.append(replace(op, choices=left))
+    return tuple(found)
+
+
+def reduced_first(ops: Iterable[Op]) -> tuple[Op, ...]:
+    """The ops with fp32 as the last choice, also where it is the default because less is no faster."""
+    return tuple(replace(op, choices=tuple(sorted(op.choices, key=lambda choice: not choice.reduced))) for op in ops)
 
 
 def closest(choices: Sequence[OpConfig], wanted: dict[str, str]) -> OpConfig:

@@ -21,6 +21,7 @@ from quaver.engine.events import (
     TrialFinished,
     TrialSlow,
     TrialStarted,
+    Uncalibrated,
 )
 from quaver.trial import Trial
 
@@ -47,7 +48,7 @@ class Lines:
                 self._criterion = Criterion.from_settings(settings)
             case StageStarted(stage):
                 self._line(event, str(stage))
-            case Planned() | SettingChanged() | ModelConverted() | CalibrationCut() | PageOpened():
+            case Planned() | SettingChanged() | ModelConverted() | CalibrationCut() | PageOpened() | Uncalibrated():
                 self._line(event, str(event))
             case BaselineScored(trial):
                 self._line(event, f"fp32: score {wording.score(trial.score)}, {wording.seconds(trial.seconds)}")

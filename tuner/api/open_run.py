@@ -23,6 +23,7 @@ from quaver.api.resuming import Given, announce, changed_versions, settle
 from quaver.api.run_log import RunLog, run_log
 from quaver.api.settings import Config, make_config
 from quaver.api.shown import shown, write_report
+from quaver.api.spaces import space_of
 from quaver.api.telling import tell
 from quaver.api.workspace import open_workspace, write_settings
 from quaver.budget import StopReason
@@ -40,6 +41,7 @@ from quaver.engine.events import (
     Stage,
     StageStarted,
     TrialSlow,
+    Uncalibrated,
     make_observers,
 )
 from quaver.engine.executors.choosing import Wish, open_pool
@@ -57,8 +59,6 @@ from quaver.engine.versions import versions_of
 from quaver.errors import HistoryError, SettingsError
 from quaver.history import Header, Storage
 from quaver.paths import expanded
-from quaver.rules import apply_rules
-from quaver.space import TuningSpace
 from quaver.strategies import make_strategy, prepared
 from quaver.trial import Trial
 from quaver.unquantizable import from_notes
@@ -124,8 +124,6 @@ class TuningRun:
     ) -> tuple[Path, Storage, RunLog]:
         """The folder, the history and the log."""
         asked = make_config(given, **settings)
-        if self._data is None and asked.resume is None:
-            raise SettingsError("calib_dataloader is needed: a few hundred typical inputs, without labels")
         workspace, history = stack.enter_context(open_workspace(asked))
         return workspace, history, stack.enter_context(run_log(workspace))
 
@@ -142,7 +140,7 @@ class TuningRun:
         self.config = config = replace(self.config, quant_format=wanted)
         if self._data is None and config.diagnosis:
             raise SettingsError(
-                "diagnosis=True runs samples through the model: pass calib_dataloader to a resumed run too, or "
+                "diagnosis=True runs samples through the model: pass calib_dataloader, to a resumed run too, or "
                 "diagnosis=False"
             )
         objective = make_objective(config.objective)
@@ -171,14 +169,15 @@ class TuningRun:
         remove_orphaned_folders()
         self._adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         self._given, self._options = model, options
-        self.space = TuningSpace(apply_rules(self._adapter.inspect(), config.op_name_dict, config.op_type_dict))
-        if not self.space.quantizable:
-            raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
+        self.space = space_of(self._adapter, config, objective, self._calibrated(history))
         stack.enter_context(_pointing_to(history))
         others = changed_versions(history.run.versions, versions_of(self._adapter))
         announce(others, self._tell, heard=bool(self._observers))
         prepare(self._adapter, history, config, self._data, self._tell, bool(self._observers), self._clock)
         _say_conversions(self._adapter, history, self._tell)
+        if not self._calibrated(history):
+            able, total = len(self.space.quantizable), len(self.space)
+            tell(Uncalibrated(able, total - able), self._tell, bool(self._observers))
         write_settings(self.workspace, config)
         self._run = Run(
             self._adapter,
@@ -198,6 +197,10 @@ class TuningRun:
         self._tell(Planned(strategy.name, len(self.space.quantizable), most, first, config.timeout))
         self._probe = AdapterProbe(self._adapter, self.space, history, self._tell, self._run.out_of_time)
         self._run.begin(strategy, self._probe)
+
+    def _calibrated(self, history: Storage) -> bool:
+        """Whether there are ranges: from the calibration data, or from the run that is resumed."""
+        return self._data is not None if history.header is None else bool(history.header.calibration.get("ranges"))
 
     def _wish(self, config: Config) -> Wish:
         """Who is to evaluate. An executor takes the place of the backend that an earlier run had."""
@@ -354,9 +357,13 @@ def prepare(
     """Calibrate and begin the history, or take the calibration from a history that was begun before."""
     header = history.header
     if header is None:
-        if data is None:
+        if data is None and config.resume is not None:
             raise SettingsError(f"{history.path} ended before calibration was done: pass calib_dataloader to resume it")
-        calibration = calibrate(adapter, config, data, observer, heard, clock)
+        if data is None:
+            calibration: dict[str, Any] = {"ranges": {}}
+            adapter.restore(calibration)
+        else:
+            calibration = calibrate(adapter, config, data, observer, heard, clock)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         history.begin(Header(adapter.fingerprint, adapter.name, adapter.inspect(), calibration, now))
         history.start_run(config.plain(), versions_of(adapter))

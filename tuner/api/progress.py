@@ -34,6 +34,7 @@ from quaver.engine.events import (
     TrialFinished,
     TrialSlow,
     TrialStarted,
+    Uncalibrated,
 )
 from quaver.trial import Trial
 
@@ -99,7 +100,7 @@ class Progress:
             case StageStarted(stage):
                 self._bar, self._doing = None, str(stage)
                 self._print(str(stage))
-            case CalibrationCut() | SettingChanged() | ModelConverted() | PageOpened():
+            case CalibrationCut() | SettingChanged() | ModelConverted() | PageOpened() | Uncalibrated():
                 self._print(str(event))
             case Planned(evaluations=most):
                 self._clock.planned(most)

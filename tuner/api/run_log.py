@@ -25,6 +25,7 @@ from quaver.engine.events import (
     StageStarted,
     TrialFinished,
     TrialSlow,
+    Uncalibrated,
 )
 from quaver.trial import Trial
 
@@ -68,7 +69,7 @@ def _lines(event: Event) -> Iterator[str]:
     match event:
         case StageStarted(stage):
             yield str(stage)
-        case Planned() | SettingChanged() | ModelConverted() | CalibrationCut() | PageOpened():
+        case Planned() | SettingChanged() | ModelConverted() | CalibrationCut() | PageOpened() | Uncalibrated():
             yield str(event)
         case BaselineScored(trial):
             yield f"fp32 baseline: score {trial.score:.6g} in {trial.seconds:.1f} s"

@@ -36,7 +36,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         "tune",
         help="find the best int8 configuration of a model",
         description=DESCRIPTION,
-        usage="quaver tune [CONF.yaml] --model MODEL --calib DATA --eval FILE.py:FUNCTION [-o OUT] [options]",
+        usage="quaver tune [CONF.yaml] --model MODEL [--calib DATA] --eval FILE.py:FUNCTION [-o OUT] [options]",
         epilog="exit codes: 0 the criterion is met, 3 it is not, 2 wrong usage, 130 interrupted without a result.",
     )
     parser.add_argument("config", nargs="?", metavar="CONF.yaml", help="settings; flags override them")
@@ -45,7 +45,8 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         "--calib",
         metavar="DATA",
         help="typical inputs without labels: an .npz (arrays by input name) or .npy, a folder of them (each a batch), "
-        "or FILE.py:NAME of a dataloader or of a function that returns one",
+        "or FILE.py:NAME of a dataloader or of a function that returns one. Without it ops run with dynamic ranges, or "
+        "with their weights alone in 8 bits, where they can",
     )
     parser.add_argument("--eval", metavar="FILE.py:FUNCTION", help="the function that scores a model")
     parser.add_argument("-o", "--output", metavar="OUT", help="where to save the best model, if it meets the criterion")
@@ -69,8 +70,6 @@ def run(args: argparse.Namespace) -> int:
         raise SettingsError("--model is needed: the float model, such as --model model.onnx")
     if args.eval is None:
         raise SettingsError("--eval is needed: a function that scores a model, such as --eval my_eval.py:accuracy")
-    if args.calib is None and config.resume is None:
-        raise SettingsError("--calib is needed: a few hundred typical inputs without labels, such as --calib data.npz")
     output = flags.check_output(args.output, args.model)
     if args.save_anyway and output is None:
         raise SettingsError("--save-anyway goes with -o: where to save the model")
