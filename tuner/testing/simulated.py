@@ -7,6 +7,7 @@ ask, and a `score` in the place of eval_func.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,7 +53,8 @@ class SimulatedModel:
             scores the same.
         ranking: how far the probe can be trusted. "right": it sees the culprits; "weak": every op is moved from its
             rank by up to an eighth of all ranks, or so; "useless": the figures belong to other ops.
-        relief: calibration or granularity -> the factor it takes damage by.
+        relief: calibration, granularity or mode -> the factor it takes damage by.
+        modes: other modes that ops with weights have -> the part of the fp32 time that they take there.
         slow: how many ops take longer in int8.
         reluctant: how many more ops there are whose default is fp32.
         rules: an `op_name_dict` that narrows the space.
@@ -67,6 +69,7 @@ class SimulatedModel:
     noise: float = 0.0
     ranking: str = "right"
     relief: Mapping[str, float] = field(default_factory=dict)
+    modes: Mapping[str, float] = field(default_factory=dict)
     slow: int = 0
     reluctant: int = 0
     rules: Mapping[str, Any] = field(default_factory=dict)
@@ -145,23 +148,34 @@ class SimulatedModel:
         """How much of its damage an op does when it is run in a certain way."""
         if not pick.reduced:
             return 0.0
-        return self.relief.get(pick.calibration, 1.0) * self.relief.get(pick.granularity, 1.0)
+        return math.prod(self.relief.get(said, 1.0) for said in (pick.calibration, pick.granularity, pick.mode))
+
+    def taken(self, name: str, pick: OpConfig) -> float:
+        """Seconds of an op that is run in a certain way."""
+        if not pick.reduced:
+            return self.seconds[name].fp32
+        if pick.mode in self.modes:
+            return self.modes[pick.mode] * self.seconds[name].fp32
+        return self.seconds[name].int8
 
     def _ops(self) -> list[Op]:
         rng = self._rng("kinds")
         kinds = [rng.choice(KINDS) for _ in range(self.ops)] + [RELUCTANT] * self.reluctant
         names = (f"op{index:03}" for index in range(len(kinds)))
-        return [Op(name, kind, (name,), choices(kind)) for name, kind in zip(names, kinds, strict=True)]
+        return [
+            Op(name, kind, (name,), choices(kind, tuple(self.modes))) for name, kind in zip(names, kinds, strict=True)
+        ]
 
     def _rng(self, what: str) -> random.Random:
         return random.Random(f"{self.seed} {what}")  # a string is hashed alike in every process
 
 
-def choices(kind: str) -> tuple[OpConfig, ...]:
-    """The ways to run an op, as for ONNX Runtime: every int8 variant and fp32, the default first."""
+def choices(kind: str, modes: Sequence[str] = ()) -> tuple[OpConfig, ...]:
+    """The ways to run an op, as for ONNX Runtime: every int8 variant, other modes and fp32, the default first."""
     granularities = GRANULARITIES if kind in WITH_WEIGHTS else ("per_tensor",)
     variants = itertools.product(SCHEMES, granularities, CALIBRATIONS)
     int8 = [OpConfig(INT8, calibration, granularity, scheme) for scheme, granularity, calibration in variants]
+    int8 += [OpConfig(INT8, mode=mode) for mode in modes if kind in WITH_WEIGHTS]
     return (FLOAT, *int8) if kind == RELUCTANT else (*int8, FLOAT)
 
 
@@ -190,13 +204,15 @@ class SimulatedProbe(Probe):
 
     def time_model(self, config: QuantConfig) -> TimeModel:
         times = self._model.seconds
-        return TimeModel(
-            {name: time.fp32 for name, time in times.items()}, {name: time.int8 for name, time in times.items()}
-        )
+        reduced = {
+            name: self._model.taken(name, config[name]) if config[name].reduced else time.int8
+            for name, time in times.items()
+        }
+        return TimeModel({name: time.fp32 for name, time in times.items()}, reduced)
 
     def speed(self, config: QuantConfig) -> float:
         times = self._model.seconds
-        taken = sum(times[name].int8 if pick.reduced else times[name].fp32 for name, pick in config.items())
+        taken = sum(self._model.taken(name, pick) for name, pick in config.items())
         return taken / sum(time.fp32 for time in times.values())
 
     def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:

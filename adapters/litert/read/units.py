@@ -1,7 +1,8 @@
 """Which operators a user can toggle, and which follow along.
 
-What is on offer follows the quantizer (static int8, weights and activations; dynamic ranges); what is the default follows the kernels:
-an operator that has an int8 kernel, but none in XNNPACK, runs slower than in float, often by ten times and more.
+What is on offer follows the quantizer (static int8, weights and activations; dynamic ranges); what is the default
+follows the kernels: an operator that has an int8 kernel, but none in XNNPACK, runs slower than in float, often by ten
+times and more.
 `benchmarks/litert.py` measures that.
 """
 
