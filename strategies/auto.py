@@ -23,7 +23,7 @@ from quaver.strategies.steps.alternatives import (
 from quaver.strategies.steps.beside import beside
 from quaver.strategies.steps.boundaries import STEPS, fewer_boundaries
 from quaver.strategies.steps.front import MOST, POINTS, fallbacks, first_success, predicted, ranked
-from quaver.strategies.steps.initial import best_calibration, fastest
+from quaver.strategies.steps.initial import best_calibration, best_variant, fastest
 from quaver.strategies.steps.search import SEARCHES, Search, prune, shortest_prefix
 from quaver.time_model import TimeModel
 from quaver.trial import Trial
@@ -42,8 +42,8 @@ class Auto(Strategy):
 
     1. Without labels. When the objective is latency: a time model of ops and of conversions between them, and the error
        of each op by itself, propose a few mixtures of int8 and fp32; they are measured, and of those that are as fast
-       as the fastest the one that disturbs the outputs clearly less is taken; so are the same ops in other modes. Then
-       the calibration method of each op type with the least error at the outputs. One evaluation.
+       as the fastest the one that disturbs the outputs clearly less is taken. Then the calibration method of each op
+       type with the least error at the outputs; and another mode, if that is better still. One evaluation.
     2. If that just fails, the runner-up calibration, which takes no time from the model. One evaluation at most.
     3. Ops ranked by the harm each does alone. Those that do most of it are offered their other choices (another mode, a
        repair) which do clearly less harm and take less time than fp32. When the objective is latency: for each price of
@@ -75,6 +75,8 @@ class Auto(Strategy):
         timed = self.objective == "latency" and probe.has_samples
         wanted = fastest(all_int8, space, probe) if timed and self.mixtures else [all_int8]
         calibrated = best_calibration(wanted[0], space, probe)
+        if timed and self.mixtures and (other_way := best_variant(calibrated[0], space, probe)) != calibrated[0]:
+            calibrated = [other_way, *calibrated]
         first, *tried = yield from beside(calibrated[: 1 if self.width == 1 else 2], self.width)
         if first.met:
             if timed:

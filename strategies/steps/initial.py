@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from quaver.ops import CALIBRATIONS, DETAILS, QuantConfig
 from quaver.probe import Probe
@@ -14,6 +14,8 @@ from quaver.time_model import TimeModel
 # A change has to be this much better to be worth making: smaller differences are noise of a few samples.
 CLEARLY_LESS_ERROR = 0.9
 CLEARLY_FASTER = 0.95
+# And a change of how all ops run by so much.
+FAR_LESS_ERROR = 0.7
 # What is slower than the fastest by no more than this is as fast.
 TIE = 1.02
 # Borders are taken to cost so many times what they do, to look for mixtures with few of them.
@@ -69,9 +71,8 @@ def fastest(config: QuantConfig, space: TuningSpace, probe: Probe) -> list[Quant
 
     A time model and the error of each op by itself, which a single pass tells, propose a few mixtures; they are
     measured in turns. Of those that are as fast as the fastest, the one that disturbs the outputs clearly less than
-    others with more reduced ops comes first: what costs no time is given up for accuracy at once. The same ops in
-    another family of choices (another mode, a repair) are measured beside it. Then the fastest of all, if that is
-    another one.
+    others with more reduced ops comes first: what costs no time is given up for accuracy at once. Then the fastest of
+    all, if that is another one.
     """
     model = probe.time_model(config)
     # What takes no time either way, as a table in 8 bits, stays so, for size.
@@ -79,15 +80,6 @@ def fastest(config: QuantConfig, space: TuningSpace, probe: Probe) -> list[Quant
     if not free:
         return [config]
     found = list(_mixtures(config, free, space, model, probe.local_error()))
-    best, quickest = _best(found, probe)
-    others = [one for start in dict.fromkeys([best, quickest]) for one in variants(start, space)]
-    if others:
-        best, quickest = _best([*dict.fromkeys([best, quickest, *others])], probe)
-    return list(dict.fromkeys([best, quickest]))
-
-
-def _best(found: Sequence[QuantConfig], probe: Probe) -> tuple[QuantConfig, QuantConfig]:
-    """Of those that are as fast as the fastest, the one that disturbs the outputs clearly less than those before it."""
     speeds = dict(zip(found, probe.speeds(found), strict=True))
     quickest = min(found, key=lambda one: speeds[one])
     tied = [one for one in found if speeds[one] <= TIE * speeds[quickest]]
@@ -95,7 +87,25 @@ def _best(found: Sequence[QuantConfig], probe: Probe) -> tuple[QuantConfig, Quan
     for one in tied[1:]:
         if probe.output_error(one) < CLEARLY_LESS_ERROR * probe.output_error(best):
             best = one
-    return best, quickest
+    return list(dict.fromkeys([best, quickest]))
+
+
+def best_variant(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
+    """The same ops in another family of choices (another mode, a repair), if that is better and costs nothing.
+
+    It is as fast and disturbs the outputs far less, or it is clearly faster and disturbs them no more.
+    """
+    found = [config, *variants(config, space)]
+    if len(found) == 1:
+        return config
+    speeds = dict(zip(found, probe.speeds(found), strict=True))
+    errors = dict(zip(found, probe.output_errors(found), strict=True))
+    best = config
+    for one in found[1:]:
+        milder = speeds[one] <= TIE * speeds[best] and errors[one] < FAR_LESS_ERROR * errors[best]
+        faster = speeds[one] < CLEARLY_FASTER * speeds[best] and errors[one] <= errors[best]
+        best = one if milder or faster else best
+    return best
 
 
 def _mixtures(
