@@ -137,9 +137,23 @@ def without_calibration(ops: Iterable[Op]) -> tuple[Op, ...]:
     return tuple(found)
 
 
-def reduced_first(ops: Iterable[Op]) -> tuple[Op, ...]:
-    """The ops with fp32 as the last choice, also where it is the default because less is no faster."""
-    return tuple(replace(op, choices=tuple(sorted(op.choices, key=lambda choice: not choice.reduced))) for op in ops)
+def smallest_first(ops: Iterable[Op]) -> tuple[Op, ...]:
+    """For size: ops with a weight have fp32 as their last choice, also where less is no faster; others as their first.
+
+    Without a weight nothing gets smaller. Where no op is known to have one, all are left as they are.
+    """
+    if not any(map(_weighty, ops := tuple(ops))):
+        return ops
+    found = []
+    for op in ops:
+        order = sorted(op.choices, key=lambda choice: choice.reduced, reverse=_weighty(op))
+        found.append(replace(op, choices=tuple(order)))
+    return tuple(found)
+
+
+def _weighty(op: Op) -> bool:
+    """Whether an op is known to have a weight: by its granularity, or because it can run without calibrated ranges."""
+    return any(choice.granularity == "per_channel" or not choice.calibrated for choice in op.reduced_choices)
 
 
 def closest(choices: Sequence[OpConfig], wanted: dict[str, str]) -> OpConfig:

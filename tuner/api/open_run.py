@@ -57,7 +57,7 @@ from quaver.engine.run import PendingTrial, Run
 from quaver.engine.same_model import check_same_ops, restore
 from quaver.engine.versions import versions_of
 from quaver.errors import HistoryError, SettingsError
-from quaver.history import Header, Storage
+from quaver.history import UNCALIBRATED, Header, Storage
 from quaver.paths import expanded
 from quaver.strategies import make_strategy, prepared
 from quaver.trial import Trial
@@ -140,7 +140,7 @@ class TuningRun:
         self.config = config = replace(self.config, quant_format=wanted)
         if self._data is None and config.diagnosis:
             raise SettingsError(
-                "diagnosis=True runs samples through the model: pass calib_dataloader, to a resumed run too, or "
+                "diagnosis=True runs samples through the model: pass calib_dataloader to a resumed run too, or "
                 "diagnosis=False"
             )
         objective = make_objective(config.objective)
@@ -200,7 +200,7 @@ class TuningRun:
 
     def _calibrated(self, history: Storage) -> bool:
         """Whether there are ranges: from the calibration data, or from the run that is resumed."""
-        return self._data is not None if history.header is None else bool(history.header.calibration.get("ranges"))
+        return self._data is not None if history.header is None else history.header.calibrated
 
     def _wish(self, config: Config) -> Wish:
         """Who is to evaluate. An executor takes the place of the backend that an earlier run had."""
@@ -360,7 +360,7 @@ def prepare(
         if data is None and config.resume is not None:
             raise SettingsError(f"{history.path} ended before calibration was done: pass calib_dataloader to resume it")
         if data is None:
-            calibration: dict[str, Any] = {"ranges": {}}
+            calibration = dict(UNCALIBRATED)
             adapter.restore(calibration)
         else:
             calibration = calibrate(adapter, config, data, observer, heard, clock)

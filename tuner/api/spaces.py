@@ -7,16 +7,16 @@ from quaver.api.settings import Config
 from quaver.engine.objective import Objective, Size
 from quaver.errors import SettingsError
 from quaver.rules import apply_rules
-from quaver.space import TuningSpace, reduced_first, without_calibration
+from quaver.space import TuningSpace, smallest_first, without_calibration
 
 
 def space_of(adapter: Adapter, config: Config, objective: Objective, calibrated: bool) -> TuningSpace:
-    """What may be chosen. Where size counts, what is smaller and no faster is chosen by default, too."""
+    """What may be chosen. Where size counts, by default all that gets smaller is reduced, and nothing else."""
     ops = apply_rules(adapter.inspect(), config.op_name_dict, config.op_type_dict)
     if not any(op.quantizable for op in ops):
         raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
     if isinstance(objective, Size):
-        ops = reduced_first(ops)
+        ops = smallest_first(ops)
     space = TuningSpace(ops if calibrated else without_calibration(ops))
     if not calibrated and not space.quantizable:
         raise SettingsError(

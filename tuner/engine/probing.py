@@ -63,7 +63,9 @@ class AdapterProbe(Probe):
 
     @property
     def has_samples(self) -> bool:
-        return bool(self._adapter.kept)
+        # A run that was calibrated goes by what was measured then, or asks for samples.
+        header = self._history.header
+        return bool(self._adapter.kept) or header is None or header.calibrated
 
     def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
         config = config or self._space.all_int8()
