@@ -22,6 +22,7 @@ from quaver.errors import SettingsError
 from quaver.introspection import Timing
 from quaver.nearest import hint
 from quaver.ops import Op, QuantConfig
+from quaver.quantization import as_float
 from quaver.unquantizable import Unquantizable
 
 
@@ -279,6 +280,16 @@ class Adapter(ABC):
     def op_seconds_from(self, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
         """Seconds of each op, and of all that belongs to none, from what such a script says of kernels."""
         raise NotImplementedError
+
+    def weight_errors(self, config: QuantConfig) -> dict[str, float]:
+        """For each reduced op whose weight is known, its squared error as a part of the weight. It takes no samples."""
+        errors = {}
+        for weight in self.look(config).weights():
+            if config[weight.op].reduced:
+                before, after = np.asarray(weight.fp32, np.float64), as_float(weight.optimized)
+                signal = float(np.square(before).sum())
+                errors[weight.op] = float(np.square(after - before).sum()) / signal if signal > 0 else 0.0
+        return errors
 
     @abstractmethod
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:

@@ -4,7 +4,7 @@ if __name__ == "history":
     raise ImportError("import quaver.history, not history: the folder is mapped to that name when quaver is installed")
 
 from quaver.history.begun import RETRIES
-from quaver.history.header import SCHEMA, Header
+from quaver.history.header import SCHEMA, UNCALIBRATED, Header
 from quaver.history.lock import being_written
 from quaver.history.reader import SnapshotReader, read_snapshot
 from quaver.history.rewriting import Repaired, repair
@@ -17,6 +17,7 @@ __all__ = [
     "FILE_NAME",
     "RETRIES",
     "SCHEMA",
+    "UNCALIBRATED",
     "Header",
     "History",
     "Repaired",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from quaver.history.choices import from_choice, from_indexes, to_choices, to_indexes, utf8
@@ -23,6 +25,10 @@ class NewerSchema(Malformed):
     """The snapshot was written by a later version."""
 
 
+# The calibration of a run without calibration data.
+UNCALIBRATED: Mapping[str, Any] = MappingProxyType({"ranges": {}})
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """What `recover` needs to rebuild any trial without the calibration data.
@@ -40,6 +46,11 @@ class Header:
     ops: tuple[Op, ...]
     calibration: dict[str, Any]
     created: str
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether there was calibration data."""
+        return self.calibration != UNCALIBRATED
 
 
 class Opening(NamedTuple):

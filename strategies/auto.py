@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import chain, islice
 
 from quaver.ceiling import Ceiling
@@ -11,17 +13,29 @@ from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
+from quaver.strategies.steps.alternatives import (
+    Alternatives,
+    alternatives,
+    families,
+    family,
+    in_family,
+    in_full,
+    on_offer,
+)
 from quaver.strategies.steps.beside import beside
 from quaver.strategies.steps.boundaries import STEPS, fewer_boundaries
 from quaver.strategies.steps.budget import within_budget
-from quaver.strategies.steps.front import MOST, first_success, ranked
-from quaver.strategies.steps.initial import best_calibration, fastest
+from quaver.strategies.steps.front import MOST, POINTS, fallbacks, first_success, predicted, ranked
+from quaver.strategies.steps.initial import best_calibration, best_variant, fastest
 from quaver.strategies.steps.repairing import best_repairs, carry_over
 from quaver.strategies.steps.search import SEARCHES, Search, prune, shortest_prefix
+from quaver.time_model import TimeModel
 from quaver.trial import Trial
 
 # A loss of so many times what is allowed may be mended by another calibration, which takes no time from the model.
 CLOSE = 2.0
+# What takes the place of fp32 in the end disturbs the outputs by less than this part of what was given up for it.
+FAR_LESS = 0.25
 # With more workers than this, a search would pay for them and be no sooner at its end.
 AT_ONCE = 8
 # So many mixtures are evaluated for the most accurate within a budget.
@@ -35,12 +49,14 @@ class Auto(Strategy):
     1. Without labels. When the objective is latency: a time model of ops and of conversions between them, and the error
        of each op by itself, propose a few mixtures of int8 and fp32; they are measured, and of those that are as fast
        as the fastest the one that disturbs the outputs clearly less is taken. Then the calibration method of each op
-       type with the least error at the outputs, and the repairs that make it clearly less and take no time. One
-       evaluation.
+       type with the least error at the outputs; another mode, if that is better still; and the repairs that make the
+       error clearly less and take no time. One evaluation.
     2. If that fails, repairs that take time; or, if it just fails, the runner-up calibration. One evaluation at most.
-    3. Ops ranked by the harm each does alone. When the objective is latency: for each price of harm the mixture that is
-       fastest by the time model. On this front, and among prefixes of the ranking, the one that takes most error away
-       for the time it gives up. Up to six evaluations.
+    3. Ops ranked by the harm each does alone. Those that do most of it are offered other modes which do clearly less
+       harm and take less time than fp32. When the objective is latency: for each price of harm the mixture that is
+       fastest by the time model. On this front, among prefixes of the ranking, and with more and more ops in their
+       other mode, the one that takes most error away for the time it gives up. Up to six evaluations. When it is
+       another, all other modes at once. One evaluation.
     4. If that was not enough, or the objective is another: the shortest prefix of the ranking that must fall back. At
        most 2 log2(n) + 1 evaluations; log2(n) + 1 more for each of up to four ops that rank last and must fall back all
        the same.
@@ -70,10 +86,13 @@ class Auto(Strategy):
         if self.ceiling is not None:
             yield from self._within(self.ceiling, all_int8, space, probe)
             return
-        timed = self.objective == "latency"
+        timed = self.objective == "latency" and probe.has_samples
         wanted = fastest(all_int8, space, probe) if timed and self.mixtures else [all_int8]
         calibrated = best_calibration(wanted[0], space, probe)
-        repaired = best_repairs(calibrated[0], space, probe, timed) if self.repairs else calibrated[:1]
+        if timed and self.mixtures and (other_way := best_variant(calibrated[0], space, probe)) != calibrated[0]:
+            calibrated = [other_way, *calibrated]
+        repair = self.repairs and probe.has_samples
+        repaired = best_repairs(calibrated[0], space, probe, timed) if repair else calibrated[:1]
         others = [*repaired[1:], *(carry_over(repaired[0], config, space) for config in calibrated[1:2])]
         first, *tried = yield from beside([repaired[0], *others[: self.width > 1]], self.width)
         if first.met:
@@ -92,26 +111,39 @@ class Auto(Strategy):
                 best = trial
         config = best.config
         harm = probe.sensitivity(config)
+        start = in_full(config, space)
+        model = probe.time_model(start) if timed else None
+        other = alternatives(config, harm, space, probe, model)
         found, needed = None, 0
-        if timed and self.front and len(harm) > 1:
-            found = yield from first_success(best, harm, probe.time_model(all_int8), self.allowed, probe, self._at_once)
+        if model is not None and self.front and len(harm) > 1:
+            found = yield from first_success(
+                best, _ways(config, harm, model, other), self.allowed, probe, self._at_once
+            )
+        elif other is not None:
+            (changed,) = yield from beside([other.config], self.width)
+            found = changed if changed.met else None
+            if changed.loss is not None and (best.loss is None or changed.loss < best.loss):
+                best = changed
         if found is None:
-            found = yield from shortest_prefix(best, ranked(harm), self._at_once)
+            ranking = ranked(harm if other is None or best.config == config else other.harm)
+            found = yield from shortest_prefix(best, ranking, self._at_once)
             needed = 1  # the last op of the shortest prefix, or a shorter one would have done
         if found is None:
             return
         if timed:
-            config = _paying(config, all_int8, space, probe)
+            config = _paying(config, start, space, probe)
         fallen = [name for name in ranked(probe.sensitivity(config)) if found.config[name] != config[name]]
         found = yield from prune(found, config, fallen[: len(fallen) - needed][::-1])
         if found is not None:
-            found = yield from _milder_choices(found, config, space, probe)
+            found = yield from _milder_choices(found, config, space, probe, timed)
         if found is not None and timed:
             yield from fewer_boundaries(found, config, space, probe)
 
     def _within(self, ceiling: Ceiling, start: QuantConfig, space: TuningSpace, probe: Probe) -> Proposals:
         """The mixtures that use a budget up with the least error; of the best in view, other calibrations too."""
-        found = within_budget(start, space, probe, ceiling) or fastest(start, space, probe)
+        found = within_budget(start, space, probe, ceiling)
+        if not found:
+            found = fastest(start, space, probe) if probe.has_samples else [start]
         first, *others = best_calibration(found[0], space, probe)
         rest = (best_calibration(config, space, probe)[0] for config in found[1:])
         # Not those of which nobody will ask: each calibration is looked at on all samples.
@@ -125,7 +157,7 @@ class Auto(Strategy):
         """With time left: what was faster by a hair, and the ops back that were given up for accuracy."""
         for other in others:
             yield best_calibration(other, space, probe)[0]
-        config = _paying(met.config, space.all_int8(), space, probe)
+        config = _paying(met.config, in_full(met.config, space), space, probe)
         errors = probe.local_error()
         yield from prune(met, config, [name for name in ranked(errors)[::-1] if config[name] != met.config[name]])
 
@@ -136,11 +168,11 @@ class Auto(Strategy):
         return self.first_success(space) + 3 * max(len(space.tunable), 1) + STEPS
 
     def first_success(self, space: TuningSpace) -> int:
-        """2, 6 along the front, and 6 log2(n) + 5; with several workers up to as many times more."""
+        """2, 6 along the front or 1 with other modes, and 6 log2(n) + 5; with workers up to as many times more."""
         if self.ceiling is not None:
             return BUDGETED
         depth = math.ceil(math.log2(max(len(space.tunable), 1)))
-        along = self._at_once * math.ceil(MOST / self._at_once) if self.objective == "latency" else 0
+        along = self._at_once * math.ceil(MOST / self._at_once) if self.objective == "latency" else on_offer(space)
         return 2 + along + self._at_once * (depth + SEARCHES * (depth + 1))
 
     @property
@@ -149,10 +181,28 @@ class Auto(Strategy):
         return min(self.width, AT_ONCE)
 
 
-def _paying(config: QuantConfig, all_int8: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
+def _ways(
+    config: QuantConfig, harm: Mapping[str, float], model: TimeModel, other: Alternatives | None
+) -> dict[QuantConfig, float]:
+    """All that may be tried after `config` failed, with predicted times: fallbacks, other choices, and both."""
+    found = fallbacks(config, harm, model)
+    if other is not None and other.model is not None:
+        found |= {one: predicted(one, _switched(model, other, one)) for one in other.steps(config, POINTS // 2)}
+        found |= fallbacks(other.config, other.harm, other.model, POINTS // 2)
+    return found
+
+
+def _switched(model: TimeModel, other: Alternatives, config: QuantConfig) -> TimeModel:
+    """The times of ops, as in `other` of those that a configuration runs so."""
+    assert other.model is not None
+    seconds = {name: other.model.reduced[name] for name in other.changed if config[name] == other.config[name]}
+    return replace(model, reduced={**model.reduced, **seconds})
+
+
+def _paying(config: QuantConfig, start: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
     """With the ops reduced that save time, also those that were given up for accuracy before the first trial."""
-    model, free = probe.time_model(all_int8), space.able_to_fall_back(all_int8)
-    quick = model.fastest(all_int8, free)
+    model, free = probe.time_model(start), space.able_to_fall_back(start)
+    quick = model.fastest(start, free)
     return config.replace({name: quick[name] for name in config.fp32_ops if quick[name].reduced})
 
 
@@ -161,17 +211,22 @@ def _repaired(op: Op, pick: OpConfig) -> list[OpConfig]:
     return [made for spelled in op.repairs if (made := op.repaired(pick, spelled)) != pick]
 
 
-def _milder_choices(found: Trial, config: QuantConfig, space: TuningSpace, probe: Probe) -> Search:
-    """Instead of fp32, another reduced choice that disturbs the output far less; where one exists."""
+def _milder_choices(found: Trial, config: QuantConfig, space: TuningSpace, probe: Probe, timed: bool) -> Search:
+    """Instead of fp32, another reduced choice that disturbs the output far less; where one exists, and is faster."""
     best, float_model = found, space.all_fp32()
     for name in [name for name in config.reduced_ops if found.config[name] == FLOAT]:
-        errors = {
-            choice: probe.output_error(float_model.replace({name: choice}))
-            for choice in (*space[name].choices, *_repaired(space[name], config[name]))
-            if choice.reduced and choice.scheme == config[name].scheme
-        }
-        choice = min(errors, key=lambda choice: errors[choice])
-        if errors[choice] < 0.25 * errors.get(config[name], math.inf):
-            trial: Trial = yield best.config.replace({name: choice})
+        usual = config[name]
+        others = [in_family(space[name], wanted, usual) for wanted in families(space) if wanted != family(usual)]
+        own = [one for one in space[name].reduced_choices if (one.mode, one.scheme) == (usual.mode, usual.scheme)]
+        choices = [choice for choice in (usual, *own, *others, *_repaired(space[name], usual)) if choice is not None]
+        errors = {choice: probe.output_error(float_model.replace({name: choice})) for choice in choices}
+        for choice in sorted(errors, key=lambda choice: errors[choice]):
+            changed = best.config.replace({name: choice})
+            if errors[choice] >= FAR_LESS * errors[usual]:
+                break
+            if timed and probe.speed(changed) >= probe.speed(best.config):
+                continue
+            trial: Trial = yield changed
             best = trial if trial.met else best
+            break
     return best

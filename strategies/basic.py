@@ -20,7 +20,7 @@ class Basic(Strategy):
 
     1. All ops in int8 by their default choice.
     2. For each op type, the most frequent first, the other calibration methods, the other weight granularity and the
-       repairs for all its ops; what scores best is kept.
+       other modes and repairs for all its ops; what scores best is kept.
     3. On the best of these, each op alone in fp32.
     4. On the best of these, ops in fp32 one after another, the one that helped most in step 3 first.
 
@@ -60,7 +60,7 @@ def _better(one: Trial, other: Trial) -> Trial:
 
 
 def _alternatives(space: TuningSpace, config: QuantConfig, kind: str) -> Iterator[QuantConfig]:
-    """The configuration with another calibration or weight granularity, or a repair, for all ops of one kind."""
+    """The configuration with another calibration, weight granularity or mode, or a repair, for all ops of one kind."""
     names = [name for name in space.of_kind(kind) if config[name].reduced]
     if not names:
         return
@@ -76,8 +76,9 @@ def _alternatives(space: TuningSpace, config: QuantConfig, kind: str) -> Iterato
 
 
 def _neighbours(space: TuningSpace, names: list[str], default: OpConfig) -> Iterator[OpConfig]:
-    """The choices that differ from the default in calibration alone or in granularity alone."""
-    for choice in dict.fromkeys(choice for name in names for choice in space[name].choices):
-        differences = [field for field in DETAILS if getattr(choice, field) != getattr(default, field)]
-        if choice.reduced and differences in (["calibration"], ["granularity"]):
+    """The choices that differ from the default in one thing alone; what a mode leaves idle does not count."""
+    for choice in dict.fromkeys(choice for name in names for choice in space[name].choices if choice.reduced):
+        said = {field: value for field in DETAILS if (value := getattr(choice, field))}
+        differences = [field for field, value in said.items() if value != getattr(default, field)]
+        if len(differences) == 1 and differences[0] != "scheme":
             yield choice

@@ -28,15 +28,15 @@ ATTEMPTS = 20
 
 @register_strategy
 class Bayesian(Strategy):
-    """Bayesian optimisation over the precision of ops and the calibration method.
+    """Bayesian optimisation over the precision of ops and how they are reduced.
 
     Each of the 16 most sensitive ops is a dimension of its own (int8 or fp32); the others share 16 dimensions in groups
-    of neighbours in the ranking, so that 200 ops need no more than 33. The calibration method of all int8 ops is one
-    more, and so is each repair, on all ops that offer it. Starts from fallbacks along the ranking (none, the first 1,
-    2, 4, ... ops), then proposes where an extra-trees model of the results expects the most. A trial's value is its
-    loss until the criterion is met, then the share of fp32 ops, so that it goes on towards more int8. Proposes as many
-    at once as there are workers, or `batch`, which learns less from each. It never proposes a configuration twice and
-    ends when it finds no new one; `max_trials` and `timeout` end it before.
+    of neighbours in the ranking, so that 200 ops need no more than 33. The calibration method of all int8 ops, or
+    another mode where they have it, is one more, and so is each repair, on all ops that offer it. Starts from fallbacks
+    along the ranking (none, the first 1, 2, 4, ... ops), then proposes where an extra-trees model of the results
+    expects the most. A trial's value is its loss until the criterion is met, then the share of fp32 ops, so that it
+    goes on towards more int8. Proposes as many at once as there are workers, or `batch`, which learns less from each.
+    It never proposes a configuration twice and ends when it finds no new one; `max_trials` and `timeout` end it before.
     """
 
     name = "bayesian"
@@ -51,7 +51,8 @@ class Bayesian(Strategy):
         from skopt.space import Categorical
 
         groups = group_ops([name for name in probe.ranking() if space[name].tunable])
-        shared = [Categorical(CALIBRATIONS), *(Categorical([0, 1], transform="identity") for _ in space.repairs)]
+        ways = ways_to_reduce(space)
+        shared = [Categorical(ways), *(Categorical([0, 1], transform="identity") for _ in space.repairs)]
         dimensions = [*shared, *(Categorical([0, 1], transform="identity") for _ in groups)]
         optimizer: Any = Optimizer(
             dimensions,
@@ -64,7 +65,7 @@ class Bayesian(Strategy):
         )
         rng = np.random.default_rng(self.seed)
         seen: set[QuantConfig] = set()
-        start = [CALIBRATIONS[0], *(0 for _ in space.repairs)]
+        start = [ways[0], *(0 for _ in space.repairs)]
         warm = [[*start, *([1] * length + [0] * (len(groups) - length))] for length in _lengths(len(groups))]
         batch = self.width if self.batch is None else self.batch
         while True:
@@ -75,6 +76,12 @@ class Bayesian(Strategy):
             trials = yield from beside([config for _, config in fresh], batch)
             for (point, _), trial in zip(fresh, trials, strict=False):
                 _tell(optimizer, point, value(trial, self.ceiling is not None))
+
+
+def ways_to_reduce(space: TuningSpace) -> list[str]:
+    """How all reduced ops run, where they can: calibrated by one of the methods, or in one of the other modes."""
+    modes = dict.fromkeys(choice.mode for op in space.ops for choice in op.choices if choice.reduced)
+    return [way for mode in modes for way in (CALIBRATIONS if mode == "static" else (mode,))]
 
 
 def group_ops(ranking: Sequence[str]) -> list[list[str]]:
@@ -109,7 +116,8 @@ def _config(point: Sequence[Any], groups: list[list[str]], space: TuningSpace) -
     method, *bits = point
     repairs = [spelled for spelled in space.repairs if bits.pop(0)]
     down = [name for bit, group in zip(bits, groups, strict=True) if bit for name in group]
-    base = space.configure(lambda op: closest(op.choices, {"calibration": method}))
+    field = "calibration" if method in CALIBRATIONS else "mode"
+    base = space.configure(lambda op: closest(op.choices, {field: method}))
     return space.repair(base, *repairs).fallback(*down)
 
 

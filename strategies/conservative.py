@@ -36,8 +36,8 @@ class Conservative(Strategy):
         """See the class."""
         default = space.all_int8()
         config = space.all_fp32()
-        times = probe.latency()
-        gain = {kind: sum(times[name].saved for name in space.of_kind(kind)) for kind in space.kinds}
+        times = probe.latency() if probe.has_samples else {}
+        gain = {kind: sum(times[name].saved for name in space.of_kind(kind) if times) for kind in space.kinds}
         refused: list[str] = []
         by_gain = sorted(space.kinds, key=lambda kind: -gain[kind])
         groups = [[name for name in space.of_kind(kind) if default[name].reduced] for kind in by_gain]

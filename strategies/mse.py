@@ -10,6 +10,7 @@ from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
+from quaver.strategies.steps.alternatives import alternatives, on_offer
 from quaver.strategies.steps.search import prune
 from quaver.trial import Trial
 
@@ -27,13 +28,15 @@ Walk = Generator[QuantConfig, Any, Trial]
 class Mse(Strategy):
     """Ops whose output differs most between the all-int8 and the fp32 model fall back first, one after another.
 
-    1. All ops in int8; the errors come from one pass without labels.
+    1. All ops in int8; the errors come from one pass without labels. Those that do harm run in another mode which does
+       clearly less, where there is one.
     2. One op after another falls back, the largest error first. A fallback that does not help is taken back. After 3,
        6, 12, ... of these, all of them fall back at once: a few ops may help only together.
     3. If no more is left and the criterion is not met, those that were taken back are added up again.
     4. With time left, ops return to int8 as long as the criterion stays met.
 
-    Needs at most 2 n + log2(n) evaluations to the first success for n ops, and 2 n more to the end.
+    Needs at most 2 n + log2(n) evaluations to the first success for n ops, one more where ops have other modes, and 2 n
+    more to the end.
     """
 
     name = "mse"
@@ -41,9 +44,11 @@ class Mse(Strategy):
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
         best: Trial = yield space.all_int8()
+        if self.ceiling is None:
+            best = yield from _other_modes(best, space, probe)
+            if best.met:
+                return
         start = best.config
-        if best.met and self.ceiling is None:
-            return
         errors = probe.mse()
         order = sorted(space.able_to_fall_back(start), key=lambda name: -errors[name])
         if self.ceiling is not None:
@@ -79,9 +84,20 @@ class Mse(Strategy):
         return 2 * self.first_success(space) - 1
 
     def first_success(self, space: TuningSpace) -> int:
-        """2 n - 1: all int8, each op, and n - 2 of them added to another; and those that are tried together."""
+        """2 n - 1: all int8, each op, and n - 2 of them added to another; those tried together, and other modes."""
         ops = len(space.able_to_fall_back(space.all_int8()))
-        return max(2 * ops - 1, 1) + (ops // TOGETHER).bit_length()
+        return max(2 * ops - 1, 1) + (ops // TOGETHER).bit_length() + on_offer(space)
+
+
+def _other_modes(first: Trial, space: TuningSpace, probe: Probe) -> Walk:
+    """The better of a trial and the same with its harmful ops in other modes."""
+    other = None
+    if not first.met and on_offer(space):
+        other = alternatives(first.config, probe.sensitivity(first.config), space, probe, model=None)
+    if other is None:
+        return first
+    trial: Trial = yield other.config
+    return trial if _gains(trial, first, 0.0) else first
 
 
 def _fallen(best: Trial, names: list[str]) -> Walk:

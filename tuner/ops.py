@@ -114,6 +114,11 @@ class OpConfig:
         """Whether it computes in less than fp32."""
         return self.precision.reduced
 
+    @property
+    def calibrated(self) -> bool:
+        """Whether its activations are quantized by ranges that were found beforehand."""
+        return self.reduced and self.mode == "static"
+
     def __str__(self) -> str:
         mode = "" if self.mode == "static" else self.mode
         parts = (self.precision, mode, self.calibration, self.granularity, self.scheme, *self.repairs)

@@ -35,6 +35,11 @@ class Probe(ABC):
     Each is taken once, kept, and stored in the history, so that a resumed run decides by the same figures.
     """
 
+    @property
+    def has_samples(self) -> bool:
+        """Whether there are samples to measure on. Without, errors are those of weights, and times are not known."""
+        return True
+
     @abstractmethod
     def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
         """For each op, the relative error at the model's outputs when only this op runs in int8.

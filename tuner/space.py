@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.errors import StrategyError
+from quaver.errors import SettingsError, StrategyError
 from quaver.nearest import hint
 from quaver.ops import DETAILS, FLOAT, Op, OpConfig, QuantConfig
 from quaver.repairs import name_of
@@ -154,6 +154,39 @@ def _joined(before: Sequence[str], more: Sequence[str]) -> list[str]:
     """Repairs besides others; of two of the same name the later one."""
     names = {name_of(spelled) for spelled in more}
     return [*(spelled for spelled in before if name_of(spelled) not in names), *more]
+
+
+def without_calibration(ops: Iterable[Op]) -> tuple[Op, ...]:
+    """The ops with the choices that need no calibration data: fp32 alone is left to those that have none."""
+    found = []
+    for op in ops:
+        left = tuple(choice for choice in op.choices if not choice.calibrated and not choice.repairs)
+        if not left:
+            raise SettingsError(
+                f"op_name_dict or op_type_dict lets op {op.name!r} ({op.kind}) run with calibrated ranges only, and "
+                "there is no calibration data: pass calib_dataloader, or allow fp32 for it"
+            )
+        found.append(replace(op, choices=left, repairs=()))
+    return tuple(found)
+
+
+def smallest_first(ops: Iterable[Op]) -> tuple[Op, ...]:
+    """For size: ops with a weight have fp32 as their last choice, also where less is no faster; others as their first.
+
+    Without a weight nothing gets smaller. Where no op is known to have one, all are left as they are.
+    """
+    if not any(map(_weighty, ops := tuple(ops))):
+        return ops
+    found = []
+    for op in ops:
+        order = sorted(op.choices, key=lambda choice: choice.reduced, reverse=_weighty(op))
+        found.append(replace(op, choices=tuple(order)))
+    return tuple(found)
+
+
+def _weighty(op: Op) -> bool:
+    """Whether an op is known to have a weight: by its granularity, or because it can run without calibrated ranges."""
+    return any(choice.granularity == "per_channel" or not choice.calibrated for choice in op.reduced_choices)
 
 
 def closest(choices: Sequence[OpConfig], wanted: dict[str, str]) -> OpConfig:

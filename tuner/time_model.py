@@ -1,7 +1,8 @@
 """How long any mixture of precisions takes, predicted from few measurements, and the fastest mixture by a minimum cut.
 
 An op takes its time in fp32 or in its reduced choice; a tensor that crosses a border between the two is converted, and
-that takes so much an element and so much a conversion.
+that takes so much an element and so much a conversion. Ops whose activations are not calibrated (dynamic ranges, or the
+weight alone in 8 bits) read float and write float: for borders they are as fp32 ops are.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ class TimeModel:
         """How much a configuration converts."""
         quantized = dequantized = to = back = 0
         for border in self.borders:
-            reading = {config[name].reduced for name in border.readers}
-            if config[border.producer].reduced:
+            reading = {config[name].calibrated for name in border.readers}
+            if config[border.producer].calibrated:
                 if False in reading:
                     dequantized, back = dequantized + border.elements, back + 1
             elif True in reading:
@@ -150,11 +151,11 @@ class TimeModel:
             add(source, place[name], max(leave, 0.0) + max(-stay, 0.0))
         count = sink + 1
         for border in self.borders:
-            readers = [place[name] for name in border.readers if name in place]
+            readers = [place[name] for name in border.readers if name in place and start[name].calibrated]
             cost_to = border.elements * self.costs[0] + self.costs[2]
             cost_back = border.elements * self.costs[1] + self.costs[3]
             always_float = len(readers) < len(border.readers)
-            if border.producer not in place:
+            if border.producer not in place or not start[border.producer].calibrated:
                 if readers:  # written in fp32: converted for the first reader that is reduced, at no choice of ours
                     fixed += [(reader, count) for reader in readers]
                     add(count, sink, cost_to)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from quaver.criterion import Criterion
+from quaver.ops import OpConfig
 
 # Characters of a name that are shown; the middle of a longer one is left out.
 SHOWN = 64
@@ -24,6 +25,11 @@ def name(text: str, most: int = SHOWN) -> str:
 def figure_text(text: str, most: int = SHOWN) -> str:
     """A name for plotly, which takes a few tags of HTML for what they are."""
     return name(text, most).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def precision(pick: OpConfig) -> str:
+    """What an op computes in, and its mode if that is not the usual one: "int8 dynamic"."""
+    return str(pick.precision) if pick.mode in ("", "static") else f"{pick.precision} {pick.mode}"
 
 
 def score(value: float | None) -> str:

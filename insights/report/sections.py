@@ -151,7 +151,7 @@ def _culprits(data: RunData, rows: list[OpRow], figures: bool) -> Iterator[Html]
         yield element("h3", "The ops that disturb the output most")
         yield drawn(ranking_figure(worst))
     cells = [
-        (row.op.name, row.op.kind, str(row.pick.precision), f"{row.shown_error:.3g}", row.why) for row in worst[:30]
+        (row.op.name, row.op.kind, wording.precision(row.pick), f"{row.shown_error:.3g}", row.why) for row in worst[:30]
     ]
     yield table(("op", "kind", "runs in", "error alone", "why"), _named(cells), right=("error alone",))
 
@@ -169,7 +169,7 @@ def _ops(data: RunData, rows: list[OpRow], figures: bool) -> Iterator[Html]:
         (
             row.op.name,
             row.op.kind,
-            str(row.pick.precision),
+            wording.precision(row.pick),
             _number(row.alone),
             _number(row.local),
             wording.duration(row.fp32),
@@ -215,7 +215,7 @@ def _details(data: RunData, rows: list[OpRow]) -> Iterator[Html]:
                 parts.append(drawn(channels_figure(row.inside.weight, "weight")))
         if row.inside.activation is not None:
             parts += [element("h4", "Activations"), drawn(activation_figure(row.inside))]
-        title = f"{wording.name(row.op.name, 120)} ({wording.name(row.op.kind)}, {row.pick.precision})"
+        title = f"{wording.name(row.op.name, 120)} ({wording.name(row.op.kind)}, {wording.precision(row.pick)})"
         yield element("details", element("summary", text(title)), *parts)
 
 

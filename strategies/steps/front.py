@@ -99,24 +99,31 @@ def _prices(free: Sequence[str], model: TimeModel, harm: Mapping[str, float]) ->
         yield from np.geomspace(1e-4 * longest / max(does), 1e2 * longest / min(does), PRICES).tolist()
 
 
-def first_success(
-    failed: Trial, harm: Mapping[str, float], model: TimeModel, allowed: float, probe: Probe, width: int = 1
-) -> Search:
-    """A configuration that meets the criterion, after `failed` did not: few trials, and little time given up.
-
-    Points of the front and prefixes of the ranking are looked at, each with its error at the outputs and its predicted
-    time. Tried is what takes most of the error away for the time it gives up, where error counts down to what should
-    be enough: a loss is taken to grow with it. Where that was not enough, the next step is meant to be larger. With
-    several workers the next steps are tried at once, as if those before them had failed.
-    """
+def fallbacks(
+    config: QuantConfig, harm: Mapping[str, float], model: TimeModel, points: int = POINTS
+) -> dict[QuantConfig, float]:
+    """Points of the front, and prefixes of the ranking, each with its predicted time as a part of the fp32 model's."""
     ranking = ranked(harm)
-    line = _spread(make_front(failed.config, ranking, model, harm)) + _prefixes(failed.config, ranking)
-    known = (failed.config, *line)
-    whole = model.rest + sum(model.fp32.values())
-    ways = _Ways(
-        dict(zip(known, probe.output_errors(known), strict=True)),
-        {config: model.predict(config) / whole for config in known},
-    )
+    line = _spread(make_front(config, ranking, model, harm), points) + _prefixes(config, ranking, points)
+    return {one: predicted(one, model) for one in (config, *line)}
+
+
+def predicted(config: QuantConfig, model: TimeModel) -> float:
+    """The time of a configuration as a part of the fp32 model's."""
+    return model.predict(config) / (model.rest + sum(model.fp32.values()))
+
+
+def first_success(
+    failed: Trial, times: Mapping[QuantConfig, float], allowed: float, probe: Probe, width: int = 1
+) -> Search:
+    """A trial that meets the criterion, with as little time given up as the error at the outputs tells.
+
+    Among the configurations of `times`, `failed` one of them, each with its predicted time. Tried is what takes most of
+    the error away for the time it gives up, where error counts down to what should be enough: a loss is taken to grow
+    with it. Where that was not enough, the next step is meant to be larger. With several workers the next steps are
+    tried at once, as if those before them had failed.
+    """
+    ways = _Ways(dict(zip(times, probe.output_errors(list(times)), strict=True)), times)
     last, step = failed, STEP
     for _ in range(math.ceil(MOST / width)):
         if last.loss is None:
@@ -175,13 +182,13 @@ def ranked(harm: Mapping[str, float]) -> list[str]:
     return sorted(harm, key=lambda name: -harm[name])
 
 
-def _spread(points: Sequence[Point]) -> list[QuantConfig]:
+def _spread(points: Sequence[Point], count: int) -> list[QuantConfig]:
     """Points all along the front."""
-    chosen = np.unique(np.linspace(0, max(len(points) - 1, 0), POINTS).round().astype(int)).tolist()
+    chosen = np.unique(np.linspace(0, max(len(points) - 1, 0), count).round().astype(int)).tolist()
     return [points[index].config for index in chosen if points]
 
 
-def _prefixes(config: QuantConfig, ranking: Sequence[str]) -> list[QuantConfig]:
+def _prefixes(config: QuantConfig, ranking: Sequence[str], count: int) -> list[QuantConfig]:
     """More and more of the ranking in fp32, but never all of it."""
-    lengths = np.unique(np.geomspace(1, max(len(ranking) - 1, 1), POINTS).round().astype(int))
+    lengths = np.unique(np.geomspace(1, max(len(ranking) - 1, 1), count).round().astype(int))
     return [config.fallback(*ranking[:length]) for length in lengths if 0 < length < len(ranking)]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from quaver.ops import CALIBRATIONS, DETAILS, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace, closest
+from quaver.strategies.steps.alternatives import family, variants
 from quaver.strategies.steps.front import Point, make_front
 from quaver.time_model import TimeModel
 
 # A change has to be this much better to be worth making: smaller differences are noise of a few samples.
 CLEARLY_LESS_ERROR = 0.9
 CLEARLY_FASTER = 0.95
+# And a change of how all ops run by so much.
+FAR_LESS_ERROR = 0.7
 # What is slower than the fastest by no more than this is as fast.
 TIE = 1.02
 # Borders are taken to cost so many times what they do, to look for mixtures with few of them.
@@ -26,8 +29,8 @@ def best_calibration(config: QuantConfig, space: TuningSpace, probe: Probe) -> l
 
     Tries each method for all ops, then for one op type at a time on top of the best.
     """
-    fp32 = config.fp32_ops
-    whole = list(dict.fromkeys(space.all_int8(calibration=method).fallback(*fp32) for method in CALIBRATIONS))
+    names = config.reduced_ops
+    whole = list(dict.fromkeys(_calibrated(config, names, space, method) for method in CALIBRATIONS))
     if len(whole) == 1:
         return whole
     errors = dict(zip(whole, probe.output_errors(whole), strict=True))
@@ -47,13 +50,20 @@ def best_calibration(config: QuantConfig, space: TuningSpace, probe: Probe) -> l
 def _recalibrated(space: TuningSpace, config: QuantConfig, kind: str) -> Iterator[QuantConfig]:
     names = [name for name in space.of_kind(kind) if config[name].reduced]
     for method in CALIBRATIONS:
-        changes = {}
-        for name in names:
-            wanted = {**{field: getattr(config[name], field) for field in DETAILS}, "calibration": method}
-            changes[name] = closest(space[name].choices, wanted)
-        changed = config.replace(changes)
+        changed = _calibrated(config, names, space, method)
         if changed != config:
             yield changed
+
+
+def _calibrated(config: QuantConfig, names: Iterable[str], space: TuningSpace, method: str) -> QuantConfig:
+    """The configuration with some of its ops calibrated by a method; those that are not calibrated stay as they are."""
+    changes = {}
+    for name in names:
+        if config[name].calibrated:
+            wanted = {**{field: getattr(config[name], field) for field in DETAILS}, "calibration": method}
+            same = [choice for choice in space[name].choices if family(choice) == family(config[name])]
+            changes[name] = closest(same, wanted)
+    return config.replace(changes)
 
 
 def fastest(config: QuantConfig, space: TuningSpace, probe: Probe) -> list[QuantConfig]:
@@ -64,9 +74,9 @@ def fastest(config: QuantConfig, space: TuningSpace, probe: Probe) -> list[Quant
     others with more reduced ops comes first: what costs no time is given up for accuracy at once. Then the fastest of
     all, if that is another one.
     """
-    # What only has its weights in 8 bits, as a table has, takes no time either way: it stays so, for size.
-    free = [name for name in space.able_to_fall_back(config) if config[name].mode != "weight_only"]
     model = probe.time_model(config)
+    # What takes no time either way, as a table in 8 bits, stays so, for size.
+    free = [name for name in space.able_to_fall_back(config) if model.fp32.get(name) or model.reduced.get(name)]
     if not free:
         return [config]
     found = list(_mixtures(config, free, space, model, probe.local_error()))
@@ -78,6 +88,24 @@ def fastest(config: QuantConfig, space: TuningSpace, probe: Probe) -> list[Quant
         if probe.output_error(one) < CLEARLY_LESS_ERROR * probe.output_error(best):
             best = one
     return list(dict.fromkeys([best, quickest]))
+
+
+def best_variant(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
+    """The same ops in another family of choices (another mode, a repair), if that is better and costs nothing.
+
+    It is as fast and disturbs the outputs far less, or it is clearly faster and disturbs them no more.
+    """
+    found = [config, *variants(config, space)]
+    if len(found) == 1:
+        return config
+    speeds = dict(zip(found, probe.speeds(found), strict=True))
+    errors = dict(zip(found, probe.output_errors(found), strict=True))
+    best = config
+    for one in found[1:]:
+        milder = speeds[one] <= TIE * speeds[best] and errors[one] < FAR_LESS_ERROR * errors[best]
+        faster = speeds[one] < CLEARLY_FASTER * speeds[best] and errors[one] <= errors[best]
+        best = one if milder or faster else best
+    return best
 
 
 def _mixtures(

@@ -10,7 +10,7 @@ from typing import Any
 
 from quaver.api import wording
 from quaver.api.lines import Lines, slow
-from quaver.engine.events import CalibrationCut, Event, Observer, SettingChanged, TrialSlow
+from quaver.engine.events import CalibrationCut, Event, Observer, SettingChanged, TrialSlow, Uncalibrated
 from quaver.errors import SettingsError
 
 # Two displays on one terminal would draw over each other: the second run of a process gets lines.
@@ -45,7 +45,7 @@ def warn_when_slow(event: Event) -> None:
     match event:
         case TrialSlow():
             say(slow(event))
-        case SettingChanged() | CalibrationCut():
+        case SettingChanged() | CalibrationCut() | Uncalibrated():
             say(str(event))
 
 

@@ -42,7 +42,8 @@ def fit(
         model: the float model: a path, an `onnx.ModelProto`, bytes, or what an installed adapter takes.
         config: a YAML file, a dict or a `Config`; keywords override it.
         calib_dataloader: an iterable of batches (arrays, tuples, dicts by input name, or (input, label) pairs), an
-            array, or a dict of arrays. Not needed for a resumed run, unless its strategy measures ops.
+            array, or a dict of arrays. Without it ops run with ranges taken as the model runs, or with their weights
+            alone in 8 bits, where they can. Not needed for a resumed run, unless its strategy measures ops.
         eval_func: called with a model object, returns the score as one number, as an array with the score of each
             sample, as a dict of named metrics, or as a generator that yields scores batch by batch (docs/scores.md).
             Without one nothing is evaluated: the result is the model that the strategy would try first, chosen without

@@ -24,6 +24,7 @@ from quaver.engine.events import (
     TrialFinished,
     TrialSlow,
     TrialStarted,
+    Uncalibrated,
 )
 from quaver.trial import Trial
 
@@ -50,7 +51,7 @@ class Lines:
                 self._criterion = Criterion.from_settings(settings)
             case StageStarted(stage):
                 self._line(event, str(stage))
-            case Planned() | SettingChanged() | ModelConverted() | CalibrationCut() | PageOpened():
+            case Planned() | SettingChanged() | ModelConverted() | CalibrationCut() | PageOpened() | Uncalibrated():
                 self._line(event, str(event))
             case SamplesOrdered() | StartedFrom() | Confirmed():
                 self._line(event, str(event))

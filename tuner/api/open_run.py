@@ -23,6 +23,7 @@ from quaver.api.resuming import Given, announce, changed_versions, settle
 from quaver.api.run_log import RunLog, run_log
 from quaver.api.settings import Config, make_config
 from quaver.api.shown import shown, write_report
+from quaver.api.spaces import space_of
 from quaver.api.starting import first_config
 from quaver.api.telling import aloud, tell
 from quaver.api.workspace import open_workspace, write_settings
@@ -42,6 +43,7 @@ from quaver.engine.events import (
     Stage,
     StageStarted,
     TrialSlow,
+    Uncalibrated,
     make_observers,
 )
 from quaver.engine.executors.choosing import Wish, open_pool
@@ -51,7 +53,7 @@ from quaver.engine.executors.task import Executor
 from quaver.engine.executors.workers import Workers
 from quaver.engine.inside import note_inside
 from quaver.engine.loop import drive
-from quaver.engine.objective import for_target, make_objective
+from quaver.engine.objective import Objective, for_target, make_objective
 from quaver.engine.pending import PendingTrial
 from quaver.engine.probing import AdapterProbe
 from quaver.engine.run import Run
@@ -59,7 +61,6 @@ from quaver.engine.versions import versions_of
 from quaver.errors import HistoryError, SettingsError
 from quaver.history import Storage
 from quaver.paths import expanded
-from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 from quaver.strategies import StartingFrom, make_strategy, prepared
 from quaver.trial import Trial
@@ -126,8 +127,6 @@ class TuningRun:
     ) -> tuple[Path, Storage, RunLog]:
         """The folder, the history and the log."""
         asked = make_config(given, **settings)
-        if self._data is None and asked.resume is None:
-            raise SettingsError("calib_dataloader is needed: a few hundred typical inputs, without labels")
         workspace, history = stack.enter_context(open_workspace(asked))
         return workspace, history, stack.enter_context(run_log(workspace))
 
@@ -180,16 +179,14 @@ class TuningRun:
         remove_orphaned_folders()
         self._adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         self._given, self._options = model, options
-        self.space = self._ruled(config)
-        if not self.space.quantizable:
-            raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
+        self.space = self._space(config, objective, history)
         cost = cost_of(config.cost_model, self._adapter, history)
         stack.enter_context(pointing_to(history))
         others = changed_versions(history.run.versions, versions_of(self._adapter))
         announce(others, self._tell, heard=bool(self._observers))
         prepare(self._adapter, history, config, self._data, self._tell, bool(self._observers), self._clock)
         # An older calibration may not know enough for repairs.
-        self.space = self._ruled(config).without(self._adapter.crowded_out)
+        self.space = self._space(config, objective, history).without(self._adapter.crowded_out)
         if not self.space.quantizable:
             raise SettingsError("what can be quantized holds stand-ins for infinity, and must stay in fp32")
         if objective.needs_all and not self._adapter.kept:
@@ -201,6 +198,9 @@ class TuningRun:
             cost = placed(cost, config.cost_model, self._adapter, history)
             objective = for_target(objective, cost.predict)
         say_conversions(self._adapter, history, self._tell)
+        if not self._calibrated(history):
+            able, total = len(self.space.quantizable), len(self.space)
+            tell(Uncalibrated(able, total - able), self._tell, bool(self._observers))
         write_settings(self.workspace, config)
         self._run = Run(
             self._adapter,
@@ -225,9 +225,13 @@ class TuningRun:
         self._probe = AdapterProbe(self._adapter, self.space, history, self._tell, self._run.out_of_time, cost)
         self._run.begin(strategy, self._probe)
 
-    def _ruled(self, config: Config) -> TuningSpace:
-        """What the user's rules leave of what the model offers."""
-        return TuningSpace(apply_rules(self._adapter.inspect(), config.op_name_dict, config.op_type_dict))
+    def _space(self, config: Config, objective: Objective, history: Storage) -> TuningSpace:
+        """What the user's rules, and what is known of ranges, leave of what the model offers."""
+        return space_of(self._adapter, config, objective, self._calibrated(history))
+
+    def _calibrated(self, history: Storage) -> bool:
+        """Whether there are ranges: from the calibration data, or from the run that is resumed."""
+        return self._data is not None if history.header is None else history.header.calibrated
 
     def _wish(self, config: Config) -> Wish:
         """Who is to evaluate. An executor takes the place of the backend that an earlier run had."""

@@ -16,7 +16,7 @@ from quaver.engine.events import ModelConverted, Observer
 from quaver.engine.same_model import check_same_ops, restore
 from quaver.engine.versions import versions_of
 from quaver.errors import HistoryError, SettingsError
-from quaver.history import Header, Storage
+from quaver.history import UNCALIBRATED, Header, Storage
 
 
 def prepare(
@@ -25,9 +25,13 @@ def prepare(
     """Calibrate and begin the history, or take the calibration from a history that was begun before."""
     header = history.header
     if header is None:
-        if data is None:
+        if data is None and config.resume is not None:
             raise SettingsError(f"{history.path} ended before calibration was done: pass calib_dataloader to resume it")
-        calibration = calibrate(adapter, config, data, observer, heard, clock)
+        if data is None:
+            calibration = dict(UNCALIBRATED)
+            adapter.restore(calibration)
+        else:
+            calibration = calibrate(adapter, config, data, observer, heard, clock)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         history.begin(Header(adapter.fingerprint, adapter.name, adapter.inspect(), calibration, now))
         history.start_run(config.plain(), versions_of(adapter))

@@ -37,6 +37,7 @@ from quaver.engine.events import (
     TrialFinished,
     TrialSlow,
     TrialStarted,
+    Uncalibrated,
 )
 from quaver.trial import Trial
 
@@ -102,7 +103,7 @@ class Progress:
             case StageStarted(stage):
                 self._bar, self._doing = None, str(stage)
                 self._print(str(stage))
-            case CalibrationCut() | SettingChanged() | ModelConverted() | PageOpened() | StartedFrom():
+            case CalibrationCut() | SettingChanged() | ModelConverted() | PageOpened() | StartedFrom() | Uncalibrated():
                 self._print(str(event))
             case SamplesOrdered():
                 self._print(str(event), "yellow")

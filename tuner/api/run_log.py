@@ -28,6 +28,7 @@ from quaver.engine.events import (
     StartedFrom,
     TrialFinished,
     TrialSlow,
+    Uncalibrated,
 )
 from quaver.trial import Trial
 
@@ -71,7 +72,7 @@ def _lines(event: Event) -> Iterator[str]:
     match event:
         case StageStarted(stage):
             yield str(stage)
-        case Planned() | SettingChanged() | ModelConverted() | CalibrationCut() | PageOpened():
+        case Planned() | SettingChanged() | ModelConverted() | CalibrationCut() | PageOpened() | Uncalibrated():
             yield str(event)
         case SamplesOrdered() | StartedFrom() | Confirmed():
             yield str(event)

@@ -114,6 +114,26 @@ class CalibrationCut(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Uncalibrated(Event):
+    """There is no calibration data: what needs ranges found beforehand is left out.
+
+    Attributes:
+        ops: how many can run with ranges taken as the model runs, or with their weights alone in 8 bits.
+        left_out: how many stay in fp32 because they cannot.
+    """
+
+    ops: int
+    left_out: int
+
+    def __str__(self) -> str:
+        rest = f"; {self.left_out} stay in fp32" if self.left_out else ""
+        return (
+            f"no calibration data: {self.ops} ops can run with dynamic ranges or with weights alone in 8 bits{rest}. "
+            "Ops are ranked by the error of their weights, and no latency is measured"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Planned(Event):
     """Tuning begins.
 

@@ -66,6 +66,12 @@ class AdapterProbe(Probe):
         finally:
             self._executor = None
 
+    @property
+    def has_samples(self) -> bool:
+        # A run that was calibrated goes by what was measured then, or asks for samples.
+        header = self._history.header
+        return bool(self._adapter.kept) or header is None or header.calibrated
+
     def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
         config = config or self._space.all_int8()
         float_model = self._space.float_config()
@@ -76,9 +82,11 @@ class AdapterProbe(Probe):
         return {name: known[keys[name]] for name in names}
 
     def mse(self) -> Mapping[str, float]:
-        return dict(self._once("mse", Stage.OUTPUT_ERRORS, self._mse))
+        return dict(self._once("mse", Stage.OUTPUT_ERRORS, self._mse)) if self.has_samples else self._by_weights()
 
     def local_error(self, config: QuantConfig | None = None) -> Mapping[str, float]:
+        if not self.has_samples:
+            return self._by_weights()
         if config is None:
             return dict(self._once("local_error", Stage.LOCAL_ERRORS, lambda: self._local(self._space.all_int8())))
         if config.fingerprint not in self._history.notes.get("probe.local_errors", {}):
@@ -172,8 +180,17 @@ class AdapterProbe(Probe):
                 count[name] += before[name].size
         return {name: total[name] / max(count[name], 1) for name in names}
 
+    def _by_weights(self) -> dict[str, float]:
+        """The error of each op's weight in the all-int8 model: what can be told of it without samples."""
+        whole = self._space.all_int8()
+        errors = self._adapter.weight_errors(whole)
+        worst = max(errors.values(), default=0.0)
+        return {name: errors.get(name, worst) for name in whole.reduced_ops}
+
     def _error(self, config: QuantConfig, feeds: Callable[[], int]) -> float:
-        """The error at the outputs on so many of the kept feeds."""
+        """The error at the outputs on so many of the kept feeds; without any, the errors of weights together."""
+        if not self.has_samples:
+            return sum(self._adapter.weight_errors(config).values())
         count = feeds()
         if self._errors is None:
             self._errors = OutputErrors(self._adapter, self._space.ops[-1].name, self._samples())
@@ -223,7 +240,7 @@ class AdapterProbe(Probe):
         feeds: Callable[[], int],
     ) -> Mapping[str, float]:
         """The error of each configuration at the outputs, from the history if it was measured before."""
-        note = f"probe.{name}"
+        note = f"probe.{name}" if self.has_samples else f"probe.{name}.weights"
         known: Mapping[str, float] = self._history.notes.get(note, {})
         missing = [(key, config) for key, config in configs if key not in known]
         fresh: dict[str, float] = {}
@@ -246,7 +263,7 @@ class AdapterProbe(Probe):
         self, configs: Sequence[tuple[str, QuantConfig]], feeds: Callable[[], int]
     ) -> Iterator[tuple[str, float]]:
         """The errors, as they come: side by side if there are workers, else one after another."""
-        if self._executor is None or len(configs) < 2:
+        if self._executor is None or len(configs) < 2 or not self.has_samples:
             for key, config in configs:
                 self._check_time()
                 yield key, self._error(config, feeds)

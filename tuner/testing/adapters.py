@@ -17,7 +17,7 @@ import numpy as np
 
 from quaver.adapters import Adapter, AdapterOptions, Model
 from quaver.errors import BuildError, SettingsError
-from quaver.ops import FLOAT, Op, QuantConfig
+from quaver.ops import FLOAT, Op, OpConfig, QuantConfig
 from quaver.space import TuningSpace
 from quaver.testing.comparing import Outputs, as_list, content, difference, equal_feeds, not_builtin
 
@@ -91,6 +91,14 @@ class _Case:
         """Every op in int8, those too whose default is fp32."""
         return self.space.configure(lambda op: op.reduced_choices[0])
 
+    def in_mode(self, mode: str) -> QuantConfig:
+        """Every op by its first choice in a mode; those without one in fp32."""
+
+        def choose(op: Op) -> OpConfig:
+            return next((choice for choice in op.reduced_choices if choice.mode == mode), FLOAT)
+
+        return self.space.configure(choose)
+
     def configs(self) -> Iterator[tuple[str, QuantConfig | None]]:
         """The float model and a few configurations, each with words for it."""
         yield "the float model", None
@@ -99,6 +107,9 @@ class _Case:
             yield f"the all-int8 model with {spelled}", self.space.repair(self.all_int8, spelled)
         if len(self.space.repairs) > 1:
             yield "the all-int8 model with all repairs", self.space.repair(self.all_int8, *self.space.repairs)
+        modes = dict.fromkeys(choice.mode for op in self.space.ops for choice in op.reduced_choices)
+        for mode in modes if len(modes) > 1 else ():
+            yield f"the model with all ops {mode} that can be", self.in_mode(mode)
         rng = random.Random(0)
         for _ in range(RANDOM):
             yield "a model in a random configuration", self.space.configure(lambda op: rng.choice(op.choices))
@@ -288,7 +299,8 @@ def _check_watch(case: _Case) -> None:
 
 def _check_local_errors(case: _Case) -> None:
     half = case.all_int8.fallback(*(op.name for op in case.space.ops[::2]))
-    for config in (case.all_int8, half):
+    modes = dict.fromkeys(choice.mode for op in case.space.ops for choice in op.reduced_choices)
+    for config in (case.all_int8, half, *map(case.in_mode, modes)):
         errors = case.adapter.local_errors(config)
         assert sorted(errors) == sorted(config.reduced_ops), (
             "local_errors must cover the int8 ops, all of them and no other"

@@ -53,8 +53,9 @@ class SimulatedModel:
             scores the same.
         ranking: how far the probe can be trusted. "right": it sees the culprits; "weak": every op is moved from its
             rank by up to an eighth of all ranks, or so; "useless": the figures belong to other ops.
-        relief: calibration or granularity -> the factor it takes damage by.
+        relief: calibration, granularity or mode -> the factor it takes damage by.
         repairs: repair -> the factor it takes damage by. Ops with weights offer them.
+        modes: other modes that ops with weights have -> the part of the fp32 time that they take there.
         slow: how many ops take longer in int8.
         reluctant: how many more ops there are whose default is fp32.
         rules: an `op_name_dict` that narrows the space.
@@ -70,6 +71,7 @@ class SimulatedModel:
     ranking: str = "right"
     relief: Mapping[str, float] = field(default_factory=dict)
     repairs: Mapping[str, float] = field(default_factory=dict)
+    modes: Mapping[str, float] = field(default_factory=dict)
     slow: int = 0
     reluctant: int = 0
     rules: Mapping[str, Any] = field(default_factory=dict)
@@ -149,15 +151,25 @@ class SimulatedModel:
         if not pick.reduced:
             return 0.0
         repaired = math.prod(self.repairs.get(spelled, 1.0) for spelled in pick.repairs)
-        return repaired * self.relief.get(pick.calibration, 1.0) * self.relief.get(pick.granularity, 1.0)
+        said = (pick.calibration, pick.granularity, pick.mode)
+        return repaired * math.prod(self.relief.get(one, 1.0) for one in said)
+
+    def taken(self, name: str, pick: OpConfig) -> float:
+        """Seconds of an op that is run in a certain way."""
+        if not pick.reduced:
+            return self.seconds[name].fp32
+        if pick.mode in self.modes:
+            return self.modes[pick.mode] * self.seconds[name].fp32
+        return self.seconds[name].int8
 
     def _ops(self) -> list[Op]:
         rng = self._rng("kinds")
         kinds = [rng.choice(KINDS) for _ in range(self.ops)] + [RELUCTANT] * self.reluctant
         names = (f"op{index:03}" for index in range(len(kinds)))
         offered = {kind: tuple(self.repairs) if kind in WITH_WEIGHTS else () for kind in kinds}
+        ways = {kind: choices(kind, tuple(self.modes)) for kind in kinds}
         return [
-            Op(name, kind, (name,), choices(kind), offered[kind], name if offered[kind] else "")
+            Op(name, kind, (name,), ways[kind], offered[kind], name if offered[kind] else "")
             for name, kind in zip(names, kinds, strict=True)
         ]
 
@@ -165,11 +177,12 @@ class SimulatedModel:
         return random.Random(f"{self.seed} {what}")  # a string is hashed alike in every process
 
 
-def choices(kind: str) -> tuple[OpConfig, ...]:
-    """The ways to run an op, as for ONNX Runtime: every int8 variant and fp32, the default first."""
+def choices(kind: str, modes: Sequence[str] = ()) -> tuple[OpConfig, ...]:
+    """The ways to run an op, as for ONNX Runtime: every int8 variant, other modes and fp32, the default first."""
     granularities = GRANULARITIES if kind in WITH_WEIGHTS else ("per_tensor",)
     variants = itertools.product(SCHEMES, granularities, CALIBRATIONS)
     int8 = [OpConfig(INT8, calibration, granularity, scheme) for scheme, granularity, calibration in variants]
+    int8 += [OpConfig(INT8, mode=mode) for mode in modes if kind in WITH_WEIGHTS]
     return (FLOAT, *int8) if kind == RELUCTANT else (*int8, FLOAT)
 
 
@@ -200,13 +213,15 @@ class SimulatedProbe(Probe):
 
     def time_model(self, config: QuantConfig) -> TimeModel:
         times = self._model.seconds
-        return TimeModel(
-            {name: time.fp32 for name, time in times.items()}, {name: time.int8 for name, time in times.items()}
-        )
+        reduced = {
+            name: self._model.taken(name, config[name]) if config[name].reduced else time.int8
+            for name, time in times.items()
+        }
+        return TimeModel({name: time.fp32 for name, time in times.items()}, reduced)
 
     def speed(self, config: QuantConfig) -> float:
         times = self._model.seconds
-        taken = sum(times[name].int8 if pick.reduced else times[name].fp32 for name, pick in config.items())
+        taken = sum(self._model.taken(name, pick) for name, pick in config.items())
         return taken / sum(time.fp32 for time in times.values())
 
     def size(self, config: QuantConfig) -> float:

@@ -23,7 +23,7 @@ from quaver.adapters.litert.read.units import Unit, activations, find_followers,
 from quaver.adapters.ranges import Range
 from quaver.adapters.repairs import refuse_repairs
 from quaver.errors import BuildError, CalibrationError
-from quaver.ops import CALIBRATIONS, QuantConfig
+from quaver.ops import CALIBRATIONS, OpConfig, QuantConfig
 
 Ranges = Mapping[str, Mapping[str, Range]]
 
@@ -70,6 +70,9 @@ class Builder:
 
     def calibrate(self, ranges: Ranges) -> None:
         """Use these ranges, by tensor name and method."""
+        if not ranges:  # nothing was calibrated: what needs no ranges can be built
+            self._ranges, self._weights = None, TensorQuantParamsCache()
+            return
         missing = [name for tensor in self.needed() if (name := self.graph.tensor_name(tensor)) not in ranges]
         if missing:
             raise CalibrationError(f"the calibration holds no range of tensor {missing[0]!r}: it is of another model")
@@ -81,13 +84,14 @@ class Builder:
     def build(self, config: QuantConfig | None, integer_ends: bool = False) -> bytes:
         """The model file of a configuration, its inputs and outputs in float or in int8; None is the float model."""
         refuse_repairs(config, "litert")
-        int8 = [unit for unit in self.units if config is not None and config[unit.op.name].reduced]
-        if config is None or not int8:
+        reduced = [unit for unit in self.units if config is not None and config[unit.op.name].reduced]
+        if config is None or not reduced:
             return self.graph.content
-        if self._ranges is None:
+        int8 = [unit for unit in reduced if config[unit.op.name].calibrated]
+        if self._ranges is None and int8:
             raise CalibrationError("nothing was calibrated yet, so there are no ranges to quantize with")
         moved = self._moved({unit.operator.index for unit in int8})
-        wanted = {unit.operator.index: _static(config[unit.op.name].granularity) for unit in int8}
+        wanted = {unit.operator.index: _wanted(unit, config[unit.op.name]) for unit in reduced}
         wanted |= dict.fromkeys(moved, _static("per_tensor"))
         try:
             with self._lock:
@@ -127,7 +131,8 @@ class Builder:
                 while graph.writers.get(root) in moved:
                     root = self.followers[graph.writers[root]]
                     methods.setdefault(root, config[unit.op.name].calibration)
-        assert self._ranges is not None
+        if self._ranges is None:
+            return {}
         result = {}
         for tensor in self.needed():
             name = graph.tensor_name(tensor)
@@ -164,6 +169,23 @@ class _Recipe:
 def _scope(graph: Graph, index: int) -> str:
     """How the quantizer calls an operator: after all tensors it writes."""
     return str(tfl_flatbuffer_utils.get_op_scope(graph.main.operators[index], graph.main.tensors))
+
+
+def _wanted(unit: Unit, pick: OpConfig) -> Any:
+    if pick.calibrated:
+        return _static(pick.granularity)
+    if pick.mode not in {choice.mode for choice in unit.op.choices}:
+        raise BuildError(f"op {unit.op.name!r} ({unit.op.kind}) cannot run as '{pick}'")
+    return _dynamic(pick.granularity)
+
+
+def _dynamic(granularity: str) -> Any:
+    """Weights in int8; activations as the model runs, so that what is read and written is float."""
+    return qtyping.OpQuantizationConfig(
+        weight_tensor_config=qtyping.TensorQuantizationConfig(8, True, _GRANULARITY[granularity]),
+        compute_precision=qtyping.ComputePrecision.INTEGER,
+        explicit_dequantize=False,
+    )
 
 
 def _static(granularity: str) -> Any:

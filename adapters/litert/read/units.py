@@ -1,7 +1,8 @@
 """Which operators a user can toggle, and which follow along.
 
-What is on offer follows the quantizer (static int8, weights and activations); what is the default follows the kernels:
-an operator that has an int8 kernel, but none in XNNPACK, runs slower than in float, often by ten times and more.
+What is on offer follows the quantizer (static int8, weights and activations; dynamic ranges); what is the default
+follows the kernels: an operator that has an int8 kernel, but none in XNNPACK, runs slower than in float, often by ten
+times and more.
 `benchmarks/litert.py` measures that.
 """
 
@@ -33,6 +34,9 @@ _MOVEMENT = {
     "SLICE", "SPACE_TO_DEPTH", "SPLIT", "STRIDED_SLICE", "TRANSPOSE", "UNPACK",
 }  # fmt: skip
 _CHANNELS = {"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"}
+# What XNNPACK runs with ranges taken as the model runs, as fast as with calibrated ones. A depthwise convolution takes
+# three times as long as in float.
+_DYNAMIC = {"CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +151,20 @@ def _behind(graph: Graph, op: Operator, steps: int) -> Iterator[int]:
                 yield from _behind(graph, writer, steps - 1)
 
 
+def _grouped(graph: Graph, op: Operator, weight: int) -> bool:
+    """Whether a convolution reads its channels in groups, which no kernel with dynamic ranges does."""
+    read = graph.main.tensors[op.inputs[0]]
+    return op.kind == "CONV_2D" and int(read.shape[-1]) != int(graph.main.tensors[weight].shape[-1])
+
+
 def _unit(graph: Graph, op: Operator, pays: bool) -> Unit:
     weight = graph.weight(op)
     if op.kind == "BATCH_MATMUL" and weight is None:
         pays = False
     granularities = GRANULARITIES if weight is not None and op.kind in _CHANNELS else ("per_tensor",)
     int8 = tuple(OpConfig(INT8, c, g, "asym") for g, c in product(granularities, CALIBRATIONS))
+    if weight is not None and op.kind in _DYNAMIC and not _grouped(graph, op, weight):
+        int8 += tuple(OpConfig(INT8, mode="dynamic", granularity=g) for g in GRANULARITIES)
     choices = (*int8, FLOAT) if pays else (FLOAT, *int8)
     nodes = tuple(graph.tensor_name(op.outputs[0]).split(";"))
     return Unit(Op(graph.names[op.index], op.kind, nodes, choices), op, weight)

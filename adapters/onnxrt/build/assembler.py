@@ -14,6 +14,7 @@ from quaver.adapters.onnxrt.build import wire
 from quaver.adapters.onnxrt.build.affine import Float, activation_parameters
 from quaver.adapters.onnxrt.build.assembly import Assembly
 from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
+from quaver.adapters.onnxrt.build.recurrent import DOMAIN
 from quaver.adapters.onnxrt.build.repairing import (
     RepairedUnit,
     multiplied,
@@ -63,7 +64,7 @@ class Assembler:
     def needed(self) -> list[str]:
         """The tensors whose range has to be known: what int8 ops read or write, before it was moved about."""
         names = []
-        for unit in self.units:
+        for unit in (unit for unit in self.units if unit.calibrated):
             names += [self.root(name) for name in unit.activations]
             if unit.quantized_output:
                 names.append(self.root(unit.output))
@@ -262,8 +263,13 @@ class Assembler:
             reader = self.graph.only_reader(name)
             reader = reader if reader is not None and reader.op_type in ("Relu", "Clip") else None
 
-    def frame(self) -> tuple[bytes, bytes]:
-        """The bytes before the graph, and those of the graph that no configuration changes."""
+    def frame(self, foreign: bool = False) -> tuple[bytes, bytes]:
+        """The bytes before the graph, and those of the graph that no configuration changes.
+
+        With `foreign` ops the model says that it needs ONNX Runtime's own operators, unless it does already.
+        """
+        if foreign and all(entry.domain != DOMAIN[0] for entry in self.graph.shell.opset_import):
+            return self._shell + wire.opset(*DOMAIN), self._tail
         return self._shell, self._tail
 
 

@@ -35,7 +35,8 @@ class Plan:
     """What one configuration means for the tensors of a graph; None is all fp32.
 
     Attributes:
-        chosen: by the index of its anchor, how each int8 op runs.
+        chosen: by the index of its anchor, how each op runs whose tensors are quantized, or whose table is.
+        between_floats: the same of the other int8 ops, which read float and write float.
         schemes: of each quantized tensor family.
         written: families whose producer writes uint8.
         flowing: tensors to be quantized.
@@ -49,6 +50,7 @@ class Plan:
     def __init__(self, assembler: Assembler, config: QuantConfig | None) -> None:
         self.assembler = assembler
         self.chosen: dict[int, OpConfig] = {}
+        self.between_floats: dict[int, OpConfig] = {}
         self.schemes: dict[str, Scheme] = {}
         self.written: set[str] = set()
         self.flowing: set[str] = set()
@@ -62,9 +64,11 @@ class Plan:
 
     def _plan(self, config: QuantConfig) -> None:
         assembler = self.assembler
-        active = [(unit, config[unit.op.name]) for unit in assembler.units if config[unit.op.name].reduced]
+        reduced = [(unit, config[unit.op.name]) for unit in assembler.units if config[unit.op.name].reduced]
+        active = [(unit, pick) for unit, pick in reduced if pick.calibrated or unit.looks_up]
         self.chosen = {unit.anchor: pick for unit, pick in active}
         self._rescale(active)
+        self.between_floats = {unit.anchor: pick for unit, pick in reduced if unit.anchor not in self.chosen}
         # The producer of a tensor decides how it is quantized; if that is fp32, its first int8 reader.
         for unit, pick in active:
             if unit.hands_on_integers(pick) and not unit.carries:
@@ -87,6 +91,7 @@ class Plan:
                 self.flowing.update(name for name in node.output if name)
         self.tables = {unit.output for unit, _ in active if unit.table is not None}
         self.loose = {end for unit, _ in active if (end := self._loose_end(unit)) is not None}
+        self.loose |= {end for unit, pick in reduced if (end := self._sum_to_guard(unit, pick)) is not None}
 
     def read_by(self, unit: Unit, name: str) -> str:
         """What a unit reads for an activation: a rescaled tensor has another name where a Mul makes it."""
@@ -147,6 +152,19 @@ class Plan:
             shared = name in assembler.pinned or len(readers) > 1
             return name if shared and not self._only_quantized(name) else None
         return None if name not in assembler.pinned and absorbs(assembler.graph, clip) else name
+
+    def _sum_to_guard(self, unit: Unit, pick: OpConfig) -> str | None:
+        """What a product with its weight alone in 8 bits makes, its bias added, if it is clipped or quantized at once.
+
+        The optimiser would make one float kernel of all that.
+        """
+        graph = self.assembler.graph
+        node = graph.nodes[unit.anchor]
+        if pick.mode != "weight_only" or node.op_type not in ("Gemm", "MatMul"):
+            return None
+        name = node.output[0] if node.op_type == "Gemm" else unit.output
+        clipped = any(graph.nodes[index].op_type in ("Relu", "Clip") for index in graph.consumers.get(name, ()))
+        return name if clipped or self._reaches_int8(name) else None
 
     def _only_quantized(self, name: str) -> bool:
         """Whether int8 ops are all that reads a tensor."""

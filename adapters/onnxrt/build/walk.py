@@ -10,6 +10,7 @@ from onnx import NodeProto
 from quaver.adapters.onnxrt.build import wire
 from quaver.adapters.onnxrt.build.affine import Float
 from quaver.adapters.onnxrt.build.assembly import Assembly, merged
+from quaver.adapters.onnxrt.build.between_floats import between_floats
 from quaver.adapters.onnxrt.build.carrying import carry
 from quaver.adapters.onnxrt.build.lookup import look_up
 from quaver.adapters.onnxrt.build.plan import Plan, Scheme
@@ -34,6 +35,7 @@ class Walk(Plan):
         self.entries: list[Entry] = []
         self.done: set[str] = set()
         self.replaced: dict[int, dict[int, str]] = {}  # of nodes that are repaired, what slots read instead
+        self.foreign = False  # whether a node is of ONNX Runtime's own operators
         self._absorb()
 
     def run(self, outputs: tuple[str, ...]) -> Assembly:
@@ -50,7 +52,7 @@ class Walk(Plan):
 
     def finish(self, outputs: tuple[str, ...]) -> Assembly:
         """Join what was emitted so far."""
-        shell, tail = self.assembler.frame()
+        shell, tail = self.assembler.frame(self.foreign)
         extra = b"".join(wire.float_output(name) for name in outputs)
         return Assembly(shell, tuple(merged([*self.parts, *self.entries, tail + extra])), self.assembler.store)
 
@@ -109,7 +111,23 @@ class Walk(Plan):
         """Emit a unit that looks rows up in a table of 8 bits, and writes them to `target`."""
         made = look_up(self.assembler, unit, pick, target, mark)
         self.parts.append(made.nodes)
-        for name, entry in made.entries:
+        self._add(made.entries)
+
+    def run_between_floats(self, unit: Unit, pick: OpConfig, source: str, target: str, mark: str = "") -> None:
+        """Emit the anchor of a unit that makes the float tensor `target` of the float tensor `source`."""
+        made = between_floats(self.assembler, unit, pick, source, target, mark)
+        for name, node in made.shared:
+            if name not in self.done:
+                self.done.add(name)
+                self.parts.append(node)
+        self.parts.append(made.nodes)
+        self._add(made.entries)
+        for name in made.reads:
+            self._float_input(name)
+        self.foreign |= made.foreign
+
+    def _add(self, entries: Iterable[tuple[str, Entry]]) -> None:
+        for name, entry in entries:
             if name not in self.done:
                 self.done.add(name)
                 self.entries.append(entry)
@@ -134,7 +152,11 @@ class Walk(Plan):
 
     def _emit(self, index: int) -> None:
         assembler, pick, unit = self.assembler, self.chosen.get(index), self.assembler.unit_of.get(index)
-        if pick is None or unit is None or unit.anchor != index:
+        if index in self.between_floats:
+            unit, pick = assembler.unit_of[index], self.between_floats[index]
+            target = self._raw_name(assembler.graph.nodes[index].output[0])
+            self.run_between_floats(unit, pick, self._float_source(unit, pick), target)
+        elif pick is None or unit is None or unit.anchor != index:
             self._emit_node(index, pick, unit)
         elif unit.looks_up:
             in_integers = unit.hands_on_integers(pick)
@@ -177,6 +199,13 @@ class Walk(Plan):
             self.parts.append(assembler.pool_nodes(index, read, self._raw_name(unit.output)))
         else:
             self.parts.append(assembler.node(index, tuple(renamed), tuple(outputs)))
+
+    def _float_source(self, unit: Unit, pick: OpConfig) -> str:
+        """What a unit between floats reads. A dequantized tensor beside a dequantized weight would be fused with it."""
+        (name,) = unit.activations
+        seen = self._float_input(name)
+        quantized = self.assembler.root(name) in self.written
+        return self._behind_guard(seen) if quantized and pick.mode == "weight_only" else seen
 
     def _emit_names(self, node: NodeProto) -> None:
         """What a node wrote under another name gets the one that others rely on."""

@@ -253,6 +253,19 @@ class WeightStore:
             weight = self._weights[key] = self._quantize(name, axis, scale, owner)
         return weight
 
+    def turned(self, name: str, axis: int | None) -> tuple[str, Entry]:
+        """The integers of a matrix in int8 with its axes exchanged, and what they are called."""
+        parts = (name, "tensor" if axis is None else f"axis{axis}", "turned")
+        values = quantize_weight(self._real(name), axis, self.scale(name, axis)).values
+        label = self._mark.join(parts)
+        return label, self.once(label, np.ascontiguousarray(values.T))
+
+    def once(self, name: str, array: Array) -> Entry:
+        """Something that was made of constants, kept under a name of its own."""
+        if name not in self._entries:
+            self._entries[name] = self.add(name, array)
+        return self._entries[name]
+
     def bias_scale(self, weight: str, axis: int | None, bias: str, activation_scale: Float) -> Float | None:
         """A wider weight scale if the bias needs one to fit int32."""
         return scale_for_bias(self._real(bias), activation_scale, self.scale(weight, axis))

@@ -16,6 +16,7 @@ from onnx import helper
 
 # Field numbers of onnx.proto.
 MODEL_GRAPH = 7
+MODEL_OPSET = 8
 GRAPH_NODE = 1
 GRAPH_INITIALIZER = 5
 GRAPH_OUTPUT = 12
@@ -60,6 +61,11 @@ def node(op_type: str, inputs: list[str], outputs: list[str], name: str, **attri
     """One entry of `graph.node`."""
     proto = helper.make_node(op_type, inputs, outputs, name=name, **attributes)
     return block(GRAPH_NODE, proto.SerializeToString())
+
+
+def opset(domain: str, version: int) -> bytes:
+    """One entry of `model.opset_import`."""
+    return block(MODEL_OPSET, helper.make_opsetid(domain, version).SerializeToString())
 
 
 def float_output(name: str) -> bytes:

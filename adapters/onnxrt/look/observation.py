@@ -198,6 +198,10 @@ def _branch(assembler: Assembler, trunk: Walk, unit: Unit, pick: OpConfig, plan:
         trunk.look_up(unit, pick, unit.output + mark, mark)
         in_integers = unit.hands_on_integers(pick)
         return Tap(unit.output + mark, assembler.params(unit.output, TABLE) if in_integers else None)
+    if not pick.calibrated:
+        made = assembler.graph.nodes[unit.anchor].output[0] + mark
+        trunk.run_between_floats(unit, pick, unit.activations[0], made, mark)
+        return Tap(copy_unit(assembler, trunk, unit, {}, constant, mark, without=unit.anchor))
     renamed = {name: copied(name) for name in unit.activations}
     if unit.carries:
         (name,) = unit.activations
@@ -225,11 +229,20 @@ def constants(names: Sequence[str], parameters: QuantizationParameters) -> bytes
 
 
 def copy_unit(
-    assembler: Assembler, trunk: Walk, unit: Unit, renamed: Mapping[str, str], constant: Callable[[int], str], mark: str
+    assembler: Assembler,
+    trunk: Walk,
+    unit: Unit,
+    renamed: Mapping[str, str],
+    constant: Callable[[int], str],
+    mark: str,
+    without: int = -1,
 ) -> str:
-    """Add a unit's nodes once more, reading other activations and constants; returns the name of what they produce."""
+    """Add a unit's nodes once more, reading other activations and constants; returns the name of what they produce.
+
+    One of them may be there already: `without` it.
+    """
     inside = {output for index in unit.nodes for output in assembler.graph.nodes[index].output}
-    for index in unit.nodes:
+    for index in (index for index in unit.nodes if index != without):
         node = NodeProto()
         node.CopyFrom(assembler.graph.nodes[index])
         node.name += mark

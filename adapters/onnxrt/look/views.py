@@ -51,7 +51,7 @@ class ConfigView(View):
         per_channel = pick.granularity == "per_channel"
         axis = unit.axis if per_channel else None
         scale: Float | None = None
-        if unit.bias is not None:
+        if unit.bias is not None and pick.calibrated:
             scale = a.bias(unit.anchor, plan.schemes[a.root(unit.activations[0])], per_channel)[2]
         scale = a.store.scale(name, axis) if scale is None else scale
         return OpWeight(unit.op.name, values, quantize_weight(values, axis, scale), outer, inner)
@@ -71,10 +71,11 @@ class ConfigView(View):
             name, axis = unit.op.name, channel_axis(a.graph, unit, unit.output)
             around = *upstream(a.graph, unit, a.unit_of), module_of(a.graph.nodes[unit.anchor])
             pick = self._config[name]
-            if pick.reduced:
+            if pick.calibrated or (pick.reduced and unit.looks_up):
                 reads = tuple(tensor(read, channel_axis(a.graph, unit, read)) for read in unit.activations)
                 writes = tensor(unit.output, axis) if unit.hands_on_integers(pick) else None
                 found[name] = OpContext(name, unit.output, axis, reads, writes, why_one_scale(a.graph, unit), *around)
-            else:
-                found[name] = OpContext(name, unit.output, axis, (), None, "", *around)
+            else:  # reads float and writes float
+                one_scale = why_one_scale(a.graph, unit) if pick.reduced else ""
+                found[name] = OpContext(name, unit.output, axis, (), None, one_scale, *around)
         return found

@@ -33,6 +33,12 @@ _MOVEMENT = {
 _TABLE_ELEMENTS = 2**14
 _ROW_ELEMENTS = 8
 
+# How a product with a constant matrix can run besides: with ranges taken as it runs, or its weight alone in 8 bits.
+_OF_PRODUCTS = (
+    *(OpConfig(INT8, mode="dynamic", granularity=granularity) for granularity in GRANULARITIES),
+    OpConfig(INT8, mode="weight_only"),
+)
+
 # What the optimiser turns into int8 by itself when it stands between DequantizeLinear and QuantizeLinear,
 # whatever we want; and how many of its inputs must be dequantized for that.
 FUSES_ITSELF = {
@@ -76,7 +82,7 @@ class Unit:
     @property
     def new(self) -> bool:
         """Whether it came after version 0.1.0, whose histories go on with the ops that it knew."""
-        return self.inner or self.looks_up or self.table is not None
+        return self.inner or self.looks_up or self.recurrent or self.table is not None
 
     @property
     def inner(self) -> bool:
@@ -87,6 +93,16 @@ class Unit:
     def looks_up(self) -> bool:
         """Whether it looks rows up in a table, and computes nothing."""
         return not self.activations
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether it runs over a sequence; the kernel of 8 bits takes its ranges anew at each step."""
+        return self.op.kind == "LSTM"
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether it can run with ranges that were found beforehand."""
+        return any(choice.calibrated for choice in self.op.choices)
 
     def hands_on_integers(self, pick: OpConfig) -> bool:
         """Whether what it writes is in 8 bits when it runs so. Rows with a scale of their own each are not."""
@@ -174,6 +190,8 @@ def _unit(graph: Graph, index: int, node: NodeProto) -> Unit | None:
         return _gemm(graph, index, node)
     if node.op_type == "MatMul":
         return _matmul(graph, index, node)
+    if node.op_type == "LSTM":
+        return _lstm(graph, index, node)
     if node.op_type in _ELEMENTWISE or node.op_type == "Concat":
         return _joining(graph, index, node)
     if node.op_type in _UNARY and node.input[0] not in graph.constants:
@@ -234,10 +252,13 @@ def _convolution(graph: Graph, index: int, node: NodeProto) -> Unit | None:
         return None
     if bias and bias not in graph.constants:
         return None
+    # What has its weight alone in 8 bits gets smaller, and slower: on offer behind fp32.
     if node.op_type == "Conv":
-        return _make(graph, index, node, weight=node.input[1], bias=bias, axis=0, activation=True)
-    # No int8 kernel exists: the weight gets smaller, nothing gets faster. On offer, but fp32 is its default.
-    return _make(graph, index, node, weight=node.input[1], axis=None, quantized_output=False, pays=False)
+        unit = _make(graph, index, node, weight=node.input[1], bias=bias, axis=0, activation=True)
+        return _offering(graph, unit, OpConfig(INT8, mode="weight_only"), last=True)
+    # No int8 kernel exists: fp32 is its default.
+    unit = _make(graph, index, node, weight=node.input[1], axis=None, quantized_output=False, pays=False)
+    return _offering(graph, unit, OpConfig(INT8, granularity="per_tensor", mode="weight_only"), last=True)
 
 
 def _gemm(graph: Graph, index: int, node: NodeProto) -> Unit | None:
@@ -253,7 +274,8 @@ def _gemm(graph: Graph, index: int, node: NodeProto) -> Unit | None:
     axis = 0 if integer(node, "transB", 0) else 1
     if bias and (bias not in graph.constants or graph.constants[bias].shape != (graph.constants[weight].shape[axis],)):
         return None
-    return _make(graph, index, node, weight=weight, bias=bias, axis=axis, quantized_output=False, activation=True)
+    unit = _make(graph, index, node, weight=weight, bias=bias, axis=axis, quantized_output=False, activation=True)
+    return _offering(graph, unit, *_OF_PRODUCTS)
 
 
 def _matmul(graph: Graph, index: int, node: NodeProto) -> Unit | None:
@@ -272,7 +294,32 @@ def _matmul(graph: Graph, index: int, node: NodeProto) -> Unit | None:
     if addition is not None and addition.op_type == "Add" and _is_bias(graph, addition, output, graph.constants[right]):
         nodes.append(graph.producers[addition.output[0]])
         output = addition.output[0]
-    return _make(graph, index, node, weight=right, axis=axis, quantized_output=False, nodes=nodes, output=output)
+    unit = _make(graph, index, node, weight=right, axis=axis, quantized_output=False, nodes=nodes, output=output)
+    return unit if axis is None else _offering(graph, unit, *_OF_PRODUCTS)
+
+
+def _lstm(graph: Graph, index: int, node: NodeProto) -> Unit | None:
+    """An LSTM with constant weights whose sequence is the first axis, the only form that the kernel of 8 bits takes."""
+    if node.input[0] in graph.constants or integer(node, "layout", 0):
+        return None
+    if not all(_is_weight(graph, name) for name in node.input[1:3]):
+        return None
+    output = next(name for name in node.output if name)
+    unit = _make(graph, index, node, quantized_output=False, output=output)
+    choices = [OpConfig(INT8, mode="dynamic", granularity=granularity) for granularity in GRANULARITIES]
+    return replace(unit, op=replace(unit.op, choices=(*choices, FLOAT)))
+
+
+def _offering(graph: Graph, unit: Unit, *more: OpConfig, last: bool = False) -> Unit:
+    """A unit with more choices, before fp32 where they can be faster than that, else behind it.
+
+    A weight that others read too is not fused with what dequantizes it, and would be dequantized at each run.
+    """
+    known = unit.op.choices
+    if unit.weight in graph.captured or len(graph.consumers.get(unit.weight or "", ())) > 1:
+        more = tuple(choice for choice in more if choice.mode != "weight_only")
+    at = len(known) if last else known.index(FLOAT)
+    return replace(unit, op=replace(unit.op, choices=(*known[:at], *more, *known[at:])))
 
 
 def _is_bias(graph: Graph, addition: NodeProto, output: str, weight: Array) -> bool:

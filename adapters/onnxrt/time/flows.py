@@ -9,7 +9,7 @@ def flows(assembler: Assembler) -> dict[str, tuple[str, ...]]:
     """For each op that writes 8 bits, the ops that read what it wrote, moved about or not."""
     readers: dict[str, list[str]] = {}
     for unit in assembler.units:
-        for name in unit.activations:
+        for name in unit.activations if unit.calibrated else ():
             readers.setdefault(assembler.root(name), []).append(unit.op.name)
     found = {}
     for unit in assembler.units:

@@ -13,10 +13,13 @@ from quaver.adapters.temporary import temporary_folder
 
 # Kernels that compute on integers. Those that only move values about are not among them.
 INTEGER_KERNELS = frozenset({
-    "MatMulIntegerToFloat", "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv",
+    "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits",
+    "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv",
     "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMatMul", "QLinearMul", "QLinearReduceMean",
     "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere",
 })  # fmt: skip
+# Those of them that write float.
+_TO_FLOAT = ("DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulNBits")
 # What does not compute, but is an op to be decided about.
 _CARRYING = ("Clip", "Pad", "ReduceMax", "ReduceMin", "SpaceToDepth")
 
@@ -32,15 +35,19 @@ def optimised(model: bytes) -> onnx.ModelProto:
 
 
 def on_integers(model: onnx.ModelProto) -> frozenset[str]:
-    """The nodes that look rows up in a table of 8 bits, or hand on what is in 8 bits."""
+    """The nodes that look rows up in a table of 8 bits, hand on what is in 8 bits, or have their weight alone in it."""
     kinds = (TensorProto.INT8, TensorProto.UINT8)
     tables = {entry.name for entry in model.graph.initializer if entry.data_type in kinds}
-    integers = set(tables)
+    integers, weights = set(tables), set()
     found = set()
     for node in model.graph.node:
         read = node.input[0] if node.input else ""
         if node.op_type == "QuantizeLinear" or (node.op_type in INTEGER_KERNELS and not _writes_float(node)):
             integers.update(node.output)
+        elif node.op_type == "DequantizeLinear" and read in tables:
+            weights.update(node.output)
+        elif any(name in weights for name in node.input[1:2]):
+            found.add(node.name)
         elif read in integers and node.op_type not in (*INTEGER_KERNELS, "DequantizeLinear", "Cast"):
             integers.update(node.output)
             if node.op_type in _CARRYING or (node.op_type == "Gather" and read in tables):
@@ -50,12 +57,12 @@ def on_integers(model: onnx.ModelProto) -> frozenset[str]:
 
 def _writes_float(node: onnx.NodeProto) -> bool:
     """Some integer kernels scale their result by themselves; a QGemm that is not told by what to quantize it, does."""
-    return node.op_type == "MatMulIntegerToFloat" or (node.op_type == "QGemm" and len(node.input) < 8)
+    return node.op_type in _TO_FLOAT or (node.op_type == "QGemm" and len(node.input) < 8)
 
 
 def plain_name(name: str) -> str:
     """A node's name without what the optimiser appends to it."""
-    return re.sub(r"(_nchwc|_token_\d+)+$", "", name)
+    return re.sub(r"(_nchwc|_token_\d+|/\w+Fusion/?)+$", "", name)
 
 
 def integer_kernels(model: bytes, ops: Iterable[str]) -> dict[str, str]:

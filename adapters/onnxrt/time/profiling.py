@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -15,6 +14,8 @@ import onnx
 
 from quaver.adapters.batches import Feed
 from quaver.adapters.onnxrt.build.assembler import Assembler
+from quaver.adapters.onnxrt.build.between_floats import DYNAMIC
+from quaver.adapters.onnxrt.build.between_floats import PARTS as BETWEEN_FLOATS
 from quaver.adapters.onnxrt.build.lookup import PARTS
 from quaver.adapters.onnxrt.read.graph import Graph
 from quaver.adapters.onnxrt.run import session as sessions
@@ -28,7 +29,6 @@ QUANTILE = 0.25
 # Runs to take at least and at most, and seconds after which there is an end.
 RUNS = (5, 60)
 SECONDS = 0.2
-_FUSION = re.compile(r"/\w+Fusion/$")
 
 
 def op_seconds(assembler: Assembler, model: OnnxModel, feed: Feed, threads: int) -> dict[str, float]:
@@ -112,13 +112,14 @@ def owners(assembler: Assembler, optimised: onnx.ModelProto) -> dict[str, str]:
                 by_name.setdefault(output, unit.op.name)
         for name in unit.activations:
             by_name.setdefault(label(name, "Q"), unit.op.name)
+            by_name.setdefault(label(name, DYNAMIC[0]), unit.op.name)
+        by_name.update((label(unit.op.name, part), unit.op.name) for part in BETWEEN_FLOATS)
         by_name.setdefault(label(unit.output, "DQ"), unit.op.name)
         if unit.looks_up:
             by_name.update((label(unit.output, part), unit.op.name) for part in PARTS)
     belongs = {}
     for kernel in optimised.graph.node:
-        stripped = _FUSION.sub("", plain_name(kernel.name))
-        candidates = [kernel.name, stripped, *map(plain_name, kernel.output)]
+        candidates = [kernel.name, plain_name(kernel.name), *map(plain_name, kernel.output)]
         owner = next((by_name[name] for name in candidates if name in by_name), None)
         if owner is not None:
             belongs[kernel.name] = owner

@@ -32,6 +32,7 @@ COLUMNS = [
     number_column("int8", "int8 µs", ".4~g", width=105),
     number_column("low", "low", ".3~g", width=75),
     number_column("high", "high", ".3~g", width=75),
+    text_column("mode", "mode", width=95),
     text_column("calibration", "calib.", width=95),
     text_column("why", "why", minWidth=300, flex=2),
 ]
@@ -90,6 +91,7 @@ def rows(ops: list[OpRow], wanted: str = "all", kind: str | None = None, text: s
             "int8": _known(1e6 * row.reduced),
             "low": _known(row.inside.low),
             "high": _known(row.inside.high),
+            "mode": row.pick.mode,
             "calibration": row.pick.calibration,
             "why": row.why,
         }

@@ -22,7 +22,9 @@ from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.litert.read.graph import Graph
 from quaver.adapters.litert.read.units import KEYS
 from quaver.adapters.litert.run.model import LiteRTModel
-from quaver.ops import FLOAT, INT8, QuantConfig
+from quaver.errors import CalibrationError
+from quaver.ops import FLOAT, INT8, OpConfig, QuantConfig
+from quaver.space import TuningSpace, without_calibration
 from quaver.testing import check_adapter
 
 NETWORKS: dict[str, Callable[[], Any]] = {
@@ -108,8 +110,35 @@ def test_all_choices_of_an_op_differ(float_tflite: Path) -> None:
     op = space["block1_pointwise"]
     alone = QuantConfig((name, FLOAT) for name in space.quantizable)
     built = {choice: adapter.rebuild(alone.replace({op.name: choice})).sha256 for choice in op.choices}
-    assert len(op.choices) == 7 and len(set(built.values())) == 7
+    assert len(op.choices) == 9 and len(set(built.values())) == 9
     assert built[FLOAT] == adapter.rebuild(None).sha256
+
+
+def test_dynamic_ops_read_float_write_float_and_need_no_calibration(float_tflite: Path) -> None:
+    adapter = LiteRTAdapter.open(float_tflite, AdapterOptions(threads=1))
+    adapter.restore({"ranges": {}})
+    space = TuningSpace(without_calibration(adapter.inspect()))
+    assert {op.kind for op in space.ops if op.quantizable} == {"CONV_2D", "FULLY_CONNECTED"}
+    config = space.all_int8()
+    assert {pick.mode for pick in config.values() if pick.reduced} == {"dynamic"}
+    model = adapter.build(config)
+    assert abs(models.accuracy(model) - models.accuracy(adapter.build(None))) < 0.02
+    assert model.size < 0.6 * adapter.rebuild(None).size
+    graph = Graph(model.SerializeToString())
+    assert not [op.kind for op in graph.operators if op.kind in ("QUANTIZE", "DEQUANTIZE")]
+    assert {name for name, found in adapter.look(config).precisions.items() if found == "int8"} == set(config.int8_ops)
+    assert set(adapter.weight_errors(config)) == set(config.int8_ops)
+    with pytest.raises(CalibrationError, match="no ranges to quantize with"):
+        adapter.rebuild(TuningSpace(adapter.inspect()).all_int8())
+
+
+def test_dynamic_ops_stand_beside_static_ones(float_tflite: Path) -> None:
+    adapter, space = models.opened(float_tflite, models.digits()[0][:64])
+    mixed = space.all_int8().replace({name: OpConfig(INT8, mode="dynamic") for name in space.of_kind("CONV_2D")[::2]})
+    assert adapter.build(mixed)(models.digits()[2][:4]).shape == (4, 10)
+    errors = adapter.local_errors(mixed)
+    assert set(errors) == set(mixed.int8_ops)
+    assert all(noise < 0.05 * signal for noise, signal in errors.values())
 
 
 def test_ranges_are_exact_and_one_pass_is_enough_for_all_methods(float_tflite: Path) -> None:

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from quaver.ops import QuantConfig
-from quaver.strategies.steps.front import first_success, make_front
+from quaver.strategies.steps.front import fallbacks, first_success, make_front
 from quaver.testing import SimulatedModel
 from quaver.time_model import Border, TimeModel
 from quaver.trial import Trial, TrialState
@@ -23,9 +23,8 @@ def judged(model: SimulatedModel, config: QuantConfig, number: int) -> Trial:
 def search(model: SimulatedModel) -> list[Trial]:
     start = model.space.all_int8()
     trials = [judged(model, start, 1)]
-    steps = first_success(
-        trials[0], model.probe.sensitivity(start), model.probe.time_model(start), ALLOWED, model.probe
-    )
+    times = fallbacks(start, model.probe.sensitivity(start), model.probe.time_model(start))
+    steps = first_success(trials[0], times, ALLOWED, model.probe)
     try:
         asked = next(steps)
         while True:

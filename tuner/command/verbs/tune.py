@@ -39,7 +39,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         "tune",
         help="find the best int8 configuration of a model",
         description=DESCRIPTION,
-        usage="quaver tune [CONF.yaml] --model MODEL --calib DATA [--eval FILE.py:FUNCTION | --metric NAME] [-o OUT] "
+        usage="quaver tune [CONF.yaml] --model MODEL [--calib DATA] [--eval FILE.py:FUNCTION | --metric NAME] [-o OUT] "
         "[options]",
         epilog="exit codes: 0 the criterion is met, or nothing was evaluated; 3 it is not met; 2 wrong usage; "
         "130 interrupted without a result.",
@@ -50,7 +50,8 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         "--calib",
         metavar="DATA",
         help="typical inputs without labels: an .npz (arrays by input name) or .npy, a folder of them (each a batch), "
-        "or FILE.py:NAME of a dataloader or of a function that returns one",
+        "or FILE.py:NAME of a dataloader or of a function that returns one. Without it ops run with dynamic ranges, or "
+        "with their weights alone in 8 bits, where they can",
     )
     parser.add_argument(
         "--confirm",
@@ -79,8 +80,6 @@ def run(args: argparse.Namespace) -> int:
     config = given.config
     if args.model is None:
         raise SettingsError("--model is needed: the float model, such as --model model.onnx")
-    if args.calib is None and config.resume is None:
-        raise SettingsError("--calib is needed: a few hundred typical inputs without labels, such as --calib data.npz")
     output = flags.check_output(args.output, args.model)
     if args.save_anyway and output is None:
         raise SettingsError("--save-anyway goes with -o: where to save the model")
