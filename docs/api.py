@@ -4,7 +4,6 @@ import enum
 import importlib
 import inspect
 import re
-from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +21,8 @@ HEAD = """\
 
 Written by `make docs` from the docstrings; what is not listed here may change at any time. [running.md](running.md)
 tells how the settings of a run work together.
+
+<!-- no block of this page is run: signatures, written from the source -->
 """
 
 
@@ -29,7 +30,7 @@ def page() -> str:
     """The whole page."""
     parts = [HEAD]
     described: dict[int, str] = {}
-    anchors: Counter[str] = Counter()
+    headings: set[str] = set()
     for room in ROOMS:
         module = _room(room)
         parts.append(f"## {room}\n\n{_first(module)}\n")
@@ -38,11 +39,11 @@ def page() -> str:
             if id(value) in described:
                 parts.append(f"### {room}.{name}\n\nSee [{name}](#{described[id(value)]}).\n")
                 continue
-            anchor = name.lower()
+            heading = f"{room}.{name}" if name.lower() in headings else name
+            headings.add(name.lower())
             if inspect.isclass(value) or inspect.isroutine(value):
-                described[id(value)] = f"{anchor}-{anchors[anchor]}" if anchors[anchor] else anchor
-            anchors[anchor] += 1
-            parts.append("\n\n".join([f"### {name}", *_told(name, value)]) + "\n")
+                described[id(value)] = heading.lower().replace(".", "")
+            parts.append("\n\n".join([f"### {heading}", *_told(name, value)]) + "\n")
     return "\n".join(parts)
 
 

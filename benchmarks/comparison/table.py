@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.comparison.rows import Row
 
-SUMMARY_TOOLS = ("quaver auto", "NNCF", "NC basic", "ORT default")
+SUMMARY_TOOLS = ("quaver auto", "NNCF", "NC basic", "ORT default", "ORT per-channel")
 _HEAD = (
     "tool", "met", "evaluations: first success / all", "score", "held out", "fp32 ops", "size", "latency, 1 thread",
     "latency, 2 threads", "seconds", "MB", "calibration", "ended",
@@ -17,8 +17,9 @@ _HEAD = (
 
 LEGEND = """\
 One criterion for all: at most 1 % worse than fp32 on the samples that the tool tuned on. Cells of the summary:
-evaluations to the first success, the float model's counted, and the latency of the final model as a fraction of fp32
-(one thread, batch 1). quaver's defaults were chosen with some of these models in view; other tools' were not.
+evaluations to the first success, the float model's counted, the latency of the final model as a fraction of fp32
+(one thread, batch 1), and its score on samples held out, to be compared with the second column.
+quaver's defaults were chosen with some of these models in view; other tools' were not.
 
 - **met**, **score**, **held out**: of the final model file, all measured in the same runtime; held out are as many
   samples that no tool saw.
@@ -56,11 +57,12 @@ def full(rows: Sequence[Row]) -> str:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """One line for each model: evaluations to the first success, and the latency of what comes out."""
+    """One line for each model: evaluations to the first success, latency and held-out score of what comes out."""
     known = {(row.setup, row.tool): row for row in rows}
     setups = list(dict.fromkeys(row.setup for row in rows))
-    lines = [[setup, *(_brief(known.get((setup, tool))) for tool in SUMMARY_TOOLS)] for setup in setups]
-    return _markdown(("model", *SUMMARY_TOOLS), lines)
+    fp32 = {row.setup: f"{row.fp32_held_out:.3f}" for row in reversed(rows)}  # that of the first row
+    lines = [[setup, fp32[setup], *(_brief(known.get((setup, tool))) for tool in SUMMARY_TOOLS)] for setup in setups]
+    return _markdown(("model", "fp32, held out", *SUMMARY_TOOLS), lines)
 
 
 def changes(old: Sequence[dict[str, Any]], rows: Sequence[Row]) -> list[str]:
@@ -85,7 +87,8 @@ def _brief(row: Row | None) -> str:
     if row is None:
         return "-"
     if row.met and row.latency_1:
-        return f"{row.first_success} · {row.latency_1[1]:.2f}"
+        held_out = "" if row.held_out is None else f" · {row.held_out:.3f}"
+        return f"{row.first_success} · {row.latency_1[1]:.2f}{held_out}"
     if row.score is not None:
         after = f" after {row.first_success}" if row.first_success else ""  # met in the tool's own runtime
         return f"not met{after}: {row.score:.3f} of {row.fp32_score:.3f}"

@@ -73,7 +73,7 @@ def test_the_table_tells_failures_apart():
     wrong = row(run(call(0.9), call(0.1)), FP32, Measured(0.1, 0.1, 260, Computing(0, 10), SPEED))
     text = table.full([crashed, stopped, wrong])
     assert "crashed: ValueError: a \\| b" in text and "stopped after 60 s" in text
-    assert [table.summary([one]).splitlines()[-1].split(" | ")[2] for one in (crashed, stopped, wrong)] == [
+    assert [table.summary([one]).splitlines()[-1].split(" | ")[3] for one in (crashed, stopped, wrong)] == [
         "crashed", "stopped after 60 s, 2 evaluations", "not met: 0.100 of 0.900",
     ]  # fmt: skip
 

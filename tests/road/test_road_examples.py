@@ -17,8 +17,18 @@ from quaver.strategies import registry
 
 MODEL = chain(12)
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-TUNE, RECOVER, CUSTOM, ASK = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+def printed(page: str, holds: str) -> str:
+    """The block of a page that holds a text."""
+    text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
+    (found,) = (block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if holds in block)
+    return str(found)
+
+
+TUNE = printed("README.md", "quaver.fit(")
+RECOVER = printed("docs/running.md", "quaver.recover(")
+ASK = printed("docs/running.md", "quaver.open_run(")
+CUSTOM = printed("CONTRIBUTING.md", "register_strategy")
 
 YAML = """
 version: 1.0
@@ -68,7 +78,7 @@ def test_the_readmes_example_saves_nothing_that_misses_the_criterion(names: dict
     assert not names["result"].met and not Path("model-int8.onnx").exists()
 
 
-def test_the_readmes_loop_of_ones_own_ends_as_fit_does(names: dict[str, Any]) -> None:
+def test_the_loop_of_ones_own_ends_as_fit_does(names: dict[str, Any]) -> None:
     same = 'relative=0.01, objective="size"'  # what is measured may differ from one run to the next
     exec(TUNE.replace("relative=0.01", same), names)
     fitted = names["result"]
@@ -79,7 +89,7 @@ def test_the_readmes_loop_of_ones_own_ends_as_fit_does(names: dict[str, Any]) ->
     assert told.best.model_hash == fitted.best.model_hash
 
 
-def test_the_readmes_example_of_going_back_works_as_printed_whatever_was_tried(names: dict[str, Any]) -> None:
+def test_the_example_of_going_back_works_as_printed_whatever_was_tried(names: dict[str, Any]) -> None:
     for change in ("relative=0.01", "relative=0.4"):  # the latter is done after one trial
         exec(TUNE.replace("relative=0.01", change), names)
         exec(RECOVER, names)
@@ -90,7 +100,7 @@ def test_the_readmes_example_of_going_back_works_as_printed_whatever_was_tried(n
     assert len(result.trials) == 1
 
 
-def test_the_readmes_example_of_a_strategy_works_as_printed(names: dict[str, Any]) -> None:
+def test_the_example_of_a_strategy_works_as_printed(names: dict[str, Any]) -> None:
     exec(CUSTOM, names)
     result = quaver.fit(
         "model.onnx",

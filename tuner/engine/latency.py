@@ -7,6 +7,7 @@ run down comes from outside. As many rounds are taken as the spread demands, up 
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Sequence
@@ -21,12 +22,15 @@ from quaver.engine.quiet import quiet
 
 # Which of the sorted runs stands for all.
 QUANTILE = 0.25
-# Rounds to take at least and at most, and seconds for each model after which there is an end.
-ROUNDS = (6, 200)
+# Rounds to take at least and at most, and seconds for each model before and after which there is no end.
+ROUNDS = (6, 5000)
+LEAST_SECONDS = 0.03
 SECONDS = 0.5
+# After each look at what was told so far, so many times the rounds are taken before the next.
+NEXT_LOOK = 1.2
 # Two halves of the rounds that tell the same, to this part, have told enough.
 ENOUGH = 0.01
-# This thread does all the work if the whole process takes no more than so many times its time.
+# One thread does all the work if the whole process takes no more than so many times its time.
 ALONE = 1.02
 
 
@@ -60,15 +64,22 @@ def _measured(models: Sequence[Model], feeds: Sequence[Feed], seconds: float | N
     most = SECONDS * len(models) if seconds is None else seconds
     taken: list[list[Times]] = [[] for _ in models]
     order, rng = list(range(len(models))), random.Random(0)
-    end = time.perf_counter() + most
+    begin, look = time.perf_counter(), ROUNDS[0]
+    least = min(LEAST_SECONDS * len(models), most)
     for rounds in range(1, ROUNDS[1] + 1):
         rng.shuffle(order)  # a model that always came behind the same one would find the same cache
         for index in order:
-            start = _now()
-            models[index].run(feeds[index])
-            taken[index].append(Times(*(after - before for before, after in zip(start, _now(), strict=True))))
-        if rounds >= ROUNDS[0] and (time.perf_counter() >= end or (rounds % 4 == 0 and _told_enough(taken))):
+            model = models[index]
+            start = _now(model)
+            model.run(feeds[index])
+            taken[index].append(Times(*(after - before for before, after in zip(start, _now(model), strict=True))))
+        spent = time.perf_counter() - begin
+        if rounds >= ROUNDS[0] and spent >= most:
             break
+        if rounds >= look:
+            look = math.ceil(NEXT_LOOK * rounds)
+            if spent >= least and _told_enough(taken):
+                break
     return _latencies(taken)
 
 
@@ -79,15 +90,15 @@ def relative_latency(model: Model, baseline: Model, feed: Feed) -> float:
 
 
 class Times(NamedTuple):
-    """Seconds by three clocks: on the wall, of this thread on a processor, of all threads of this process."""
+    """Seconds by three clocks: on the wall, of the thread that computes, of all threads of this process."""
 
     wall: float
     thread: float
     process: float
 
 
-def _now() -> Times:
-    return Times(time.perf_counter(), time.thread_time(), time.process_time())
+def _now(model: Model) -> Times:
+    return Times(time.perf_counter(), model.processor_time(), time.process_time())
 
 
 def _told_enough(taken: list[list[Times]]) -> bool:

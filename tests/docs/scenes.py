@@ -1,0 +1,142 @@
+"""What a reader of the pages has: a float model, calibration data, an `eval_func`, and a run that was made earlier."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import quaver
+from quaver.demo.data import Accuracy, digits
+from quaver.demo.run import EVAL
+
+RUN = "quaver_workspace/2026-05-01_10-00-00"
+SETTINGS = """\
+version: 1.0
+tuning:
+  strategy:
+    name: auto
+  accuracy_criterion:
+    relative: 0.01
+  objective: size
+"""
+
+
+def network() -> onnx.ModelProto:
+    """Two ops that read digits, so that runs are short: random filters, and a linear classifier of what they see."""
+    from sklearn.linear_model import LogisticRegression
+
+    images, labels, _, _ = digits()
+    filters = np.random.default_rng(0).standard_normal((12, 1, 3, 3)).astype(np.float32) / 3
+    windows = np.lib.stride_tricks.sliding_window_view(images[:, 0], (3, 3), axis=(1, 2))
+    seen = np.maximum(np.einsum("nyxij,cij->ncyx", windows, filters[:, 0]), 0).reshape(len(images), -1)
+    fitted = LogisticRegression(C=0.1, max_iter=300).fit(seen, labels)
+    constants = {"filters": filters, "weight": fitted.coef_, "bias": fitted.intercept_}
+    nodes = [
+        helper.make_node("Conv", ["image", "filters"], ["a"], "conv1"),
+        helper.make_node("Relu", ["a"], ["b"], "relu1"),
+        helper.make_node("Flatten", ["b"], ["c"], "flatten"),
+        helper.make_node("Gemm", ["c", "weight", "bias"], ["logits"], "classifier", transB=1),
+    ]
+    ends = {"image": ["n", 1, 8, 8], "logits": ["n", 10]}
+    image, logits = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in ends.items())
+    kept = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "digits", [image], [logits], kept)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def make_folder(folder: Path) -> None:
+    """The files that pages speak of."""
+    onnx.save(network(), folder / "model.onnx")
+    images = digits()[0][:64]
+    for name in ("calib.npz", "data.npz"):
+        np.savez(folder / name, image=images)
+    np.savez(folder / "test.npz", image=digits()[2])
+    np.save(folder / "y.npy", digits()[3])
+    (folder / "my_eval.py").write_text(EVAL, encoding="utf-8")
+    (folder / "conf.yaml").write_text(SETTINGS, encoding="utf-8")
+    result = quaver.fit(
+        folder / "model.onnx",
+        calib_dataloader=images,
+        eval_func=Accuracy(*digits()[2:]),
+        strategy="random",
+        objective="size",
+        timeout=600,
+        max_trials=6,
+        workspace=folder / RUN,
+        verbose=0,
+    )
+    result.save(folder / "int8.onnx")
+
+
+def of_onnx() -> dict[str, Any]:
+    """The names of pages about ONNX models; the folder is the current one."""
+    train, _, images, labels = digits()
+    data = train[:64]
+    return {
+        "quaver": quaver,
+        "np": np,
+        "model": "model.onnx",
+        "data": data,
+        "batches": [data[start : start + 16] for start in range(0, len(data), 16)],
+        "loader": [(data[start : start + 16], np.arange(16)) for start in range(0, len(data), 16)],
+        "images": images,
+        "labels": labels,
+        "accuracy": Accuracy(images, labels),
+        "workspace": RUN,
+        "result": quaver.fit("model.onnx", eval_func=Accuracy(images, labels), resume=RUN, verbose=0),
+    }
+
+
+@functools.cache
+def keras_network() -> tuple[Any, Any, bytes, bytes]:
+    """A small trained network, a run on it, and what the run read and wrote as .tflite: made once for all pages."""
+    import keras
+    from keras import layers
+
+    train, labels, images, test_labels = channels_last()
+    keras.utils.set_random_seed(0)
+    image = keras.Input((8, 8, 1), name="image")
+    x = layers.Conv2D(16, 3, activation="relu", name="stem")(image)
+    x = layers.Conv2D(32, 3, activation="relu", name="body")(x)
+    x = layers.Dense(10, activation="softmax", name="classes")(layers.Flatten()(x))
+    model = keras.Model(image, x)
+    model.compile("adam", "sparse_categorical_crossentropy")
+    model.fit(train, labels, batch_size=32, epochs=4, verbose=0)
+    score = Accuracy(images, test_labels)
+    data = train[:64]
+    result = quaver.fit(model, calib_dataloader=data, eval_func=score, objective="size", workspace="run", verbose=0)
+    assert result.model is not None
+    float_model = quaver.recover(model, result.history_path, 0)
+    return model, result, float_model.SerializeToString(), result.model.SerializeToString()
+
+
+def channels_last() -> Any:
+    """The digits as TensorFlow has images."""
+    train, train_labels, images, labels = digits()
+    return np.moveaxis(train, 1, -1), train_labels, np.moveaxis(images, 1, -1), labels
+
+
+def of_keras() -> dict[str, Any]:
+    """The names of pages about Keras models."""
+    model, result, float_model, int8 = keras_network()
+    Path("float.tflite").write_bytes(float_model)
+    Path("int8.tflite").write_bytes(int8)
+    train, _, images, labels = channels_last()
+    return {
+        "quaver": quaver,
+        "np": np,
+        "model": model,
+        "images": train[:128],
+        "data": train[:64],
+        "accuracy": Accuracy(images, labels),
+        "result": result,
+        "workspace": result.workspace,
+    }
+
+
+SCENES = {"onnx": of_onnx, "keras": of_keras}
