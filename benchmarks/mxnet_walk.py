@@ -23,7 +23,7 @@ from quaver.engine.latency import relative_latency
 from quaver.space import TuningSpace
 
 CRITERION = 0.015
-# Of Neural Compressor 1.13 on the network that its document tunes.
+# Of Neural Compressor 1.13 on another network of this kind; it is not run here.
 PEER = {"basic": 88, "mse": 26}
 
 
