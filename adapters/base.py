@@ -121,6 +121,7 @@ class Adapter(ABC):
         implied = cls.implied_formats.get(framework or "")
         if wanted is None:
             return implied or next(iter(cls.formats), None)
+        wanted = wanted.lower()
         if not cls.formats:
             raise SettingsError(f"{cls.name} knows no quant_format, and this one is {wanted!r}: leave it out")
         if wanted not in cls.formats:
@@ -184,6 +185,14 @@ class Adapter(ABC):
     @property
     def conversions(self) -> tuple[str, ...]:
         """What was converted when the model was read, such as ("opset 11 to 17",)."""
+        return ()
+
+    @property
+    def crowded_out(self) -> tuple[str, ...]:
+        """The ops that would quantize real values together with what stands for infinity, as calibration showed.
+
+        They stay in fp32: no range has steps for both.
+        """
         return ()
 
     def unquantizable(self, timed: bool = False) -> Sequence[Unquantizable]:
@@ -261,6 +270,15 @@ class Adapter(ABC):
             noise = sum(float(np.square(np.subtract(int8, fp32, dtype=np.float64)).sum()) for fp32, int8 in pairs)
             errors[name] = noise, sum(float(np.square(fp32, dtype=np.float64).sum()) for fp32, _ in pairs)
         return errors
+
+    @classmethod
+    def board_script(cls) -> str | None:
+        """The source of a script that times models where there is nothing of quaver; None if there is none."""
+        return None
+
+    def op_seconds_from(self, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
+        """Seconds of each op, and of all that belongs to none, from what such a script says of kernels."""
+        raise NotImplementedError
 
     @abstractmethod
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:

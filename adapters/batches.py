@@ -47,14 +47,17 @@ def feeds(data: Any, inputs: Sequence[InputSpec], limit: int | None = None, rest
     A model that fixes its batch gets whole batches only, and one at least. `rest` learns whether the limit cut anything
     off; of data that does not tell its length nobody knows, and no batch is asked for to find out.
 
-    `data` is an iterable of batches, or one array or dict of arrays that holds the whole set. It is iterated once.
-    What a batch may be; anything with `.numpy()`, and numbers in nested lists, count as an array:
+    `data` is an iterable of batches, one array or dict of arrays that holds the whole set, a function that returns any
+    of these, or something with a length and items by number. It is iterated once; an iterator that can be rewound with
+    `reset()` is, before. What a batch may be; anything with `.numpy()` or `.asnumpy()`, and numbers in nested lists,
+    count as an array:
 
     - `x`, `(x,)`, `[x]`: the only input. One sample may come without its batch axis.
     - `{"x": x, "ids": ids}`: inputs by name. What the model does not take is left out.
     - `(x, ids)`, `[x, ids]`: all inputs, by position.
     - `(x, label)`, `(x, ids, label)`, also as lists: all inputs and one thing more, which is left out.
     - `((x, ids), label, ...)`, `({"x": x}, label, ...)`: the inputs together. What follows is left out.
+    - an object with the lists `data` and `label`: the inputs are its data.
     - `[x1, x2]`, `[(x1, y1), (x2, y2)]`, `[{"x": x1}, {"x": x2}]`, where the second could be an input as well: refused.
       They may be samples that were not put together, of which all but the first would be lost.
 
@@ -127,19 +130,36 @@ def match(batch: Any, inputs: Sequence[InputSpec], where: str, labels: bool = Tr
 
 
 def _batches(data: Any, inputs: Sequence[InputSpec]) -> Iterator[Any]:
-    whole = data
+    whole = called(data)
     if hasattr(whole, "files") and isinstance(whole, Mapping):  # an open .npz
         whole = {name: whole[name] for name in whole}
     if isinstance(whole, Mapping):
         yield from _cut({name: _array(value) for name, value in whole.items()}, inputs)
     elif _is_array(whole):
         yield from (next(iter(part.values())) for part in _cut({"": _array(whole)}, inputs))
+    elif hasattr(whole, "__getitem__") and hasattr(whole, "__len__") and not hasattr(whole, "__iter__"):
+        yield from (whole[index] for index in range(len(whole)))
     elif isinstance(whole, str | bytes) or not isinstance(whole, Iterable):
         raise CalibrationError(
             f"calib_dataloader must be an iterable of batches, an array or a dict of arrays, not {type(data).__name__}"
         )
     else:
-        yield from whole
+        if callable(reset := getattr(whole, "reset", None)):
+            reset()
+        yield from map(_unpacked, whole)
+
+
+def _unpacked(batch: Any) -> Any:
+    """The inputs of a batch that keeps them apart from labels, as `data` and `label`; any other as it is."""
+    data = getattr(batch, "data", None)
+    if not isinstance(data, list | tuple) or not hasattr(batch, "label"):
+        return batch
+    return data[0] if len(data) == 1 else tuple(data)
+
+
+def called(data: Any) -> Any:
+    """What a function without arguments gives, as TFLite's representative_dataset is one; other data as it is."""
+    return data() if callable(data) and not isinstance(data, Iterable) and not _is_array(data) else data
 
 
 def _count(data: Any, inputs: Sequence[InputSpec]) -> float:
@@ -252,7 +272,9 @@ def _is_nested_list(value: Any) -> bool:
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray | np.generic) or hasattr(value, "numpy") or hasattr(value, "__array__")
+    return isinstance(value, np.ndarray | np.generic) or any(
+        hasattr(value, name) for name in ("numpy", "asnumpy", "__array__")
+    )
 
 
 def _array(value: Any) -> NDArray[Any]:
@@ -262,6 +284,8 @@ def _array(value: Any) -> NDArray[Any]:
         value = value.detach()
     if hasattr(value, "numpy"):
         value = value.numpy()
+    elif hasattr(value, "asnumpy"):
+        value = value.asnumpy()
     return np.asarray(value)
 
 

@@ -20,6 +20,14 @@ def ranges_of(calibration: Any) -> dict[str, dict[str, Range]]:
     return {name: _by_method(name, methods) for name, methods in ranges.items()}
 
 
+def crowded_of(calibration: Any) -> frozenset[str]:
+    """The tensors that hold what stands for infinity beside real values."""
+    names = calibration.get("crowded_out") if isinstance(calibration, dict) else None
+    return (
+        frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list | tuple) else frozenset()
+    )
+
+
 def _by_method(tensor: Any, methods: Any) -> dict[str, Range]:
     if (
         not isinstance(tensor, str)

@@ -22,7 +22,7 @@ class Statistic:
 
     Attributes:
         tensor: its name in the float model.
-        kind: "mean" or "peak", the largest absolute value.
+        kind: "mean", "low" or "high", the lowest and the highest value.
         axis: the axis that holds channels; negative ones count from the end.
     """
 
@@ -78,24 +78,41 @@ class Mean(Accumulator):
         return self._sum / max(self._count, 1)
 
 
-class Peak(Accumulator):
-    """The largest absolute value of each channel."""
+class Low(Accumulator):
+    """The lowest value of each channel."""
 
-    kind = "peak"
+    kind = "low"
 
     def __init__(self, axis: int) -> None:
         super().__init__(axis)
-        self._peak = np.zeros(0)
+        self._low = np.zeros(0)
 
     def _add(self, values: NDArray[Any], others: tuple[int, ...]) -> None:
-        found = np.maximum(values.max(axis=others), -values.min(axis=others)).astype(np.float64)
-        self._peak = np.maximum(self._peak, found) if self._peak.size else found
+        found = values.min(axis=others).astype(np.float64)
+        self._low = np.minimum(self._low, found) if self._low.size else found
 
     def result(self) -> Channels:
-        return self._peak
+        return self._low
 
 
-KINDS: Mapping[str, type[Accumulator]] = {kind.kind: kind for kind in (Mean, Peak)}
+class High(Accumulator):
+    """The highest value of each channel."""
+
+    kind = "high"
+
+    def __init__(self, axis: int) -> None:
+        super().__init__(axis)
+        self._high = np.zeros(0)
+
+    def _add(self, values: NDArray[Any], others: tuple[int, ...]) -> None:
+        found = values.max(axis=others).astype(np.float64)
+        self._high = np.maximum(self._high, found) if self._high.size else found
+
+    def result(self) -> Channels:
+        return self._high
+
+
+KINDS: Mapping[str, type[Accumulator]] = {kind.kind: kind for kind in (Mean, Low, High)}
 
 
 def to_plain(found: Mapping[Statistic, Channels]) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -40,6 +41,7 @@ class Model(ABC):
     """
 
     suffix: ClassVar[str]
+    elsewhere: ClassVar[str] = ""  # why it is not written in other forms of its framework, behind "save it as ..."
 
     def __init__(self, inputs: Sequence[InputSpec], threads: int) -> None:
         self._inputs = tuple(inputs)
@@ -71,6 +73,10 @@ class Model(ABC):
         """Run the model on a dict of arrays. One output comes as an array, several as a list."""
         outputs = self._outputs(feed)
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def processor_time(self) -> float:
+        """Seconds on a processor: of this thread, and of the one that computes, where the runtime has one for it."""
+        return time.thread_time()
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
@@ -116,7 +122,12 @@ class Model(ABC):
         if other is not None and other != SUFFIXES.get(self.suffix):
             raise BuildError(
                 f"{str(path)!r} is the name of a file for {other}, and this model is written as {self.suffix}: "
-                f"save it as {path.with_suffix(self.suffix).name!r}"
+                f"save it as {path.with_suffix(self.suffix).name!r}{self.elsewhere}"
+            )
+        if path.is_dir():
+            raise BuildError(
+                f"{str(path)!r} is a folder, and this model is written as one file: save it as "
+                f"{str(path / f'model{self.suffix}')!r}{self.elsewhere}"
             )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

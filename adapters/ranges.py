@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.ops import CALIBRATIONS
+from quaver.sentinels import FAR, crowded_out
 
 BINS = 65536
 PERCENTILE = 99.99
@@ -105,6 +106,15 @@ class TensorStatistics:
     def finite(self) -> bool:
         """Whether no NaN or infinity was seen."""
         return bool(np.isfinite(self.low) and np.isfinite(self.high))
+
+    @property
+    def crowded_out(self) -> bool:
+        """Whether what stands for infinity leaves the other values no steps, however the range is chosen."""
+        low, high = min(self.low, 0.0), max(self.high, 0.0)
+        if not self.elements or max(-low, high) < FAR:
+            return False
+        counts = self.counts
+        return crowded_out(bin_centres(), counts, *_percentile(counts, low, high))
 
     def ranges(self) -> dict[str, Range]:
         """The range by each method. Always holds zero, and never reaches beyond what was seen."""

@@ -14,13 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters.channels import Channels, Statistic
+from quaver.adapters.rescaling import Rescaling
 from quaver.errors import BuildError, SettingsError
 from quaver.nearest import hint
 from quaver.ops import QuantConfig
+from quaver.repairs import name_of, strength_of
 
 Float = NDArray[np.float32]
 Rounding = Callable[[Float], Float]
-R = TypeVar("R", bound="type[Repair]")
+R = TypeVar("R", bound="type[Repair] | type[Rescaling]")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +38,7 @@ class RepairableOp:
         groups: into how many groups the channels are divided; 1 but for grouped convolutions.
         bias: one value for each output channel; None where there is none.
         takes_bias: whether one can be given to it.
+        rescalable: whether the channels that it reads can be rescaled; see `Rescaling`.
     """
 
     name: str
@@ -46,6 +49,7 @@ class RepairableOp:
     groups: int = 1
     bias: Float | None = None
     takes_bias: bool = True
+    rescalable: bool = False
 
 
 class Repair(ABC):
@@ -73,7 +77,7 @@ class Repair(ABC):
         """
 
 
-_registered: dict[str, Repair] = {}
+_registered: dict[str, Repair | Rescaling] = {}
 
 
 def register_repair(cls: R) -> R:
@@ -84,17 +88,31 @@ def register_repair(cls: R) -> R:
     return cls
 
 
-def repairs() -> tuple[Repair, ...]:
+def repairs() -> tuple[Repair | Rescaling, ...]:
     """All that are registered, by name."""
     return tuple(_registered[name] for name in sorted(_registered))
 
 
-def find_repair(name: str) -> Repair:
-    """A repair by name."""
+def find_repair(spelled: str) -> Repair | Rescaling:
+    """A repair by what a configuration calls it: a name, or a name and a strength."""
+    name = name_of(spelled)
     found = _registered.get(name)
     if found is None:
         raise BuildError(f"no repair is called {name!r}; {hint(name, _registered)}")
+    if isinstance(found, Repair) and strength_of(spelled) is not None:
+        raise BuildError(f"repair {spelled!r}: {name!r} is done or not, there is no strength to choose")
     return found
+
+
+def offered_repairs(op: RepairableOp) -> tuple[str, ...]:
+    """The repairs that help this op, as configurations spell them: a name, or one for each strength to try."""
+    found: list[str] = []
+    for repair in repairs():
+        if any(True for _ in repair.statistics(op)):
+            found += (
+                [f"{repair.name}:{one}" for one in repair.strengths] if isinstance(repair, Rescaling) else [repair.name]
+            )
+    return tuple(found)
 
 
 def wanted_statistics(ops: Iterable[RepairableOp]) -> list[Statistic]:
@@ -103,20 +121,26 @@ def wanted_statistics(ops: Iterable[RepairableOp]) -> list[Statistic]:
     return list(dict.fromkeys(found)) if _registered else []
 
 
+def known_statistics(op: RepairableOp, spelled: str, known: Mapping[Statistic, Channels]) -> dict[Statistic, Channels]:
+    """What a repair asked for of an op."""
+    wanted = list(find_repair(spelled).statistics(op))
+    missing = next((statistic for statistic in wanted if statistic not in known), None)
+    if missing is not None:
+        raise BuildError(
+            f"repair {spelled!r} of op {op.name!r} needs the {missing.kind} of tensor {missing.tensor!r}, which "
+            "calibration did not take: register the repair before the run, and calibrate anew"
+        )
+    return {statistic: known[statistic] for statistic in wanted}
+
+
 def repaired(
     op: RepairableOp, names: Iterable[str], known: Mapping[Statistic, Channels], quantized: Rounding
 ) -> RepairableOp:
-    """The op after these repairs, one after the other."""
+    """The op after these repairs, one after the other; but for rescalings, which are not of one op alone."""
     for name in names:
         repair = find_repair(name)
-        wanted = list(repair.statistics(op))
-        missing = next((statistic for statistic in wanted if statistic not in known), None)
-        if missing is not None:
-            raise BuildError(
-                f"repair {name!r} of op {op.name!r} needs the {missing.kind} of tensor {missing.tensor!r}, which "
-                "calibration did not take: register the repair before the run, and calibrate anew"
-            )
-        op = repair.apply(op, {statistic: known[statistic] for statistic in wanted}, quantized)
+        if isinstance(repair, Repair):
+            op = repair.apply(op, known_statistics(op, name, known), quantized)
     return op
 
 

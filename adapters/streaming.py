@@ -76,7 +76,8 @@ class StreamingCalibrator(ABC):
     ) -> dict[str, Any]:
         """Take in all feeds, or those until `enough`, one at least.
 
-        Returns, as builtins, the `ranges` of every tensor by every method, and `statistics`.
+        Returns, as builtins, the `ranges` of every tensor by every method, `statistics`, and the tensors in which real
+        values are `crowded_out` by what stands for infinity.
         """
         taken = 0
         with ThreadPoolExecutor(1) as worker:
@@ -97,6 +98,8 @@ class StreamingCalibrator(ABC):
                 "calib_dataloader gave no samples. A generator that was used before is empty: pass a list or a new one"
             )
         found: dict[str, Any] = {"ranges": {name: seen.ranges() for name, seen in self._ranges.items()}}
+        if crowded := [name for name, seen in self._ranges.items() if seen.crowded_out]:
+            found["crowded_out"] = crowded
         if self._channels:
             found["statistics"] = to_plain({wanted: seen.result() for wanted, seen in self._channels.items()})
         return found

@@ -80,7 +80,7 @@ def measure(name: str, settings: dict[str, dict[str, Any]], folder: Path) -> lis
         )
     rows += _static(bench, rows[0]["baseline"], folder)
     sessions = [OnnxSession(bench.model_path), *(OnnxSession(row["path"]) for row in rows)]
-    base, *times = _in_turns(sessions, bench.calib[0])
+    base, *times = in_turns(sessions, bench.calib[0])
     for row, seconds in zip(rows, times, strict=True):
         row["latency"] = round(seconds / base, 3)
         row["size"] = round(row.pop("path").stat().st_size / bench.model_path.stat().st_size, 3)
@@ -139,7 +139,7 @@ class _Reader:
         return next(self._left, None)
 
 
-def _in_turns(sessions: list[OnnxSession], feed: Any) -> list[float]:
+def in_turns(sessions: list[OnnxSession], feed: Any) -> list[float]:
     """Seconds of each by the thread's own clock: the 20 % quantile of runs in turns."""
     import time
 

@@ -20,6 +20,7 @@ from benchmarks import (
     litert,
     memory,
     overhead,
+    repairs,
     scaling,
     side_by_side,
 )
@@ -36,6 +37,7 @@ PARTS: dict[str, tuple[str, Callable[[], list[dict[str, Any]]]]] = {
     "side_by_side": ("Trials side by side: two workers against one, one thread each", side_by_side.run),
     "early_stop": ("Early stop: trials on the border that are stopped, and samples saved", early_stop.run),
     "coverage": ("How often 95 % intervals hold the loss, on resampled real scores", coverage.run),
+    "repairs": ("Repairs before fallback", repairs.run),
     "litert": ("TensorFlow and LiteRT", litert.run),
 }
 

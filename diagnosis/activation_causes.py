@@ -14,6 +14,7 @@ from quaver.diagnosis.remedies import Remedy, calibrate_by, to_fp32
 from quaver.diagnosis.suspects import Suspect
 from quaver.diagnosis.wording import listed, number, percent, times
 from quaver.introspection import ActivationContext
+from quaver.sentinels import FAR, FAR_STEPS, PLACES, STEPS
 
 # A channel stands out if it reaches so many times as far as the median one, and leaves that less than so many steps.
 _STANDS_OUT, _FEW_STEPS = 8.0, 16.0
@@ -27,6 +28,8 @@ _ENOUGH_SAMPLES = 16
 _CLIPS = 0.5
 # A tensor that uses so few of its steps (255 in 8 bits) suffers from having to share them.
 _SHARED_STEPS = 8.0
+# The weight of a cause that leaves nothing of a tensor, whatever its error is a part of.
+_RUINED = 1.0
 
 _BOTH_SIDES = "keep all that write or read this tensor in fp32"
 
@@ -231,5 +234,29 @@ def _from(tensor: ActivationContext) -> str:
     return f" (from {tensor.origin})" if tensor.origin else ""
 
 
+def sentinels(suspect: Suspect) -> Iterator[Cause]:
+    """Values that stand for infinity, as masks hold them: a range over them leaves the others no steps."""
+    seen = suspect.record.output
+    histogram = seen.histogram
+    if histogram is None or not FAR <= seen.reach < math.inf:
+        return
+    filled = np.flatnonzero(histogram.counts)
+    apart = int(np.diff(filled).max(initial=0))
+    if filled.size > 2 * PLACES or apart < len(histogram.counts) * FAR_STEPS // STEPS:
+        return
+    end = seen.low if -seen.low > seen.high else seen.high
+    what = f"its output holds {number(end)}, which stands for infinity, beside real values"
+    if not suspect.precision.reduced:
+        yield suspect.cause("sentinel", f"{what}: it stays in fp32, for no range has steps for both.", weight=0.0)
+        return
+    if suspect.context.writes is None:
+        return
+    step = number(float(suspect.context.writes.parameters.scale))
+    sentence = f"{what}. One range over both has steps of {step}, so that all real values fall into one."
+    words = "keep it in fp32, and what reads it up to the Softmax"
+    names = suspect.around(suspect.context.writes)
+    yield suspect.cause("sentinel", sentence, [to_fp32(names, words)], weight=_RUINED)
+
+
 # Asked of each op that is looked at. A new cause is a function, and its name in this list or in that on weights.
-FINDERS = (outlier_channels, few_samples, clipped, shared_scale)
+FINDERS = (sentinels, outlier_channels, few_samples, clipped, shared_scale)

@@ -42,11 +42,18 @@ class Cause:
 
 
 def joined(causes: Iterable[Cause]) -> Rules:
-    """The rules of several causes together. Where they differ fp32 wins, which cures every cause, else the first."""
+    """The rules of several causes together. Where they differ fp32 wins, which cures every cause, else the first.
+
+    A repair comes first of all: fp32 is for what cannot be repaired.
+    """
     rules: Rules = {}
+    causes = list(causes)
+    repaired = {name for cause in causes if cause.kind == "repairable" for name in cause.rules}
     for cause in causes:
         for name, rule in cause.rules.items():
-            if name not in rules or rule == "fp32":
+            if name in repaired and cause.kind != "repairable":
+                continue
+            if name not in rules or rule == "fp32" or name in repaired:
                 rules[name] = rule
     return rules
 

@@ -48,13 +48,18 @@ class Compared(NamedTuple):
         noise: the sum of squared differences of each cell (samples x channels).
         cross: the sum of products of the first tensor and the differences, over all cells.
         total: the sum of differences.
-        worst: the largest size of a difference; NaN if there is one.
+        sample_worst: the largest size of a difference in each sample; NaN if there is one.
     """
 
     noise: Doubles
     cross: float
     total: float
-    worst: float
+    sample_worst: Doubles
+
+    @property
+    def worst(self) -> float:
+        """The largest size of a difference; NaN if there is one."""
+        return float(self.sample_worst.max(initial=0.0))
 
 
 class Surveyed(NamedTuple):
@@ -149,7 +154,8 @@ class _Gap:
     def __init__(self, how: Layout, room: Array) -> None:
         self._how, self._room = how, room
         self._noise = np.zeros((how.samples, how.channels))
-        self._cross = self._total = self._worst = 0.0
+        self._cross = self._total = 0.0
+        self._worst = np.zeros(how.samples)
 
     def add(
         self,
@@ -171,7 +177,9 @@ class _Gap:
         self._noise[samples, channels] += _squares(gap, self._how)
         self._cross += float(np.dot(one.reshape(-1), flat))
         self._total += float(np.dot(flat, _ONES[: flat.size]) if flat.size <= _PIECE else flat.sum())
-        self._worst = float(np.maximum(self._worst, np.maximum(flat.max(), -flat.min())))  # lets NaN through
+        rows = gap.reshape(len(gap), -1)
+        furthest = np.maximum(rows.max(axis=1), -rows.min(axis=1))
+        self._worst[samples] = np.maximum(self._worst[samples], furthest)  # lets NaN through
 
     def found(self) -> Compared:
         return Compared(self._noise, self._cross, self._total, self._worst)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from quaver.diagnosis.causes import find_causes
 from quaver.diagnosis.pictures import as_arrays
 from quaver.diagnosis.recorder import Recorder
+from quaver.diagnosis.relief import Errors, best_relief
 from quaver.diagnosis.remedies import Leeway
 from quaver.diagnosis.report import Diagnosis
 from quaver.diagnosis.suspects import BAD, Suspect, carried, readers
@@ -29,6 +30,7 @@ def conclude(
     recorder: Recorder,
     weights: Iterable[OpWeight],
     seconds: tuple[Seconds, Seconds] = ((), ()),
+    repaired: Errors | None = None,
 ) -> Diagnosis:
     """Put everything together.
 
@@ -41,6 +43,7 @@ def conclude(
         recorder: what was seen of them.
         weights: their weights, taken one by one and let go.
         seconds: of each op in the float and in the quantized model, each measured once or several times.
+        repaired: the error of ops by themselves with each repair that they offer, and without.
     """
     rows: list[WeightRow] = []
     shapes: dict[str, WeightShape] = {}
@@ -56,10 +59,12 @@ def conclude(
         if picture is not None:
             pictures.append(picture)
     by_reader, leeway = readers(contexts), Leeway(ops, space)
+    reliefs = best_relief(repaired or {}, {op.name: op.reads for op in ops})
     suspects = [
         Suspect(
             op, _pick(config, op.name), Precision(precisions.get(op.name, FP32)), contexts[op.name],
             recorder.ops[op.name], shapes.get(op.name), recorder.read, by_reader, recorder.samples, leeway,
+            reliefs.get(op.name),
         )
         for op in ops
     ]  # fmt: skip
@@ -103,6 +108,7 @@ def _layer(suspect: Suspect) -> LayerRow:
         zero_points=_zero_points(written),
         input_scales=_scales(context.reads),
         input_zero_points=_zero_points(context.reads),
+        tensor_id=context.tensor_id,
     )
 
 

@@ -21,9 +21,29 @@ import numpy as np
 from quaver.diagnosis.cells import Compared
 from quaver.quantization import Array, QuantizedTensor, as_float
 
-Metric = Callable[[Any], Any]
+Metric = Callable[..., Any]
 
-STATISTICS = ("num_elements", "stddev", "mean_error", "max_abs_error", "mean_squared_error", "sqnr", "cosine")
+STATISTICS = (
+    "num_elements", "stddev", "mean_error", "max_abs_error", "mean_squared_error", "sqnr", "cosine",
+    "elements_per_sample", "mean_max_abs_error",
+)  # fmt: skip
+
+
+class Direct:
+    """A metric of both tensors: called with the float one, the quantized one as it is kept, its scale and zero point.
+
+    A tensor that is not kept in integers comes with a scale of 1 and a zero point of 0.
+    """
+
+    def __init__(self, function: Callable[[Any, Any, Any, Any], Any]) -> None:
+        self._function = function
+
+    def __call__(self, before: Array, after: Array | QuantizedTensor) -> float:
+        """The figure of one batch."""
+        if not isinstance(after, QuantizedTensor):
+            return float(self._function(before, after, 1.0, 0))
+        found = after.parameters
+        return float(self._function(before, after.values, found.scale, found.zero_point))
 
 
 class Differences:
@@ -32,7 +52,8 @@ class Differences:
     def __init__(self, metrics: Mapping[str, Metric] | None = None) -> None:
         self.count = 0
         self.not_finite = 0  # values that are NaN or infinite where the float ones are not
-        self._sum = self._noise = self._signal = self._cross = self._worst = 0.0
+        self._sum = self._noise = self._signal = self._cross = self._worst = self._worsts = 0.0
+        self._samples = 0
         self._metrics = dict(metrics or {})
         self._measured = dict.fromkeys(self._metrics, 0.0)
 
@@ -45,12 +66,15 @@ class Differences:
         self._cross += found.cross
         self._sum += found.total
         self._worst = float(np.maximum(self._worst, found.worst))  # lets NaN through
+        self._worsts += float(found.sample_worst.sum())
+        self._samples += len(found.sample_worst)
         if not math.isfinite(noise) or self._metrics:
             real = as_float(after)
             if not math.isfinite(noise):
                 self.not_finite += int(np.count_nonzero(np.isfinite(before) & ~np.isfinite(real)))
             for name, metric in self._metrics.items():
-                self._measured[name] += float(metric(real - before)) * before.size
+                value = metric(before, after) if isinstance(metric, Direct) else metric(real - before)
+                self._measured[name] += float(value) * before.size
 
     @property
     def mean_squared_error(self) -> float:
@@ -77,6 +101,8 @@ class Differences:
             "mean_squared_error": square,
             "sqnr": self._sqnr(),
             "cosine": self._cosine(),
+            "elements_per_sample": self.count / self._samples,
+            "mean_max_abs_error": self._worsts / self._samples,
         }
         return figures | {name: total / self.count for name, total in self._measured.items()}
 

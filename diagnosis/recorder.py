@@ -160,7 +160,7 @@ class Recorder:
         for index in range(samples if self._model_metrics else 0):
             pair = _sample(before, index, samples), _sample(after, index, samples)
             for name, metric in self._model_metrics.items():
-                self._model_sums[name] += float(metric(*pair))  # type: ignore[call-arg]
+                self._model_sums[name] += float(metric(*pair))
 
     def model_figures(self) -> dict[str, float]:
         """The user's figures of the model, each the mean over all samples."""

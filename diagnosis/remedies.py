@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from quaver.diagnosis.cause import Rules
 from quaver.diagnosis.wording import listed
-from quaver.ops import DETAILS, FP32, Op, OpConfig
+from quaver.ops import DETAILS, FP32, MODES, Op, OpConfig
 from quaver.space import TuningSpace
 
 # Where a rule says something about a field of `OpConfig`.
@@ -44,6 +44,11 @@ def calibrate_by(names: Iterable[str], method: str, words: str) -> Remedy:
     return Remedy(words, {name: {"calibration": method} for name in names})
 
 
+def repair(names: Iterable[str], spelled: str) -> Remedy:
+    """Repair ops."""
+    return Remedy("repair it", {name: {"repairs": spelled} for name in names})
+
+
 def per_channel(name: str) -> Remedy:
     """Give each channel of a weight a scale of its own."""
     return Remedy("give each channel a scale of its own", {name: {"granularity": "per_channel"}})
@@ -63,7 +68,10 @@ class Leeway:
 
     def allows(self, name: str, wish: Wish) -> bool:
         """Whether the rules leave an op a choice that fits."""
-        return name not in self._space or any(_fits(choice, wish) for choice in self._space[name].choices)
+        if name not in self._space:
+            return True
+        op = self._space[name]
+        return any(_fits(choice, wish, op.repairs) for choice in op.choices)
 
     def advise(self, remedies: Sequence[Remedy], before: str = "") -> tuple[str, Rules]:
         """The first remedy that is allowed, in words behind `before` and as rules; those that are not are named."""
@@ -84,7 +92,10 @@ class Leeway:
 
     def standing(self, name: str) -> Any:
         """The rule that leaves an op just what it has been left; None if that is all."""
-        if name not in self._space or self._space[name].choices == self._offered[name].choices:
+        if name not in self._space:
+            return None
+        left, offered = self._space[name], self._offered[name]
+        if left.choices == offered.choices and left.repairs == offered.repairs:
             return None
         return self._rule(name, {})
 
@@ -97,19 +108,29 @@ class Leeway:
         left = self._space[name].choices if name in self._space else offered
         if wish.get("precision") == FP32 or not any(choice.reduced for choice in left):
             return str(FP32)
-        rule: dict[str, dict[str, list[str]]] = {}
+        rule: dict[str, Any] = {}
+        details = {field: value for field, value in wish.items() if field != "repairs"}
         for field, (part, key) in _PLACES.items():
             before, after = (
-                _values((choice for choice in choices if not choice.reduced or _fits(choice, wish)), field)
+                _values((choice for choice in choices if not choice.reduced or _fits(choice, details)), field)
                 for choices in (offered, left)
             )
             if field in wish or before != after:
                 rule.setdefault(part, {})[key] = after
+        demanded = next((list(choice.repairs) for choice in left if choice.reduced), [])
+        if "repairs" in wish:
+            rule["repairs"] = [wish["repairs"]]
+        elif name in self._space and self._offered[name].repairs != self._space[name].repairs:
+            rule["repairs"] = demanded
         return rule
 
 
-def _fits(choice: OpConfig, wish: Wish) -> bool:
-    return all(getattr(choice, field) == value for field, value in wish.items())
+def _fits(choice: OpConfig, wish: Wish, repairs: Sequence[str] = ()) -> bool:
+    """Whether a choice is what is wished for, when it may be given these repairs besides."""
+    able = (*choice.repairs, *(repairs if choice.mode == MODES[0] else ()))
+    return all(
+        value in able if field == "repairs" else getattr(choice, field) == value for field, value in wish.items()
+    )
 
 
 def _values(choices: Iterable[OpConfig], field: str) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 from quaver.diagnosis.activations import Activation
 from quaver.diagnosis.cause import Cause
 from quaver.diagnosis.recorder import OpRecord, Recorder
+from quaver.diagnosis.relief import Relief
 from quaver.diagnosis.remedies import Leeway, Remedy
 from quaver.diagnosis.weights import WeightShape
 from quaver.introspection import ActivationContext, OpContext
@@ -34,6 +35,7 @@ class Suspect:
         readers: of each op, the ops that read what it writes in integers.
         samples: how many samples were seen.
         leeway: what the rules leave all ops.
+        relief: what the repair that helps it most would bring; None if none was tried.
     """
 
     op: Op
@@ -46,6 +48,7 @@ class Suspect:
     readers: Mapping[str, Sequence[str]]
     samples: int
     leeway: Leeway
+    relief: Relief | None = None
 
     @property
     def name(self) -> str:

@@ -51,6 +51,7 @@ class LayerRow:
         not_finite: how many values are NaN or infinite in the quantized model and not in the float model.
         scales, zero_points: of its output, where that is quantized.
         input_scales, input_zero_points: of what it reads.
+        tensor_id: the number of its output in the quantized model, where tensors have numbers.
     """
 
     op: str
@@ -65,6 +66,7 @@ class LayerRow:
     zero_points: tuple[int, ...] = ()
     input_scales: tuple[float, ...] = ()
     input_zero_points: tuple[int, ...] = ()
+    tensor_id: int | None = None
 
 
 def worst_first(value: float) -> tuple[bool, float]:
@@ -91,13 +93,13 @@ def layers(rows: Sequence[LayerRow]) -> Table:
     names = list(rows[0].local) if rows else []
     heads = [
         "op_name", "tensor_name", "kind", "precision", *names, *(f"cumulative_{name}" for name in names), "error",
-        "not_finite", "scales", "zero_points", "input_scales", "input_zero_points",
+        "not_finite", "scales", "zero_points", "input_scales", "input_zero_points", "tensor_id",
     ]  # fmt: skip
     table = [
         [
             row.op, row.tensor, row.kind, row.precision, *row.local.values(), *row.cumulative.values(), row.error,
             row.not_finite, _list(row.scales), _list(row.zero_points), _list(row.input_scales),
-            _list(row.input_zero_points),
+            _list(row.input_zero_points), "" if row.tensor_id is None else row.tensor_id,
         ]
         for row in rows
     ]  # fmt: skip

@@ -119,8 +119,10 @@ def _from_figures(measured: Mapping[str, float]) -> dict[str, Any]:
 def _check(trial: Trial) -> None:
     if not 0 <= trial.number < 2**31 or not 0 <= trial.model_size < 2**63:
         raise Malformed("fields 'number' and 'model_size' must be 0 or more, and below 2**31 and 2**63")
-    if not trial.failed and trial.score is None:
+    if not trial.failed and not trial.unscored and trial.score is None:
         raise Malformed(f"field 'score' must be a float, because the trial is {trial.state}")
+    if trial.unscored and trial.score is not None:
+        raise Malformed("field 'score' must be None, because the trial was not evaluated")
     if trial.stopped and not trial.samples:
         raise Malformed("field 'samples' must be there, because the trial was stopped")
     if trial.score is not None and not math.isfinite(trial.score):

@@ -6,7 +6,7 @@ import math
 from itertools import chain, islice
 
 from quaver.ceiling import Ceiling
-from quaver.ops import FLOAT, QuantConfig
+from quaver.ops import FLOAT, Op, OpConfig, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
@@ -16,6 +16,7 @@ from quaver.strategies.steps.boundaries import STEPS, fewer_boundaries
 from quaver.strategies.steps.budget import within_budget
 from quaver.strategies.steps.front import MOST, first_success, ranked
 from quaver.strategies.steps.initial import best_calibration, fastest
+from quaver.strategies.steps.repairing import best_repairs, carry_over
 from quaver.strategies.steps.search import SEARCHES, Search, prune, shortest_prefix
 from quaver.trial import Trial
 
@@ -34,8 +35,9 @@ class Auto(Strategy):
     1. Without labels. When the objective is latency: a time model of ops and of conversions between them, and the error
        of each op by itself, propose a few mixtures of int8 and fp32; they are measured, and of those that are as fast
        as the fastest the one that disturbs the outputs clearly less is taken. Then the calibration method of each op
-       type with the least error at the outputs. One evaluation.
-    2. If that just fails, the runner-up calibration, which takes no time from the model. One evaluation at most.
+       type with the least error at the outputs, and the repairs that make it clearly less and take no time. One
+       evaluation.
+    2. If that fails, repairs that take time; or, if it just fails, the runner-up calibration. One evaluation at most.
     3. Ops ranked by the harm each does alone. When the objective is latency: for each price of harm the mixture that is
        fastest by the time model. On this front, and among prefixes of the ranking, the one that takes most error away
        for the time it gives up. Up to six evaluations.
@@ -53,14 +55,14 @@ class Auto(Strategy):
     which those that keep it when they are measured are ordered by their error at the outputs. Up to eight evaluations,
     none for what is known to exceed the budget.
 
-    An all-fp32 model is never proposed. `mixtures=False` leaves out the choice of ops in 1, `front=False` leaves out 3:
-    to see what they bring.
+    An all-fp32 model is never proposed. `mixtures=False` leaves out the choice of ops in 1, `repairs=False` repairs,
+    `front=False` leaves out 3: to see what they bring.
     """
 
     name = "auto"
 
-    def __init__(self, mixtures: bool = True, front: bool = True) -> None:
-        self.mixtures, self.front = mixtures, front
+    def __init__(self, mixtures: bool = True, front: bool = True, repairs: bool = True) -> None:
+        self.mixtures, self.front, self.repairs = mixtures, front, repairs
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
@@ -71,15 +73,18 @@ class Auto(Strategy):
         timed = self.objective == "latency"
         wanted = fastest(all_int8, space, probe) if timed and self.mixtures else [all_int8]
         calibrated = best_calibration(wanted[0], space, probe)
-        first, *tried = yield from beside(calibrated[: 1 if self.width == 1 else 2], self.width)
+        repaired = best_repairs(calibrated[0], space, probe, timed) if self.repairs else calibrated[:1]
+        others = [*repaired[1:], *(carry_over(repaired[0], config, space) for config in calibrated[1:2])]
+        first, *tried = yield from beside([repaired[0], *others[: self.width > 1]], self.width)
         if first.met:
             if timed:
-                yield from self._quicker(first, wanted[1:], space, probe)
+                plain = [config for config in calibrated[:1] if config != first.config]
+                yield from self._quicker(first, [*wanted[1:], *plain], space, probe)
             return
         best = first
         close = first.loss is not None and first.loss < CLOSE * self.allowed
         if self.width == 1:
-            tried = yield from beside(calibrated[1:2] if close or not timed else (), self.width)
+            tried = yield from beside(others[:1] if repaired[1:] or close or not timed else (), self.width)
         for trial in tried:
             if trial.met:
                 return
@@ -151,13 +156,18 @@ def _paying(config: QuantConfig, all_int8: QuantConfig, space: TuningSpace, prob
     return config.replace({name: quick[name] for name in config.fp32_ops if quick[name].reduced})
 
 
+def _repaired(op: Op, pick: OpConfig) -> list[OpConfig]:
+    """A choice with each repair that it can be given."""
+    return [made for spelled in op.repairs if (made := op.repaired(pick, spelled)) != pick]
+
+
 def _milder_choices(found: Trial, config: QuantConfig, space: TuningSpace, probe: Probe) -> Search:
     """Instead of fp32, another reduced choice that disturbs the output far less; where one exists."""
     best, float_model = found, space.all_fp32()
     for name in [name for name in config.reduced_ops if found.config[name] == FLOAT]:
         errors = {
             choice: probe.output_error(float_model.replace({name: choice}))
-            for choice in space[name].choices
+            for choice in (*space[name].choices, *_repaired(space[name], config[name]))
             if choice.reduced and choice.scheme == config[name].scheme
         }
         choice = min(errors, key=lambda choice: errors[choice])

@@ -19,8 +19,8 @@ class Basic(Strategy):
     """Other calibrations type by type, then single fallbacks, then fallbacks added up in order of their effect.
 
     1. All ops in int8 by their default choice.
-    2. For each op type, the most frequent first, the other calibration methods and the other weight granularity
-       for all its ops; what scores best is kept.
+    2. For each op type, the most frequent first, the other calibration methods, the other weight granularity and the
+       repairs for all its ops; what scores best is kept.
     3. On the best of these, each op alone in fp32.
     4. On the best of these, ops in fp32 one after another, the one that helped most in step 3 first.
 
@@ -60,7 +60,7 @@ def _better(one: Trial, other: Trial) -> Trial:
 
 
 def _alternatives(space: TuningSpace, config: QuantConfig, kind: str) -> Iterator[QuantConfig]:
-    """The configuration with another calibration, or another weight granularity, for all ops of one kind."""
+    """The configuration with another calibration or weight granularity, or a repair, for all ops of one kind."""
     names = [name for name in space.of_kind(kind) if config[name].reduced]
     if not names:
         return
@@ -68,6 +68,11 @@ def _alternatives(space: TuningSpace, config: QuantConfig, kind: str) -> Iterato
     for wanted in _neighbours(space, names, default):
         changes = {name: wanted for name in names if wanted in space[name].choices}
         yield config.replace(changes)
+    for spelled in space.repairs:
+        whole = space.repair(config, spelled)
+        changed = config.replace({name: whole[name] for name in names})
+        if changed != config:
+            yield changed
 
 
 def _neighbours(space: TuningSpace, names: list[str], default: OpConfig) -> Iterator[OpConfig]:

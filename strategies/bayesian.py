@@ -32,11 +32,11 @@ class Bayesian(Strategy):
 
     Each of the 16 most sensitive ops is a dimension of its own (int8 or fp32); the others share 16 dimensions in groups
     of neighbours in the ranking, so that 200 ops need no more than 33. The calibration method of all int8 ops is one
-    more. Starts from fallbacks along the ranking (none, the first 1, 2, 4, ... ops), then proposes where an
-    extra-trees model of the results expects the most. A trial's value is its loss until the criterion is met, then the
-    share of fp32 ops, so that it goes on towards more int8. Proposes as many at once as there are workers, or `batch`,
-    which learns less from each. It never proposes a
-    configuration twice and ends when it finds no new one; `max_trials` and `timeout` end it before.
+    more, and so is each repair, on all ops that offer it. Starts from fallbacks along the ranking (none, the first 1,
+    2, 4, ... ops), then proposes where an extra-trees model of the results expects the most. A trial's value is its
+    loss until the criterion is met, then the share of fp32 ops, so that it goes on towards more int8. Proposes as many
+    at once as there are workers, or `batch`, which learns less from each. It never proposes a configuration twice and
+    ends when it finds no new one; `max_trials` and `timeout` end it before.
     """
 
     name = "bayesian"
@@ -51,7 +51,8 @@ class Bayesian(Strategy):
         from skopt.space import Categorical
 
         groups = group_ops([name for name in probe.ranking() if space[name].tunable])
-        dimensions = [Categorical(CALIBRATIONS), *(Categorical([0, 1], transform="identity") for _ in groups)]
+        shared = [Categorical(CALIBRATIONS), *(Categorical([0, 1], transform="identity") for _ in space.repairs)]
+        dimensions = [*shared, *(Categorical([0, 1], transform="identity") for _ in groups)]
         optimizer: Any = Optimizer(
             dimensions,
             ExtraTreesRegressor(n_estimators=TREES, min_samples_leaf=3, random_state=self.seed),
@@ -63,7 +64,8 @@ class Bayesian(Strategy):
         )
         rng = np.random.default_rng(self.seed)
         seen: set[QuantConfig] = set()
-        warm = [[CALIBRATIONS[0], *([1] * length + [0] * (len(groups) - length))] for length in _lengths(len(groups))]
+        start = [CALIBRATIONS[0], *(0 for _ in space.repairs)]
+        warm = [[*start, *([1] * length + [0] * (len(groups) - length))] for length in _lengths(len(groups))]
         batch = self.width if self.batch is None else self.batch
         while True:
             points = [warm.pop(0) for _ in range(min(batch, len(warm)))] or _ask(optimizer, batch)
@@ -105,9 +107,10 @@ def _lengths(count: int) -> list[int]:
 
 def _config(point: Sequence[Any], groups: list[list[str]], space: TuningSpace) -> QuantConfig:
     method, *bits = point
+    repairs = [spelled for spelled in space.repairs if bits.pop(0)]
     down = [name for bit, group in zip(bits, groups, strict=True) if bit for name in group]
     base = space.configure(lambda op: closest(op.choices, {"calibration": method}))
-    return base.fallback(*down)
+    return space.repair(base, *repairs).fallback(*down)
 
 
 def _fresh(

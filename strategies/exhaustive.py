@@ -16,7 +16,10 @@ from quaver.strategies.steps.beside import stream
 
 @register_strategy
 class Exhaustive(Strategy):
-    """Every configuration, those that differ from all-int8 in the fewest ops first. For small models only."""
+    """Every configuration, those that differ from all-int8 in the fewest ops first. For small models only.
+
+    Repairs are not among them, unless rules demand them: there would be many times as many.
+    """
 
     name = "exhaustive"
 

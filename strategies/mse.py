@@ -1,35 +1,120 @@
-"""`mse`: fallbacks in the order of the error at each op's output."""
+"""`mse`: fallbacks in the order of the error at each op's output; one that does not help is taken back."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Any
+
+from quaver.ops import QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
+from quaver.strategies.steps.search import prune
 from quaver.trial import Trial
+
+# A fallback helps if it takes at least this part of the allowed loss away, less may be chance; several at once help if
+# they take this part of the whole loss, for every op gives a little.
+HELPS = 0.1
+# When so many have been taken back, and at each doubling, they are tried together: some help only so.
+TOGETHER = 3
+NEVER = float("inf")
+
+Walk = Generator[QuantConfig, Any, Trial]
 
 
 @register_strategy
 class Mse(Strategy):
     """Ops whose output differs most between the all-int8 and the fp32 model fall back first, one after another.
 
-    Needs at most 1 + n - 1 evaluations for n ops; the errors come from one pass without labels.
+    1. All ops in int8; the errors come from one pass without labels.
+    2. One op after another falls back, the largest error first. A fallback that does not help is taken back. After 3,
+       6, 12, ... of these, all of them fall back at once: a few ops may help only together.
+    3. If no more is left and the criterion is not met, those that were taken back are added up again.
+    4. With time left, ops return to int8 as long as the criterion stays met.
+
+    Needs at most 2 n + log2(n) evaluations to the first success for n ops, and 2 n more to the end.
     """
 
     name = "mse"
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
-        config = space.all_int8()
-        trial: Trial = yield config
+        best: Trial = yield space.all_int8()
+        start = best.config
+        if best.met and self.ceiling is None:
+            return
         errors = probe.mse()
-        order = sorted(space.able_to_fall_back(config), key=lambda name: -errors[name])
-        for name in order[:-1]:
-            config, within = config.fallback(name), trial.met
-            trial = yield config
-            if self.ceiling is not None and within and not trial.met:
-                return  # what falls back from here on takes more, and the budget is used up
+        order = sorted(space.able_to_fall_back(start), key=lambda name: -errors[name])
+        if self.ceiling is not None:
+            yield from _until_used_up(best, order)
+            return
+        best = yield from self._one_by_one(best, order)
+        if not best.met:
+            best = yield from _added_up(best, [name for name in order if best.config[name].reduced])
+        if best.met:
+            yield from prune(best, start, [name for name in reversed(order) if not best.config[name].reduced])
+
+    def _one_by_one(self, best: Trial, order: list[str]) -> Walk:
+        """Keep the fallbacks that help, alone or together."""
+        doubted: list[str] = []
+        limit = TOGETHER
+        for name in order:
+            trial = yield from _fallen(best, [name])
+            if _gains(trial, best, HELPS * self.allowed):
+                best = trial
+            else:
+                doubted.append(name)
+            if len(doubted) == limit and not best.met:
+                limit *= 2
+                trial = yield from _fallen(best, doubted)
+                if _gains(trial, best, HELPS * _loss(best)):
+                    best, doubted, limit = trial, [], TOGETHER
+            if best.met:
+                break
+        return best
 
     def worst_case(self, space: TuningSpace) -> int:
-        """n."""
-        return max(len(space.able_to_fall_back(space.all_int8())), 1)
+        """As many again, and one less, to bring ops back."""
+        return 2 * self.first_success(space) - 1
+
+    def first_success(self, space: TuningSpace) -> int:
+        """2 n - 1: all int8, each op, and n - 2 of them added to another; and those that are tried together."""
+        ops = len(space.able_to_fall_back(space.all_int8()))
+        return max(2 * ops - 1, 1) + (ops // TOGETHER).bit_length()
+
+
+def _fallen(best: Trial, names: list[str]) -> Walk:
+    """These ops in fp32 as well; what there was if that would leave nothing reduced."""
+    config = best.config.fallback(*names)
+    if not config.reduced_ops:
+        return best
+    trial: Trial = yield config
+    return trial
+
+
+def _added_up(best: Trial, names: list[str]) -> Walk:
+    for name in names:
+        if best.met:
+            break
+        best = yield from _fallen(best, [name])
+    return best
+
+
+def _until_used_up(trial: Trial, order: list[str]) -> Walk:
+    """One fallback after another as long as the budget, which takes the place of a criterion, is kept."""
+    for name in order[:-1]:
+        within = trial.met
+        trial = yield trial.config.fallback(name)
+        if within and not trial.met:
+            break  # what falls back from here on takes more
+    return trial
+
+
+def _gains(trial: Trial, before: Trial, least: float) -> bool:
+    """Whether a trial loses less by so much; after one that failed, whether it has a loss at all."""
+    return trial.met or (trial.loss is not None and (before.loss is None or trial.loss <= before.loss - least))
+
+
+def _loss(trial: Trial) -> float:
+    return NEVER if trial.loss is None else trial.loss

@@ -19,7 +19,8 @@ DRAWS = 200
 
 @register_strategy
 class Random(Strategy):
-    """All int8, then random configurations: a random share of the ops in fp32, the rest in random int8 choices.
+    """All int8, then random configurations: a random share of the ops in fp32, the rest in random int8 choices, and as
+    large a share of these repaired.
 
     Has no end of its own but that of the space; `max_trials` and `timeout` end it.
     """
@@ -48,4 +49,5 @@ def _draw(op: Op, share: float, rng: random.Random) -> OpConfig:
     reduced = op.reduced_choices
     if not reduced or (op.tunable and rng.random() < share):
         return FLOAT
-    return rng.choice(reduced)
+    pick = rng.choice(reduced)
+    return op.repaired(pick, rng.choice(op.repairs)) if op.repairs and rng.random() < share else pick

@@ -38,3 +38,18 @@ def test_links_between_pages_lead_somewhere(page: str) -> None:
             headings = re.findall(r"^#+ (.*)$", place.read_text(encoding="utf-8"), re.MULTILINE)
             slugs = [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings]
             assert re.sub(r"-\d+$", "", anchor) in slugs, f"{page} links to {target}#{anchor}"
+
+
+def test_every_thing_of_the_documents_names_a_test_that_is_there() -> None:
+    page = (DOCS / "seeds.md").read_text(encoding="utf-8")
+    for path in re.findall(r"`(tests/[\w/]+\.py)`", page):
+        assert (ROOT / path).exists(), f"docs/seeds.md names {path}"
+
+
+def test_no_thing_of_the_documents_is_left_out() -> None:
+    rows = re.findall(r"^\| ([\d, –]+) \|", (DOCS / "seeds.md").read_text(encoding="utf-8"), re.MULTILINE)  # noqa: RUF001
+    numbers: list[int] = []
+    for part in ", ".join(rows).split(", "):
+        first, _, last = part.partition("–")  # noqa: RUF001
+        numbers += range(int(first), int(last or first) + 1)
+    assert sorted(numbers) == list(range(1, 118))

@@ -10,8 +10,9 @@ import nbformat
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-# Two need torch, which is large; what the first made is in the repository. The last is for `make test-ray`.
-ELSEWHERE = {"train_digits.py", "pytorch_digits.py", "on_ray.py"}
+# Two need torch, which is large; what the first made is in the repository. The others are for `make test-ray` and
+# `make test-mxnet`.
+ELSEWHERE = {"train_digits.py", "pytorch_digits.py", "on_ray.py", "mxnet_gluon.py"}
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in ELSEWHERE))

@@ -19,6 +19,8 @@ from quaver.api import (
     open_run,
     profile,
     recover,
+    save_board_kit,
+    save_cost_model,
 )
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
@@ -63,6 +65,7 @@ __all__ = [
     "QuaverError", "Samples", "SettingsError", "Slices", "Snapshot", "Stage", "StopReason", "Strategy", "StrategyError",
     "Trial", "TrialState", "TuneResult", "TuningRun", "TuningSpace", "Unquantizable", "Verdict", "__version__",
     "check", "diagnose", "events", "fit", "open_run", "profile", "read_snapshot", "recover", "register_strategy",
+    "save_board_kit", "save_cost_model",
 ]  # fmt: skip
 
 

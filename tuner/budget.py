@@ -19,6 +19,7 @@ class StopReason(enum.StrEnum):
     EXHAUSTED = "strategy has nothing left to propose"
     FAILURES = "three trials in a row failed"
     INTERRUPTED = "interrupted"
+    UNSCORED = "not evaluated"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,12 @@ class Ceiling:
     Attributes:
         latency: of one inference, at most this fraction of the fp32 model's.
         size: of the file, at most this fraction of the fp32 model's.
+        predicted: whether the latency is that predicted for another machine.
     """
 
     latency: float | None = None
     size: float | None = None
+    predicted: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("max_latency", self.latency), ("max_size", self.size)):
@@ -41,7 +43,7 @@ class Ceiling:
     def from_settings(cls, settings: Mapping[str, Any]) -> Ceiling | None:
         """That of a run from its recorded settings; None if it has a criterion instead."""
         try:
-            return cls(settings.get("max_latency"), settings.get("max_size"))
+            return cls(settings.get("max_latency"), settings.get("max_size"), settings.get("cost_model") is not None)
         except SettingsError:
             return None
 
@@ -49,7 +51,8 @@ class Ceiling:
         """What a trial takes as a fraction of what it may, by the worse of the two; infinite if that is not known."""
         taken = 0.0
         if self.latency is not None:
-            taken = trial.measured.get("latency", math.inf) / self.latency
+            name = "predicted_latency" if self.predicted else "latency"
+            taken = trial.measured.get(name, math.inf) / self.latency
         if self.size is not None:
             size = trial.model_size / fp32_size if trial.model_size and fp32_size else math.inf
             taken = max(taken, size / self.size)
@@ -60,5 +63,5 @@ class Ceiling:
         return self.excess(trial, fp32_size) <= 1.0
 
     def __str__(self) -> str:
-        said = (("latency", self.latency), ("size", self.size))
+        said = (("predicted latency" if self.predicted else "latency", self.latency), ("size", self.size))
         return " and ".join(f"{name} of at most {value:.3g} of fp32" for name, value in said if value is not None)

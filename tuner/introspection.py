@@ -46,6 +46,7 @@ class OpContext:
         before: the ops whose outputs reach it, directly or through nodes that are no ops.
         between: the kinds of these nodes.
         module: the module of the user's code that it comes from, such as "layer1.0.conv1", where the exporter left it.
+        tensor_id: the number of its output in the quantized model, where tensors have numbers.
     """
 
     op: str
@@ -57,6 +58,7 @@ class OpContext:
     before: tuple[str, ...] = ()
     between: tuple[str, ...] = ()
     module: str = ""
+    tensor_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

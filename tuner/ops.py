@@ -7,9 +7,11 @@ import re
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any
+
+from quaver.repairs import name_of, order
 
 
 class Precision(str):
@@ -137,12 +139,17 @@ class Op:
         kind: its op type, as the framework spells it ("Conv", "MatMul", ...).
         nodes: the names of all graph nodes the op covers, in order.
         choices: the ways to run it, the default first. `FLOAT` is among them unless the user's rules forbid it.
+        repairs: what its static choices may be given besides, in any combination of different names.
+        reads: the tensor that its weight multiplies with, where that can be repaired. Ops that read the same one are
+            best repaired together.
     """
 
     name: str
     kind: str
     nodes: tuple[str, ...]
     choices: tuple[OpConfig, ...]
+    repairs: tuple[str, ...] = ()
+    reads: str = ""
 
     @property
     def quantizable(self) -> bool:
@@ -153,6 +160,23 @@ class Op:
     def tunable(self) -> bool:
         """Whether there is a decision to take: both fp32 and something less are among the choices."""
         return self.quantizable and FLOAT in self.choices
+
+    def offers(self, pick: OpConfig) -> bool:
+        """Whether it may run so: as one of its choices, or as one that is repaired."""
+        if pick in self.choices or not pick.repairs or pick.mode != MODES[0]:
+            return pick in self.choices
+        names = [name_of(spelled) for spelled in pick.repairs]
+        known = all(spelled in self.repairs for spelled in pick.repairs) and len(set(names)) == len(names)
+        return known and replace(pick, repairs=()) in self.choices
+
+    def repaired(self, pick: OpConfig, *spelled: str) -> OpConfig:
+        """A choice with those of these repairs that this op offers; as it is if that cannot be.
+
+        They are named in the order in which they are done: those that change the weight before those that look at it.
+        """
+        wanted = tuple(sorted((one for one in spelled if one in self.repairs), key=order))
+        made = replace(pick, repairs=wanted)
+        return made if wanted and self.offers(made) else pick
 
     @property
     def reduced_choices(self) -> tuple[OpConfig, ...]:

@@ -47,8 +47,11 @@ class Probe(ABC):
         """For each op, the mean squared error of its output in the all-int8 model against fp32."""
 
     @abstractmethod
-    def local_error(self) -> Mapping[str, float]:
-        """For each op, its own relative error when fed with float inputs; all ops in one pass."""
+    def local_error(self, config: QuantConfig | None = None) -> Mapping[str, float]:
+        """For each op, its own relative error when fed with float inputs; all ops in one pass.
+
+        How ops run is taken from `config`, for those alone that it reduces; otherwise by their default choice.
+        """
 
     @abstractmethod
     def latency(self) -> Mapping[str, OpTime]:

@@ -4,16 +4,17 @@ A rule's value is "fp32" or "int8" (or `quaver.FP32`, or a list of them), or the
 
     {"activation": {"dtype": ["fp32"], "algorithm": ["minmax"], "scheme": ["asym"]},
      "weight": {"dtype": ["int8"], "granularity": ["per_channel"]},
-     "repairs": ["smoothing"]}
+     "repairs": ["smoothing:0.5", "bias_correction"]}
 
-where `mode` (or `quant_mode`) of the activation is "static", "dynamic" or "weight_only", and `repairs` lists those that
-are allowed: "smoothing" with any strength, "smoothing:0.5" with this one, none if the list is empty.
+where `mode` (or `quant_mode`) of the activation is "static", "dynamic" or "weight_only".
 
 The type "*" stands for all types. What a rule of a name or another type does not speak of is as it says there, and an
 op that cannot do what it says stays in fp32.
 
+`repairs` are done to every op of the rule that offers them, and no others: an empty list forbids them all.
 Names are matched literally first, then as regular expressions that must match the whole name (in bounded time, see
-`quaver.patterns`). Rules on names win over rules on types, and a later rule wins over an earlier one.
+`quaver.patterns`). The name of a node in the framework's own graph means the op that it is part of, as a whole. Rules
+on names win over rules on types, and a later rule wins over an earlier one.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from quaver.errors import SettingsError
 from quaver.nearest import hint
 from quaver.ops import CALIBRATIONS, DETAILS, FLOAT, GRANULARITIES, MODES, SCHEMES, Op, OpConfig, Precision
 from quaver.patterns import Effort, Pattern, PatternError
+from quaver.repair_rules import check_repairs, parse_repairs, with_repairs
 
 # The key of `op_type_dict` that stands for ops of all types.
 ALL_TYPES = "*"
@@ -84,6 +86,9 @@ def apply_rules(
         label = f"op_name_dict[{pattern!r}]"
         rule = label, parse(value, label)
         chosen.update(dict.fromkeys([pattern] if pattern in names else _matching(pattern, ops, effort), rule))
+    if every:
+        check_repairs({_EVERY: every.get("repairs", ())}, ops, dict.fromkeys(names, (_EVERY, every)))
+    check_repairs({label: wish.get("repairs", ()) for label, wish in chosen.values()}, ops, chosen)
     narrowed = [_narrow(op, *chosen[op.name]) if op.name in chosen else op for op in ops]
     return (
         _everywhere(narrowed, every, {name: wish for name, (_, wish) in chosen.items()}) if every else tuple(narrowed)
@@ -95,8 +100,9 @@ def _everywhere(ops: Sequence[Op], every: Wish, said: Mapping[str, Wish]) -> tup
     found = []
     for op in ops:
         wish = {field: values for field, values in every.items() if field not in said.get(op.name, {})}
-        left = tuple(choice for choice in op.choices if _allowed(choice, wish))
-        found.append(replace(op, choices=left or (FLOAT,)))
+        repaired = with_repairs(op, wish["repairs"]) if "repairs" in wish else op
+        left = tuple(choice for choice in repaired.choices if _allowed(choice, wish))
+        found.append(replace(repaired, choices=left or (FLOAT,)))
     if any(op.quantizable for op in ops) and not any(op.quantizable for op in found):
         offered = dict.fromkeys(str(choice) for op in ops for choice in op.choices)
         raise SettingsError(f"{_EVERY} leaves no choice but fp32 for any op; they offer: {', '.join(offered)}")
@@ -107,32 +113,42 @@ def _matching(pattern: Any, ops: Sequence[Op], effort: Effort) -> list[str]:
     try:
         expression = Pattern(pattern, effort)
         matches = [op.name for op in ops if expression.matches(op.name)]
-        covering = None
-        if not matches:
-            nodes = ((op, node) for op in ops for node in op.nodes)
-            covering = next((op for op, node in nodes if node == pattern or expression.matches(node)), None)
+        if not matches:  # the name of a node, as the framework's own graph has it
+            matches = [op.name for op in ops if pattern in op.nodes]
+            matches = matches or [op.name for op in ops if any(expression.matches(node) for node in op.nodes)]
+            matches = matches or _named_inside(str(pattern), ops)
     except PatternError as error:
         raise SettingsError(f"op_name_dict: {pattern!r:.200} is no op and no regular expression ({error})") from None
     if not matches:
         advice = hint(str(pattern), [op.name for op in ops])
-        if covering is not None:
-            advice = f"nodes of that name are part of the op {covering.name!r}, which runs as a whole"
         raise SettingsError(
             f"op_name_dict: {pattern!r} matches no op of this model (the whole name must match); {advice}"
         )
     return matches
 
 
+def _named_inside(path: str, ops: Sequence[Op]) -> list[str]:
+    """The one op that a node's path tells: its name, with a scope before it or a node behind it, or both.
+
+    A converter drops the scope that all nodes share, and calls an op after its layer: v0/conv0/Conv2D is conv0.
+    """
+    steps = path.split("/")
+    inner = {"/".join(part) for part in (steps, steps[1:], steps[:-1], steps[1:-1]) if part}
+    found = [op.name for op in ops if op.name in inner]
+    return found if len(found) == 1 and len(steps) > 1 else []
+
+
 def parse(value: Any, label: str) -> Wish:
     """A rule's value as {OpConfig field: allowed values}."""
     if isinstance(value, OpConfig):
-        return {field: frozenset([getattr(value, field)]) for field in ("precision", *DETAILS) if getattr(value, field)}
+        told = {field: frozenset([getattr(value, field)]) for field in ("precision", *DETAILS) if getattr(value, field)}
+        return told | ({"repairs": frozenset(value.repairs)} if value.repairs else {})
     if isinstance(value, str) or not isinstance(value, Mapping):
         return {"precision": _values(value, "dtype", label)}
     wish: Wish = {}
     for part, fields in value.items():
         if part == "repairs":
-            wish["repairs"] = _repairs(fields, f"{label}['repairs']")
+            wish["repairs"] = parse_repairs(fields, f"{label}['repairs']")
             continue
         if part not in _PARTS:
             raise SettingsError(f"{label}: unknown part {part!r}; {hint(str(part), (*_PARTS, 'repairs'))}")
@@ -150,13 +166,6 @@ def parse(value: Any, label: str) -> Wish:
             elif only not in values:
                 raise SettingsError(f"{where}: {wanted!r} is not possible, {why}; leave it out, or write {only!r}")
     return wish
-
-
-def _repairs(wanted: Any, label: str) -> frozenset[str]:
-    names = [wanted] if isinstance(wanted, str) else wanted
-    if not isinstance(names, Iterable) or not all(isinstance(name, str) and name for name in names):
-        raise SettingsError(f"{label} must list the repairs that are allowed by name, not {wanted!r}")
-    return frozenset(names)
 
 
 def _values(wanted: Any, field: str, label: str) -> frozenset[str]:
@@ -181,6 +190,8 @@ def _is_precision(text: str) -> bool:
 
 
 def _narrow(op: Op, label: str, wish: Wish) -> Op:
+    if "repairs" in wish:
+        op = with_repairs(op, wish["repairs"])
     left = tuple(choice for choice in op.choices if _allowed(choice, wish))
     precisions = wish.get("precision", frozenset(choice.precision for choice in op.choices))
     reduced = sorted(wanted for wanted in precisions if Precision(wanted).reduced)
@@ -193,10 +204,5 @@ def _narrow(op: Op, label: str, wish: Wish) -> Op:
 
 def _allowed(choice: OpConfig, wish: Wish) -> bool:
     """Whether a choice is as wished. What says nothing about it is not looked at."""
-    for field, values in wish.items():
-        if field == "repairs":
-            if any(repair not in values and repair.partition(":")[0] not in values for repair in choice.repairs):
-                return False
-        elif (value := getattr(choice, field)) and value not in values:
-            return False
-    return True
+    said = ((getattr(choice, field), values) for field, values in wish.items() if field != "repairs")
+    return all(not value or value in values for value, values in said)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from quaver.errors import StrategyError
 from quaver.nearest import hint
 from quaver.ops import DETAILS, FLOAT, Op, OpConfig, QuantConfig
+from quaver.repairs import name_of
 
 
 class TuningSpace:
@@ -22,7 +23,7 @@ class TuningSpace:
         self._by_name = {op.name: op for op in self.ops}
         self._choices = {op.name: frozenset(op.choices) for op in self.ops}
         self._names = [op.name for op in self.ops]
-        self._offers: dict[OpConfig, NDArray[np.bool_]] = {}
+        self._offering_ops: dict[OpConfig, NDArray[np.bool_]] = {}
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -60,6 +61,29 @@ class TuningSpace:
         """Names of the ops that a configuration runs in less than fp32 and that may run in fp32, in graph order."""
         return [name for name in self.tunable if config[name].reduced]
 
+    def without(self, names: Iterable[str]) -> TuningSpace:
+        """A smaller space, in which those of these ops stay in fp32 that may run in it."""
+        return self.keep_fp32(*(name for name in names if FLOAT in self._choices[name]))
+
+    @property
+    def repairs(self) -> tuple[str, ...]:
+        """One of each kind of repair that ops offer, of a middling strength: for who wants to try them on all ops."""
+        offered = dict.fromkeys(spelled for op in self.ops for spelled in op.repairs)
+        kinds: dict[str, list[str]] = {}
+        for spelled in offered:
+            kinds.setdefault(name_of(spelled), []).append(spelled)
+        return tuple(found[len(found) // 2] for found in kinds.values())
+
+    def repair(self, config: QuantConfig, *spelled: str) -> QuantConfig:
+        """A configuration with these repairs besides those it has, on all ops that offer them."""
+        return config.replace(
+            {
+                op.name: op.repaired(pick, *_joined(pick.repairs, spelled))
+                for op in self.ops
+                if op.repairs and (pick := config[op.name]).reduced
+            }
+        )
+
     def keep_fp32(self, *names: str) -> TuningSpace:
         """A smaller space, in which these ops stay in fp32. Its configurations lie in this one too."""
         kept = frozenset(names)
@@ -88,22 +112,25 @@ class TuningSpace:
     def configure(self, choose: Callable[[Op], OpConfig]) -> QuantConfig:
         """A configuration from a function that picks for each op; a pick that is not on offer becomes the default."""
         picks = ((op, choose(op)) for op in self.ops)
-        return QuantConfig((op.name, pick if pick in self._choices[op.name] else op.choices[0]) for op, pick in picks)
+        return QuantConfig((op.name, pick if self._offers(op, pick) else op.choices[0]) for op, pick in picks)
 
     def allows(self, config: QuantConfig) -> bool:
         """Whether a configuration lies in this space. Thousands are asked about, so ops of one choice go together."""
         if list(config) != self._names:
             same = config.keys() == self._choices.keys()
-            return same and all(pick in self._choices[op] for op, pick in config.items())
+            return same and all(self._offers(self[name], pick) for name, pick in config.items())
         choices, picks = config.coded()
         taken = np.frombuffer(picks, np.uint8) if isinstance(picks, bytes) else np.array(picks, np.intp)
         return all(bool(self._offering(choice)[taken == number].all()) for number, choice in enumerate(choices))
 
     def _offering(self, choice: OpConfig) -> NDArray[np.bool_]:
         """For each op whether it may run so."""
-        if choice not in self._offers:
-            self._offers[choice] = np.array([choice in self._choices[op.name] for op in self.ops], np.bool_)
-        return self._offers[choice]
+        if choice not in self._offering_ops:
+            self._offering_ops[choice] = np.array([self._offers(op, choice) for op in self.ops], np.bool_)
+        return self._offering_ops[choice]
+
+    def _offers(self, op: Op, pick: OpConfig) -> bool:
+        return pick in self._choices[op.name] or (bool(pick.repairs) and op.offers(pick))
 
     def check(self, config: object) -> QuantConfig:
         """Return `config` if it lies in this space, else say in which op it does not."""
@@ -117,10 +144,16 @@ class TuningSpace:
             detail = f"unknown op {strange[0]!r}" if strange else f"op {missing[0]!r} is missing"
             raise StrategyError(f"a proposed configuration does not cover this model's ops: {detail}")
         for name, pick in config.items():
-            if pick not in self._choices[name]:
-                offered = ", ".join(str(choice) for choice in self._by_name[name].choices)
+            if not self._offers(self[name], pick):
+                offered = ", ".join(str(choice) for choice in (*self[name].choices, *self[name].repairs))
                 raise StrategyError(f"op {name!r} cannot run as '{pick}'; its choices are: {offered}")
         return config
+
+
+def _joined(before: Sequence[str], more: Sequence[str]) -> list[str]:
+    """Repairs besides others; of two of the same name the later one."""
+    names = {name_of(spelled) for spelled in more}
+    return [*(spelled for spelled in before if name_of(spelled) not in names), *more]
 
 
 def closest(choices: Sequence[OpConfig], wanted: dict[str, str]) -> OpConfig:

@@ -16,6 +16,7 @@ class TrialState(enum.StrEnum):
     COMPLETE = "complete"
     STOPPED = "stopped"
     FAILED = "failed"
+    UNSCORED = "unscored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +26,10 @@ class Trial:
     Attributes:
         number: 1 for the first trial; 0 is the fp32 baseline.
         config: what was tried.
-        state: complete, stopped when the samples seen had ruled it out, or failed with `error`.
+        state: complete, stopped when the samples seen had ruled it out, failed with `error`, or unscored: built by a
+            run that has no eval_func.
         score: what eval_func returned, the first of several metrics; an estimate when the trial was stopped, None when
-            it failed.
+            it failed or is unscored.
         metrics: all that it returned, by name; empty if it gives one number without a name.
         samples: the scores of samples, by the name of their metric ("score" without one), as far as they were seen.
         loss: how much worse than the baseline, in the criterion's unit; None when the trial failed, or nobody has
@@ -86,8 +88,13 @@ class Trial:
 
     @property
     def failed(self) -> bool:
-        """Whether there is no score."""
+        """Whether there is no score because something went wrong."""
         return self.state is TrialState.FAILED
+
+    @property
+    def unscored(self) -> bool:
+        """Whether there is no score because nobody asked for one."""
+        return self.state is TrialState.UNSCORED
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -96,6 +103,8 @@ class Trial:
         counts = " / ".join(f"{count} {precision}" for precision, count in self.config.counts.items()) + " ops"
         if self.failed:
             return f"trial {self.number}: failed, {counts}"
+        if self.score is None:
+            return f"trial {self.number}: not evaluated, {counts}"
         verdict = "" if self.loss is None else f"loss {self.loss:.4g}, {'met' if self.met else 'not met'}, "
         if self.stopped:
             return f"trial {self.number}: stopped after {self.seen} samples, about {verdict}{counts}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
-from quaver.adapters.calibrated import ranges_of
+from quaver.adapters.calibrated import crowded_of, ranges_of
 from quaver.adapters.keeping import first
 from quaver.adapters.litert.read import sources
 from quaver.adapters.view import View
@@ -33,6 +34,7 @@ class LiteRTAdapter(Adapter):
     frameworks = ("tensorflow", "keras", "tflite", "litert")
     suffix = ".tflite"
     takes = sources.TAKES
+    formats = ("float_io", "full_integer")
 
     def __init__(self, taken: Taken, options: AdapterOptions) -> None:
         from quaver.adapters.litert.build.quantizing import Builder
@@ -41,7 +43,9 @@ class LiteRTAdapter(Adapter):
         self._graph, self._source = taken.graph, taken.source
         self._converter = taken.versions
         self._names = [spec.name for spec in self._inputs]
-        self._builder = Builder(taken.graph)
+        self._full_integer = options.quant_format == "full_integer"
+        self._builder = Builder(taken.graph, self._full_integer)
+        self._crowded: frozenset[str] = frozenset()
 
     @classmethod
     def accepts(cls, model: Any) -> bool:
@@ -51,7 +55,7 @@ class LiteRTAdapter(Adapter):
     @classmethod
     def open(cls, model: Any, options: AdapterOptions) -> LiteRTAdapter:
         """Read the model, convert it to .tflite where it is none, and find its ops."""
-        cls.quant_format(options.quant_format)
+        options = replace(options, quant_format=cls.quant_format(options.quant_format))
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
         from quaver.adapters.litert.read.intake import take_in
 
@@ -89,7 +93,14 @@ class LiteRTAdapter(Adapter):
 
         return Calibrator(self._graph, self._inputs, self._builder.needed(), self._options.threads)
 
+    @property
+    def crowded_out(self) -> tuple[str, ...]:
+        name = self._graph.tensor_name
+        tensors = {unit.op.name: (*unit.operator.inputs, *unit.operator.outputs) for unit in self._builder.units}
+        return tuple(op for op, used in tensors.items() if any(name(at) in self._crowded for at in used if at >= 0))
+
     def restore(self, calibration: dict[str, Any]) -> None:
+        self._crowded = crowded_of(calibration)
         self._builder.calibrate(ranges_of(calibration))
 
     def _samples_kept(self) -> None:
@@ -103,7 +114,8 @@ class LiteRTAdapter(Adapter):
     def rebuild(self, config: QuantConfig | None) -> LiteRTModel:
         from quaver.adapters.litert.run.model import LiteRTModel
 
-        return LiteRTModel(self._builder.build(config), self._inputs, self._options.threads)
+        content = self._builder.build(config, self._full_integer)
+        return LiteRTModel(content, self._inputs, self._options.threads)
 
     def load(self, path: Path) -> LiteRTModel:
         from quaver.adapters.litert.run.model import LiteRTModel

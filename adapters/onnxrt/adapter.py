@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,7 @@ import onnxruntime as ort
 
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
 from quaver.adapters.batches import InputSpec
-from quaver.adapters.calibrated import ranges_of
+from quaver.adapters.calibrated import crowded_of, ranges_of
 from quaver.adapters.channels import from_plain
 from quaver.adapters.keeping import first
 from quaver.adapters.onnxrt.build.assembler import Assembler
@@ -28,16 +28,17 @@ from quaver.adapters.onnxrt.read.graph import Graph
 from quaver.adapters.onnxrt.read.intake import check_given, take_in
 from quaver.adapters.onnxrt.read.other_floats import of_other_floats, some, warn_of_doubles
 from quaver.adapters.onnxrt.read.rewrites.pipeline import Applied
-from quaver.adapters.onnxrt.read.units import find_units
+from quaver.adapters.onnxrt.read.units import Unit, find_units
 from quaver.adapters.onnxrt.read.unquantizable import unquantizable, unquantizable_nodes
 from quaver.adapters.onnxrt.run.calibration import Calibrator
 from quaver.adapters.onnxrt.run.given import GivenModel
 from quaver.adapters.onnxrt.run.model import OnnxModel, SavedModel
 from quaver.adapters.onnxrt.run.qoperator import QOperatorModel
 from quaver.adapters.onnxrt.time.flows import flows
-from quaver.adapters.onnxrt.time.profiling import op_seconds
+from quaver.adapters.onnxrt.time.profiling import attributed, op_seconds
 from quaver.adapters.onnxrt.time.shares import seconds_by_kind
 from quaver.adapters.onnxrt.time.timing import time_model
+from quaver.adapters.repairs import offered_repairs
 from quaver.adapters.view import View
 from quaver.errors import ModelError
 from quaver.introspection import Timing
@@ -62,9 +63,11 @@ class OnnxAdapter(Adapter):
         mark = _mark(graph)
         self._store = WeightStore(graph.constants, options.folder, mark, options.shared)
         self._assembler = Assembler(graph, self._units, self._store, mark)
+        self._repairs = {unit.op.name: self._offered(unit) for unit in self._units}
         self._source: Any = None
         self._applied: Applied = ()
         self._conversions: tuple[str, ...] = ()
+        self._crowded: frozenset[str] = frozenset()
 
     @classmethod
     def accepts(cls, model: Any) -> bool:
@@ -103,7 +106,8 @@ class OnnxAdapter(Adapter):
         return self._conversions
 
     def inspect(self) -> tuple[Op, ...]:
-        return tuple(unit.op for unit in self._units)
+        ops = ((unit.op, self._repairs[unit.op.name], unit.activations) for unit in self._units)
+        return tuple(replace(op, repairs=found, reads=read[0]) if found else op for op, found, read in ops)
 
     def unquantizable(self, timed: bool = False) -> list[Unquantizable]:
         graph = self._assembler.graph
@@ -117,14 +121,33 @@ class OnnxAdapter(Adapter):
     def calibrator(self) -> Calibrator:
         return Calibrator(self._assembler, self._inputs, self._options.threads)
 
+    @property
+    def crowded_out(self) -> tuple[str, ...]:
+        root = self._assembler.root
+        found = []
+        for unit in self._units:
+            tensors = {*unit.activations, *([unit.output] if unit.quantized_output else [])}
+            if any(root(name) in self._crowded for name in tensors):
+                found.append(unit.op.name)
+        return tuple(found)
+
     def restore(self, calibration: dict[str, Any]) -> None:
-        self._assembler.calibrate(ranges_of(calibration), from_plain(calibration.get("statistics", ())))
+        self._crowded = crowded_of(calibration)
+        known = from_plain(calibration.get("statistics", ()))
+        self._assembler.calibrate(ranges_of(calibration), known)
+        if not known:  # a calibration of an earlier version, or of none of these repairs
+            self._repairs = dict.fromkeys(self._repairs, ())
 
     def rebuild(self, config: QuantConfig | None) -> OnnxModel:
         assembly = self._assembler.assemble(config)
         if self._options.quant_format == "qoperator" and config is not None:
             return QOperatorModel(assembly, self._inputs, self._options.threads)
         return OnnxModel(assembly, self._inputs, self._options.threads)
+
+    def _offered(self, unit: Unit) -> tuple[str, ...]:
+        """The repairs that an op may be given."""
+        op = self._assembler.repairable(unit)
+        return () if op is None else offered_repairs(op)
 
     def as_given(self) -> GivenModel:
         model = GivenModel(self._source, self._inputs, self._options.threads)
@@ -142,6 +165,13 @@ class OnnxAdapter(Adapter):
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
         half = self._kept[: -(-len(self._kept) // 2)]  # an op's own error hardly depends on which samples it sees
         return local_errors(self._assembler, config, half, self._options.threads)
+
+    @classmethod
+    def board_script(cls) -> str:
+        return (Path(__file__).parent / "time" / "board.py").read_text(encoding="utf-8")
+
+    def op_seconds_from(self, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
+        return attributed(self._assembler, kernels, graph)
 
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
         sample = first(self._kept[0], self._inputs, 1)

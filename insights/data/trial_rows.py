@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from quaver.api.wording import verdict
 from quaver.insights.data.picks import Change
 from quaver.insights.data.wording import last_line, listed
 from quaver.trial import Trial
@@ -33,9 +34,7 @@ class TrialRow:
     @property
     def kind(self) -> str:
         """How it ended, as figures tell trials apart."""
-        if self.trial.stopped:
-            return "stopped early"
-        return "failed" if self.trial.failed else "met" if self.trial.met else "not met"
+        return "stopped early" if self.trial.stopped else verdict(self.trial)
 
     @property
     def verdict(self) -> str:

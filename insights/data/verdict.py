@@ -76,6 +76,8 @@ def _headline(data: RunData) -> tuple[str, str]:
         if data.state is RunState.RUNNING:
             return "running", "No result yet."
         return "nothing", f"No result: {f'all {failed} trials failed' if failed else 'nothing was tried'}."
+    if best.unscored:
+        return "running" if data.state is RunState.RUNNING else "nothing", "Not evaluated: there was no eval_func."
     loss, allowed = wording.loss(best.loss, criterion), wording.allowed(criterion)
     if best.met and not best.config.reduced_ops:
         return "nothing", "Nothing was quantized: the best trial runs every op in fp32."
@@ -96,19 +98,22 @@ def _facts(data: RunData) -> list[Fact]:
     facts = []
     if base is not None:
         lowest = _allowed_score(data)
-        facts.append(Fact("fp32 score", wording.score(base.score), f"{wording.score(lowest)} is allowed"))
+        if not base.unscored:
+            facts.append(Fact("fp32 score", wording.score(base.score), f"{wording.score(lowest)} is allowed"))
     if best is None:
         return facts
     counts = best.config.counts
     said = " / ".join(f"{count} {precision}" for precision, count in counts.items())
-    facts.append(Fact("best score", wording.score(best.score), f"trial {best.number} of {len(data.rows)}"))
+    score = "not evaluated" if best.unscored else wording.score(best.score)
+    facts.append(Fact("best score", score, f"trial {best.number} of {len(data.rows)}"))
     facts += _trust(data, best)
     facts.append(Fact("ops", said, f"of {len(data.ops)}"))
     facts.append(_latency(data))
     if base is not None and base.model_size and best.model_size:
         ratio = best.model_size / base.model_size
         facts.append(Fact("size", wording.size(best.model_size), f"{ratio:.2f} of {wording.size(base.model_size)}"))
-    evaluations = len(data.rows) + (base is not None)
+    tried = [row.trial for row in data.rows] + ([] if base is None else [base])
+    evaluations = sum(not trial.unscored for trial in tried)
     facts.append(Fact("evaluations", str(evaluations), f"in {wording.duration(sum(costs(data).values()))}"))
     return facts
 

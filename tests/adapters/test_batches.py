@@ -48,6 +48,42 @@ class WithGradient(Tensor):
         return self.values
 
 
+class NDArray:
+    """What MXNet has."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def asnumpy(self) -> Any:
+        return self.values
+
+
+class DataBatch:
+    """A batch that keeps inputs and labels apart, as iterators of MXNet give it."""
+
+    def __init__(self, data: list[Any], label: list[Any]) -> None:
+        self.data, self.label = data, label
+
+
+class Rewound:
+    """An iterator that stands at its end until it is reset."""
+
+    def __init__(self, batches: list[Any]) -> None:
+        self._batches, self._at = batches, len(batches)
+
+    def reset(self) -> None:
+        self._at = 0
+
+    def __iter__(self) -> Rewound:
+        return self
+
+    def __next__(self) -> Any:
+        if self._at >= len(self._batches):
+            raise StopIteration
+        self._at += 1
+        return self._batches[self._at - 1]
+
+
 def pairs(make: Callable[[int], Any]) -> list[Any]:
     return [make(start) for start in (0, 2, 4)]
 
@@ -57,6 +93,10 @@ def cut(start: int) -> tuple[Any, Any, Any]:
 
 
 ONE_INPUT: dict[str, Callable[[], Any]] = {
+    "arrays with asnumpy": lambda: pairs(lambda i: NDArray(cut(i)[0])),
+    "lists of arrays with asnumpy and labels": lambda: pairs(lambda i: [NDArray(cut(i)[0]), NDArray(cut(i)[2])]),
+    "batches with data and label": lambda: pairs(lambda i: DataBatch([NDArray(cut(i)[0])], [NDArray(cut(i)[2])])),
+    "an iterator that can be reset": lambda: Rewound(pairs(lambda i: cut(i)[0])),
     "arrays": lambda: pairs(lambda i: cut(i)[0]),
     "tuples of one": lambda: pairs(lambda i: (cut(i)[0],)),
     "lists of one": lambda: pairs(lambda i: [cut(i)[0]]),

@@ -16,7 +16,7 @@ VALUES = (RNG.normal(size=(24, 5, 7)) + np.arange(5)[:, None]).astype(np.float32
 
 @pytest.mark.parametrize(("axis", "others"), [(1, (0, 2)), (-1, (0, 1)), (-2, (0, 2))])
 @pytest.mark.parametrize("cuts", [1, 3, 24])
-def test_mean_and_peak_of_each_channel_however_the_stream_is_cut(axis: int, others: tuple[int, ...], cuts: int) -> None:
+def test_mean_and_range_of_channels_however_the_stream_is_cut(axis: int, others: tuple[int, ...], cuts: int) -> None:
     found = {}
     for kind in KINDS:
         accumulator = KINDS[kind](axis)
@@ -25,7 +25,8 @@ def test_mean_and_peak_of_each_channel_however_the_stream_is_cut(axis: int, othe
         accumulator.add(VALUES[:0])
         found[kind] = accumulator.result()
     assert found["mean"] == pytest.approx(VALUES.mean(axis=others, dtype=np.float64), rel=1e-12)
-    assert np.array_equal(found["peak"], np.abs(VALUES).max(axis=others).astype(np.float64))
+    assert np.array_equal(found["low"], VALUES.min(axis=others).astype(np.float64))
+    assert np.array_equal(found["high"], VALUES.max(axis=others).astype(np.float64))
 
 
 def test_a_mean_does_not_lose_a_small_part_of_a_long_stream() -> None:
@@ -40,7 +41,7 @@ def test_nothing_seen_is_nothing_known() -> None:
 
 
 def test_they_are_kept_as_builtins_and_come_back_to_the_bit() -> None:
-    known = {Statistic("x", "mean", 1): RNG.normal(size=5), Statistic("x", "peak", -1): RNG.normal(size=7)}
+    known = {Statistic("x", "mean", 1): RNG.normal(size=5), Statistic("x", "high", -1): RNG.normal(size=7)}
     kept = to_plain(known)
     assert all(type(value) in (str, int, list, bytes) for item in kept for value in item.values())
     back = from_plain(pickle.loads(pickle.dumps(kept)))
@@ -49,5 +50,5 @@ def test_they_are_kept_as_builtins_and_come_back_to_the_bit() -> None:
 
 
 def test_an_unknown_statistic_is_refused() -> None:
-    with pytest.raises(CalibrationError, match="no statistic 'median' of channels; known are: 'mean', 'peak'"):
+    with pytest.raises(CalibrationError, match="no statistic 'median' of channels; known are: 'mean', 'low', 'high'"):
         Statistic("x", "median", 1)

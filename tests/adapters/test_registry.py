@@ -38,7 +38,7 @@ def test_another_framework_has_another_adapter(framework: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("framework", "hint"), [("onx", "did you mean 'onnx'"), ("mxnet", "unknown framework 'mxnet'; ")]
+    ("framework", "hint"), [("onx", "did you mean 'onnx'"), ("paddle", "unknown framework 'paddle'; ")]
 )
 def test_an_unknown_framework_is_refused_before_any_work(framework: str, hint: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=hint):
@@ -73,10 +73,10 @@ def test_the_framework_may_say_how_int8_is_written() -> None:
         open_model(MODEL, AdapterOptions(quant_format="qoprator"))
 
 
-def test_an_adapter_that_knows_no_formats_refuses_each() -> None:
-    assert LiteRTAdapter.quant_format(None) is None
+def test_an_adapter_refuses_the_formats_of_others() -> None:
+    assert LiteRTAdapter.quant_format(None) == "float_io"
     for framework in (None, "keras"):
-        with pytest.raises(SettingsError, match="litert knows no quant_format, and this one is 'qdq': leave it out"):
+        with pytest.raises(SettingsError, match="unknown quant_format 'qdq' for litert"):
             LiteRTAdapter.quant_format("qdq", framework)
 
 
@@ -85,7 +85,7 @@ def test_a_run_of_before_is_opened_as_it_was_made() -> None:
     assert OnnxAdapter.recorded_format({"quant_format": "qdq", "framework": "onnxrt_qlinearops"}) == "qdq"
     assert OnnxAdapter.recorded_format({"quant_format": "qoperator"}) == "qoperator"
     assert OnnxAdapter.recorded_format({"quant_format": None}) == OnnxAdapter.recorded_format({}) == "qdq"
-    assert LiteRTAdapter.recorded_format({"quant_format": "qdq"}) is None
+    assert LiteRTAdapter.recorded_format({"quant_format": "qdq"}) == "float_io"
 
 
 def kinds(path: Path) -> set[str]:

@@ -16,7 +16,7 @@ def test_a_trial_on_the_border_would_be_accepted_and_loses_no_less(kind: str, co
     assert Criterion(early_stop.ALLOWED).met(float(fp32.mean()), float(int8.mean()))
     assert not Criterion(0.999 * early_stop.ALLOWED).met(float(fp32.mean()), float(int8.mean()))
     for scores in (fp32, int8):
-        assert 0 <= scores.min() and scores.max() <= 1
+        assert scores.min() >= 0 and scores.max() <= 1
 
 
 def test_hardly_any_trial_on_the_border_is_stopped_and_many_are_by_peeking() -> None:

@@ -192,7 +192,7 @@ class FakeProbe(Probe):
     def mse(self) -> Mapping[str, float]:
         return self._model.damage
 
-    def local_error(self) -> Mapping[str, float]:
+    def local_error(self, config: QuantConfig | None = None) -> Mapping[str, float]:
         return self._model.damage
 
     def latency(self) -> Mapping[str, OpTime]:

@@ -32,7 +32,7 @@ LEVELS = (
     ("engine", "metrics"),
     ("api",),
     ("insights",),
-    ("front door", "command", "demo", "testing"),
+    ("front door", "command", "demo", "testing", "neural_compressor", "tflite"),
 )
 VOCABULARY = {"statistics"}
 FRAMEWORKS = {"onnx", "onnxruntime", "tensorflow", "keras", "ai_edge_litert", "ai_edge_quantizer", "torch"}

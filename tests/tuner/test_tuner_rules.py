@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -178,7 +179,6 @@ def test_a_rule_that_leaves_nothing_says_for_which_op_and_what_there_was(value: 
 
 
 DYNAMIC = OpConfig(INT8, mode="dynamic")
-SMOOTHED = OpConfig(INT8, repairs=("smoothing:0.5",))
 
 
 def test_a_rule_for_all_types_leaves_ops_in_fp32_that_cannot_follow_it() -> None:
@@ -204,14 +204,86 @@ def test_a_rule_for_all_types_that_none_can_follow_is_named() -> None:
         apply_rules(OPS, {}, {"*": {"activation": {"mode": "dynamic"}}})
 
 
-@pytest.mark.parametrize(
-    ("allowed", "stays"), [([], False), (["smoothing"], True), ("smoothing:0.5", True), (["smoothing:0.8"], False)]
+def test_a_rule_for_all_types_says_which_repairs_are_done_but_not_where_another_rule_does() -> None:
+    ops = tuple(replace(op, repairs=("smoothing:0.5", "smoothing:0.7")) for op in OPS[:2])
+    one, other = apply_rules(ops, {ops[1].name: {"repairs": []}}, {"*": {"repairs": ["smoothing:0.5"]}})
+    assert {choice.repairs for choice in one.choices if choice.reduced} == {("smoothing:0.5",)}
+    assert {choice.repairs for choice in other.choices} == {()}
+    with pytest.raises(SettingsError, match="'bias_correction' is not possible"):
+        apply_rules(ops, {}, {"*": {"repairs": "bias_correction"}})
+
+
+REPAIRS = ("bias_correction", "smoothing:0.5", "smoothing:0.7")
+REPAIRABLE = (
+    Op("fc1", "MatMul", ("fc1",), CHOICES, REPAIRS, "x"),
+    Op("fc2", "MatMul", ("fc2",), CHOICES, REPAIRS[:1], "y"),
+    Op("sum", "Add", ("sum",), CHOICES),
 )
-def test_a_rule_says_which_repairs_are_allowed(allowed: Any, stays: bool) -> None:
-    (op,) = apply_rules((Op("a", "MatMul", ("a",), (MINMAX, SMOOTHED, FLOAT)),), {"a": {"repairs": allowed}})
-    assert op.choices == ((MINMAX, SMOOTHED, FLOAT) if stays else (MINMAX, FLOAT))
 
 
-def test_repairs_are_names() -> None:
-    with pytest.raises(SettingsError, match="must list the repairs that are allowed by name, not 5"):
-        apply_rules(OPS, {"head": {"repairs": 5}})
+def given(names: dict[Any, Any] | None = None, types: dict[Any, Any] | None = None) -> dict[str, tuple[str, ...]]:
+    """What repairs the reduced choices of each op have, of which there must be no others."""
+    found = {}
+    for op in apply_rules(REPAIRABLE, names, types):
+        (found[op.name],) = {choice.repairs for choice in op.choices if choice.reduced}
+    return found
+
+
+def test_a_rule_gives_repairs_to_ops_and_leaves_no_other_way_to_run_them_reduced() -> None:
+    assert given({"fc1": {"repairs": ["bias_correction", "smoothing:0.6"]}}) == {
+        "fc1": ("smoothing:0.6", "bias_correction"), "fc2": (), "sum": (),
+    }  # fmt: skip
+    ops = apply_rules(REPAIRABLE, {"fc1": {"repairs": "smoothing"}})
+    assert ops[0].repairs == () and ops[1:] == REPAIRABLE[1:]
+
+
+def test_an_empty_list_forbids_repairs_by_name_and_by_type() -> None:
+    for rules in ({".*": {"repairs": []}}, None), (None, {"MatMul": {"repairs": []}, "Add": {"repairs": []}}):
+        assert [op.repairs for op in apply_rules(REPAIRABLE, *rules)] == [(), (), ()]
+        assert set(given(*rules).values()) == {()}
+
+
+def test_a_repair_for_a_type_is_given_where_it_is_offered() -> None:
+    assert given(None, {"MatMul": {"repairs": ["smoothing:0.5"]}}) == {"fc1": ("smoothing:0.5",), "fc2": (), "sum": ()}
+
+
+def test_an_op_config_brings_its_repairs_along() -> None:
+    assert given({"fc1": OpConfig(INT8, repairs=("bias_correction",))})["fc1"] == ("bias_correction",)
+
+
+@pytest.mark.parametrize(
+    ("rule", "complaint"),
+    [
+        ({"fc1": ["smothing"]}, "'smothing' is not possible; did you mean 'smoothing'"),
+        ({"sum": ["smoothing"]}, "no op that it is for offers 'smoothing'"),
+        ({"fc1": ["smoothing:2"]}, "must be a number from 0 to 1, not '2'"),
+        ({"fc1": ["smoothing:"]}, "must be a number from 0 to 1, not ''"),
+        ({"fc1": ["smoothing:0.5", "smoothing"]}, "'smoothing' can be done once, and is listed twice"),
+        ({"fc1": [3]}, "3 is no repair; write a name like 'bias_correction'"),
+    ],
+)
+def test_a_repair_that_cannot_be_is_named(rule: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(complaint)):
+        apply_rules(REPAIRABLE, {name: {"repairs": repairs} for name, repairs in rule.items()})
+    with pytest.raises(SettingsError, match="this model's ops offer none"):
+        apply_rules(OPS, {"head": {"repairs": ["smoothing"]}})
+
+
+@pytest.mark.parametrize("node", ["conv1/Conv2D", "v0/conv1", "v0/conv1/Conv2D"])
+def test_the_path_of_a_node_in_the_source_graph_means_the_op_it_became(node: str) -> None:
+    ops = [Op(name, "CONV_2D", (name,), (OpConfig(INT8), FLOAT)) for name in ("conv1", "conv2")]
+    (first, second) = apply_rules(ops, {node: "fp32"})
+    assert first.choices == (FLOAT,) and second == ops[1]
+
+
+def test_the_name_of_a_fused_node_means_its_op() -> None:
+    op = Op("dense/MatMul", "MatMul", ("dense/MatMul", "dense/Add"), (OpConfig(INT8), FLOAT))
+    (narrowed,) = apply_rules([op], {"dense/Add": "fp32"})
+    assert narrowed.choices == (FLOAT,)
+
+
+@pytest.mark.parametrize("wrong", ["conv3/Conv2D", "a/b/conv1/Conv2D", "conv1x"])
+def test_paths_that_tell_no_op_are_refused(wrong: str) -> None:
+    ops = [Op("conv1", "CONV_2D", ("conv1",), (OpConfig(INT8), FLOAT))]
+    with pytest.raises(SettingsError, match="matches no op"):
+        apply_rules(ops, {wrong: "fp32"})

@@ -86,3 +86,39 @@ def test_a_configuration_of_swapped_names_is_not_taken_for_complete() -> None:
     assert len(renamed) == len(SPACE) and not SPACE.allows(renamed)
     with pytest.raises(StrategyError, match="unknown op 'nose'"):
         SPACE.check(renamed)
+
+
+REPAIRABLE = TuningSpace(
+    [
+        Op(
+            "fc",
+            "MatMul",
+            ("fc",),
+            (MINMAX, ENTROPY, FLOAT),
+            ("bias_correction", "smoothing:0.5", "smoothing:0.7"),
+            "x",
+        ),
+        Op("sum", "Add", ("sum",), (MINMAX, FLOAT)),
+    ]
+)
+
+
+def test_choices_may_be_given_the_repairs_that_an_op_offers() -> None:
+    both = REPAIRABLE.repair(REPAIRABLE.all_int8(), "bias_correction", "smoothing:0.7")
+    assert both["fc"].repairs == ("smoothing:0.7", "bias_correction") and both["sum"].repairs == ()
+    assert REPAIRABLE.allows(both) and REPAIRABLE.check(both) is both
+    assert REPAIRABLE.repair(both, "smoothing:0.5")["fc"].repairs == ("smoothing:0.5", "bias_correction")
+    assert REPAIRABLE.repairs == ("bias_correction", "smoothing:0.7")
+
+
+@pytest.mark.parametrize(
+    ("op", "repairs"),
+    [("fc", ("smoothing:0.6",)), ("fc", ("smoothing:0.5", "smoothing:0.7")), ("sum", ("bias_correction",))],
+)
+def test_repairs_that_are_not_on_offer_are_refused(op: str, repairs: tuple[str, ...]) -> None:
+    config = REPAIRABLE.all_int8()
+    strange = config.replace({op: OpConfig(INT8, repairs=repairs)})
+    assert not REPAIRABLE.allows(strange)
+    with pytest.raises(StrategyError, match=f"op '{op}' cannot run as 'int8 .*{repairs[0]}"):
+        REPAIRABLE.check(strange)
+    assert REPAIRABLE.configure(lambda one: strange[one.name]) == config

@@ -1,5 +1,7 @@
 """What a user calls: fit, recover, check, diagnose, profile, and the settings and results that go with them."""
 
+from quaver.api.aimed import save_cost_model
+from quaver.api.board import save_board_kit
 from quaver.api.check import check
 from quaver.api.diagnose import diagnose
 from quaver.api.fit import fit
@@ -12,5 +14,5 @@ from quaver.api.verdict import CheckResult, Verdict
 
 __all__ = [
     "CheckResult", "Config", "TuneResult", "TuningRun", "Verdict", "check", "diagnose", "fit", "open_run", "profile",
-    "recover",
+    "recover", "save_board_kit", "save_cost_model",
 ]  # fmt: skip

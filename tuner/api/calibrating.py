@@ -24,7 +24,7 @@ def calibrate(
     adapter: Adapter, config: Config, data: Any, watch: Observer, heard: bool, clock: Clock | None = None
 ) -> dict[str, Any]:
     """Calibrate, and say so if not all of the data was used."""
-    wanted, seen = config.calibration_sampling_size, 0
+    wanted, seen = config.most_samples, 0
     limit = MOST_SAMPLES if wanted is None else wanted
     total = count_samples(data, wanted)
 

@@ -17,7 +17,8 @@ from quaver.api.checked import keywords_checked
 from quaver.api.settings import Config, make_config
 from quaver.api.target import Target, find_target
 from quaver.diagnosis import Diagnosis
-from quaver.engine.diagnosing import SAMPLES, Wishes, examine, examine_float, reiterable
+from quaver.diagnosis.differences import Direct
+from quaver.engine.diagnosing import SAMPLES, Wishes, examine, examine_float, replayable
 from quaver.engine.events import Observer, Observers, Stage, StageStarted, make_observers
 from quaver.engine.same_model import check_same_model, restore
 from quaver.errors import CalibrationError, SettingsError, StrategyError
@@ -42,6 +43,7 @@ def diagnose(
     op_name_dict: Mapping[str, Any] | None = None,
     op_type_dict: Mapping[str, Any] | None = None,
     layer_metrics: Mapping[str, Callable[[Any], Any]] | None = None,
+    layer_direct_metrics: Mapping[str, Callable[[Any, Any, Any, Any], Any]] | None = None,
     model_metrics: Mapping[str, Callable[[Any, Any], Any]] | None = None,
     timing: bool = True,
     threads: int = 0,
@@ -54,7 +56,7 @@ def diagnose(
         quantized: what to look at: a `QuantConfig`, a `Trial`, a `TuneResult` (its best trial), the number of a trial
             in `history`, or an already quantized model (a file, bytes); None is all ops in int8, as the rules allow.
         calib_dataloader: typical inputs, as for `fit`. They are gone through twice, unless `history` holds the
-            calibration; of a generator, which cannot be, the first few samples are used the second time.
+            calibration; what is read of a generator is kept in memory meanwhile.
         history: an earlier run (a snapshot, or the workspace it lies in), whose calibration, trials and rules are used.
         workspace: a folder to write the tables into; None writes none (`Diagnosis.save` does it later).
         samples: how many samples to look at; None is all.
@@ -64,6 +66,8 @@ def diagnose(
         op_type_dict: rules by op type.
         layer_metrics: {name: function}, each called with the differences (quantized minus float) of an op's output in
             a batch; averaged over all elements.
+        layer_direct_metrics: {name: function}, each called with the float output of an op in a batch, the quantized one
+            as it is kept (integers, where it is), its scale and its zero point; averaged likewise.
         model_metrics: {name: function}, each called with the lists of outputs of the float and of the quantized model
             for one sample; averaged over all samples.
         timing: whether to time the ops, to find those that are slower than in fp32.
@@ -84,15 +88,16 @@ def diagnose(
         raise SettingsError("calib_dataloader is needed: typical inputs to run through both models, without labels")
     if samples is not None and (not isinstance(samples, int) or isinstance(samples, bool) or samples < 1):
         raise SettingsError(f"`samples` must be a whole number of at least 1, or None for all, not {samples!r}")
-    _check_metrics(layer_metrics=layer_metrics, model_metrics=model_metrics)
+    _check_metrics(layer_metrics=layer_metrics, layer_direct_metrics=layer_direct_metrics, model_metrics=model_metrics)
     if workspace is not None:
         _check_writable(Path(expanded(workspace)))
     target = find_target(quantized, history, "diagnose")
     observers = make_observers(observer)
     watch = Observers(*observers)
     watch(StageStarted(Stage.READING))
-    wishes = Wishes(samples, layer_metrics or {}, model_metrics or {}, timing)
-    again = calib_dataloader if reiterable(calib_dataloader) else None
+    direct = {name: Direct(function) for name, function in (layer_direct_metrics or {}).items()}
+    wishes = Wishes(samples, {**(layer_metrics or {}), **direct}, model_metrics or {}, timing)
+    calib_dataloader = again = replayable(calib_dataloader)
     model = expanded(model)
     kind = adapter_for(model, target.settings.get("framework"))
     with contextlib.ExitStack() as stack:
@@ -110,6 +115,8 @@ def diagnose(
                 raise
             log.warning("the float model alone was looked at, because calibration failed: %s", error)
         else:
+            if target.config is None and config is not None:
+                config = space.without(adapter.crowded_out).all_int8()
             view = adapter.look(target.file if config is None else config)
             found = examine(adapter, view, config, again, wishes, watch, space)
     if workspace is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Unpack
 
 from quaver.api.direction import check_direction
@@ -13,9 +14,14 @@ from quaver.api.keywords import Settings
 from quaver.api.open_run import open_run
 from quaver.api.result import TuneResult
 from quaver.api.settings import Config, make_config
+from quaver.api.sizes import in_turn, sizes_of
 from quaver.api.terminating import terminating
+from quaver.engine.diagnosing import replayable
 from quaver.engine.events import Observer, make_observers
 from quaver.errors import SettingsError
+
+# So many rows of the tables of diagnosis are printed; the files hold all.
+ROWS = 10
 
 
 def fit(
@@ -23,7 +29,7 @@ def fit(
     config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     *,
     calib_dataloader: Any = None,
-    eval_func: Callable[[Any], Any],
+    eval_func: Callable[[Any], Any] | None = None,
     confirm: Callable[[Any], Any] | None = None,
     observer: Observer | Iterable[Observer] | None = None,
     verbose: int | None = None,
@@ -39,6 +45,8 @@ def fit(
             array, or a dict of arrays. Not needed for a resumed run, unless its strategy measures ops.
         eval_func: called with a model object, returns the score as one number, as an array with the score of each
             sample, as a dict of named metrics, or as a generator that yields scores batch by batch (docs/scores.md).
+            Without one nothing is evaluated: the result is the model that the strategy would try first, chosen without
+            labels, and `result.met` is None.
         confirm: a second eval_func, on data that takes no part in choosing: it scores the winner and the fp32 model
             once, and the next best trials if the winner misses the criterion there.
         observer: called with an event for all that happens (see `quaver.Observer`); a list for several.
@@ -66,15 +74,19 @@ def fit(
             "accuracy" for the most accurate model within a budget instead of a criterion.
         max_latency: that budget: latency as a fraction of the fp32 model's, such as 0.6.
         max_size: that budget: file size as a fraction of the fp32 model's.
+        cost_model: a file with op times of the machine that the model is meant for (see `quaver profile --save`).
         seed: the only source of chance.
-        calibration_sampling_size: how many calibration samples to use; at most 256 if None.
+        calibration_sampling_size: how many calibration samples to use; at most 256 if None. Of a list of sizes each
+            gets a run, until one meets the criterion.
         op_name_dict: rules by op name, such as {"/head/.*": "fp32"} (see `quaver.rules`).
         op_type_dict: rules by op type, such as {"Softmax": "fp32"}.
-        quant_format: how int8 is written, where a framework knows several ways; for ONNX "qdq" or "qoperator".
+        quant_format: how int8 is written, where a framework knows several ways; for ONNX "qdq" or "qoperator",
+            for TensorFlow "float_io" or "full_integer" (int8 inputs and outputs).
         optimise_float: whether the float graph is made fast, exactly, before it is quantized.
         threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
             measured on one.
-        diagnosis: whether to say at the end which ops are bad in int8 and why.
+        diagnosis: whether to say at the end which ops are bad in int8 and why: tables and causes are printed (unless
+            verbose is 0), written into the workspace, and are `result.diagnosis`.
         report: whether to look into the best model at the end, and to write report.html into the workspace.
         insights: True to show the run on a web page of this machine, live; its address is told to the observers.
         workspace: the folder of the run; a dated one under quaver_workspace/ if None.
@@ -93,18 +105,65 @@ def fit(
     Returns:
         A `TuneResult`, also when nothing meets the criterion (`result.met` is False) and after Ctrl-C or SIGTERM.
     """
-    if not callable(eval_func):
-        raise SettingsError(f"eval_func must be a function of the model that returns its score, not {eval_func!r}")
-    if confirm is not None and not callable(confirm):
-        raise SettingsError(f"confirm must be a function of the model, as eval_func is, not {confirm!r}")
-    check_direction(eval_func, make_config(config, **settings))
+    result = tuned(
+        model,
+        config,
+        calib_dataloader=calib_dataloader,
+        eval_func=eval_func,
+        confirm=confirm,
+        observer=observer,
+        verbose=verbose,
+        executor=executor,
+        **settings,
+    )
+    if result.diagnosis is not None and verbose != 0:
+        from quaver.api import findings  # it draws tables with rich, which not everybody needs
+
+        findings.write(result.diagnosis, ROWS)
+    return result
+
+
+def tuned(
+    model: Any,
+    config: Config | Mapping[str, Any] | str | os.PathLike[str] | None,
+    *,
+    calib_dataloader: Any,
+    eval_func: Callable[[Any], Any] | None,
+    confirm: Callable[[Any], Any] | None,
+    observer: Observer | Iterable[Observer] | None,
+    verbose: int | None,
+    executor: Any = None,
+    **settings: Unpack[Settings],
+) -> TuneResult:
+    """The same, and nothing printed at the end."""
+    _check_functions(eval_func, confirm)
+    if eval_func is not None:
+        check_direction(eval_func, make_config(config, **settings))
+    if sizes := sizes_of(config, settings):
+        workspace = make_config(config, **settings).workspace
+        data = replayable(calib_dataloader)
+        again = partial(tuned, model, config, calib_dataloader=data, eval_func=eval_func, confirm=confirm)
+        more = partial(again, observer=observer, verbose=verbose, executor=executor)
+        return in_turn(sizes, workspace, lambda **size: more(**{**settings, **size}))
     with contextlib.ExitStack() as stack:
         stack.enter_context(terminating())
         watching = [*make_observers(observer), *stack.enter_context(display(verbose))]
         run = stack.enter_context(
             open_run(model, config, calib_dataloader=calib_dataloader, observer=watching, executor=executor, **settings)
         )
-        run.drive(eval_func)
+        if eval_func is None:
+            run.quantize()
+        else:
+            run.drive(eval_func)
         if confirm is not None:
             run.confirm(confirm)
         return run.result()
+
+
+def _check_functions(eval_func: object, confirm: object) -> None:
+    if eval_func is not None and not callable(eval_func):
+        raise SettingsError(f"eval_func must be a function of the model that returns its score, not {eval_func!r}")
+    if confirm is not None and not callable(confirm):
+        raise SettingsError(f"confirm must be a function of the model, as eval_func is, not {confirm!r}")
+    if confirm is not None and eval_func is None:
+        raise SettingsError("confirm scores the winner of a run on other data, and without eval_func there is none")

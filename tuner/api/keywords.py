@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from quaver.engine.objective import Objective
@@ -31,8 +31,9 @@ class Settings(TypedDict, total=False):
     objective: str | Callable[[Any], float] | Objective | type[Objective]
     max_latency: float | None
     max_size: float | None
+    cost_model: str | os.PathLike[str] | None
     seed: int
-    calibration_sampling_size: int | None
+    calibration_sampling_size: int | Sequence[int] | None
     op_name_dict: Mapping[str, Any]
     op_type_dict: Mapping[str, Any]
     quant_format: str | None

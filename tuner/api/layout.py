@@ -29,6 +29,7 @@ YAML_LAYOUT = {
     "tuning.objective": "objective",
     "tuning.max_latency": "max_latency",
     "tuning.max_size": "max_size",
+    "tuning.cost_model": "cost_model",
     "tuning.random_seed": "seed",
     "tuning.threads": "threads",
     "tuning.diagnosis": "diagnosis",

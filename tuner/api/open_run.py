@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from quaver.adapters import AdapterOptions, adapter_for
 from quaver.adapters.temporary import remove_orphans as remove_orphaned_folders
 from quaver.adapters.writing import remove_orphans
+from quaver.api.aimed import cost_of, placed, target_of
 from quaver.api.keywords import Settings
 from quaver.api.phrases import conversions
 from quaver.api.preparing import pointing_to, prepare, say_conversions
@@ -28,7 +29,7 @@ from quaver.api.workspace import open_workspace, write_settings
 from quaver.budget import StopReason
 from quaver.engine.clock import Clock, used
 from quaver.engine.confirming import confirm
-from quaver.engine.diagnosing import diagnose_run
+from quaver.engine.diagnosing import diagnose_run, replayable
 from quaver.engine.ending import StageTimes, note_ending
 from quaver.engine.evaluation import referred
 from quaver.engine.events import (
@@ -50,7 +51,7 @@ from quaver.engine.executors.task import Executor
 from quaver.engine.executors.workers import Workers
 from quaver.engine.inside import note_inside
 from quaver.engine.loop import drive
-from quaver.engine.objective import make_objective
+from quaver.engine.objective import for_target, make_objective
 from quaver.engine.pending import PendingTrial
 from quaver.engine.probing import AdapterProbe
 from quaver.engine.run import Run
@@ -146,6 +147,8 @@ class TuningRun:
                 "diagnosis=True runs samples through the model: pass calib_dataloader to a resumed run too, or "
                 "diagnosis=False"
             )
+        if config.diagnosis:
+            self._data = replayable(self._data)
         objective = make_objective(config.objective, config.criterion.ceiling)
         strategy = make_strategy(config.strategy, config.strategy_options)
         self._pool = stack.enter_context(open_pool(self._wish(config)))
@@ -177,18 +180,26 @@ class TuningRun:
         remove_orphaned_folders()
         self._adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         self._given, self._options = model, options
-        self.space = TuningSpace(apply_rules(self._adapter.inspect(), config.op_name_dict, config.op_type_dict))
+        self.space = self._ruled(config)
         if not self.space.quantizable:
             raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
+        cost = cost_of(config.cost_model, self._adapter, history)
         stack.enter_context(pointing_to(history))
         others = changed_versions(history.run.versions, versions_of(self._adapter))
         announce(others, self._tell, heard=bool(self._observers))
         prepare(self._adapter, history, config, self._data, self._tell, bool(self._observers), self._clock)
+        # An older calibration may not know enough for repairs.
+        self.space = self._ruled(config).without(self._adapter.crowded_out)
+        if not self.space.quantizable:
+            raise SettingsError("what can be quantized holds stand-ins for infinity, and must stay in fp32")
         if objective.needs_all and not self._adapter.kept:
             raise SettingsError(
                 "`max_latency` is measured on calibration samples, and there are none: pass calib_dataloader, also to "
                 "a resumed run"
             )
+        if cost is not None and config.cost_model is not None:
+            cost = placed(cost, config.cost_model, self._adapter, history)
+            objective = for_target(objective, cost.predict)
         say_conversions(self._adapter, history, self._tell)
         write_settings(self.workspace, config)
         self._run = Run(
@@ -211,8 +222,12 @@ class TuningRun:
         most = config.max_trials if worst is None else min(worst, config.max_trials)
         first = strategy.first_success(self.space)
         self._tell(Planned(strategy.name, len(self.space.quantizable), most, first, config.timeout))
-        self._probe = AdapterProbe(self._adapter, self.space, history, self._tell, self._run.out_of_time)
+        self._probe = AdapterProbe(self._adapter, self.space, history, self._tell, self._run.out_of_time, cost)
         self._run.begin(strategy, self._probe)
+
+    def _ruled(self, config: Config) -> TuningSpace:
+        """What the user's rules leave of what the model offers."""
+        return TuningSpace(apply_rules(self._adapter.inspect(), config.op_name_dict, config.op_type_dict))
 
     def _wish(self, config: Config) -> Wish:
         """Who is to evaluate. An executor takes the place of the backend that an earlier run had."""
@@ -277,6 +292,11 @@ class TuningRun:
         with self._log.here(), self._evaluating(eval_func) as executor, self._probe.beside(executor):
             return drive(self._run, executor, self._tell, self.config.trial_timeout)
 
+    def quantize(self) -> Trial:
+        """End the run without any score, with what the strategy would try first, as `fit` without eval_func does."""
+        with self._log.here():
+            return self._run.take_unscored()
+
     def confirm(self, eval_func: Callable[[Any], Any]) -> None:
         """Score the winner on data that took no part in choosing it, once the run is over.
 
@@ -331,7 +351,8 @@ class TuningRun:
 
     def _finish(self) -> TuneResult:
         judge, history = self._run.judge, self._run.history
-        if judge.baseline is None or self._run.reason is None:
+        unscored = self._run.reason is StopReason.UNSCORED
+        if (judge.baseline is None and not unscored) or self._run.reason is None:
             raise HistoryError("the fp32 model has no score yet, so there is no result: ask for trial 0 and tell it")
         best = judge.best
         model_path = model = found = None
@@ -347,7 +368,7 @@ class TuningRun:
         return TuneResult(
             best=best,
             baseline=judge.baseline,
-            met=judge.met,
+            met=None if unscored and judge.baseline is None else judge.met,
             reason=self._run.reason,
             trials=judge.trials,
             criterion=judge.criterion,
@@ -359,6 +380,7 @@ class TuningRun:
             diagnosis=found,
             unquantizable=from_notes(history.notes),
             conversions=conversions(history.notes),
+            target=target_of(history.notes) if self.config.cost_model is not None else "",
             fp32_measured={} if history.baseline is None else dict(history.baseline.measured),
             fp32=history.baseline,
             losses=() if best is None else tuple(judge.losses(best)),

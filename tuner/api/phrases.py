@@ -29,6 +29,14 @@ def latency_phrase(measured: Figures, fp32: Figures) -> str:
     return f"{_taken(measured, fp32)}, {ratio:.2f} of {_float_models(compared, fp32)}"
 
 
+def predicted_phrase(measured: Figures, target: str) -> str:
+    """The latency that is predicted for another machine; empty if none is."""
+    if "predicted_latency" not in measured:
+        return ""
+    taken = milliseconds(measured["predicted_ms"])
+    return f"predicted for {target or 'the target'}: {taken}, {measured['predicted_latency']:.2f} of fp32 there"
+
+
 def fp32_phrase(fp32: Figures) -> str:
     """The latency of the float model, and of the one given if that is another; empty if it was not measured."""
     if "latency_ms" not in fp32:

@@ -13,7 +13,6 @@ from quaver.adapters.temporary import temporary_folder
 from quaver.api.checked import keywords_checked
 from quaver.api.target import Target, find_target
 from quaver.diagnosis import Profile, make_profile
-from quaver.engine.diagnosing import reiterable
 from quaver.engine.same_model import check_same_model, restore
 from quaver.errors import HistoryError, ModelError, SettingsError
 from quaver.paths import expanded
@@ -57,7 +56,7 @@ def profile(
     if target.config is None and target.snapshot is not None:
         raise SettingsError("history holds many trials: say which one is meant, such as profile(model, 3, history=...)")
     data = calib_dataloader
-    if data is not None and not reiterable(data):
+    if isinstance(data, Iterator):
         data = list(itertools.islice(data, batch))  # both models need it
     model = expanded(model)
     kind = adapter_for(model)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quaver.api.phrases import converted_phrase, latency_phrase
+from quaver.api.phrases import converted_phrase, latency_phrase, predicted_phrase
 from quaver.api.showing import as_html, trial_rows
 from quaver.api.shown import shown
 from quaver.api.sureness import confirmed_phrases, lost_phrases, seen_phrase, sure_line
@@ -37,10 +37,9 @@ class TuneResult:
 
     Attributes:
         best: the winner among the trials that meet the criterion; the most accurate trial if none does (of a budget the
-            one that comes nearest to it); None if
-            no trial has a score.
-        baseline: the score of the fp32 model.
-        met: whether `best` meets the criterion, or keeps the budget that takes its place.
+            one that comes nearest to it); None if no trial has a score. Without eval_func, the one that was built.
+        baseline: the score of the fp32 model; None without eval_func.
+        met: whether `best` meets the criterion, or keeps the budget that takes its place; None without eval_func.
         reason: why the run stopped.
         trials: all trials, those of earlier, resumed runs included.
         criterion: what was asked for.
@@ -52,6 +51,7 @@ class TuneResult:
         diagnosis: what was found if it was asked for: the best trial, with the ops that were sent back in int8 too.
         unquantizable: what computes in the model and can only run in float, with its share of the fp32 model's time.
         conversions: what the model was converted from and to when it was read, such as ("opset 11 to 17",).
+        target: what the machine is called that latencies are predicted for; empty if it is this one.
         fp32_measured: figures of the fp32 model: `latency_ms` of the optimised one and its `latency_spread`,
             `as_given_ms` of the one given if that is another, and the `batch` and `threads` of all latencies.
         fp32: the fp32 model's trial, with its metrics and the scores of samples.
@@ -62,8 +62,8 @@ class TuneResult:
     """
 
     best: Trial | None
-    baseline: float
-    met: bool
+    baseline: float | None
+    met: bool | None
     reason: StopReason
     trials: tuple[Trial, ...]
     criterion: Criterion
@@ -75,6 +75,7 @@ class TuneResult:
     diagnosis: Diagnosis | None = field(repr=False, default=None)
     unquantizable: tuple[Unquantizable, ...] = ()
     conversions: tuple[str, ...] = ()
+    target: str = ""
     fp32_measured: Mapping[str, float] = field(default_factory=dict, hash=False)
     fp32: Trial | None = field(repr=False, default=None)
     losses: tuple[Lost, ...] = field(repr=False, default=())
@@ -120,13 +121,15 @@ class TuneResult:
     @property
     def evaluations(self) -> int:
         """How often eval_func was called in all, the baseline included."""
-        return 1 + len(self.trials)
+        return sum(not trial.unscored for trial in self.trials) + (self.baseline is not None)
 
     def __repr__(self) -> str:
         tried = f"{len(self.trials)} trial{'' if len(self.trials) == 1 else 's'}"
         if self.best is None:
             return f"<TuneResult: nothing found in {tried}, fp32 scores {self.baseline:.6g}>"
-        counts = " / ".join(f"{count} {precision}" for precision, count in self.best.config.counts.items())
+        if self.met is None:
+            return f"<TuneResult: not evaluated, {self._counts(' / ')} ops, trial {self.best.number} of {tried}>"
+        counts = self._counts(" / ")
         return (
             f"<TuneResult: {'met' if self.met else 'NOT met'}, score {self.best.score:.6g} against {self.baseline:.6g} "
             f"in fp32, {counts} ops, trial {self.best.number} of {tried}>"
@@ -138,13 +141,16 @@ class TuneResult:
 
     def __str__(self) -> str:
         latency = "" if self.best is None else latency_phrase(self.best.measured, self.fp32_measured)
-        lines = self._verdict(), *self.trust, converted_phrase(self.conversions), in_words(self.unquantizable), latency
+        predicted = "" if self.best is None else predicted_phrase(self.best.measured, self.target)
+        here = f"{latency}, on this machine" if predicted and latency else latency
+        model = converted_phrase(self.conversions), in_words(self.unquantizable)
+        lines = self._verdict(), *self.trust, *model, predicted, here
         return "\n".join(filter(None, lines))
 
     @property
     def trust(self) -> list[str]:
         """How far the verdict can be trusted, a line each: limits, interval, sureness, other data, samples saved."""
-        if self.best is None:
+        if self.best is None or self.best.unscored:
             return []
         said = list(lost_phrases(self.losses))
         said.append(sure_line(self.best, self.sureness, self.criterion))
@@ -152,16 +158,23 @@ class TuneResult:
         said.append(seen_phrase(self.trials, 0 if self.fp32 is None else self.fp32.seen))
         return [line for line in said if line]
 
+    def _counts(self, between: str) -> str:
+        counts = {} if self.best is None else self.best.config.counts
+        return between.join(f"{count} {precision}" for precision, count in counts.items())
+
     def _verdict(self) -> str:
         if self.best is None:
             return f"nothing found ({self.reason}); fp32 scores {self.baseline:.6g}"
+        if self.met is None:
+            how = f"{self._counts(' and ')} ops, chosen without labels"
+            return f"trial {self.best.number} was not evaluated: {how}; pass eval_func to see whether it is good enough"
         verdict = "meets" if self.met else "does NOT meet"
         if self.confirmed is False:
             verdict = "meets (but not on other data)"
         if self.criterion.ceiling is not None:
             verdict = "is the most accurate within" if self.met else "comes nearest to, but does NOT keep,"
         only = ", but runs all in fp32: nothing was quantized" if not self.best.config.reduced_ops else ""
-        counts = " and ".join(f"{count} {precision}" for precision, count in self.best.config.counts.items())
+        counts = self._counts(" and ")
         return (
             f"trial {self.best.number} {verdict} the {self.criterion.called} ({self.criterion}){only}: "
             f"score {self.best.score:.6g} against {self.baseline:.6g} in fp32, {counts} ops, "

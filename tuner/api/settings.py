@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -56,12 +56,15 @@ class Config:
             accurate model within `max_latency` and `max_size`.
         max_latency: with objective="accuracy", what one inference may take as a fraction of the fp32 model's.
         max_size: with objective="accuracy", what the file may take as a fraction of the fp32 model's.
+        cost_model: the file with op times of another machine, as `quaver profile --save` writes it. Latency is then
+            that predicted for it, and what this machine takes is told apart.
         seed: the only source of chance.
-        calibration_sampling_size: how many calibration samples to use; at most 256 if None.
+        calibration_sampling_size: how many calibration samples to use; at most 256 if None. A list of sizes is tried
+            in turn by `fit`, until one meets the criterion; others take the largest.
         op_name_dict: rules by op name (see `quaver.rules`).
         op_type_dict: rules by op type.
         quant_format: how int8 is written into the model, where the framework knows several ways (ONNX: "qdq" or
-            "qoperator"); None is its default.
+            "qoperator"; TensorFlow: "float_io" or "full_integer"); None is its default.
         optimise_float: whether the float graph is rewritten, exactly, so that it is fast before it is quantized.
         threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
             measured on one.
@@ -100,8 +103,9 @@ class Config:
     objective: str | Callable[[Any], float] | Objective | type[Objective] = "latency"
     max_latency: float | None = None
     max_size: float | None = None
+    cost_model: str | os.PathLike[str] | None = None
     seed: int = 9527
-    calibration_sampling_size: int | None = None
+    calibration_sampling_size: int | Sequence[int] | None = None
     op_name_dict: Mapping[str, Any] = field(default_factory=dict)
     op_type_dict: Mapping[str, Any] = field(default_factory=dict)
     quant_format: str | None = None
@@ -156,6 +160,9 @@ class Config:
             _check(isinstance(getattr(self, name), Mapping), name, getattr(self, name), "a mapping")
             for lost in names_only(getattr(self, name)):
                 raise SettingsError(f"of {lost!r} in `{name}` only the name was kept: give `{name}` again")
+        _check(
+            self.cost_model is None or _is_path(self.cost_model), "cost_model", self.cost_model, "the path of a file"
+        )
         for name in ("workspace", "resume", "start_from"):
             value = getattr(self, name)
             _check(value is None or _is_path(value), name, value, "the path of a folder")
@@ -166,10 +173,17 @@ class Config:
             raise SettingsError("give `workspace` for a new run or `resume` for an earlier one, not both")
 
     @property
+    def most_samples(self) -> int | None:
+        """How many calibration samples to use; the most, if several sizes are named."""
+        size = self.calibration_sampling_size
+        return max(size) if isinstance(size, Sequence) else size
+
+    @property
     def criterion(self) -> Criterion:
         """The accuracy criterion, or the budget that takes its place."""
         if self.objective == "accuracy":
-            return Criterion.within(Ceiling(self.max_latency, self.max_size), self.higher_is_better)
+            ceiling = Ceiling(self.max_latency, self.max_size, self.cost_model is not None)
+            return Criterion.within(ceiling, self.higher_is_better)
         return Criterion(
             self.relative,
             self.absolute,
@@ -259,14 +273,12 @@ def _check_budget(config: Config) -> None:
         )
 
 
-def _sampling_size(value: Any) -> int | None:
-    """A number of samples. A list of sizes to try, as some tools take, means the largest."""
-    if isinstance(value, list | tuple) and value and all(_is_count(item) for item in value):
-        value = max(value)
-    _check(
-        value is None or (_is_count(value) and value > 0), "calibration_sampling_size", value, "a whole number above 0"
-    )
-    return value  # type: ignore[no-any-return]
+def _sampling_size(value: Any) -> int | tuple[int, ...] | None:
+    """A number of samples, or several to be tried in turn."""
+    sizes = tuple(dict.fromkeys(value)) if isinstance(value, list | tuple) and value else (value,)
+    right = value is None or all(_is_count(size) and size > 0 for size in sizes)
+    _check(right, "calibration_sampling_size", value, "a whole number above 0, or a list of them")
+    return sizes if len(sizes) > 1 else sizes[0]
 
 
 def _is_count(value: Any) -> bool:

@@ -50,7 +50,9 @@ def verdict(trial: Trial) -> str:
     """Whether a trial meets the criterion."""
     if trial.stopped:
         return f"stopped after {trial.seen:,} samples"
-    return "failed" if trial.failed else "met" if trial.met else "not met"
+    if trial.failed or trial.unscored:
+        return "failed" if trial.failed else "not evaluated"
+    return "met" if trial.met else "not met"
 
 
 def counts(trial: Trial) -> str:

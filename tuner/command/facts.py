@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from quaver.api.phrases import conversions, converted_phrase, fp32_phrase, latency_phrase
+from quaver.api.aimed import target_of
+from quaver.api.phrases import conversions, converted_phrase, fp32_phrase, latency_phrase, predicted_phrase
 from quaver.command import wording
 from quaver.history import Snapshot
 from quaver.trial import Trial
@@ -21,6 +22,9 @@ def about_the_model(snapshot: Snapshot) -> Iterator[str]:
 def about_latency(trial: Trial, snapshot: Snapshot) -> Iterator[str]:
     """What a trial takes beside the float model; of the baseline, what that takes."""
     fp32 = {} if snapshot.baseline is None else snapshot.baseline.measured
+    predicted = predicted_phrase(trial.measured, target_of(snapshot.notes))
+    if predicted:
+        yield wording.name(predicted)
     fact = fp32_phrase(fp32) if trial.number == 0 else latency_phrase(trial.measured, fp32)
     if fact:
         yield wording.name(fact)

@@ -69,6 +69,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="with --objective accuracy: what the file may take, as a part of fp32's: 0.4 or 40%%",
     )
 
+    goal.add_argument(
+        "--cost-model",
+        metavar="FILE",
+        help="op times of the machine that the model is meant for, from `quaver profile --save` there",
+    )
+
     search = parser.add_argument_group("how to search")
     search.add_argument("--strategy", metavar="NAME", help="a name (see `quaver strategies`) or FILE.py:CLASS")
     search.add_argument(
@@ -91,7 +97,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
     run = parser.add_argument_group("how to run")
     run.add_argument("--calibration-sampling-size", type=int, metavar="N", help="calibration samples to use")
-    run.add_argument("--quant-format", metavar="FORMAT", help="qdq or qoperator")
+    run.add_argument("--quant-format", metavar="FORMAT", help="qdq or qoperator; float_io or full_integer")
     run.add_argument(
         "--optimise-float",
         action=argparse.BooleanOptionalAction,

@@ -38,6 +38,11 @@ def add(parser: argparse.ArgumentParser, without_data: str) -> None:
     )
 
 
+def asked_for(args: argparse.Namespace) -> bool:
+    """Whether anything is said of how to score a model."""
+    return any(getattr(args, flag) is not None for flag in ("eval", "metric", "labels", "data"))
+
+
 def eval_func(args: argparse.Namespace, calib: str | None = None) -> Callable[[Any], Any]:
     """What scores a model; the samples of a metric are those of `calib` if it has none of its own."""
     if (args.eval is None) == (args.metric is None):

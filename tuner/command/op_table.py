@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.text import Text
 
 from quaver.ancestry import Change
-from quaver.command import tables
+from quaver.api import tables
 from quaver.ops import DETAILS, Op, OpConfig, QuantConfig
 
 HEADINGS = ("op", "kind", "precision", *DETAILS, "repairs")

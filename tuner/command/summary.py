@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from quaver.api.phrases import latency_phrase
+from quaver.api import findings, tables
+from quaver.api.phrases import latency_phrase, predicted_phrase
 from quaver.api.result import TuneResult
 from quaver.api.run_log import LOG
 from quaver.api.settings import Config
 from quaver.budget import StopReason
-from quaver.command import facts, findings, tables, wording
+from quaver.command import facts, wording
 from quaver.history import Snapshot, read_snapshot
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
@@ -42,7 +43,7 @@ class Places(NamedTuple):
 def write(result: TuneResult, config: Config, seconds: float, places: Places, again: Callable[..., str]) -> None:
     """Print the summary of a run to stdout. `again` gives the command line that resumes it, with changes."""
     snapshot = read_snapshot(result.history_path)
-    good = result.met and result.best is not None and bool(result.best.config.reduced_ops)
+    good = result.met is not False and result.best is not None and bool(result.best.config.reduced_ops)
     tables.line(tables.cell(verdict(result), tables.MET if good else tables.NOT_MET))
     print()
     for label, text in (*figures(result, snapshot, config, seconds), *files(result, places)):
@@ -73,6 +74,8 @@ def verdict(result: TuneResult) -> str:
         tried = f"all {failed} trials failed" if failed else "nothing was tried"
         return f"NO RESULT: {tried} ({result.reason})."
     loss = wording.loss(best.loss, result.criterion)
+    if result.met is None:
+        return "Not evaluated: the model was chosen without labels. Pass --eval to see whether it is good enough."
     if not best.config.reduced_ops:
         called = result.criterion.called
         met = f"meets the {called}" if result.met else f"does not meet the {called} either"
@@ -94,16 +97,20 @@ def verdict(result: TuneResult) -> str:
 def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: float) -> Iterator[tuple[str, str]]:
     """The figures, each with its label."""
     best, criterion = result.best, result.criterion
-    yield "fp32 score", wording.score(result.baseline)
-    if best is not None:
+    if result.met is not None:
+        yield "fp32 score", wording.score(result.baseline)
+    if best is not None and not best.unscored:
         yield "best score", f"{wording.score(best.score)} (trial {best.number} of {len(result.trials)})"
         yield "loss", f"{wording.loss(best.loss, criterion)} (allowed: {wording.allowed(criterion)})"
         if criterion.ceiling is not None:
             yield "budget", str(criterion)
         for index, said in enumerate(result.trust):
             yield "" if index else "to be trusted", said
+    if best is not None:
         yield "ops", ", ".join(f"{count} {precision}" for precision, count in best.config.counts.items())
         yield from fallbacks(best, snapshot, config)
+        if "predicted_latency" in best.measured:
+            yield "predicted", predicted_phrase(best.measured, result.target).removeprefix("predicted ")
         if "latency" in best.measured:
             yield "latency", wording.latency(best.measured["latency"])
             if "latency_ms" in best.measured:
@@ -116,7 +123,8 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
             yield "size", f"{ratio} ({wording.size(best.model_size)} instead of {wording.size(base.model_size)})"
     for index, fact in enumerate(facts.about_the_model(snapshot)):
         yield "" if index else "the model", fact
-    yield "evaluations", f"{result.evaluations}, the fp32 model's included; this run took {wording.seconds(seconds)}"
+    included = ", the fp32 model's included" if result.evaluations else ""
+    yield "evaluations", f"{result.evaluations}{included}; this run took {wording.seconds(seconds)}"
     failed = [trial for trial in result.trials if trial.failed]
     if failed:
         yield "failed", f"{len(failed)} trial(s), the last one with {wording.last_line(failed[-1].error)}"
@@ -162,7 +170,10 @@ def next_steps(result: TuneResult, places: Places, again: Callable[..., str]) ->
         return
     yield "see all trials", wording.command("quaver", "history", history)
     yield "see how the best one runs each op", wording.command("quaver", "show", history, best.number)
-    if not result.met:
+    if result.met is None:
+        yield "see whether it is good enough: tune it with an eval_func", again("--eval", "my_eval.py:accuracy")
+        yield "see which ops are bad in int8, and why", diagnose(result, places)
+    elif not result.met:
         yield "see which ops are bad in int8, and why", diagnose(result, places)
         yield from _when_not_met(result, again)
         if places.saved is None:
@@ -172,7 +183,7 @@ def next_steps(result: TuneResult, places: Places, again: Callable[..., str]) ->
     elif result.reason is StopReason.MET and best.config.fp32_ops:
         yield "use ten more minutes to find a faster one", again("--timeout", 600)
     if best.measured.get("latency", 0.0) > wording.SLOWER:
-        slower = "int8 is slower than fp32 here: measure on the machine it is meant for, or ask for a small file"
+        slower = "int8 is slower than fp32 here: tune for the machine it is meant for (--cost-model), or for size"
         yield slower, again("--objective", "size")
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from rich.text import Text
 
 from quaver.ancestry import Origin, origins, told
+from quaver.api import tables
 from quaver.api.phrases import milliseconds
-from quaver.command import tables, wording
+from quaver.command import wording
 from quaver.engine.judge import Judge
 from quaver.ops import Precision
 from quaver.trial import Trial
@@ -73,6 +74,8 @@ def met(trial: Trial) -> Text:
         return tables.cell("-", tables.NOT_MET)
     if trial.stopped:
         return tables.cell(f"no, {trial.seen:,} samples", tables.NOT_MET)
+    if trial.unscored:
+        return tables.cell("-", "")
     return tables.cell("yes", tables.MET) if trial.met else tables.cell("no", tables.NOT_MET)
 
 

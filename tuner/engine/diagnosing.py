@@ -15,6 +15,7 @@ from quaver.adapters import Adapter, View
 from quaver.adapters.batches import Feed, InputSpec, feeds, head, open_batch, samples, split, tail
 from quaver.diagnosis import Diagnosis, Recorder, conclude
 from quaver.engine.events import Diagnosed, Observer, Progressed, Stage, StageStarted
+from quaver.engine.repair_errors import repaired_errors
 from quaver.errors import CalibrationError
 from quaver.introspection import LocalRun, OpContext, QuantizedRun
 from quaver.ops import DETAILS, FLOAT, QuantConfig
@@ -49,9 +50,25 @@ class Wishes:
     timing: bool = True
 
 
-def reiterable(data: Any) -> bool:
-    """Whether data can be gone through again: a generator cannot, a list, an array or a dataloader can."""
-    return data is not None and not isinstance(data, Iterator)
+class Replayed:
+    """A generator that can be gone through again: what was read of it is kept."""
+
+    def __init__(self, source: Iterator[Any]) -> None:
+        self._source, self._read = source, list[Any]()
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self._read
+        for batch in self._source:
+            self._read.append(batch)
+            yield batch
+
+
+def replayable(data: Any) -> Any:
+    """Data that can be gone through again: a generator cannot, a list, an array, a function or a dataloader can.
+
+    An iterator with `reset` is rewound by those who read it.
+    """
+    return Replayed(data) if isinstance(data, Iterator) and not hasattr(data, "reset") else data
 
 
 def examine(
@@ -76,7 +93,8 @@ def examine(
     _record(adapter.inputs, view, names, stream, recorder, wishes.samples, observer)
     seconds = _seconds(adapter, view, observer) if wishes.timing else ((), ())
     left = TuningSpace(ops) if space is None else space
-    return conclude(ops, left, view.precisions, config, contexts, recorder, view.weights(), seconds)
+    repaired = repaired_errors(adapter, left, config)
+    return conclude(ops, left, view.precisions, config, contexts, recorder, view.weights(), seconds, repaired)
 
 
 def examine_float(adapter: Adapter, data: Any, wishes: Wishes, observer: Observer) -> Diagnosis:
@@ -94,8 +112,7 @@ def diagnose_run(
     """
     config = everything_reduced(space, best)
     try:
-        again = data if reiterable(data) else None
-        found = examine(adapter, adapter.look(config), config, again, Wishes(), observer, space)
+        found = examine(adapter, adapter.look(config), config, data, Wishes(), observer, space)
         found.save(folder)
     except KeyboardInterrupt:
         log.warning("interrupted while diagnosing; the result of the run is complete")

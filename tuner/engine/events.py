@@ -29,6 +29,7 @@ class Stage(enum.StrEnum):
     SENSITIVITY = "measuring the sensitivity of ops"
     OUTPUT_ERRORS = "measuring the error of op outputs"
     LOCAL_ERRORS = "measuring the error of each op by itself"
+    REPAIRS = "measuring what repairs bring"
     TIMING = "timing each op"
     FINALISTS = "measuring the best trials again, in turns"
     CONFIRMING = "scoring the winner on other data"
@@ -264,14 +265,14 @@ class RunFinished(Event):
     Attributes:
         reason: why.
         best: the winner, or the most accurate trial if none meets the criterion; None if no trial has a score.
-        baseline: the score of the fp32 model.
+        baseline: the score of the fp32 model; None if nothing was evaluated.
         evaluations: calls of eval_func in all, those of earlier, resumed runs included.
         summary: how it ended, in a few sentences, a line each.
     """
 
     reason: StopReason
     best: Trial | None
-    baseline: float
+    baseline: float | None
     evaluations: int
     summary: str
 

@@ -44,7 +44,7 @@ class Judge:
         objective: what decides between trials that meet it.
         baseline: the score of the fp32 model; None until it is known, and nothing is judged without it.
         best: the winner of the `Contest` among trials that meet the criterion; if none does, the one with the least
-            loss, or the one that exceeds the budget least.
+            loss, or the one that exceeds the budget least; if none has a score, one that was not evaluated.
         confirmations: what trials score on data that took no part in choosing them.
         seconds: what all trials took.
     """
@@ -62,6 +62,7 @@ class Judge:
         self.confirmations: tuple[Confirmation, ...] = ()
         self._fp32_size = 0
         self._trials: dict[int, Trial] = {}
+        self._unscored = 0
         self._contest = Contest(objective)
 
     @classmethod
@@ -73,7 +74,7 @@ class Judge:
         except (SettingsError, AttributeError):  # rules that this version does not understand forbid nothing
             pass
         criterion = Criterion.from_settings(settings)
-        return cls(criterion, recorded_objective(settings.get("objective"), criterion.ceiling), space.allows)
+        return cls(criterion, _recorded(settings, criterion), space.allows)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -82,8 +83,8 @@ class Judge:
 
     @property
     def evaluated(self) -> int:
-        """How many trials there are."""
-        return len(self._trials)
+        """How many trials there are that were evaluated, or were to be."""
+        return len(self._trials) - self._unscored
 
     @property
     def met(self) -> bool:
@@ -115,7 +116,7 @@ class Judge:
         self._baseline = None if baseline is None or baseline.score is None else baseline
         self._losses = None if self._baseline is None else self._compared_with(self._baseline)
         self._fp32_size = 0 if baseline is None else baseline.model_size
-        known, self._trials, self.seconds = self._trials, {}, 0.0
+        known, self._trials, self._unscored, self.seconds = self._trials, {}, 0, 0.0
         self._compete_again()
         self.extend(known.values())
 
@@ -131,6 +132,7 @@ class Judge:
         self._trials[trial.number] = judged
         if before is None:
             self.seconds += trial.seconds + trial.build_seconds
+            self._unscored += trial.unscored
         if before is None and not self.confirmations:
             self._compete(judged)
         else:
@@ -201,11 +203,17 @@ class Judge:
         return pareto(self._trials.values(), self.objective.against)
 
     def _compete(self, trial: Trial) -> None:
-        if trial.loss is None or not self._allows(trial.config):
+        if not self._allows(trial.config):
             return
         if trial.met:
             self.best = self._contest.add(trial)
-        elif self.best is None or (not self.best.met and self._misses_by(trial) < self._misses_by(self.best)):
+        elif trial.unscored:
+            self.best = self.best or trial
+        elif trial.loss is not None and (
+            self.best is None
+            or self.best.unscored
+            or (not self.best.met and self._misses_by(trial) < self._misses_by(self.best))
+        ):
             self.best = trial
 
     def _misses_by(self, trial: Trial) -> tuple[bool, float, float, int]:
@@ -226,6 +234,11 @@ class Judge:
                     self._compete(trial)
             if not left or (self.best is not None and self.best.met):
                 return
+
+
+def _recorded(settings: Mapping[str, Any], criterion: Criterion) -> Objective:
+    predicted = settings.get("cost_model") is not None
+    return recorded_objective(settings.get("objective"), criterion.ceiling, predicted)
 
 
 def pareto(trials: Iterable[Trial], objective: Objective) -> tuple[Trial, ...]:

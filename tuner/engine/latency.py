@@ -30,7 +30,7 @@ SECONDS = 0.5
 NEXT_LOOK = 1.2
 # Two halves of the rounds that tell the same, to this part, have told enough.
 ENOUGH = 0.01
-# This thread does all the work if the whole process takes no more than so many times its time.
+# One thread does all the work if the whole process takes no more than so many times its time.
 ALONE = 1.02
 
 
@@ -69,9 +69,10 @@ def _measured(models: Sequence[Model], feeds: Sequence[Feed], seconds: float | N
     for rounds in range(1, ROUNDS[1] + 1):
         rng.shuffle(order)  # a model that always came behind the same one would find the same cache
         for index in order:
-            start = _now()
-            models[index].run(feeds[index])
-            taken[index].append(Times(*(after - before for before, after in zip(start, _now(), strict=True))))
+            model = models[index]
+            start = _now(model)
+            model.run(feeds[index])
+            taken[index].append(Times(*(after - before for before, after in zip(start, _now(model), strict=True))))
         spent = time.perf_counter() - begin
         if rounds >= ROUNDS[0] and spent >= most:
             break
@@ -89,15 +90,15 @@ def relative_latency(model: Model, baseline: Model, feed: Feed) -> float:
 
 
 class Times(NamedTuple):
-    """Seconds by three clocks: on the wall, of this thread on a processor, of all threads of this process."""
+    """Seconds by three clocks: on the wall, of the thread that computes, of all threads of this process."""
 
     wall: float
     thread: float
     process: float
 
 
-def _now() -> Times:
-    return Times(time.perf_counter(), time.thread_time(), time.process_time())
+def _now(model: Model) -> Times:
+    return Times(time.perf_counter(), model.processor_time(), time.process_time())
 
 
 def _told_enough(taken: list[list[Times]]) -> bool:

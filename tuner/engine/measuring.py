@@ -35,7 +35,7 @@ class Measuring:
         """A trial with the figures of the objective, which are recorded."""
         feed = self._adapter.kept[0] if self._adapter.kept else None
         try:
-            figures = self._objective.measure(model, self._reference, feed)
+            figures = self._objective.measure(model, self._reference, feed) | self._objective.predict(trial.config)
             name = recorded_name(self._objective)
             if name not in OBJECTIVES and name not in figures:  # so that others can compare by it, too
                 figures[name] = float(self._objective.value(replace(trial, measured={**trial.measured, **figures})))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quaver.adapters import Adapter
@@ -23,19 +24,31 @@ SWITCH, ODD = (0.1, 0.25, 0.5), 0.1
 def measure_time_model(adapter: Adapter, config: QuantConfig, feed: Feed) -> TimeModel:
     """Times of ops by the runtime's profiler, of whole models by the clock; all on one thread."""
     fp32, reduced = op_times(adapter, config)
-    mixtures = _mixtures(config)
-    models = [adapter.rebuild(one).on_threads(1) for one in (None, config, *mixtures)]
-    whole_fp32, whole_reduced, *whole = latency.measure(models, feed, SECONDS * len(models))
+    models = [adapter.rebuild(one).on_threads(1) for one in (None, config, *mixtures(config))]
+    whole = [taken.seconds for taken in latency.measure(models, feed, SECONDS * len(models))]
+    return put_together(fp32, reduced, config, whole, borders(adapter, feed))
+
+
+def put_together(
+    fp32: Mapping[str, float],
+    reduced: Mapping[str, float],
+    config: QuantConfig,
+    whole: Sequence[float],
+    between: tuple[Border, ...],
+) -> TimeModel:
+    """The time model from the times of ops (what belongs to none under the empty name) and of whole models.
+
+    `whole` are seconds of the float model, of `config` and of its mixtures.
+    """
     # The profiler has a price of its own; what the clock says is divided as the profiler says.
-    scale = whole_fp32.seconds / (sum(fp32.values()) or 1.0), whole_reduced.seconds / (sum(reduced.values()) or 1.0)
+    scale = whole[0] / (sum(fp32.values()) or 1.0), whole[1] / (sum(reduced.values()) or 1.0)
     model = TimeModel(
         {name: scale[0] * seconds for name, seconds in fp32.items() if name},
         {name: scale[1] * seconds for name, seconds in reduced.items() if name},
         (scale[0] * fp32[""] + scale[1] * reduced[""]) / 2,
-        _borders(adapter, feed),
+        between,
     )
-    measured = zip((config, *mixtures), (whole_reduced, *whole), strict=True)
-    return model.fitted([(one, taken.seconds) for one, taken in measured])
+    return model.fitted(list(zip((config, *mixtures(config)), whole[1:], strict=True)))
 
 
 def to_plain(model: TimeModel) -> dict[str, Any]:
@@ -52,11 +65,11 @@ def to_plain(model: TimeModel) -> dict[str, Any]:
 
 def from_plain(data: dict[str, Any]) -> TimeModel:
     """A time model from builtins."""
-    borders = tuple(Border(producer, tuple(readers), elements) for producer, readers, elements in data["borders"])
-    return TimeModel(data["fp32"], data["reduced"], data["rest"], borders, tuple(data["costs"]), data["fit"])
+    between = tuple(Border(producer, tuple(readers), elements) for producer, readers, elements in data["borders"])
+    return TimeModel(data["fp32"], data["reduced"], data["rest"], between, tuple(data["costs"]), data["fit"])
 
 
-def _mixtures(config: QuantConfig) -> list[QuantConfig]:
+def mixtures(config: QuantConfig) -> list[QuantConfig]:
     """Stretches of either precision along the graph, the same ones every time."""
     rng, names = random.Random(0), config.reduced_ops
     found = []
@@ -70,7 +83,8 @@ def _mixtures(config: QuantConfig) -> list[QuantConfig]:
     return [one for one in dict.fromkeys(found) if one != config and one.reduced_ops]
 
 
-def _borders(adapter: Adapter, feed: Feed) -> tuple[Border, ...]:
+def borders(adapter: Adapter, feed: Feed) -> tuple[Border, ...]:
+    """The tensors between ops, as large as they are for one feed."""
     flows = adapter.flows()
     if not flows:
         return ()

@@ -14,6 +14,7 @@ from quaver.ceiling import Ceiling
 from quaver.engine.latency import measure
 from quaver.errors import SettingsError
 from quaver.nearest import hint
+from quaver.ops import QuantConfig
 from quaver.trial import Trial
 
 # A latency is off by its spread, by no less than the first of these parts of it, and by no more than the second: a
@@ -43,6 +44,10 @@ class Objective:
 
     def measure(self, model: Any, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
         """What to remember of a model that meets the criterion."""
+        return {}
+
+    def predict(self, config: QuantConfig) -> dict[str, float]:
+        """What to remember of a configuration besides: what is not measured, but predicted."""
         return {}
 
     def value(self, trial: Trial) -> float:
@@ -118,11 +123,36 @@ def as_deployed(model: Model) -> Model:
     return model.on_threads(model.threads or 1)
 
 
+class PredictedLatency(Latency):
+    """The latency that a cost model predicts for another machine. That of this machine is measured and told apart."""
+
+    def __init__(self, predictor: Callable[[QuantConfig], dict[str, float]] = lambda config: {}) -> None:
+        self._predictor = predictor
+
+    def predict(self, config: QuantConfig) -> dict[str, float]:
+        return self._predictor(config)
+
+    def value(self, trial: Trial) -> float:
+        return trial.measured.get("predicted_latency", math.inf)
+
+    def margin(self, trial: Trial) -> float:
+        return MARGINS[0]
+
+    def known(self, trial: Trial) -> bool:
+        return "predicted_latency" in trial.measured
+
+
 class Accuracy(Latency):
     """The loss of accuracy, within a budget for the model: latency is measured of every trial, for it decides."""
 
     name = "accuracy"
     needs_all = True
+
+    def __init__(self, predictor: Callable[[QuantConfig], dict[str, float]] | None = None) -> None:
+        self._predictor = predictor
+
+    def predict(self, config: QuantConfig) -> dict[str, float]:
+        return {} if self._predictor is None else self._predictor(config)
 
     def value(self, trial: Trial) -> float:
         return math.inf if trial.loss is None else trial.loss
@@ -131,11 +161,11 @@ class Accuracy(Latency):
         return 0.0
 
     def known(self, trial: Trial) -> bool:
-        return "latency" in trial.measured
+        return ("latency" if self._predictor is None else "predicted_latency") in trial.measured
 
     @property
     def against(self) -> Objective:
-        return Latency()
+        return Latency() if self._predictor is None else PredictedLatency()
 
 
 class AccuracyBySize(Accuracy):
@@ -210,13 +240,22 @@ def make_objective(wanted: Any, ceiling: Ceiling | None = None) -> Objective:
 def recorded_name(objective: Objective) -> str:
     """What an objective goes by in a history: its name; of a class of the user's, module and name of that."""
     kind = type(objective)
-    if isinstance(objective, UserObjective | Accuracy) or OBJECTIVES.get(objective.name) is kind:
+    if isinstance(objective, UserObjective | Accuracy | PredictedLatency) or OBJECTIVES.get(objective.name) is kind:
         return objective.name
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def recorded_objective(name: Any, ceiling: Ceiling | None = None) -> Objective:
+def for_target(objective: Objective, predictor: Callable[[QuantConfig], dict[str, float]]) -> Objective:
+    """The same objective for another machine, where it is about time."""
+    if type(objective) is Latency:
+        return PredictedLatency(predictor)
+    return Accuracy(predictor) if type(objective) is Accuracy else objective
+
+
+def recorded_objective(name: Any, ceiling: Ceiling | None = None, predicted: bool = False) -> Objective:
     """The objective of a run from its recorded name, to compare trials by."""
+    if predicted:
+        return for_target(recorded_objective(name, ceiling), lambda config: {})
     if not isinstance(name, str):
         return Latency()
     return make_objective(name, ceiling) if name in OBJECTIVES else RecordedObjective(name)

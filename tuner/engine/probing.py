@@ -12,6 +12,7 @@ import numpy as np
 from quaver.adapters import Adapter
 from quaver.adapters.batches import samples
 from quaver.engine import latency
+from quaver.engine.cost_model import CostModel
 from quaver.engine.events import Observer, Progressed, Stage, StageStarted
 from quaver.engine.executors.probes import measured_beside
 from quaver.engine.executors.task import Executor
@@ -37,7 +38,10 @@ class OutOfTime(Exception):
 
 
 class AdapterProbe(Probe):
-    """Measures with an adapter. Results are noted in the history, so that a resumed run sees the same figures."""
+    """Measures with an adapter. Results are noted in the history, so that a resumed run sees the same figures.
+
+    Times are those of `cost`, if the model is meant for another machine.
+    """
 
     def __init__(
         self,
@@ -46,9 +50,10 @@ class AdapterProbe(Probe):
         history: Storage,
         observer: Observer,
         out_of_time: Callable[[], bool] = lambda: False,
+        cost: CostModel | None = None,
     ) -> None:
         self._adapter, self._space, self._history, self._observer = adapter, space, history, observer
-        self._out_of_time = out_of_time
+        self._out_of_time, self._cost = out_of_time, cost
         self._errors: OutputErrors | None = None
         self._executor: Executor | None = None
 
@@ -73,15 +78,25 @@ class AdapterProbe(Probe):
     def mse(self) -> Mapping[str, float]:
         return dict(self._once("mse", Stage.OUTPUT_ERRORS, self._mse))
 
-    def local_error(self) -> Mapping[str, float]:
-        def measure() -> dict[str, float]:
-            self._samples()
-            errors = self._adapter.local_errors(self._space.all_int8())
-            return {name: noise / signal if signal > 0 else noise for name, (noise, signal) in errors.items()}
+    def local_error(self, config: QuantConfig | None = None) -> Mapping[str, float]:
+        if config is None:
+            return dict(self._once("local_error", Stage.LOCAL_ERRORS, lambda: self._local(self._space.all_int8())))
+        if config.fingerprint not in self._history.notes.get("probe.local_errors", {}):
+            self._check_time()
+            self._observer(StageStarted(Stage.REPAIRS))
+            self._history.extend_note("probe.local_errors", {config.fingerprint: self._local(config)})
+        return dict(self._history.notes["probe.local_errors"][config.fingerprint])
 
-        return dict(self._once("local_error", Stage.LOCAL_ERRORS, measure))
+    def _local(self, config: QuantConfig) -> dict[str, float]:
+        self._samples()
+        errors = self._adapter.local_errors(config)
+        return {name: noise / signal if signal > 0 else noise for name, (noise, signal) in errors.items()}
 
     def latency(self) -> Mapping[str, OpTime]:
+        if self._cost is not None:
+            there = self._cost.model
+            return {name: OpTime(there.fp32[name], there.reduced[name]) for name in self._space.quantizable}
+
         def measure() -> dict[str, list[float]]:
             self._samples()
             fp32, int8 = self._adapter.op_seconds(None), self._adapter.op_seconds(self._space.all_int8())
@@ -103,6 +118,8 @@ class AdapterProbe(Probe):
             self._observer(StageStarted(Stage.TIMING))
             return to_plain(measure_time_model(self._adapter, config, self._samples()[0]))
 
+        if self._cost is not None:
+            return self._cost.model
         key = config.fingerprint
         known = self._history.notes.get("probe.time_model", {})
         if key not in known:
@@ -114,6 +131,8 @@ class AdapterProbe(Probe):
         return self.speeds([config])[0]
 
     def speeds(self, configs: Sequence[QuantConfig]) -> list[float]:
+        if self._cost is not None:
+            return [self._cost.predict(config)["predicted_latency"] for config in configs]
         known = self._history.notes.get("probe.speed", {})
         missing = [config for config in dict.fromkeys(configs) if config.fingerprint not in known]
         if missing:

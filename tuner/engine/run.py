@@ -30,6 +30,7 @@ from quaver.engine.order import Order
 from quaver.engine.pending import PendingTrial
 from quaver.engine.probing import OutOfTime
 from quaver.engine.standard import Standard
+from quaver.engine.unscored import first_proposal, record_unscored
 from quaver.errors import SettingsError, StrategyError
 from quaver.history import Storage
 from quaver.ops import QuantConfig
@@ -156,7 +157,8 @@ class Run:
 
     def usual(self) -> float | None:
         """Seconds that the evaluation of the fp32 model took, if there was one."""
-        return None if self.history.baseline is None else self.history.baseline.seconds
+        base = self.history.baseline
+        return None if base is None or base.unscored else base.seconds
 
     @property
     def standard(self) -> Standard:
@@ -182,6 +184,21 @@ class Run:
         """Record what an executor made of a trial: a score if there is one, else why not."""
         streamed = outcome.score is not None and outcome.score.streamed
         return self._take(pending, pending.carried_out(outcome), streamed)
+
+    def take_unscored(self) -> Trial:
+        """End the run with what the strategy proposes before it has heard of a score. One that it has stays."""
+        assert self._strategy is not None
+        known = next((trial for trial in self.judge.trials if trial.unscored and self.space.allows(trial.config)), None)
+        if known is None:
+            config = first_proposal(self._strategy[0], self.space, self._strategy[1])
+            self._observer(TrialStarted(1, None))
+            known = record_unscored(config, self.space, self.adapter, self.history, self._measuring.measured)
+            self.judge.add(known)
+            self._name_what_is_left_out()
+            self._observer(TrialFinished(known, known))
+        self.reason = StopReason.UNSCORED
+        self.close()
+        return known
 
     def stop(self, reason: StopReason) -> None:
         """End the run, if it has not ended before: the winner is decided, unless the user has no time for that."""
@@ -338,9 +355,11 @@ class Run:
         return self.judge.verdict(trial)
 
     def _find(self, config: QuantConfig) -> Trial | None:
-        """The trial of a configuration, if it is known; a stopped one only if this criterion rules it out, too."""
+        """The scored trial of a configuration, if any; a stopped one only if this criterion rules it out, too."""
         known, base = self.history.find(config), self.history.baseline
-        if known is None or not known.stopped or base is None:
+        if known is None or known.unscored:
+            return None
+        if not known.stopped or base is None:
             return known
         return known if rules_out(self.judge.criterion, base, known, self._delta or DELTA) else None
 

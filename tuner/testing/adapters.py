@@ -95,6 +95,10 @@ class _Case:
         """The float model and a few configurations, each with words for it."""
         yield "the float model", None
         yield "the all-int8 model", self.all_int8
+        for spelled in self.space.repairs:
+            yield f"the all-int8 model with {spelled}", self.space.repair(self.all_int8, spelled)
+        if len(self.space.repairs) > 1:
+            yield "the all-int8 model with all repairs", self.space.repair(self.all_int8, *self.space.repairs)
         rng = random.Random(0)
         for _ in range(RANDOM):
             yield "a model in a random configuration", self.space.configure(lambda op: rng.choice(op.choices))

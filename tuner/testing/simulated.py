@@ -7,6 +7,7 @@ ask, and a `score` in the place of eval_func.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,6 +54,7 @@ class SimulatedModel:
         ranking: how far the probe can be trusted. "right": it sees the culprits; "weak": every op is moved from its
             rank by up to an eighth of all ranks, or so; "useless": the figures belong to other ops.
         relief: calibration or granularity -> the factor it takes damage by.
+        repairs: repair -> the factor it takes damage by. Ops with weights offer them.
         slow: how many ops take longer in int8.
         reluctant: how many more ops there are whose default is fp32.
         rules: an `op_name_dict` that narrows the space.
@@ -67,6 +69,7 @@ class SimulatedModel:
     noise: float = 0.0
     ranking: str = "right"
     relief: Mapping[str, float] = field(default_factory=dict)
+    repairs: Mapping[str, float] = field(default_factory=dict)
     slow: int = 0
     reluctant: int = 0
     rules: Mapping[str, Any] = field(default_factory=dict)
@@ -145,13 +148,18 @@ class SimulatedModel:
         """How much of its damage an op does when it is run in a certain way."""
         if not pick.reduced:
             return 0.0
-        return self.relief.get(pick.calibration, 1.0) * self.relief.get(pick.granularity, 1.0)
+        repaired = math.prod(self.repairs.get(spelled, 1.0) for spelled in pick.repairs)
+        return repaired * self.relief.get(pick.calibration, 1.0) * self.relief.get(pick.granularity, 1.0)
 
     def _ops(self) -> list[Op]:
         rng = self._rng("kinds")
         kinds = [rng.choice(KINDS) for _ in range(self.ops)] + [RELUCTANT] * self.reluctant
         names = (f"op{index:03}" for index in range(len(kinds)))
-        return [Op(name, kind, (name,), choices(kind)) for name, kind in zip(names, kinds, strict=True)]
+        offered = {kind: tuple(self.repairs) if kind in WITH_WEIGHTS else () for kind in kinds}
+        return [
+            Op(name, kind, (name,), choices(kind), offered[kind], name if offered[kind] else "")
+            for name, kind in zip(names, kinds, strict=True)
+        ]
 
     def _rng(self, what: str) -> random.Random:
         return random.Random(f"{self.seed} {what}")  # a string is hashed alike in every process
@@ -179,8 +187,10 @@ class SimulatedProbe(Probe):
     def mse(self) -> Mapping[str, float]:
         return {name: self._model.harm[name] for name in self._model.space.quantizable}
 
-    def local_error(self) -> Mapping[str, float]:
-        return {name: self._model.harm[name] for name in self._model.space.all_int8().reduced_ops}
+    def local_error(self, config: QuantConfig | None = None) -> Mapping[str, float]:
+        if config is None:
+            return {name: self._model.harm[name] for name in self._model.space.all_int8().reduced_ops}
+        return {name: self._model.harm[name] * self._model.share(config[name]) for name in config.reduced_ops}
 
     def latency(self) -> Mapping[str, OpTime]:
         return {name: self._model.seconds[name] for name in self._model.space.quantizable}

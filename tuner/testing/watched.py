@@ -75,8 +75,8 @@ class OnlyTheContract(Probe):
     def mse(self) -> Mapping[str, float]:
         return self.__probe.mse()
 
-    def local_error(self) -> Mapping[str, float]:
-        return self.__probe.local_error()
+    def local_error(self, config: QuantConfig | None = None) -> Mapping[str, float]:
+        return self.__probe.local_error(config)
 
     def latency(self) -> Mapping[str, OpTime]:
         return self.__probe.latency()

@@ -34,10 +34,10 @@ _GRANULARITY = {
 
 
 class Builder:
-    """Builds the model of any configuration from one float model."""
+    """Builds the model of any configuration from one float model; with `integer_ends` its ranges are known, too."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, integer_ends: bool = False) -> None:
+        self.graph, self._integer_ends = graph, integer_ends
         self.units = find_units(graph)
         self.followers = find_followers(graph)
         self.by_name = {unit.op.name: unit for unit in self.units}
@@ -64,6 +64,8 @@ class Builder:
         indices = [*(unit.operator.index for unit in self.units), *self.followers]
         touched = [self.graph.operators[index] for index in indices]
         tensors = {tensor for op in touched for tensor in (*activations(self.graph, op), *op.outputs)}
+        if self._integer_ends:
+            tensors.update(self.graph.inputs, self.graph.outputs)
         return sorted(tensor for tensor in tensors if self.graph.is_float(tensor))
 
     def calibrate(self, ranges: Ranges) -> None:
@@ -76,8 +78,8 @@ class Builder:
         self._extremes = weight_extremes(self.graph, self.units, self._ranges)
         self._weights = TensorQuantParamsCache()
 
-    def build(self, config: QuantConfig | None) -> bytes:
-        """The model file of a configuration; None is the float model."""
+    def build(self, config: QuantConfig | None, integer_ends: bool = False) -> bytes:
+        """The model file of a configuration, its inputs and outputs in float or in int8; None is the float model."""
         refuse_repairs(config, "litert")
         int8 = [unit for unit in self.units if config is not None and config[unit.op.name].reduced]
         if config is None or not int8:
@@ -89,12 +91,12 @@ class Builder:
         wanted |= dict.fromkeys(moved, _static("per_tensor"))
         try:
             with self._lock:
-                return self._quantize(wanted, self._statistics(config, int8, moved))
+                return self._quantize(wanted, self._statistics(config, int8, moved), integer_ends)
         except Exception as error:
             raise BuildError(f"ai-edge-quantizer cannot build this configuration: {error}") from error
 
-    def _quantize(self, wanted: dict[int, Any], statistics: dict[str, Any]) -> bytes:
-        recipe = _Recipe({_scope(self.graph, index): config for index, config in wanted.items()})
+    def _quantize(self, wanted: dict[int, Any], statistics: dict[str, Any], integer_ends: bool) -> bytes:
+        recipe = _Recipe({_scope(self.graph, index): config for index, config in wanted.items()}, integer_ends)
         generator = params_generator.ParamsGenerator(self.graph.model)
         generator._tensor_quant_params_cache = self._weights
         parameters = generator.generate_quantization_parameters(recipe, statistics, enable_progress_bar=False)
@@ -142,16 +144,18 @@ class Builder:
 class _Recipe:
     """As much of the quantizer's recipe manager as its parts ask for."""
 
-    def __init__(self, configs: dict[str, Any]) -> None:
-        self._configs = configs
+    def __init__(self, configs: dict[str, Any], integer_ends: bool) -> None:
+        self._configs, self._integer_ends = configs, integer_ends
 
     def need_calibration(self) -> bool:
         return True
 
     def get_quantization_configs(self, kind: Any, scope: str) -> tuple[Any, Any]:
-        # The model's own inputs and outputs stay float; an output has the scope of the op that writes it.
-        virtual = kind in (qtyping.TFLOperationName.INPUT, qtyping.TFLOperationName.OUTPUT)
-        config = None if virtual else self._configs.get(scope)
+        # An output of the model has the scope of the op that writes it.
+        if kind in (qtyping.TFLOperationName.INPUT, qtyping.TFLOperationName.OUTPUT):
+            config = _static("per_tensor") if self._integer_ends else None
+        else:
+            config = self._configs.get(scope)
         if config is None:
             return AlgorithmName.NO_QUANTIZE, qtyping.OpQuantizationConfig()
         return AlgorithmName.MIN_MAX_UNIFORM_QUANT, config

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,8 @@ class ConfigView(View):
         ]
         known = tuple(tensor for tensor in reads if tensor is not None)
         writes = self._tensor(output, op.outputs[0])
-        return OpContext(unit.op.name, name, axis, known, writes, why_one_scale(unit), *around)
+        found = OpContext(unit.op.name, name, axis, known, writes, why_one_scale(unit), *around)
+        return replace(found, tensor_id=op.outputs[0])
 
     def _tensor(self, ours: int, theirs: int) -> ActivationContext | None:
         """A tensor of the float model, with the scale of the quantized model's; None if that is float."""

@@ -14,6 +14,7 @@ class LiteRTModel(Model):
     """A .tflite: callable, with its `interpreter`, and complete as bytes."""
 
     suffix = ".tflite"
+    elsewhere = ". Its int8 kernels are LiteRT's: TensorFlow has none, so that no graph and no SavedModel comes out"
 
     def __init__(self, content: bytes, inputs: Sequence[InputSpec], threads: int) -> None:
         super().__init__(inputs, threads)
@@ -24,7 +25,7 @@ class LiteRTModel(Model):
 
     def _outputs(self, feed: Feed) -> list[Any]:
         session: Session = self.session
-        return list(session.run(feed))
+        return session.as_float(session.run(session.as_integers(feed)))
 
     @property
     def interpreter(self) -> Any:

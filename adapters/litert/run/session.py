@@ -42,8 +42,31 @@ class Session:
             self.interpreter.allocate_tensors()
         except (RuntimeError, ValueError) as error:
             raise BuildError(f"LiteRT cannot load the model: {error}") from error
-        self.slots = [entry["index"] for entry in self.interpreter.get_input_details()]
-        self.outputs = [entry["index"] for entry in self.interpreter.get_output_details()]
+        inputs_found, outputs_found = self.interpreter.get_input_details(), self.interpreter.get_output_details()
+        self.slots = [entry["index"] for entry in inputs_found]
+        self.outputs = [entry["index"] for entry in outputs_found]
+        self._scaled_inputs = [_scaled(entry) for entry in inputs_found]
+        self._scaled_outputs = [_scaled(entry) for entry in outputs_found]
+
+    def as_integers(self, feed: Feed) -> Feed:
+        """A feed of floats, in integers where the model takes them so."""
+        if not any(self._scaled_inputs):
+            return feed
+        taken = {}
+        for name, scaled in zip(self._inputs, self._scaled_inputs, strict=True):
+            taken[name] = feed[name]
+            if scaled is not None and feed[name].dtype.kind == "f":
+                scale, zero, kind = scaled
+                limits = np.iinfo(kind)
+                taken[name] = np.clip(np.rint(feed[name] / scale) + zero, limits.min, limits.max).astype(kind)
+        return taken
+
+    def as_float(self, outputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        """Outputs as floats, where the model gives them in integers that have a scale."""
+        return [
+            array if scaled is None else ((array.astype(np.float32) - scaled[1]) * np.float32(scaled[0]))
+            for array, scaled in zip(outputs, self._scaled_outputs, strict=True)
+        ]
 
     def run(self, feed: Feed) -> list[NDArray[Any]]:
         """All outputs, as arrays of their own."""
@@ -76,3 +99,9 @@ class Session:
             self.interpreter.resize_tensor_input(index, shape)
         self.interpreter.allocate_tensors()
         self._shapes = shapes
+
+
+def _scaled(entry: dict[str, Any]) -> tuple[float, int, type[np.integer[Any]]] | None:
+    """Scale, zero point and type of an input or output in integers; None if it is what it seems."""
+    scale, zero = entry["quantization"]
+    return (float(scale), int(zero), entry["dtype"]) if scale and np.dtype(entry["dtype"]).kind in "iu" else None

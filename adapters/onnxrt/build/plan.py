@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from quaver.adapters.onnxrt.read.units import Unit, absorbs
+from quaver.adapters.repairs import find_repair
+from quaver.adapters.rescaling import Rescaling
 from quaver.ops import OpConfig, QuantConfig
 
 if TYPE_CHECKING:
@@ -15,11 +18,13 @@ class Scheme(NamedTuple):
     """How a tensor is quantized: calibration method, whether the zero point is free, and whose range it is.
 
     `source` is the tensor that an op handed on with the scale it had; empty for a tensor with a scale of its own.
+    `rescaling` is the repair that `source` went through, which has its whole range then.
     """
 
     method: str
     kind: str
     source: str = ""
+    rescaling: str = ""
 
 
 # That of rows of a table, which brings its range along.
@@ -37,6 +42,8 @@ class Plan:
         loose: float results of int8 kernels that need a guard behind them.
         tables: results of int8 ops that are all in how they are quantized.
         integers: results that a node writes in integers by itself.
+        rescaled: by the index of its anchor, the repair that divides what an op reads.
+        absorbed: by tensor, the same where the node that makes it does so.
     """
 
     def __init__(self, assembler: Assembler, config: QuantConfig | None) -> None:
@@ -48,6 +55,8 @@ class Plan:
         self.loose: set[str] = set()
         self.tables: set[str] = set()
         self.integers: set[str] = set()
+        self.rescaled: dict[int, str] = {}
+        self.absorbed: dict[str, str] = {}
         if config is not None:
             self._plan(config)
 
@@ -55,6 +64,7 @@ class Plan:
         assembler = self.assembler
         active = [(unit, config[unit.op.name]) for unit in assembler.units if config[unit.op.name].reduced]
         self.chosen = {unit.anchor: pick for unit, pick in active}
+        self._rescale(active)
         # The producer of a tensor decides how it is quantized; if that is fp32, its first int8 reader.
         for unit, pick in active:
             if unit.hands_on_integers(pick) and not unit.carries:
@@ -62,8 +72,9 @@ class Plan:
                 self._write(unit, scheme, by_itself=unit.looks_up)
         for unit, pick in active:
             for name in unit.activations:
-                self.schemes.setdefault(assembler.root(name), Scheme(pick.calibration, pick.scheme))
-                self.flowing.add(name)
+                read = self.read_by(unit, name)
+                self.schemes.setdefault(assembler.root(read), self._scheme(unit, pick, name))
+                self.flowing.add(read)
             if unit.carries:
                 read = assembler.root(unit.activations[0])
                 scheme = self.schemes[read]
@@ -76,6 +87,34 @@ class Plan:
                 self.flowing.update(name for name in node.output if name)
         self.tables = {unit.output for unit, _ in active if unit.table is not None}
         self.loose = {end for unit, _ in active if (end := self._loose_end(unit)) is not None}
+
+    def read_by(self, unit: Unit, name: str) -> str:
+        """What a unit reads for an activation: a rescaled tensor has another name where a Mul makes it."""
+        spelled = self.rescaled.get(unit.anchor)
+        if spelled is None or name in self.absorbed:
+            return name
+        return self.assembler.label(name, spelled)
+
+    def _rescale(self, active: Iterable[tuple[Unit, OpConfig]]) -> None:
+        """Note which ops want what they read rescaled, and what is divided where it is made.
+
+        That is so if all who read it in less than fp32 want the same. Else those who want it read a copy.
+        """
+        for unit, pick in active:
+            wanted = next((spelled for spelled in pick.repairs if isinstance(find_repair(spelled), Rescaling)), None)
+            if wanted is not None:
+                self.assembler.check_rescalable(unit, wanted)
+                self.rescaled[unit.anchor] = wanted
+        for name, shared in self.assembler.shared.items():
+            wishes = {self.rescaled.get(unit.anchor) for unit in shared.units if unit.anchor in self.chosen}
+            wish = wishes.pop() if len(wishes) == 1 else None
+            if wish is not None and shared.absorber is not None:
+                self.absorbed[name] = wish
+
+    def _scheme(self, unit: Unit, pick: OpConfig, name: str) -> Scheme:
+        """How an op has a tensor quantized that nobody wrote in integers."""
+        spelled = self.rescaled.get(unit.anchor)
+        return Scheme(pick.calibration, pick.scheme, *(() if spelled is None else (name, spelled)))
 
     def _write(self, unit: Unit, scheme: Scheme, by_itself: bool) -> None:
         root = self.assembler.root(unit.output)
@@ -113,9 +152,14 @@ class Plan:
         """Whether int8 ops are all that reads a tensor."""
         assembler = self.assembler
         readers = assembler.graph.consumers.get(name, [])
-        return name not in assembler.pinned and all(
-            i in self.chosen and name in assembler.unit_of[i].activations for i in readers
-        )
+        return name not in assembler.pinned and all(self._reads_int8(index, name) for index in readers)
+
+    def _reads_int8(self, index: int, name: str) -> bool:
+        """Whether a node is an int8 op that reads this tensor, and not what a Mul makes of it."""
+        unit = self.assembler.unit_of.get(index)
+        if index not in self.chosen or unit is None or name not in unit.activations:
+            return False
+        return self.read_by(unit, name) == name
 
     def _reaches_int8(self, name: str) -> bool:
         """Whether an int8 op reads a tensor, or one behind nodes that the optimiser looks through on its way there."""
@@ -124,7 +168,7 @@ class Plan:
         while waiting:
             tensor = waiting.pop()
             for index in graph.consumers.get(tensor, ()):
-                if index in self.chosen and tensor in assembler.unit_of[index].activations:
+                if self._reads_int8(index, tensor):
                     return True
                 if index in assembler.moved or graph.nodes[index].op_type in ("Relu", "Clip"):
                     fresh = [output for output in graph.nodes[index].output if output not in seen]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from quaver.adapters.channels import Channels, Statistic
 from quaver.adapters.onnxrt.build.affine import Float, quantize_weight, scale_for_bias, weight_scale
+from quaver.adapters.onnxrt.build.rescaling import weight_peak
 from quaver.adapters.onnxrt.build.weights import Entry, WeightStore
 from quaver.adapters.onnxrt.read.graph import Graph, integer
 from quaver.adapters.onnxrt.read.units import Unit
-from quaver.adapters.repairs import RepairableOp, repaired
+from quaver.adapters.repairs import RepairableOp, find_repair, known_statistics, repaired
+from quaver.adapters.rescaling import Rescaling, SharedInput
 from quaver.errors import BuildError
+from quaver.repairs import strength_of
 
 
 class RepairedUnit(NamedTuple):
@@ -62,9 +66,15 @@ def repair_unit(
     axis: int | None,
     activation_scale: Float,
     mark: str,
+    factors: Float | None = None,
 ) -> RepairedUnit:
-    """Repair a unit, then quantize its weight along `axis` and its bias."""
+    """Repair a unit, then quantize its weight along `axis` and its bias. It reads a tensor divided by `factors`."""
     before = repairable(graph, unit)
+    if before is not None and factors is not None:
+        before = replace(before, weight=before.weight * factors, rescalable=True)
+        statistics = {
+            wanted: found / factors if wanted.tensor == before.reads else found for wanted, found in statistics.items()
+        }
     if before is None:
         raise BuildError(f"repair {names[0]!r} cannot be done to op {unit.op.name!r}, which is a {unit.op.kind}")
 
@@ -97,6 +107,28 @@ def repair_unit(
         else:
             entries.append(store.add(name, bias))
     return RepairedUnit(nodes, tuple(entries), inputs)
+
+
+def rescaling_factors(ops: Sequence[RepairableOp], spelled: str, statistics: Mapping[Statistic, Channels]) -> Float:
+    """What the channels of a tensor are divided by that these ops read."""
+    repair, first = find_repair(spelled), ops[0]
+    assert isinstance(repair, Rescaling)
+    shared = SharedInput(first.reads, first.axis, weight_peak([op.weight for op in ops]))
+    strength = strength_of(spelled)
+    known = known_statistics(first, spelled, statistics)
+    factors = repair.factors(shared, known, repair.strength if strength is None else strength)
+    if np.shape(factors) != shared.weight_peak.shape or not np.all(np.isfinite(factors)) or not np.all(factors > 0):
+        raise BuildError(
+            f"repair {spelled!r} of what op {first.name!r} reads must give a factor above 0 for each channel"
+        )
+    return np.asarray(factors, np.float32)
+
+
+def multiplied(graph: Graph, unit: Unit, factors: Float) -> Float:
+    """The float weight of a unit that reads a tensor divided by these."""
+    op = repairable(graph, unit)
+    assert op is not None
+    return np.ascontiguousarray(_turned(graph, unit, op.weight * factors))
 
 
 def _bias_place(graph: Graph, unit: Unit) -> tuple[int, int] | None:

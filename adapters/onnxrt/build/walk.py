@@ -13,6 +13,7 @@ from quaver.adapters.onnxrt.build.assembly import Assembly, merged
 from quaver.adapters.onnxrt.build.carrying import carry
 from quaver.adapters.onnxrt.build.lookup import look_up
 from quaver.adapters.onnxrt.build.plan import Plan, Scheme
+from quaver.adapters.onnxrt.build.repairing import RepairedUnit
 from quaver.adapters.onnxrt.build.weights import Entry, WeightParts
 from quaver.adapters.onnxrt.read.units import Unit
 from quaver.ops import OpConfig, QuantConfig
@@ -33,6 +34,7 @@ class Walk(Plan):
         self.entries: list[Entry] = []
         self.done: set[str] = set()
         self.replaced: dict[int, dict[int, str]] = {}  # of nodes that are repaired, what slots read instead
+        self._absorb()
 
     def run(self, outputs: tuple[str, ...]) -> Assembly:
         """Walk over all nodes; the result gives out these float tensors besides the model's outputs."""
@@ -78,11 +80,30 @@ class Walk(Plan):
 
     def repair(self, unit: Unit, pick: OpConfig, scheme: Scheme) -> None:
         """Emit the constants of a unit that is repaired."""
-        made = self.assembler.repaired(unit.anchor, scheme, pick.granularity == "per_channel", pick.repairs)
+        self._replace(self.assembler.repaired(unit.anchor, scheme, pick.granularity == "per_channel", pick.repairs))
+
+    def _replace(self, made: RepairedUnit) -> None:
         self.parts.append(made.nodes)
         self.entries.extend(made.entries)
         for (index, slot), name in made.inputs.items():
             self.replaced.setdefault(index, {})[slot] = name
+
+    def _absorb(self) -> None:
+        """Divide what is rescaled by constants of the nodes that make it. Ops that are left in fp32 make up for it."""
+        for name, spelled in self.absorbed.items():
+            self._replace(self.assembler.absorbed(name, spelled))
+            for unit in self.assembler.shared[name].units:
+                if unit.anchor not in self.chosen:
+                    self._replace(self.assembler.made_up(unit.anchor, spelled))
+
+    def rescale(self, name: str, spelled: str, target: str) -> str:
+        """Divide the channels of a tensor, once; returns the name of the result."""
+        if target not in self.done:
+            self.done.add(target)
+            node, constant = self.assembler.rescale(name, spelled, self._float_input(name), target)
+            self.parts.append(node)
+            self.entries.append(constant)
+        return target
 
     def look_up(self, unit: Unit, pick: OpConfig, target: str, mark: str = "") -> None:
         """Emit a unit that looks rows up in a table of 8 bits, and writes them to `target`."""
@@ -131,7 +152,7 @@ class Walk(Plan):
         renamed: list[tuple[int, str]] = []
         inputs: Iterable[tuple[int, str]] = enumerate(node.input)
         if pick is not None and pick.repairs and unit is not None:
-            self.repair(unit, pick, self.schemes[assembler.root(unit.activations[0])])
+            self.repair(unit, pick, self.schemes[assembler.root(self.read_by(unit, unit.activations[0]))])
         if index in self.replaced:
             renamed += self.replaced[index].items()
             inputs = [(slot, name) for slot, name in inputs if slot not in self.replaced[index]]
@@ -171,7 +192,8 @@ class Walk(Plan):
     def _int8_input(self, unit: Unit, pick: OpConfig, slot: int, name: str) -> str:
         assembler = self.assembler
         if name in unit.activations:
-            return self._quantized(name)
+            read = self.read_by(unit, name)
+            return self._quantized(name if read == name else self.rescale(name, self.rescaled[unit.anchor], read))
         if name == unit.operand:
             return self.operand(name)
         per_channel = pick.granularity == "per_channel"

@@ -184,7 +184,12 @@ def _branch(assembler: Assembler, trunk: Walk, unit: Unit, pick: OpConfig, plan:
     """Add a unit in int8 beside the float trunk, its tensors scaled as in `plan`; returns what it ends in."""
 
     def scheme(name: str) -> Scheme:
-        return plan.schemes[assembler.root(name)]
+        return plan.schemes[assembler.root(plan.read_by(unit, name))]
+
+    def copied(name: str) -> str:
+        rescaling = scheme(name).rescaling
+        source = trunk.rescale(name, rescaling, f"{name}{mark}rescaled") if rescaling else name
+        return trunk.quantized_copy(name, scheme(name), mark, source)
 
     def constant(slot: int) -> str:
         return trunk.constant_copy(unit, pick, slot, scheme(unit.activations[0]))
@@ -193,7 +198,7 @@ def _branch(assembler: Assembler, trunk: Walk, unit: Unit, pick: OpConfig, plan:
         trunk.look_up(unit, pick, unit.output + mark, mark)
         in_integers = unit.hands_on_integers(pick)
         return Tap(unit.output + mark, assembler.params(unit.output, TABLE) if in_integers else None)
-    renamed = {name: trunk.quantized_copy(name, scheme(name), mark) for name in unit.activations}
+    renamed = {name: copied(name) for name in unit.activations}
     if unit.carries:
         (name,) = unit.activations
         trunk.carry(unit, scheme(name), f"{name}{mark}q", unit.output + mark, mark)

@@ -15,6 +15,7 @@ from onnx import NodeProto, TensorProto
 
 from quaver.adapters.onnxrt.read.carriers import carried, is_pool
 from quaver.adapters.onnxrt.read.graph import Array, Graph, attribute, integer, real
+from quaver.adapters.onnxrt.read.sentinels import sentinel_tensors
 from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, INT8, SCHEMES, Op, OpConfig
 
 # Ops on activations alone. Each has a kernel that reads and writes uint8.
@@ -98,11 +99,14 @@ def find_units(graph: Graph, all_forms: bool = True) -> list[Unit]:
     absorbed: set[int] = set()
     roots = families(graph)
     written: set[str] = set()
+    infinite = sentinel_tensors(graph) if all_forms else set()
     for index, node in enumerate(graph.nodes):
         if index in absorbed or node.domain not in ("", "ai.onnx"):
             continue
         unit = _unit(graph, index, node)
         if unit is None or (unit.new and not all_forms):
+            continue
+        if infinite.intersection(unit.activations) or (unit.quantized_output and unit.output in infinite):
             continue
         if unit.inner and not all(roots.get(name, name) in written for name in unit.activations):
             continue
@@ -277,8 +281,8 @@ def _is_bias(graph: Graph, addition: NodeProto, output: str, weight: Array) -> b
 
 
 def _joining(graph: Graph, index: int, node: NodeProto) -> Unit | None:
-    """Add, Mul and Concat of activations. What is added just before a Softmax stays float: attention masks carry
-    sentinels of -1e4 to -3e38, which leave no level for the scores.
+    """Add, Mul and Concat of activations. What is added just before a Softmax stays float: it may be a mask that the
+    caller gives, with sentinels of -1e4 to -3e38, which leave no level for the scores.
     """
     if len(node.input) < 2 or not all(_is_float(graph, name) for name in node.input):
         return None

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from quaver.adapters.batches import Feed, InputSpec
 from quaver.adapters.onnxrt.build.assembler import Assembler
-from quaver.adapters.onnxrt.build.repairing import repairable
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.repairs import wanted_statistics
 from quaver.adapters.streaming import StreamingCalibrator, Values
@@ -38,7 +37,7 @@ class Calibrator(StreamingCalibrator):
 
     def __init__(self, assembler: Assembler, inputs: Sequence[InputSpec], threads: int) -> None:
         graph = assembler.graph
-        ops = (op for unit in assembler.units if (op := repairable(graph, unit)) is not None)
+        ops = (op for unit in assembler.units if (op := assembler.repairable(unit)) is not None)
         super().__init__(inputs, assembler.needed(), wanted_statistics(ops))
         names = {spec.name for spec in inputs}
         given = {value.name for value in graph.outputs}

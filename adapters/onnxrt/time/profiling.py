@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,22 @@ def op_seconds(assembler: Assembler, model: OnnxModel, feed: Feed, threads: int)
     the one than for the single kernel of the other. By their times nothing can be decided about them.
     """
     events, optimised = profiled(model, feed, threads)
+    return _undisturbed(_runs(events, _timed(assembler, optimised)), assembler)
+
+
+def attributed(assembler: Assembler, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
+    """The same from seconds of kernels, and the graph they are in, that another machine tells."""
+    belongs = _timed(assembler, onnx.load_model_from_string(graph))
+    found = dict.fromkeys(["", *(unit.op.name for unit in assembler.units)], 0.0)
+    for kernel, seconds in kernels.items():
+        found[belongs.get(kernel, "")] += seconds
+    return found
+
+
+def _timed(assembler: Assembler, optimised: onnx.ModelProto) -> dict[str, str]:
+    """For each kernel the op whose time it counts for."""
     lookups = {unit.op.name for unit in assembler.units if unit.looks_up}
-    belongs = {kernel: op for kernel, op in owners(assembler, optimised).items() if op not in lookups}
-    return _undisturbed(_runs(events, belongs), assembler)
+    return {kernel: op for kernel, op in owners(assembler, optimised).items() if op not in lookups}
 
 
 def profiled(model: OnnxModel, feed: Feed, threads: int) -> tuple[list[dict[str, Any]], onnx.ModelProto]:

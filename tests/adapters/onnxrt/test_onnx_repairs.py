@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ import pytest
 from onnx_models import Array, Net, kernels, opened, space, tensor, weight
 from test_onnx_networks import NETWORKS
 
-from quaver.adapters import Repair, RepairableOp, Statistic, register_repair, repairs
+from quaver.adapters import BiasCorrection, Repair, RepairableOp, Statistic, register_repair, repairs
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.errors import BuildError, CalibrationError, SettingsError
 from quaver.history import Header, History, read_snapshot
@@ -26,26 +26,9 @@ f32 = np.float32
 NAME = "bias_correction"
 
 
-class BiasCorrection(Repair):
-    """Moves the bias by what rounding the weight does to the mean input."""
-
-    name = NAME
-
-    def statistics(self, op: RepairableOp) -> Iterable[Statistic]:
-        return [Statistic(op.reads, "mean", op.axis)] if op.takes_bias else []
-
-    def apply(self, op: RepairableOp, statistics: Mapping[Statistic, Array], quantized: Any) -> RepairableOp:
-        if not op.takes_bias:
-            return op
-        (mean,) = statistics.values()
-        error = op.weight - quantized(op.weight)
-        error = error.sum(axis=tuple(range(2, error.ndim))).reshape(op.groups, -1, error.shape[1])
-        shift = np.einsum("goi,gi->go", error, mean.reshape(op.groups, -1)).reshape(-1)
-        return replace(op, bias=(shift if op.bias is None else op.bias + shift).astype(f32))
-
-
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bias correction alone, so that others can be added to it."""
     monkeypatch.setattr(repairs, "_registered", {})
     register_repair(BiasCorrection)
 

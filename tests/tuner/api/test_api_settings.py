@@ -135,8 +135,9 @@ def test_numbers_may_be_written_in_any_usual_way(written: Any, number: str) -> N
     assert make_config(written(f"tuning: {{accuracy_criterion: {{relative: {number}}}}}")).relative == 0.01
 
 
-def test_a_list_of_sampling_sizes_means_the_largest() -> None:
-    assert make_config({"quantization": {"calibration": {"sampling_size": [50, 160]}}}).calibration_sampling_size == 160
+def test_a_list_of_sampling_sizes_is_kept_to_be_tried_in_turn() -> None:
+    config = make_config({"quantization": {"calibration": {"sampling_size": [50, 160]}}})
+    assert config.calibration_sampling_size == (50, 160) and config.most_samples == 160
 
 
 @pytest.mark.parametrize(

@@ -88,31 +88,39 @@ def _level(where: str, wanted: Any) -> Iterator[Said]:
 
 
 def _repairs(key: str, value: Mapping[Any, Any]) -> Iterator[Said]:
-    """Which repairs the search may use. One that no recipe speaks of is as it is by default."""
+    """Which repairs are done to every op that offers them. If no recipe speaks of one, the search decides op by op."""
     offered = [repair.name for repair in repairs()]
-    allowed = list(offered)
-    for recipe, repair in (("smooth_quant", SMOOTHING), ("fast_bias_correction", BIAS_CORRECTION)):
-        wanted, where = value.get(recipe), f"{key}.{recipe}"
-        if wanted is not None and not isinstance(wanted, bool):
-            yield Problem(where, f"must be true or false, not {wanted!r}")
-        elif wanted and repair not in offered:
-            known = ", ".join(offered) or "none"
-            yield Problem(where, f"the repair {repair!r} is not offered here (there is {known}); leave it out")
-        elif wanted is False and repair in allowed:
-            allowed.remove(repair)
+    spelled = {"smooth_quant": SMOOTHING, "fast_bias_correction": BIAS_CORRECTION}
+    searched = False
     args = value.get("smooth_quant_args") or {}
     if not isinstance(args, Mapping):
         yield Problem(f"{key}.smooth_quant_args", f"must be a mapping such as {{alpha: 0.5}}, not {args!r:.60}")
-        return
-    for name, wanted in args.items():
+        args = {}
+    for name, told in args.items():
         where = f"{key}.smooth_quant_args.{name}"
         if name == "folding":
             yield Idle(where, "what smoothing moves is always folded into the model")
         elif name != "alpha":
             yield Problem(where, "the strength is searched by the error at the outputs; leave it out")
-        elif isinstance(wanted, int | float) and not isinstance(wanted, bool) and 0 <= wanted <= 1:
-            allowed = [f"{SMOOTHING}:{float(wanted):g}" if one == SMOOTHING else one for one in allowed]
-        elif wanted != "auto":
-            yield Problem(where, f"must be a number from 0 to 1, or 'auto', not {wanted!r}; 'auto' searches it")
-    if allowed != offered:
-        yield Setting("op_type_dict", {ALL_TYPES: {"repairs": allowed}})
+        elif told == "auto":
+            searched = True
+        elif isinstance(told, int | float) and not isinstance(told, bool) and 0 <= told <= 1:
+            spelled["smooth_quant"] = f"{SMOOTHING}:{float(told):g}"
+        else:
+            yield Problem(where, f"must be a number from 0 to 1, or 'auto', not {told!r}; 'auto' searches it")
+    wanted: dict[str, bool] = {}
+    for recipe in spelled:
+        told, repair = value.get(recipe), spelled[recipe].partition(":")[0]
+        if told is not None and not isinstance(told, bool):
+            yield Problem(f"{key}.{recipe}", f"must be true or false, not {told!r}")
+        elif told and repair not in offered:
+            known = ", ".join(offered) or "none"
+            yield Problem(
+                f"{key}.{recipe}", f"the repair {repair!r} is not offered here (there is {known}); leave it out"
+            )
+        elif told is not None:
+            wanted[recipe] = told
+    if wanted and offered and not (searched and wanted.get("smooth_quant")):
+        yield Setting(
+            "op_type_dict", {ALL_TYPES: {"repairs": [spelled[name] for name, told in wanted.items() if told]}}
+        )

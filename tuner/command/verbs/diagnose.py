@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         raise SettingsError(f"-o takes a folder for the tables, and {args.output!r} is a file")
 
     import quaver
-    from quaver.command import findings
+    from quaver.api import findings
     from quaver.command.warned import warnings_shown
     from quaver.diagnosis.export import as_json
     from quaver.engine.diagnosing import SAMPLES

@@ -18,6 +18,12 @@ Times a model, op by op and end to end, and another one beside it.
   quaver profile model.onnx
   quaver profile model.onnx --against model-int8.onnx --calib calib.npz --batch 8 --threads 1
   quaver profile model.onnx --history RUN --trial 3 -o profile.csv
+  quaver profile model.onnx --calib calib.npz --save cost.json
+  quaver profile model.onnx --calib calib.npz --board board.pyz
+
+--save writes what each op takes on this machine in fp32 and in int8, so that `quaver tune --cost-model cost.json` on
+another one tunes for this machine. --board writes one file that does the same on a machine with onnxruntime and numpy,
+but without quaver: `python3 board.pyz > cost.json`.
 """
 
 
@@ -41,11 +47,18 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--rows", metavar="N", type=int, default=20, help="ops to show; 0 is all (default: 20)")
     parser.add_argument("--json", action="store_true", help="write everything as JSON")
     parser.add_argument("-o", "--output", metavar="FILE", help="write all ops to a .csv, or everything to a .json")
+    parser.add_argument("--save", metavar="COST.json", help="write op times for `quaver tune --cost-model` elsewhere")
+    parser.add_argument("--board", metavar="FILE.pyz", help="write a file that times the model where quaver is not")
+    parser.add_argument("--target", metavar="NAME", help="with --save: what this machine is called")
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, and print the table."""
+    """Measure, and print the table; or write a cost model."""
+    if args.save is not None or args.board is not None:
+        return _save(args)
+    if args.target is not None:
+        raise SettingsError("--target goes with --save: what the machine is called in the cost model")
     if args.rows < 0:
         raise SettingsError(f"--rows takes a number of ops, or 0 for all, not {args.rows}")
     if (args.history is None) != (args.trial is None):
@@ -58,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
         raise SettingsError(f"there is no folder {str(Path(args.output).parent)!r} to write the profile into")
 
     import quaver
-    from quaver.command import tables
-    from quaver.command.findings import folded
+    from quaver.api import tables
+    from quaver.api.findings import folded
 
     found = quaver.profile(
         args.model,
@@ -99,6 +112,24 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _save(args: argparse.Namespace) -> int:
+    import quaver
+
+    if args.against is not None or args.history is not None:
+        raise SettingsError("--save and --board are about the float model: leave out --against and --history")
+    if args.save is not None and args.board is not None:
+        raise SettingsError("give --save to time the model here, or --board to time it elsewhere")
+    if args.calib is None:
+        raise SettingsError("--save and --board need --calib: typical inputs to quantize and to time the model with")
+    if args.board is not None:
+        place = quaver.save_board_kit(args.model, args.board, loading.calibration(args.calib))
+        print(f"run this on the board: python3 {place.name} > cost.json (it needs onnxruntime and numpy)")
+        return 0
+    place = quaver.save_cost_model(args.model, args.save, loading.calibration(args.calib), target=args.target)
+    print(f"the cost model is in {wording.path(place)}; tune with --cost-model {wording.path(place)}")
+    return 0
+
+
 def _unit(rows: Sequence[Sequence[Any]]) -> tuple[str, float]:
     """Milliseconds; microseconds where most of the table would be zeros, and no number gets long by it."""
     taken = [seconds for row in rows for seconds in (row[3], *row[7:8]) if seconds > 0]
@@ -121,7 +152,7 @@ def _cells(row: Sequence[Any], factor: float) -> list[Any]:
 
 def _ratio(ratio: float) -> Any:
     """What an op takes beside the first model's: red where it is slower."""
-    from quaver.command import tables
+    from quaver.api import tables
 
     said = f"{ratio:.2f}" if ratio == ratio else "-"
     return tables.cell(said, tables.SLOWER if ratio > wording.SLOWER else "")

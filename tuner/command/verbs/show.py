@@ -76,9 +76,10 @@ def _trial(number: int | str, snapshot: Snapshot, judged: Judge) -> Trial:
 
 
 def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namespace) -> None:
+    from quaver.api import tables
     from quaver.api.phrases import LATENCY
     from quaver.api.sureness import trial_phrases
-    from quaver.command import as_json, facts, op_table, tables
+    from quaver.command import as_json, facts, op_table
 
     ops = [op for op in snapshot.header.ops if not args.fp32 or not trial.config[op.name].reduced]
     if args.json:
@@ -103,7 +104,8 @@ def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namesp
 
 def _compare(first: Trial, second: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namespace) -> None:
     from quaver.ancestry import difference
-    from quaver.command import as_json, op_table, tables
+    from quaver.api import tables
+    from quaver.command import as_json, op_table
     from quaver.ops import FP32
 
     changes = [
@@ -131,11 +133,14 @@ def _tell_damage(snapshot: Snapshot) -> None:
 
 
 def _headline(trial: Trial, judged: Judge) -> list[Any]:
-    from quaver.command import tables
+    from quaver.api import tables
 
     counts = f"{wording.counts(trial)} ops, {wording.seconds(trial.seconds)} in eval_func{_by(trial)}"
     if trial.number == 0:
-        return [f"the fp32 baseline: score {wording.scores(trial)}, {counts}"]
+        score = "not evaluated" if trial.unscored else f"score {wording.scores(trial)}"
+        return [f"the fp32 baseline: {score}, {counts}"]
+    if trial.unscored:
+        return [f"trial {trial.number}: not evaluated, {wording.counts(trial)} ops"]
     if trial.failed:
         return [f"trial {trial.number}: ", tables.cell("failed", tables.NOT_MET), f", {counts}"]
     loss = f"loss {wording.loss(trial.loss, judged.criterion)} (allowed: {wording.allowed(judged.criterion)})"

@@ -24,6 +24,7 @@ it, nothing is written to OUT; the most accurate one is in the workspace.
   quaver tune --model model.onnx --calib calib.npz --metric top1 --data test.npz --labels y.npy -o model-int8.onnx
   quaver tune --model model.onnx --calib calib.npz --metric agreement -o model-int8.onnx    no labels, no code
   quaver tune --model model.onnx --eval my_eval.py:accuracy --resume quaver_workspace/2025-01-31_12-00-00
+  quaver tune --model model.onnx --calib calib.npz -o model-int8.onnx     # not evaluated, chosen without labels
 
 my_eval.py holds a function of the model that returns the score:
 
@@ -38,9 +39,10 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         "tune",
         help="find the best int8 configuration of a model",
         description=DESCRIPTION,
-        usage="quaver tune [CONF.yaml] --model MODEL --calib DATA (--eval FILE.py:FUNCTION | --metric NAME) [-o OUT] "
+        usage="quaver tune [CONF.yaml] --model MODEL --calib DATA [--eval FILE.py:FUNCTION | --metric NAME] [-o OUT] "
         "[options]",
-        epilog="exit codes: 0 the criterion is met, 3 it is not, 2 wrong usage, 130 interrupted without a result.",
+        epilog="exit codes: 0 the criterion is met, or nothing was evaluated; 3 it is not met; 2 wrong usage; "
+        "130 interrupted without a result.",
     )
     parser.add_argument("config", nargs="?", metavar="CONF.yaml", help="settings; flags override them")
     parser.add_argument("--model", metavar="MODEL", help="the float model")
@@ -82,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     output = flags.check_output(args.output, args.model)
     if args.save_anyway and output is None:
         raise SettingsError("--save-anyway goes with -o: where to save the model")
-    eval_func = metric.eval_func(args, args.calib)
+    eval_func = metric.eval_func(args, args.calib) if metric.asked_for(args) else None
     for name, value in metric.direction(args, eval_func).items():
         given.flags.setdefault(name, value)
     confirm = None if args.confirm is None else loading.load_function(args.confirm, "--confirm")
@@ -90,6 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
     import quaver
     from quaver.api.display import warn_when_slow
+    from quaver.api.fit import tuned
     from quaver.api.telling import aloud
     from quaver.command import as_json, summary
     from quaver.insights.trackers import make_tracker
@@ -99,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     quiet = args.quiet or args.json
     begin = time.monotonic()
     with warnings_shown():
-        result = quaver.fit(
+        result = tuned(
             args.model,
             given.file,
             calib_dataloader=data,
@@ -110,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
             **given.flags,
         )
         saved = None
-        if output is not None and result.best is not None and (result.met or args.save_anyway):
+        if output is not None and result.best is not None and (result.met is not False or args.save_anyway):
             saved = result.save(output)
     places = summary.Places(args.model, output, saved, args.calib)
     again = partial(again_with, args.argv, "--resume", result.workspace)
@@ -120,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
         summary.write(result, config, time.monotonic() - begin, places, again)
     if result.best is None and result.reason is quaver.StopReason.INTERRUPTED:
         return 130
-    return 0 if result.met else 3
+    return 3 if result.met is False else 0
 
 
 def again_with(argv: Sequence[str], *changes: Any) -> str:

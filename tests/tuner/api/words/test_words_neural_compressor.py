@@ -82,7 +82,7 @@ def test_a_file_of_1x_runs_with_all_it_says() -> None:
     }
     assert config.op_name_dict == {"conv1": {"activation": {"dtype": ["uint8", "fp32"], "algorithm": ["minmax", "kl"]}}}
     assert (config.framework, config.strategy, config.relative) == ("onnxrt_qlinearops", "mse", 0.02)
-    assert (config.objective, config.max_trials, config.calibration_sampling_size) == ("latency", 40, 100)
+    assert (config.objective, config.max_trials, config.most_samples) == ("latency", 40, 100)
     assert config.workspace == "here"
 
 
@@ -90,8 +90,8 @@ def test_arguments_of_2x_run_with_all_they_say() -> None:
     config = read(FILE_2X)
     assert (config.absolute, config.relative, config.max_trials) == (0.03, None, 30)
     assert (config.strategy, config.objective, config.quant_format) == ("basic", "size", "qdq")
-    assert config.calibration_sampling_size == 100
-    every = {"activation": {"mode": ["static"], "dtype": ["fp32", "int8", "int4", "fp16"]}}
+    assert config.calibration_sampling_size == (50, 100)
+    every = {"activation": {"mode": ["static"], "dtype": ["fp32", "int8", "int4", "fp16"]}, "repairs": []}
     assert config.op_type_dict == {"*": every, "Gemm": {"activation": {"dtype": ["fp32"]}}}
 
 
@@ -122,6 +122,21 @@ def test_a_real_model_is_tuned_by_such_a_file(text: str, tmp_path: Path) -> None
     assert all(choice.mode in ("", "static") for choice in result.best.config.values())
     assert not any(choice.reduced for name, choice in result.best.config.items() if kinds[name] == "Gemm")
     assert result.best.config.int8_ops
+
+
+def test_the_recipes_of_a_file_are_done_to_a_real_model(tmp_path: Path) -> None:
+    images, _, test, labels = digits()
+    recipes = {"smooth_quant": True, "smooth_quant_args": {"alpha": 0.5}, "fast_bias_correction": True}
+    result = quaver.fit(
+        MODEL.with_name("digits_encoder.onnx"),
+        {"recipes": recipes, "approach": "static", "tuning_criterion": {"strategy": "basic", "max_trials": 1}},
+        calib_dataloader=images[:64],
+        eval_func=Accuracy(test, labels),
+        workspace=tmp_path / "run",
+        verbose=0,
+    )
+    done = {repair for choice in result.trials[0].config.values() for repair in choice.repairs}
+    assert done == {"smoothing:0.5", "bias_correction"}
 
 
 def test_every_word_without_counterpart_is_named_at_once_with_what_to_use_instead() -> None:
@@ -264,14 +279,15 @@ def two_repairs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("recipes", "allowed"),
     [
-        ("{smooth_quant: true, fast_bias_correction: true}", None),
+        ("{smooth_quant: true, fast_bias_correction: true}", ["smoothing", "bias_correction"]),
         ("{smooth_quant: true, smooth_quant_args: {alpha: auto}}", None),
-        ("{smooth_quant: true, smooth_quant_args: {alpha: 0.5}}", ["bias_correction", "smoothing:0.5"]),
-        ("{smooth_quant: false}", ["bias_correction"]),
-        ("{smooth_quant: false, fast_bias_correction: false}", []),
+        ("{smooth_quant: true, smooth_quant_args: {alpha: 0.5}}", ["smoothing:0.5"]),
+        ("{smooth_quant: false}", []),
+        ("{smooth_quant: false, fast_bias_correction: true}", ["bias_correction"]),
+        ("{layer_wise_quant: false}", None),
     ],
 )
-def test_recipes_say_which_repairs_the_search_may_use(recipes: str, allowed: list[str] | None) -> None:
+def test_recipes_say_which_repairs_are_done(recipes: str, allowed: list[str] | None) -> None:
     rules = read(f"recipes: {recipes}").op_type_dict
     assert rules == ({} if allowed is None else {"*": {"repairs": allowed}})
 

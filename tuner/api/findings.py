@@ -1,4 +1,4 @@
-"""What diagnosis found, as the command line writes it."""
+"""What diagnosis found, as `fit` and the command line print it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from quaver.command import tables, wording
+from quaver.api import tables, wording
 from quaver.diagnosis import Diagnosis
 from quaver.diagnosis import tables as rows_of
 from quaver.diagnosis.report import TOLD

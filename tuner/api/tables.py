@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from quaver.command import wording
+from quaver.api import wording
 
 # What colours say. Without a terminal, or with NO_COLOR set, there are none.
 MET, NOT_MET, FP32, SLOWER, BEST = "green", "red", "yellow", "red", "bold"

@@ -1,0 +1,21 @@
+"""MXNet with its own int8, the one of oneDNN: intake, ops, calibration, trials, timing, and a road to ONNX.
+
+    from quaver.adapters.mxnet import mxnet as mx
+
+imports MXNet beside a numpy that is newer than it; see `import_mxnet`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quaver.adapters.mxnet.read.importing import import_mxnet
+from quaver.adapters.mxnet.read.onnx_export import to_onnx
+
+__all__ = ["import_mxnet", "to_onnx"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "mxnet":
+        return import_mxnet()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

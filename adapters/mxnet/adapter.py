@@ -1,0 +1,139 @@
+"""MXNet behind the adapter's door. It is not imported before a model of its own is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
+from quaver.adapters.calibrated import ranges_of
+from quaver.adapters.keeping import first
+from quaver.adapters.mxnet.read import sources
+from quaver.adapters.view import View
+from quaver.errors import ModelError
+from quaver.introspection import Timing
+from quaver.ops import Op, QuantConfig
+from quaver.unquantizable import Unquantizable, with_shares
+
+if TYPE_CHECKING:
+    from quaver.adapters.mxnet.look.observation import Watcher
+    from quaver.adapters.mxnet.read.network import Network
+    from quaver.adapters.mxnet.run.calibration import Calibrator
+    from quaver.adapters.mxnet.run.model import MXNetModel
+
+PACKAGES = ("mxnet", "numpy")
+
+
+class MXNetAdapter(Adapter):
+    """One network, quantized anew by MXNet's own pass for each trial, and run by oneDNN."""
+
+    name = "mxnet"
+    frameworks = ("mxnet",)
+    suffix = ".params"
+    takes = sources.TAKES
+
+    def __init__(self, network: Network, options: AdapterOptions) -> None:
+        from quaver.adapters.mxnet.build.quantizing import Builder
+        from quaver.adapters.mxnet.read.network import fingerprint
+
+        super().__init__(options, network.inputs)
+        self._given = network
+        self._fingerprint = fingerprint(network)
+        self._builder = Builder(network)
+
+    @classmethod
+    def accepts(cls, model: Any) -> bool:
+        """Something of MXNet's, or a path that looks like its files."""
+        return sources.accepts(model)
+
+    @classmethod
+    def open(cls, model: Any, options: AdapterOptions) -> MXNetAdapter:
+        """Read the model, put oneDNN's subgraphs in, and find its ops."""
+        cls.quant_format(options.quant_format)
+        from quaver.adapters.mxnet.read.intake import take_in
+
+        adapter = cls(take_in(model), options)
+        if not adapter._builder.units:
+            kinds = sorted({node.kind for node in adapter._builder.graph.in_order()})
+            listed = ", ".join(kinds[:8]) + (", ..." if len(kinds) > 8 else "")
+            raise ModelError(f"nothing in the model can run in int8: it holds {listed or 'no node that computes'}")
+        return adapter
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    @property
+    def versions(self) -> dict[str, str]:
+        return {name: version(name) for name in PACKAGES}
+
+    def inspect(self) -> tuple[Op, ...]:
+        return tuple(unit.op for unit in self._builder.units)
+
+    def unquantizable(self, timed: bool = False) -> list[Unquantizable]:
+        from quaver.adapters.mxnet.read.unquantizable import unquantizable
+        from quaver.adapters.mxnet.time.profiling import seconds_by_kind
+
+        graph, quantizable = self._builder.graph, {*self._builder.by_name, *self._builder.followers}
+        found = unquantizable(graph, quantizable)
+        if not timed or not found:
+            return found
+        sample = first(self._kept[0], self._inputs, 1)
+        return with_shares(found, *seconds_by_kind(self._builder, sample))
+
+    def calibrator(self) -> Calibrator:
+        from quaver.adapters.mxnet.run.calibration import Calibrator
+
+        return Calibrator(self._builder, self._options.threads)
+
+    def restore(self, calibration: dict[str, Any]) -> None:
+        self._builder.calibrate(ranges_of(calibration))
+
+    def rebuild(self, config: QuantConfig | None) -> MXNetModel:
+        from quaver.adapters.mxnet.run.model import MXNetModel
+
+        return MXNetModel(self._builder.build(config), self._options.threads)
+
+    def as_given(self) -> MXNetModel:
+        from quaver.adapters.mxnet.run.model import MXNetModel
+
+        return MXNetModel(self._given, self._options.threads)
+
+    def load(self, path: Path) -> MXNetModel:
+        from quaver.adapters.mxnet.read.intake import take_in
+        from quaver.adapters.mxnet.run.model import loaded
+
+        return loaded(take_in(path), self._inputs, self._options.threads)
+
+    def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
+        from quaver.adapters.mxnet.look.observation import watch
+
+        return watch(self._builder, config, ops, self._options.threads)
+
+    def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
+        from quaver.adapters.mxnet.look.observation import local_errors
+
+        return local_errors(self._builder, config, self._kept, self._options.threads)
+
+    def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
+        from quaver.adapters.mxnet.time.profiling import op_seconds
+
+        sample = first(self._kept[0], self._inputs, 1)
+        used = self._options.threads if threads is None else threads
+        return op_seconds(self._builder, self._builder.build(config), sample, used)
+
+    def flows(self) -> Mapping[str, tuple[str, ...]]:
+        return self._builder.flows()
+
+    def look(self, quantized: Any) -> View:
+        from quaver.adapters.mxnet.look.views import NetworkView
+
+        return NetworkView(self, quantized, self._builder, self._options.threads)
+
+    @classmethod
+    def time(cls, model: Any, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
+        from quaver.adapters.mxnet.time.timing import time_model
+
+        return time_model(model, data, options, beside._builder if isinstance(beside, MXNetAdapter) else None)

@@ -1,0 +1,1 @@
+"""MXNet: make a trial."""

@@ -1,0 +1,1 @@
+"""MXNet: see inside."""

@@ -1,0 +1,1 @@
+"""MXNet: take the model in."""

@@ -1,0 +1,1 @@
+"""MXNet: run and calibrate it."""

@@ -1,0 +1,121 @@
+"""The model object that eval_func gets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quaver.adapters.batches import Feed, InputSpec
+from quaver.adapters.model import Model
+from quaver.adapters.mxnet.read.importing import import_mxnet
+from quaver.adapters.mxnet.read.intake import SYMBOL_ENTRY
+from quaver.adapters.mxnet.read.network import Network
+from quaver.adapters.mxnet.run import engine
+from quaver.adapters.mxnet.run.params_file import file_chunks, file_size
+from quaver.adapters.mxnet.run.session import Session
+from quaver.adapters.writing import write_safely
+from quaver.errors import BuildError
+
+
+class MXNetModel(Model):
+    """A symbol with its parameters. Called with NDArrays it gives NDArrays, as a Gluon block does.
+
+    Its file is one of MXNet's parameters that holds the graph, too; `export` writes the usual two.
+    """
+
+    suffix = ".params"
+
+    def __init__(self, network: Network, threads: int) -> None:
+        super().__init__(network.inputs, threads)
+        self._network = network
+
+    def _open(self) -> Session:
+        return Session(self._network.symbol, self._network.parameters, self._threads)
+
+    def _outputs(self, feed: Feed) -> list[Any]:
+        return list(self.session.run(feed))
+
+    def __call__(self, *args: Any, **inputs: Any) -> Any:
+        found = super().__call__(*args, **inputs)
+        if not any(hasattr(value, "asnumpy") for value in (*args, *inputs.values())):
+            return found
+        arrays = import_mxnet().nd
+        return (
+            [arrays.array(one, dtype=one.dtype) for one in found]
+            if isinstance(found, list)
+            else arrays.array(found, dtype=found.dtype)
+        )
+
+    forward = __call__
+
+    def processor_time(self) -> float:
+        return super().processor_time() + engine.processor_time()
+
+    @property
+    def symbol(self) -> Any:
+        """The graph, with the subgraphs that oneDNN runs."""
+        return self._network.symbol
+
+    @property
+    def model(self) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """(symbol, arg_params, aux_params), as MXNet's own functions take them."""
+        return self._network.symbol, dict(self._network.args), dict(self._network.aux)
+
+    @property
+    def block(self) -> Any:
+        """The model as a Gluon block."""
+        mx = import_mxnet()
+        block = mx.gluon.SymbolBlock(self._network.symbol, [mx.sym.var(spec.name) for spec in self._inputs])
+        values = self._network.parameters
+        for name, parameter in block.collect_params().items():
+            parameter.grad_req = "null"
+            parameter._load_init(values[name], [mx.cpu()], cast_dtype=True, dtype_source="saved")
+        block.hybridize(static_alloc=True)
+        return block
+
+    def export(self, prefix: str | Path, epoch: int = 0) -> tuple[Path, Path]:
+        """Write PREFIX-symbol.json and PREFIX-0000.params, for `SymbolBlock.imports` and `load_checkpoint`."""
+        base = Path(prefix).expanduser()
+        paths = base.with_name(f"{base.name}-symbol.json"), base.with_name(f"{base.name}-{epoch:04d}.params")
+        try:
+            base.parent.mkdir(parents=True, exist_ok=True)
+            write_safely(paths[0], [self._json().encode()])
+            write_safely(paths[1], file_chunks(self._named()))
+        except OSError as error:
+            raise BuildError(f"cannot write {str(paths[0])!r}: {error.strerror or error}") from error
+        return paths
+
+    def save(self, path: str | Path) -> Path:
+        if str(path).endswith(".json"):
+            raise BuildError(
+                f"{str(path)!r} would hold the graph alone: `save` writes one file, such as 'model.params', and "
+                "`model.export(prefix)` both files, of graph and parameters"
+            )
+        return super().save(path)
+
+    @property
+    def size(self) -> int:
+        return file_size(self._entries())
+
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        yield from file_chunks(self._entries())
+
+    def _entries(self) -> dict[str, Any]:
+        return {SYMBOL_ENTRY: np.frombuffer(self._json().encode(), np.uint8), **self._named()}
+
+    def _named(self) -> dict[str, Any]:
+        """Parameters as files name them, in one order."""
+        kinds = ("arg", self._network.args), ("aux", self._network.aux)
+        return {f"{kind}:{name}": values[name] for kind, values in kinds for name in sorted(values)}
+
+    def _json(self) -> str:
+        return json.dumps(json.loads(self._network.symbol.tojson()), sort_keys=True, separators=(",", ":"))
+
+
+def loaded(network: Network, inputs: Sequence[InputSpec], threads: int) -> MXNetModel:
+    """A model that was read from a file, with inputs as the float model has them."""
+    return MXNetModel(Network(network.symbol, network.args, network.aux, tuple(inputs)), threads)

@@ -1,0 +1,63 @@
+"""A graph that runs: bound to its parameters, and bound anew when inputs of another shape come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaver.adapters.batches import Feed
+from quaver.adapters.mxnet.read.importing import import_mxnet
+from quaver.adapters.mxnet.run.engine import use_threads
+from quaver.errors import BuildError
+
+
+class Session:
+    """Runs a symbol on feeds. Inputs are what the parameters leave over."""
+
+    def __init__(self, symbol: Any, parameters: Mapping[str, Any], threads: int = 0) -> None:
+        self._mx = import_mxnet()
+        self.symbol, self._threads = symbol, threads
+        states = symbol.list_auxiliary_states()
+        self._args = {name: parameters[name] for name in symbol.list_arguments() if name in parameters}
+        self._aux = {name: parameters[name] for name in states}
+        self._inputs = [name for name in symbol.list_arguments() if name not in parameters]
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._lock = Lock()
+        self.executor: Any = None
+
+    def run(self, feed: Feed) -> list[NDArray[Any]]:
+        """All outputs, as arrays of their own."""
+        with self._lock:
+            return [output.asnumpy() for output in self.forward(feed)]
+
+    def forward(self, feed: Mapping[str, Any]) -> list[Any]:
+        """All outputs, in memory that the next run uses again. They may not be computed yet."""
+        use_threads(self._threads)
+        arrays = {name: feed[name] for name in self._inputs}
+        shapes = {name: tuple(array.shape) for name, array in arrays.items()}
+        if self.executor is None or shapes != self._shapes:
+            self._bind(arrays)
+            self._shapes = shapes
+        for name, array in arrays.items():
+            self.executor.arg_dict[name][:] = array
+        outputs: list[Any] = self.executor.forward(is_train=False)
+        return outputs
+
+    def _bind(self, arrays: Mapping[str, Any]) -> None:
+        nd, cpu = self._mx.nd, self._mx.cpu()
+        places = {name: nd.empty(array.shape, cpu, np.dtype(array.dtype)) for name, array in arrays.items()}
+        try:
+            self.executor = self.symbol.bind(cpu, {**self._args, **places}, aux_states=self._aux, grad_req="null")
+        except self._mx.base.MXNetError as error:
+            told = str(error).strip().splitlines()[-1]
+            raise BuildError(f"MXNet cannot load the model: {told[:300]}") from error
+
+
+def shown(symbol: Any, tensors: Sequence[str]) -> Any:
+    """The same graph that gives these tensors first, and then its outputs."""
+    inner = symbol.get_internals()
+    return import_mxnet().sym.Group([*(inner[name] for name in tensors), symbol])

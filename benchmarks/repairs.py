@@ -1,0 +1,161 @@
+"""What repairs bring on models that lose accuracy: scores before any fallback, then `auto` with and without them.
+
+    python -m benchmarks.repairs [NAME...]   # of `SETUPS`; all by default
+
+Before fallback: all ops in int8 by the calibration that `auto` would take, with no repair, with each, and with those
+that `auto` chooses. Then `fit` with timeout 0, without repairs in its space and with them. The two models that come out
+are run in turns on one thread; latency is a part of the fp32 model's as it was given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import quaver
+from benchmarks.machine import machine
+from benchmarks.models import Bench
+from benchmarks.peers.onnx_session import OnnxSession
+from benchmarks.remedies import RELATIVE, find, in_turns
+from quaver.adapters import AdapterOptions, open_model
+from quaver.engine.output_error import OutputErrors
+from quaver.ops import QuantConfig
+from quaver.repairs import name_of
+from quaver.rules import apply_rules
+from quaver.space import TuningSpace
+
+RESULTS = Path(__file__).parent / "results" / "repairs.json"
+PER_TENSOR = {".*": {"weight": {"granularity": ["per_tensor"]}}}
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A model, and the rules it is tuned by."""
+
+    model: str
+    rules: dict[str, Any] | None = None
+
+
+SETUPS = {
+    "minilm_retrieval": Setup("minilm_retrieval"),
+    "minilm_imdb": Setup("minilm_imdb"),
+    "ppocrv4_en_rec": Setup("ppocrv4_en_rec"),
+    "mobilenetv2_cifar10 per-tensor": Setup("mobilenetv2_cifar10", PER_TENSOR),
+    "paraphrase_minilm": Setup("paraphrase_minilm"),
+    "page_orientation": Setup("page_orientation"),
+}
+QUICK = ("paraphrase_minilm", "page_orientation")
+WAYS = {"without": {"repairs": False}, "with": {"repairs": True}}
+
+
+def before_fallback(name: str, setup: Setup, bench: Bench) -> Iterator[dict[str, Any]]:
+    """The score and the error at the outputs of all-int8 models, each repair on all ops that offer it."""
+    adapter = open_model(str(bench.model_path), AdapterOptions(threads=1))
+    adapter.calibrate(bench.calib)
+    space = TuningSpace(apply_rules(adapter.inspect(), setup.rules))
+    errors = OutputErrors(adapter, space.ops[-1].name, adapter.kept)
+    plain = space.all_int8()
+    ways: dict[str, QuantConfig] = {"none": plain}
+    for spelled in dict.fromkeys(one for op in space.ops for one in op.repairs):
+        ways[spelled] = plain.replace({op.name: op.repaired(plain[op.name], spelled) for op in space.ops})
+    for label, config in ways.items():
+        if label == "none" or config != plain:
+            yield {
+                "model": name,
+                "repair": label,
+                "ops": sum(bool(pick.repairs) for pick in config.values()),
+                "score": round(bench.eval_func(adapter.build(config)), 4),
+                "output error": float(f"{errors.error(config, len(adapter.kept)):.3g}"),
+            }
+    adapter.close()
+
+
+def tuned(name: str, setup: Setup, bench: Bench, folder: Path) -> list[dict[str, Any]]:
+    """`auto` without repairs and with them."""
+    rows: list[dict[str, Any]] = []
+    paths = []
+    for label, options in WAYS.items():
+        result = quaver.fit(
+            str(bench.model_path),
+            calib_dataloader=bench.calib,
+            eval_func=bench.eval_func,
+            relative=RELATIVE,
+            threads=1,
+            workspace=folder / f"{name} {label}",
+            op_name_dict=setup.rules or {},
+            strategy_options=options,
+        )
+        assert result.best is not None and result.best.score is not None
+        used = [name_of(one) for pick in result.best.config.values() for one in pick.repairs]
+        paths.append(result.model_path)
+        rows.append(
+            {
+                "model": name,
+                "repairs": label,
+                "met": result.met,
+                "baseline": round(result.baseline, 4),
+                "score": round(result.best.score, 4),
+                "evaluations": result.evaluations,
+                "fp32 ops": len(result.best.config.fp32_ops),
+                "repaired": ", ".join(f"{used.count(one)} {one}" for one in dict.fromkeys(used)),
+            }
+        )
+    base, *times = in_turns([OnnxSession(bench.model_path), *(OnnxSession(path) for path in paths)], bench.calib[0])
+    for row, seconds in zip(rows, times, strict=True):
+        row["latency"] = round(seconds / base, 3)
+    return rows
+
+
+def measure(name: str) -> list[dict[str, Any]]:
+    """All rows of one setup."""
+    setup = SETUPS[name]
+    bench = find(setup.model)
+    with tempfile.TemporaryDirectory() as folder:
+        return [*before_fallback(name, setup, bench), *tuned(name, setup, bench, Path(folder))]
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The means of `auto` with repairs against without: of latencies geometric, of evaluations plain."""
+    pairs = [[row for row in rows if row.get("repairs") == label] for label in WAYS]
+    ratios = [after["latency"] / before["latency"] for before, after in zip(*pairs, strict=True)]
+    evaluations = [fmean(row["evaluations"] for row in part) for part in pairs]
+    return {
+        "model": "all",
+        "latency, with to without": round(math.exp(fmean(map(math.log, ratios))), 3),
+        "worst": round(max(ratios), 3),
+        "evaluations, with to without": round(evaluations[1] / evaluations[0], 3),
+    }
+
+
+def run() -> list[dict[str, Any]]:
+    """The quick part."""
+    rows = [row for name in QUICK for row in measure(name)]
+    return [*rows, summary(rows)]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"setups: {', '.join(SETUPS)}; all by default")
+    given = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    for name in given.names or SETUPS:
+        rows += measure(name)
+        for row in rows:
+            if row["model"] == name:
+                print(row, flush=True)
+    rows.append(summary(rows))
+    print(rows[-1])
+    if not given.names:
+        RESULTS.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""What repairs would do to the errors of ops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+# By repair the error of each op that offers it, and under an empty name that without repairs.
+Errors = Mapping[str, Mapping[str, float]]
+
+
+class Relief(NamedTuple):
+    """What a repair does to an op's own error: what it is without and with it, and all ops to repair together."""
+
+    spelled: str
+    before: float
+    after: float
+    ops: tuple[str, ...]
+
+
+def best_relief(errors: Errors, readers: Mapping[str, str]) -> dict[str, Relief]:
+    """For each op the repair that cuts its error most.
+
+    `readers` holds the tensor that an op reads: ops that read the same are repaired together.
+    """
+    plain = errors.get("", {})
+    found: dict[str, Relief] = {}
+    for spelled, repaired in errors.items():
+        for name, after in repaired.items() if spelled else ():
+            if name in plain and (name not in found or after < found[name].after):
+                ops = tuple(other for other in repaired if other == name or _same(readers, other, name))
+                found[name] = Relief(spelled, plain[name], after, ops)
+    return found
+
+
+def _same(readers: Mapping[str, str], one: str, other: str) -> bool:
+    return bool(readers.get(one)) and readers.get(one) == readers.get(other)

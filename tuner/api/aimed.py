@@ -1,0 +1,97 @@
+"""A run for another machine: its cost model, read once and kept with the run; and how such a file is made there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from quaver.adapters import Adapter, AdapterOptions, adapter_for
+from quaver.adapters.temporary import temporary_folder
+from quaver.api.calibrating import calibrate
+from quaver.api.checked import keywords_checked
+from quaver.api.settings import Config
+from quaver.engine.cost_model import CostModel, fitting, measure_cost_model, read_file, resolved
+from quaver.engine.events import Observers
+from quaver.engine.mixtures import borders
+from quaver.errors import SettingsError
+from quaver.history import Storage
+from quaver.ops import QuantConfig
+from quaver.paths import expanded
+from quaver.space import TuningSpace
+
+# The note of a history that holds the cost model of its run.
+NOTE = "cost_model"
+
+
+@keywords_checked
+def save_cost_model(
+    model: Any,
+    path: str | os.PathLike[str],
+    calib_dataloader: Any = None,
+    *,
+    target: str | None = None,
+) -> Path:
+    """Time the ops of a model on this machine, in fp32 and int8, for runs elsewhere: `fit(..., cost_model=path)`.
+
+    Args:
+        model: the float model, as for `fit`.
+        path: the JSON file to write.
+        calib_dataloader: typical inputs, as for `fit`; the first batch is what is timed.
+        target: what this machine is called; its host name and processor if None.
+
+    Returns:
+        The path of the file.
+    """
+    place = Path(expanded(path))
+    with calibrated(model, place, calib_dataloader) as (adapter, config):
+        found = measure_cost_model(adapter, config, target)
+    place.write_text(json.dumps(found.plain(), indent=1) + "\n", encoding="utf-8")
+    return place
+
+
+@contextlib.contextmanager
+def calibrated(model: Any, place: Path, data: Any) -> Iterator[tuple[Adapter, QuantConfig]]:
+    """A calibrated model and its all-int8 configuration, for a file to be written to `place`."""
+    if not place.parent.is_dir():
+        raise SettingsError(f"there is no folder {str(place.parent)!r} to write {place.name!r} into")
+    if data is None:
+        raise SettingsError("calib_dataloader is needed: typical inputs to quantize and to time the model with")
+    model = expanded(model)
+    kind = adapter_for(model)
+    with temporary_folder() as folder, contextlib.closing(kind.take(model, AdapterOptions(folder))) as adapter:
+        calibrate(adapter, Config(), data, Observers(), True)
+        yield adapter, TuningSpace(adapter.inspect()).all_int8()
+
+
+def cost_of(given: str | os.PathLike[str] | None, adapter: Adapter, history: Storage) -> CostModel | None:
+    """The cost model of a run, checked against its model; None if the run is for this machine.
+
+    A resumed run decides by the figures that are kept in the history, whatever became of the file.
+    """
+    if given is None:
+        return None
+    path = os.fspath(given)
+    noted = history.notes.get(NOTE)
+    kept = isinstance(noted, Mapping) and noted.get("path") == path
+    data = noted["content"] if kept else read_file(os.fspath(expanded(path)))  # type: ignore[index]
+    return fitting(resolved(data, adapter, path), adapter, path)
+
+
+def placed(cost: CostModel, given: str | os.PathLike[str], adapter: Adapter, history: Storage) -> CostModel:
+    """The same with the conversions between ops, as large as they are in this model; kept in the history."""
+    path = os.fspath(given)
+    history.note(NOTE, {"path": path, "content": cost.plain()})
+    between = borders(adapter, adapter.kept[0]) if adapter.kept else ()
+    return replace(cost, model=replace(cost.model, borders=between))
+
+
+def target_of(notes: Mapping[str, Any]) -> str:
+    """What the machine is called that a run was for; empty if it was this one."""
+    noted = notes.get(NOTE)
+    content = noted.get("content") if isinstance(noted, Mapping) else None
+    return str(content.get("target", "")) if isinstance(content, Mapping) else ""

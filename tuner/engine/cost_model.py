@@ -1,0 +1,185 @@
+"""What ops take on another machine, from a file: a target that this machine is not.
+
+Kernels, configurations and scores are this machine's; only times come from there.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from quaver.adapters import Adapter
+from quaver.adapters.batches import Feed, samples
+from quaver.engine.mixtures import measure_time_model, put_together
+from quaver.errors import SettingsError
+from quaver.nearest import hint
+from quaver.ops import QuantConfig
+from quaver.space import TuningSpace
+from quaver.time_model import USUAL, Border, TimeModel
+
+# The key that says what a file is, and the version of its layout.
+KIND, VERSION = "quaver_cost_model", 1
+# A file of more bytes is not one.
+MOST_BYTES = 64 << 20
+_CONVERSIONS = ("quantize_element", "dequantize_element", "quantize", "dequantize")
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Times of a model's ops on a target.
+
+    Attributes:
+        target: what the machine is called.
+        adapter: the adapter that timed them.
+        fingerprint: of the float model.
+        model: the times. Without its borders as long as it was not looked at with the model in hand.
+        assumed: whether what conversions take was not measured there, and is what they usually take.
+    """
+
+    target: str
+    adapter: str
+    fingerprint: str
+    model: TimeModel
+    assumed: bool = False
+
+    def predict(self, config: QuantConfig) -> dict[str, float]:
+        """The latency of a configuration as a fraction of the fp32 model's there, and in milliseconds."""
+        seconds, whole = self.model.predict(config), self.model.rest + sum(self.model.fp32.values())
+        return {"predicted_latency": seconds / whole, "predicted_ms": 1e3 * seconds}
+
+    def plain(self) -> dict[str, Any]:
+        """As it stands in a file."""
+        model = self.model
+        costs = dict(zip(_CONVERSIONS, model.costs, strict=True))
+        return {
+            KIND: VERSION,
+            "target": self.target,
+            "adapter": self.adapter,
+            "model": self.fingerprint,
+            "seconds": {
+                "ops": {name: {"fp32": model.fp32[name], "int8": model.reduced[name]} for name in model.fp32},
+                "rest": model.rest,
+                "conversions": None if self.assumed else costs,
+            },
+            "fit": None if model.fit is None else {"correlation": model.fit[0], "error": model.fit[1]},
+        }
+
+
+def measure_cost_model(adapter: Adapter, config: QuantConfig, target: str | None = None) -> CostModel:
+    """Time the ops of a calibrated model on this machine, in fp32 and as in `config`."""
+    model = measure_time_model(adapter, config, adapter.kept[0])
+    return CostModel(target or this_machine(adapter.kept[0]), adapter.name, adapter.fingerprint, model)
+
+
+def this_machine(feed: Feed) -> str:
+    """What a machine is called where its user gives no name."""
+    return f"{platform.node() or 'a machine'} ({platform.machine()}, batch {samples(feed)}, 1 thread)"
+
+
+def read_file(path: str | Path) -> Any:
+    """What stands in the file of a cost model; one that cannot be read is named."""
+    place = Path(path)
+    try:
+        if place.stat().st_size > MOST_BYTES:
+            raise SettingsError(f"cost_model {str(path)!r} is too large to be one")
+        return json.loads(place.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"cannot read the cost model {str(path)!r}: {error.strerror}") from error
+    except ValueError as error:
+        raise SettingsError(f"cost_model {str(path)!r} is not JSON: {error}") from None
+
+
+def from_plain(data: Any, source: str) -> CostModel:
+    """A cost model from what stands in a file."""
+    if not isinstance(data, Mapping) or data.get(KIND) != VERSION:
+        raise SettingsError(
+            f"{source!r} is not a cost model of this version: `quaver profile MODEL --calib DATA --save FILE` there "
+            "writes one"
+        )
+    try:
+        seconds = data["seconds"]
+        ops = {str(name): (_time(one["fp32"]), _time(one["int8"])) for name, one in seconds["ops"].items()}
+        given = seconds.get("conversions")
+        costs = USUAL if given is None else tuple(_time(given[name]) for name in _CONVERSIONS)
+        model = TimeModel(
+            {name: fp32 for name, (fp32, _) in ops.items()},
+            {name: int8 for name, (_, int8) in ops.items()},
+            _time(seconds.get("rest", 0.0)),
+            costs=(costs[0], costs[1], costs[2], costs[3]),
+        )
+        target, adapter, fingerprint = (str(data[name]) for name in ("target", "adapter", "model"))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise SettingsError(f"cost model {source!r} is damaged: {type(error).__name__}: {error}") from None
+    if sum(model.fp32.values()) <= 0:
+        raise SettingsError(f"cost model {source!r} says that all ops of the fp32 model take no time")
+    return CostModel(target, adapter, fingerprint, model, given is None)
+
+
+def resolved(data: Any, adapter: Adapter, source: str) -> CostModel:
+    """A cost model from what stands in a file, also if a board without quaver wrote it, which knows kernels alone."""
+    if not isinstance(data, Mapping) or "raw" not in data or data.get(KIND) != VERSION:
+        return from_plain(data, source)
+    # What the board says names ops by what they are in this model, so that must be the same one first.
+    known = CostModel(str(data.get("target")), str(data.get("adapter")), str(data.get("model")), TimeModel({}, {}))
+    check_fingerprint(known, adapter, source)
+    config = TuningSpace(adapter.inspect()).all_int8()
+    if data.get("config") != config.fingerprint:
+        raise SettingsError(
+            f"cost model {source!r} was prepared by another version of quaver: prepare and take it again"
+        )
+    try:
+        raw = data["raw"]
+        graphs = [base64.b64decode(graph, validate=True) for graph in raw["graphs"]]
+        times = [{str(name): _time(one) for name, one in taken.items()} for taken in raw["kernels"]]
+        fp32, reduced = (adapter.op_seconds_from(*pair) for pair in zip(times, graphs, strict=True))
+        between = tuple(Border(str(one), tuple(readers), int(count)) for one, readers, count in data["borders"])
+        model = put_together(fp32, reduced, config, [_time(one) for one in raw["whole"]], between)
+    except SettingsError:
+        raise
+    except Exception as error:  # whatever parses a damaged graph
+        raise SettingsError(f"cost model {source!r} is damaged: {type(error).__name__}: {error!s:.200}") from None
+    return replace(known, model=model)
+
+
+def check_fingerprint(cost: CostModel, adapter: Adapter, source: str) -> None:
+    """Refuse the cost model of another model."""
+    if cost.adapter != adapter.name:
+        raise SettingsError(f"cost model {source!r} is of a model of {cost.adapter}, and this one is of {adapter.name}")
+    if cost.fingerprint != adapter.fingerprint:
+        raise SettingsError(
+            f"cost model {source!r} is of another model: its fingerprint is {cost.fingerprint[:12]}, this one's "
+            f"{adapter.fingerprint[:12]}. Profile this model on the target"
+        )
+
+
+def fitting(cost: CostModel, adapter: Adapter, source: str) -> CostModel:
+    """The cost model, if it is of the model in hand; else it is refused."""
+    if cost.adapter != adapter.name:
+        raise SettingsError(f"cost model {source!r} is of a model of {cost.adapter}, and this one is of {adapter.name}")
+    names = [op.name for op in adapter.inspect()]
+    for name in cost.model.fp32:
+        if name not in names:
+            raise SettingsError(
+                f"cost model {source!r} speaks of the op {name!r}, which this model does not have; {hint(name, names)}"
+            )
+    missing = [name for name in names if name not in cost.model.fp32]
+    if missing:
+        raise SettingsError(
+            f"cost model {source!r} says nothing of {len(missing)} op(s), such as {missing[0]!r}: it is of another "
+            "model, or of another version of quaver. Profile this model on the target"
+        )
+    check_fingerprint(cost, adapter, source)
+    return cost
+
+
+def _time(value: Any) -> float:
+    number = float(value)
+    if isinstance(value, bool | str) or not math.isfinite(number) or number < 0:
+        raise ValueError(f"{value!r} is no time in seconds")
+    return number
