@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import calibrating, diagnosing, histories, litert, memory, overhead, scaling, side_by_side
+from benchmarks import calibrating, diagnosing, histories, litert, memory, overhead, repairs, scaling, side_by_side
 from benchmarks.machine import machine
 
 RESULTS = Path(__file__).parent / "results"
@@ -23,6 +23,7 @@ PARTS: dict[str, tuple[str, Callable[[], list[dict[str, Any]]]]] = {
     "memory": ("Memory over many trials", memory.run),
     "diagnosis": ("Diagnosis, in passes of the float model", diagnosing.run),
     "side_by_side": ("Trials side by side: two workers against one, one thread each", side_by_side.run),
+    "repairs": ("Repairs before fallback", repairs.run),
     "litert": ("TensorFlow and LiteRT", litert.run),
 }
 

@@ -240,3 +240,20 @@ def test_errors_that_add_up_and_ops_that_are_slower_are_not_taken_for_a_cause() 
     bad = replace(slow, kind="unexplained")
     assert "; 1 cause(s) found; 1 op(s) slower than in fp32\n" in str(replace(healthy, causes=(bad, slow)))
     assert str(replace(healthy, causes=(bad,) * 25)).endswith("\n- ... and 5 more")
+
+
+def test_what_a_repair_would_cut_is_told_with_the_rule_for_all_who_read_the_tensor() -> None:
+    """Two channels behind a normalization stand out, under weights that make them count as much as others."""
+    net, large = models.Net(channels=2, size=32), np.ones(32, np.float32)
+    large[[3, 11]] = 60, 40
+    norm = net.add("LayerNormalization", "norm", "x", large, np.zeros(32, np.float32))
+    rng = np.random.default_rng(0)
+    weights = [(rng.normal(size=(32, 16)) / large[:, None]).astype(np.float32) for _ in range(2)]
+    model = net.model(*(net.add("MatMul", f"fc{at}", norm, weight) for at, weight in enumerate(weights)))
+    data = rng.normal(size=(16, 2, 32, 32)).astype(np.float32)
+    causes = [cause for cause in diagnosed(model, data).causes if cause.kind == "repairable"]
+    assert {cause.op for cause in causes} == {"fc0", "fc1"}
+    assert all(cause.sentence.startswith("smoothing would cut this op's error ") for cause in causes)
+    (spelled,) = causes[0].rules["fc0"]["repairs"]
+    assert causes[0].rules == {name: {"repairs": [spelled]} for name in ("fc0", "fc1")}
+    assert output_error(model, causes[0].rules, data) < 0.3 * output_error(model, {}, data)

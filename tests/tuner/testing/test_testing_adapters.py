@@ -304,7 +304,7 @@ def test_an_adapter_that_ignores_the_calibration_it_should_restore() -> None:
     class Forgetful(OnnxAdapter):
         def restore(self, calibration: dict[str, Any]) -> None:
             wider = {name: _wider(values) for name, values in calibration["ranges"].items()}
-            super().restore({"ranges": wider if not self._kept else calibration["ranges"]})
+            super().restore(calibration | ({} if self._kept else {"ranges": wider}))
 
     check(Forgetful, "the all-int8 model has other bytes after `restore`")
 
