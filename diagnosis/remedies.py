@@ -109,14 +109,10 @@ class Leeway:
         if wish.get("precision") == FP32 or not any(choice.reduced for choice in left):
             return str(FP32)
         rule: dict[str, Any] = {}
-        details = {field: value for field, value in wish.items() if field != "repairs"}
+        told = _narrowest(offered, left, {field: value for field, value in wish.items() if field != "repairs"})
         for field, (part, key) in _PLACES.items():
-            before, after = (
-                _values((choice for choice in choices if not choice.reduced or _fits(choice, details)), field)
-                for choices in (offered, left)
-            )
-            if field in wish or before != after:
-                rule.setdefault(part, {})[key] = after
+            if field in told:
+                rule.setdefault(part, {})[key] = told[field]
         demanded = next((list(choice.repairs) for choice in left if choice.reduced), [])
         if "repairs" in wish:
             rule["repairs"] = [wish["repairs"]]
@@ -131,6 +127,26 @@ def _fits(choice: OpConfig, wish: Wish, repairs: Sequence[str] = ()) -> bool:
     return all(
         value in able if field == "repairs" else getattr(choice, field) == value for field, value in wish.items()
     )
+
+
+def _narrowest(offered: Sequence[OpConfig], left: Sequence[OpConfig], wish: Wish) -> dict[str, list[str]]:
+    """The values of those fields alone that must be told to leave what there was left, as far as a wish allows it.
+
+    What a choice says nothing about is not wished for: one with dynamic ranges is calibrated by no method.
+    """
+    kept = [choice for choice in left if _is_among(choice, {field: [value] for field, value in wish.items()})]
+    told = {field: values for field in _PLACES if (values := _values(kept, field))}
+    for field in ("mode", *_PLACES):  # first the mode: mostly another field tells it, too
+        if field in told and field not in wish:
+            others = {name: values for name, values in told.items() if name != field}
+            if _values((choice for choice in offered if _is_among(choice, others)), field) == told[field]:
+                del told[field]
+    return told
+
+
+def _is_among(choice: OpConfig, told: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a rule that tells this leaves a choice."""
+    return all(not (value := getattr(choice, field)) or value in values for field, values in told.items())
 
 
 def _values(choices: Iterable[OpConfig], field: str) -> list[str]:

@@ -19,6 +19,8 @@ from quaver.ops import Op, OpConfig
 SCHEMA = 2
 # Ways to run ops in one header, all ops together.
 MAX_CHOICES = 1_000_000
+# Repairs that one op may offer.
+MAX_REPAIRS = 1000
 
 
 class NewerSchema(Malformed):
@@ -71,6 +73,7 @@ def from_header(header: Header) -> dict[str, Any]:
     """The record of a header. Choices are stored once; each op holds indexes into them."""
     table: dict[OpConfig, int] = {}
     picks = [[table.setdefault(choice, len(table)) for choice in op.choices] for op in header.ops]
+    repairs = {op.name: (op.reads, tuple(op.repairs)) for op in header.ops if op.repairs}
     return {
         "kind": "header",
         "schema": SCHEMA,
@@ -83,6 +86,7 @@ def from_header(header: Header) -> dict[str, Any]:
         ],
         "calibration": plain(header.calibration, "calibration"),
         "created": header.created,
+        **({"repairs": repairs} if repairs else {}),
     }
 
 
@@ -97,10 +101,11 @@ def to_header(record: dict[str, Any]) -> Opening:
     choices = to_choices(taken.take("choices", list))
     ops = taken.take("ops", list)
     _check_ops(ops)
+    repairs = _to_repairs(taken.take("repairs", dict) if "repairs" in taken else {})
     header = Header(
         model_fingerprint=taken.take("model_fingerprint", str),
         adapter=taken.take("adapter", str),
-        ops=tuple(_to_op(item, f"ops[{index}]", choices) for index, item in enumerate(ops)),
+        ops=tuple(_to_op(item, f"ops[{index}]", choices, repairs) for index, item in enumerate(ops)),
         calibration=taken.take("calibration", dict),
         created=taken.take("created", str),
     )
@@ -124,8 +129,22 @@ def _check_ops(items: list[Any]) -> None:
         raise Malformed(f"field 'ops' holds {spread:,} choices, more than {MAX_CHOICES:,}")
 
 
-def _to_op(item: tuple[Any, ...], field: str, choices: list[OpConfig]) -> Op:
+def _to_repairs(items: dict[Any, Any]) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """By op, the tensor that repairs are about, and those on offer."""
+    for name, item in items.items():
+        if type(item) is not tuple or [type(part) for part in item] != [str, tuple]:
+            raise Malformed(f"the repairs of op {name!r:.80} must be a tuple of str, tuple")
+        if len(item[1]) > MAX_REPAIRS or any(type(spelled) is not str for spelled in item[1]):
+            raise Malformed(f"the repairs of op {name!r:.80} must be str, and no more than {MAX_REPAIRS}")
+    return items
+
+
+def _to_op(
+    item: tuple[Any, ...], field: str, choices: list[OpConfig], repairs: Mapping[str, tuple[str, tuple[str, ...]]]
+) -> Op:
     name, kind, nodes, picks = item
     if any(type(node) is not str for node in nodes):
         raise Malformed(f"the nodes of {field} must be str")
-    return Op(utf8(name, field), kind, nodes, tuple(choices[pick] for pick in to_indexes(picks, len(choices), field)))
+    offered = tuple(choices[pick] for pick in to_indexes(picks, len(choices), field))
+    reads, repaired = repairs.get(name, ("", ()))
+    return Op(utf8(name, field), kind, nodes, offered, repaired, reads)

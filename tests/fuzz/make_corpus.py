@@ -103,10 +103,10 @@ version: 1.0
 model: {name: m, framework: onnxrt}
 quantization:
   calibration: {sampling_size: [100, 200]}
-  op_name_dict: &rules
-    "layer.0/.*": {activation: {dtype: [fp32]}, weight: {dtype: ["fp32"]}}
+  op_name_dict:
+    "layer.0/.*": &float {activation: {dtype: [fp32]}, weight: {dtype: ["fp32"]}}
     "head": fp32
-  op_type_dict: {Conv: {activation: {algorithm: [minmax]}}, Gemm: *rules}
+  op_type_dict: {Conv: {activation: {algorithm: [minmax]}}, Gemm: *float}
 tuning:
   strategy: {name: basic, options: {}}
   accuracy_criterion: {relative: 1e-2, higher_is_better: true}

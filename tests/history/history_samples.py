@@ -11,9 +11,12 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from quaver.history import Header, History, Run
 from quaver.history.frames import MAGIC, FrameReader, frame
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
+from quaver.scores import Samples
 from quaver.trial import Trial, TrialState
 
 MINMAX = OpConfig(INT8)
@@ -79,7 +82,10 @@ TRIALS = (
     a_trial(4, ALL_FP32),
 )
 # What no run in its own process has.
-BY_A_WORKER = a_trial(5, ALL_INT8, worker="board:4711", started=1731801600.25)
+BY_A_WORKER = a_trial(
+    5, ALL_INT8, worker="board:4711", started=1731801600.25, metrics={"top1": 0.5, "f1": 0.25},
+    samples={"top1": Samples.of(np.array([0.0, 1.0]))},
+)  # fmt: skip
 
 
 def start(history: History, run: Run) -> None:

@@ -210,7 +210,7 @@ OP = ("/a", "Conv", ("/a",), b"\0")
         ),
         (trial_with(number=-1), "frame 2 .*'number'"),
         (trial_with(number=True), "'number' of the trial must be int, not bool"),
-        (trial_with(state="running"), "'state' must be one of complete, failed, not 'running'"),
+        (trial_with(state="running"), "'state' must be one of complete, stopped, failed, unscored, not 'running'"),
         (trial_with(score=1), "'score' of the trial must be float or None, not int"),
         (trial_with(score=float("nan")), "'score' must be finite"),
         (trial_with(measured={1: 1.0}), "measured"),

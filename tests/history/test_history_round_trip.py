@@ -55,8 +55,23 @@ def test_the_folder_is_as_good_as_the_file(tmp_path: Path) -> None:
     assert read_snapshot(str(tmp_path)) == read_snapshot(tmp_path / FILE_NAME)
 
 
+def test_repairs_that_ops_offer_are_part_of_the_header(tmp_path: Path) -> None:
+    first, *others = OPS
+    repairable = dataclasses.replace(first, repairs=("bias_correction", "smoothing:0.5"), reads="x")
+    with History.create(tmp_path) as history:
+        history.begin(a_header(ops=(repairable, *others)))
+    assert read_snapshot(tmp_path).header.ops == (repairable, *others)
+
+
 def test_the_sample_would_notice_a_trial_field_that_is_not_stored() -> None:
-    stored_as_given = {field.name for field in dataclasses.fields(Trial)} - {"number", "config", "state", "loss", "met"}
+    stored_as_given = {field.name for field in dataclasses.fields(Trial)} - {
+        "number",
+        "config",
+        "state",
+        "loss",
+        "met",
+        "interval",
+    }
     for field in dataclasses.fields(Trial):
         if field.name in stored_as_given:
             assert any(getattr(trial, field.name) not in (field.default, {}) for trial in (*TRIALS, BY_A_WORKER)), (

@@ -16,7 +16,7 @@ import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.command.main import main
 from quaver.demo.data import Accuracy, digits
-from quaver.errors import HistoryError
+from quaver.errors import CalibrationError, HistoryError
 from quaver.history import FILE_NAME, SCHEMA, Header, History, Run, read_snapshot
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 
@@ -112,7 +112,7 @@ def test_every_trial_of_an_old_version_is_recovered_byte_for_byte(schema: int) -
 def test_a_run_of_an_old_version_is_resumed_and_evaluates_nothing_twice(schema: int, tmp_path: Path) -> None:
     path = shutil.copy(DATA / f"digits-{schema}.snapshot", tmp_path / FILE_NAME)
     before = read_snapshot(path)
-    _, _, images, labels = digits()
+    train, _, images, labels = digits()
     scores: list[float] = []
 
     def counted(model: Any) -> float:
@@ -120,9 +120,10 @@ def test_a_run_of_an_old_version_is_resumed_and_evaluates_nothing_twice(schema: 
         return scores[-1]
 
     settings = {**SETTINGS, "absolute": 0.0, "timeout": 1e6, "max_trials": MADE + 2}
-    result = quaver.fit(MODEL, eval_func=counted, resume=path, **settings)
+    # The strategy of today measures more than that of old did, on the samples that the run was calibrated with.
+    result = quaver.fit(MODEL, calib_dataloader=train[:64], eval_func=counted, resume=path, **settings)
     assert [trial.score for trial in result.trials[MADE:]] == scores
-    assert len(scores) == 2
+    assert len(scores) == 2 and len({trial.config for trial in result.trials}) == MADE + 2
     after = read_snapshot(path)
     assert (after.baseline, after.trials[:MADE]) == (before.baseline, before.trials)
     assert {name: after.notes[name] for name in before.notes} == before.notes
@@ -130,6 +131,15 @@ def test_a_run_of_an_old_version_is_resumed_and_evaluates_nothing_twice(schema: 
     assert after.run.settings["max_trials"] == MADE + 2
     for number in (1, MADE + 2):
         assert quaver.recover(MODEL, path, number).sha256 == after.trial(number).model_hash
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_it_asks_for_the_samples_that_the_strategy_of_today_needs(schema: int, tmp_path: Path) -> None:
+    path = shutil.copy(DATA / f"digits-{schema}.snapshot", tmp_path / FILE_NAME)
+    _, _, images, labels = digits()
+    settings = {**SETTINGS, "timeout": 1e6, "max_trials": MADE + 2}
+    with pytest.raises(CalibrationError, match="pass calib_dataloader, also to a resumed run"):
+        quaver.fit(MODEL, eval_func=Accuracy(images, labels), resume=path, **settings)
 
 
 def as_if(path: Path, change: Callable[[tuple[Op, ...]], tuple[Op, ...]]) -> Path:

@@ -40,14 +40,14 @@ def model(nodes: list[Any], constants: list[TensorProto], opset: int = 17) -> on
 
 
 def recurrent() -> onnx.ModelProto:
-    """Two MatMuls that run in int8, and an LSTM between them that takes nearly all of the time."""
+    """Two MatMuls that run in int8, and a GRU between them that takes nearly all of the time."""
     nodes = [
         helper.make_node("MatMul", ["x", "first"], ["a"], "before"),
-        helper.make_node("LSTM", ["a", "W", "R"], ["b"], "memory", hidden_size=HIDDEN),
+        helper.make_node("GRU", ["a", "W", "R"], ["b"], "memory", hidden_size=HIDDEN),
         helper.make_node("MatMul", ["b", "last"], ["z"], "after"),
     ]
     constants = [
-        constant("first", WIDE, WIDE), constant("W", 1, 4 * HIDDEN, WIDE), constant("R", 1, 4 * HIDDEN, HIDDEN),
+        constant("first", WIDE, WIDE), constant("W", 1, 3 * HIDDEN, WIDE), constant("R", 1, 3 * HIDDEN, HIDDEN),
         constant("last", HIDDEN, 4),
     ]  # fmt: skip
     return model(nodes, constants)
@@ -93,21 +93,21 @@ def fit(net: onnx.ModelProto, folder: Path, **more: Any) -> quaver.TuneResult:
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> quaver.TuneResult:
-    return fit(recurrent(), tmp_path_factory.mktemp("lstm") / "w")
+    return fit(recurrent(), tmp_path_factory.mktemp("gru") / "w")
 
 
-def test_an_lstm_is_not_hidden_behind_int8_ops(tuned: quaver.TuneResult, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gru_is_not_hidden_behind_int8_ops(tuned: quaver.TuneResult, capsys: pytest.CaptureFixture[str]) -> None:
     assert tuned.best is not None and len(tuned.best.config.int8_ops) == 2 and not tuned.best.config.fp32_ops
     (found,) = tuned.unquantizable
-    assert (found.kind, found.count) == ("LSTM", 1) and found.share is not None and 0.3 < found.share < 1
-    line = f"LSTM (1) cannot be quantized: {100 * found.share:.0f} % of the fp32 time"
+    assert (found.kind, found.count) == ("GRU", 1) and found.share is not None and 0.3 < found.share < 1
+    line = f"GRU (1) cannot be quantized: {100 * found.share:.0f} % of the fp32 time"
     assert line in str(tuned).splitlines() and line in tuned._repr_html_()
     for words in (["history", str(tuned.workspace)], ["show", str(tuned.workspace), "1"]):
         assert main.main(words) == 0
         assert line in capsys.readouterr().out.splitlines()
         assert main.main([*words, "--json"]) == 0
         told = json.loads(capsys.readouterr().out)
-        assert told["unquantizable"] == [{"kind": "LSTM", "count": 1, "share": found.share}]
+        assert told["unquantizable"] == [{"kind": "GRU", "count": 1, "share": found.share}]
         assert told["conversions"] == []
 
 
@@ -129,8 +129,8 @@ def test_without_samples_there_are_names_and_with_them_the_shares_follow(tmp_pat
         assert pending is not None
         begun.tell(pending, 1.0)
     named = quaver.fit(net, eval_func=Near(net), resume=tmp_path)
-    assert named.unquantizable == (quaver.Unquantizable("LSTM", 1, None),)
-    assert "LSTM (1) cannot be quantized" in str(named).splitlines()
+    assert named.unquantizable == (quaver.Unquantizable("GRU", 1, None),)
+    assert "GRU (1) cannot be quantized" in str(named).splitlines()
     timed = quaver.fit(net, calib_dataloader=SAMPLES, eval_func=Near(net), resume=tmp_path)
     assert timed.unquantizable[0].share is not None
 
@@ -149,7 +149,7 @@ def test_a_run_that_is_out_of_time_names_and_does_not_time(tmp_path: Path, monke
     result = quaver.fit(
         net, calib_dataloader=SAMPLES, eval_func=slow, timeout=100, strategy="basic", absolute=0.3, workspace=tmp_path
     )
-    assert result.unquantizable == (quaver.Unquantizable("LSTM", 1, None),)
+    assert result.unquantizable == (quaver.Unquantizable("GRU", 1, None),)
 
 
 def test_bodies_and_nodes_of_other_domains_are_named_and_what_moves_values_is_not() -> None:

@@ -22,7 +22,7 @@ SETTINGS: dict[str, Any] = {
     "strategy": "mse",
     "relative": 0.03,
     "objective": "size",
-    "op_type_dict": {"Gemm": {"weight": {"granularity": ["per_tensor"]}}},
+    "op_type_dict": {"Gemm": {"weight": {"granularity": ["per_tensor"]}, "activation": {"mode": ["static"]}}},
     "threads": 1,
     "report": False,
     "verbose": 0,

@@ -12,11 +12,12 @@ from quaver.space import TuningSpace, smallest_first, without_calibration
 
 def space_of(adapter: Adapter, config: Config, objective: Objective, calibrated: bool) -> TuningSpace:
     """What may be chosen. Where size counts, by default all that gets smaller is reduced, and nothing else."""
-    ops = apply_rules(adapter.inspect(), config.op_name_dict, config.op_type_dict)
+    offered = adapter.inspect()
+    if isinstance(objective, Size):  # before the rules, which may leave no choice by which a weight is known
+        offered = smallest_first(offered)
+    ops = apply_rules(offered, config.op_name_dict, config.op_type_dict)
     if not any(op.quantizable for op in ops):
         raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
-    if isinstance(objective, Size):
-        ops = smallest_first(ops)
     space = TuningSpace(ops if calibrated else without_calibration(ops))
     if not calibrated and not space.quantizable:
         raise SettingsError(

@@ -69,9 +69,11 @@ class Builder:
         return sorted(tensor for tensor in tensors if self.graph.is_float(tensor))
 
     def calibrate(self, ranges: Ranges) -> None:
-        """Use these ranges, by tensor name and method."""
-        if not ranges:  # nothing was calibrated: what needs no ranges can be built
-            self._ranges, self._weights = None, TensorQuantParamsCache()
+        """Use these ranges, by tensor name and method. Without any, what needs no ranges can be built."""
+        if not ranges and self._integer_ends:
+            raise CalibrationError("inputs and outputs in int8 need calibrated ranges: calibrate, or leave them float")
+        if not ranges:
+            self._ranges, self._extremes, self._weights = None, {}, TensorQuantParamsCache()
             return
         missing = [name for tensor in self.needed() if (name := self.graph.tensor_name(tensor)) not in ranges]
         if missing:
@@ -88,7 +90,7 @@ class Builder:
         if config is None or not reduced:
             return self.graph.content
         int8 = [unit for unit in reduced if config[unit.op.name].calibrated]
-        if self._ranges is None and int8:
+        if self._ranges is None and (int8 or integer_ends):
             raise CalibrationError("nothing was calibrated yet, so there are no ranges to quantize with")
         moved = self._moved({unit.operator.index for unit in int8})
         wanted = {unit.operator.index: _wanted(unit, config[unit.op.name]) for unit in reduced}
@@ -139,10 +141,13 @@ class Builder:
             low, high = self._ranges[tensor][methods.get(tensor, CALIBRATIONS[0])]
             shape = [1] * graph.rank(tensor)
             result[name] = {"min": np.full(shape, low, np.float32), "max": np.full(shape, high, np.float32)}
-        for unit in int8 if self._extremes else ():
-            if unit.weight is not None and graph.main.tensors[unit.weight].buffer in self._extremes:
-                by_granularity = self._extremes[graph.main.tensors[unit.weight].buffer]
-                result[graph.tensor_name(unit.weight)] = by_granularity[config[unit.op.name].granularity]
+        # Dynamic ops as well: a weight is quantized once, for all modes.
+        for unit in self.units if self._extremes else ():
+            if unit.weight is None or not (pick := config[unit.op.name]).reduced:
+                continue
+            by_granularity = self._extremes.get(graph.main.tensors[unit.weight].buffer)
+            if by_granularity is not None:
+                result[graph.tensor_name(unit.weight)] = by_granularity[pick.granularity]
         return result
 
 
@@ -153,7 +158,8 @@ class _Recipe:
         self._configs, self._integer_ends = configs, integer_ends
 
     def need_calibration(self) -> bool:
-        return True
+        # Dynamic ops have no config of their activations.
+        return self._integer_ends or any(config.activation_tensor_config for config in self._configs.values())
 
     def get_quantization_configs(self, kind: Any, scope: str) -> tuple[Any, Any]:
         # An output of the model has the scope of the op that writes it.

@@ -45,3 +45,15 @@ def test_it_is_recovered_to_the_byte(digits_model: Any, result: quaver.TuneResul
 def test_other_formats_are_refused_by_name(digits_model: Any) -> None:
     with pytest.raises(quaver.SettingsError, match="full_integer"):
         quaver.fit(digits_model, calib_dataloader=models.digits()[0][:4], quant_format="qdq", verbose=0)
+
+
+def test_without_calibration_data_it_is_refused(digits_model: Any, tmp_path: Path) -> None:
+    with pytest.raises(quaver.CalibrationError, match="inputs and outputs in int8 need calibrated ranges"):
+        quaver.fit(
+            digits_model,
+            eval_func=models.accuracy,
+            objective="size",
+            quant_format="full_integer",
+            workspace=tmp_path / "run",
+            verbose=0,
+        )

@@ -191,6 +191,19 @@ def test_a_dead_channel_keeps_its_bias() -> None:
         np.testing.assert_allclose(given, expected, atol=0.06)
 
 
+def test_a_dead_channel_is_the_same_whatever_was_built_before() -> None:
+    """Dynamic and static ops share their quantized weights, so these must not depend on who asked first."""
+    dead = layers.Dense(4, name="dead")
+    model = keras.Model(x := keras.Input((8,), name="x"), dead(x))
+    dead.set_weights([np.eye(8, 4, dtype=np.float32) * [1, 1, 0, 1], np.array([0.1, -0.2, 0.7, 0.0], np.float32)])
+    built = []
+    for modes in (("static", "dynamic"), ("dynamic", "static")):
+        adapter, space = models.opened(model)
+        configs = {mode: space.all_int8().replace({"dead": OpConfig(INT8, mode=mode)}) for mode in modes}
+        built.append({mode: adapter.rebuild(config).sha256 for mode, config in configs.items()})
+    assert built[0] == built[1]
+
+
 def test_ops_that_give_nothing_but_zero_load_all_the_same() -> None:
     x = keras.Input((6, 6, 4), name="x")
     y = layers.Conv2D(4, 1, name="conv")(x)
@@ -248,8 +261,13 @@ def test_the_model_object(float_tflite: Path, tmp_path: Path) -> None:
 
 def test_a_calibration_of_another_model_is_refused(float_tflite: Path) -> None:
     adapter = LiteRTAdapter.open(float_tflite, AdapterOptions())
+    other = LiteRTAdapter.open(models.twins(), AdapterOptions())
     with pytest.raises(quaver.CalibrationError, match="holds no range of tensor 'image'"):
-        adapter.restore({"ranges": {}})
+        adapter.restore(other.calibrate(models.samples(other)))
+    mine = models.opened(float_tflite, models.digits()[0][:4])[0].calibrate(models.digits()[0][:4])
+    del mine["ranges"]["image"]
+    with pytest.raises(quaver.CalibrationError, match="holds no range of tensor 'image'"):
+        adapter.restore(mine)
     assert adapter.rebuild(None).model == float_tflite.read_bytes()
     with pytest.raises(quaver.CalibrationError, match="nothing was calibrated"):
         adapter.rebuild(quaver.TuningSpace(adapter.inspect()).all_int8())

@@ -58,10 +58,19 @@ def in_a_scan() -> onnx.ModelProto:
     return net.model(net.Gemm(rows, weight(4, 3)), last)
 
 
-def recurrent(op: str, gates: int) -> onnx.ModelProto:
+def gated() -> onnx.ModelProto:
     net = Net()
     x = net.Sigmoid(net.input(5, None, 8))
-    outputs = net.add(op, x, weight(1, gates * 4, 8), weight(1, gates * 4, 4), hidden_size=4, outputs=gates - 1)
+    outputs = net.GRU(x, weight(1, 12, 8), weight(1, 12, 4), hidden_size=4, outputs=2)
+    return net.model(net.MatMul(net.Squeeze(outputs[1], np.array([0])), weight(4, 3)))
+
+
+def with_weights_that_are_computed() -> onnx.ModelProto:
+    """An LSTM has an int8 form only where its weights are constant."""
+    net = Net()
+    x = net.Sigmoid(net.input(5, None, 8))
+    weights = net.Softsign(net.input(1, 16, 8, name="weights"))
+    outputs = net.LSTM(x, weights, weight(1, 16, 4), hidden_size=4, outputs=3)
     return net.model(net.MatMul(net.Squeeze(outputs[1], np.array([0])), weight(4, 3)))
 
 
@@ -120,8 +129,8 @@ MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], list[str]]] = {
     "If that is never true": (lambda: in_an_if(False), ["Conv_0", "Conv_4", "Conv_5"]),
     "Loop": (in_a_loop, ["Gemm_0", "Sigmoid_1", "Gemm_3"]),
     "Scan": (in_a_scan, ["Gemm_0", "Gemm_3"]),
-    "LSTM": (lambda: recurrent("LSTM", 4), ["Sigmoid_0", "MatMul_3"]),
-    "GRU": (lambda: recurrent("GRU", 3), ["Sigmoid_0", "MatMul_3"]),
+    "LSTM of weights that are computed": (with_weights_that_are_computed, ["Sigmoid_0", "MatMul_4"]),
+    "GRU": (gated, ["Sigmoid_0", "MatMul_3"]),
     "an operator of com.microsoft": (foreign, ["MatMul_0", "MatMul_2", "Add_3"]),
     "a function that holds a Sigmoid": (lambda: local_function("Sigmoid"), ["Conv_0", "Conv_2", "Add_3"]),
     "a function that holds an Add": (lambda: local_function("Add"), ["Conv_0", "Conv_2", "Add_3"]),

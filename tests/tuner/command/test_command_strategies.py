@@ -31,7 +31,8 @@ def test_every_strategy_is_listed_with_what_it_needs_for_so_many_ops(ops: int, t
 def test_they_are_counted_for_a_model(tmp_path: Path) -> None:
     make_folder(tmp_path)
     listed = rows(tmp_path, "--model", "model.onnx")
-    assert listed["mse"][1:3] == ["6", "11"] and listed["mse_v2"][1:3] == ["3", "5"]
+    # Of three ops: 5 by themselves, 1 of all that were taken back, 1 in the other modes that a Gemm has.
+    assert listed["mse"][1:3] == ["7", "13"] and listed["mse_v2"][1:3] == ["3", "5"]
 
 
 def test_a_number_that_nobody_would_read_is_told_by_its_magnitude(tmp_path: Path) -> None:

@@ -43,6 +43,9 @@ class Clock:
         self.threads = threads
         self.used: set[int] = set()
 
+    def processor_time(self) -> float:
+        return float(latency.time.thread_time())
+
     def on_threads(self, threads: int) -> Clock:
         self.threads = threads
         return self
@@ -76,6 +79,9 @@ def test_other_programs_do_not_count_where_one_thread_does_all_the_work(monkeypa
         def __init__(self, seconds: float, waiting: float) -> None:
             self.seconds, self.waiting = seconds, waiting
 
+        def processor_time(self) -> float:
+            return busy["seconds"]
+
         def run(self, feed: Any) -> Any:
             busy["seconds"] += self.seconds
             Clock.now += self.seconds + self.waiting
@@ -86,9 +92,12 @@ def test_other_programs_do_not_count_where_one_thread_does_all_the_work(monkeypa
 
 
 def test_runs_are_repeated_until_they_tell_the_same_or_the_time_is_used() -> None:
-    steady, other = Clock(1e-3), Clock(2e-3)
+    steady, other = Clock(1e-2), Clock(2e-2)
     assert [one.spread for one in latency.measure([steady, other], {})] == [0.0, 0.0]
-    assert steady.runs == 1 + 8  # looked at every four rounds
+    assert steady.runs == 1 + latency.ROUNDS[0]
+    tiny = Clock(1e-4)
+    latency.measure([tiny], {})
+    assert tiny.runs * 1e-4 >= latency.LEAST_SECONDS  # a few runs of a small model tell nothing
     rng = random.Random(1)
     restless = Clock(*(rng.uniform(1e-3, 2e-3) for _ in range(500)))
     latency.measure([restless], {}, seconds=0.05)

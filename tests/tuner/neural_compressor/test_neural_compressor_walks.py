@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from benchmarks import planted
 from quaver.demo.data import Accuracy, digits
+from quaver.strategies import registry
 
 TAGGER = Path(__file__).parents[2] / "data" / "layout_tagger.onnx"
 CNN_YAML = """
@@ -44,7 +45,9 @@ def run(script, **names):
 
 @pytest.fixture(autouse=True)
 def _in_a_folder(tmp_path, monkeypatch):
+    """Of its own; and what a script registers is gone after it."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
 
 
 @pytest.fixture

@@ -1,0 +1,28 @@
+"""What may be chosen where size counts: all that has a weight is reduced by default, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quaver.adapters import AdapterOptions, open_model
+from quaver.api.settings import make_config
+from quaver.api.spaces import space_of
+from quaver.engine.objective import Size
+
+MODEL = Path(__file__).parents[2] / "data" / "digits_resnet.onnx"
+
+
+@pytest.mark.parametrize(
+    "rule", [{"weight": {"granularity": ["per_tensor"]}}, {"activation": {"mode": ["static"]}, "weight": {}}, {}]
+)
+def test_rules_do_not_hide_that_an_op_has_a_weight(rule: dict[str, Any]) -> None:
+    config = make_config(None, op_type_dict={"Conv": rule}, relative=0.01)
+    with contextlib.closing(open_model(MODEL, AdapterOptions())) as adapter:
+        space = space_of(adapter, config, Size(), calibrated=True)
+    assert {space[name].kind for name in space.all_int8().reduced_ops} == {"Conv", "Gemm"}
+    assert {space[name].kind for name in space.all_int8().fp32_ops} == {"Add", "GlobalAveragePool"}
+    assert len(space.all_int8().reduced_ops) == len(space.of_kind("Conv")) + 1
