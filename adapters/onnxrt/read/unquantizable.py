@@ -1,4 +1,4 @@
-"""The nodes of a graph that compute and are part of no op: LSTM, Softmax, If and Loop, those of other domains."""
+"""The nodes of a graph that compute and are part of no op: GRU, Softmax, If and Loop, those of other domains."""
 
 from __future__ import annotations
 
