@@ -144,9 +144,10 @@ class WeightStore:
 
             self._shared = SharedFile(folder)
             self._path, self._file = self._shared.path, self._shared.file
-            return
-        remove_orphans(folder)
-        self._path, self._file = new_file(folder)
+        else:
+            remove_orphans(folder)
+            self._path, self._file = new_file(folder)
+        stack.callback(self._file.close)  # a store that nobody closed closes it when it goes, before its folder does
 
     @property
     def path(self) -> Path:
