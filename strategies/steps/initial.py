@@ -20,6 +20,8 @@ FAR_LESS_ERROR = 0.7
 TIE = 1.02
 # Borders are taken to cost so many times what they do, to look for mixtures with few of them.
 WARY = 4.0
+# These parts of the ops are tried by themselves, those that save most.
+FEW = (4, 16)
 # A runner-up is worth an evaluation if its error is within this factor of the best.
 COMPARABLE = 4.0
 
@@ -118,8 +120,8 @@ def _mixtures(
         cheap += _ends([point for point in points if point.seconds <= TIE * points[0].seconds])
     heavy = [name for name in free if any(choice.granularity == "per_channel" for choice in space[name].choices)]
     ranked = sorted(free, key=model.saved)
-    # Only the ops that save most: what is left when conversions eat up the gain of the others.
-    few = [ranked[: -max(len(ranked) // part, 1)] for part in (4, 16)]
+    # Only the ops that save most: what is left when conversions eat up the gain of the others; at last a single one.
+    few = [ranked[: -max(len(ranked) // part, 1)] for part in (*FEW, len(ranked))]
     light = [[name for name in free if name not in set(heavy)]] if heavy else []
     found = dict.fromkeys([config, *cheap, *(config.fallback(*names) for names in (*light, *few))])
     return (one for one in sorted(found, key=lambda one: -one.reduced_count) if one.reduced_ops)

@@ -29,9 +29,9 @@ def test_measurements_end_with_their_share_of_the_timeout_and_a_trial_follows(
     for module in (run, loop, clock):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
-    def slowly(*arguments: Any) -> Any:
+    def slowly(*arguments: Any, **keywords: Any) -> Any:
         now[0] += slow
-        return measure(*arguments)
+        return measure(*arguments, **keywords)
 
     def accuracy(model: quaver.Model) -> float:
         now[0] += 100.0

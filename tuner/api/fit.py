@@ -83,6 +83,8 @@ def fit(
         op_type_dict: rules by op type, such as {"Softmax": "fp32"}.
         quant_format: how int8 is written, where a framework knows several ways; for ONNX "qdq" or "qoperator",
             for TensorFlow "float_io" or "full_integer" (int8 inputs and outputs).
+        timing_cache: whether to use and to keep what is measured of ops on this machine, so that the same call gives
+            the same model.
         optimise_float: whether the float graph is made fast, exactly, before it is quantized.
         threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
             measured on one.

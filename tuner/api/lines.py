@@ -21,6 +21,7 @@ from quaver.engine.events import (
     SettingChanged,
     StageStarted,
     StartedFrom,
+    TimingsReused,
     TrialFinished,
     TrialSlow,
     TrialStarted,
@@ -53,7 +54,7 @@ class Lines:
                 self._line(event, str(stage))
             case Planned() | SettingChanged() | ModelConverted() | CalibrationCut() | PageOpened() | Uncalibrated():
                 self._line(event, str(event))
-            case SamplesOrdered() | StartedFrom() | Confirmed():
+            case SamplesOrdered() | StartedFrom() | Confirmed() | TimingsReused():
                 self._line(event, str(event))
             case BaselineScored(trial):
                 self._line(event, f"fp32: score {wording.scores(trial)}, {wording.seconds(trial.seconds)}")

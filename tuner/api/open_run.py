@@ -57,6 +57,7 @@ from quaver.engine.objective import Objective, for_target, make_objective
 from quaver.engine.pending import PendingTrial
 from quaver.engine.probing import AdapterProbe
 from quaver.engine.run import Run
+from quaver.engine.timing_cache import timing_cache
 from quaver.engine.versions import versions_of
 from quaver.errors import HistoryError, SettingsError
 from quaver.history import Storage
@@ -222,7 +223,8 @@ class TuningRun:
         most = config.max_trials if worst is None else min(worst, config.max_trials)
         first = strategy.first_success(self.space)
         self._tell(Planned(strategy.name, len(self.space.quantizable), most, first, config.timeout))
-        self._probe = AdapterProbe(self._adapter, self.space, history, self._tell, self._run.out_of_time, cost)
+        kept = timing_cache(self._adapter, config.quant_format, config.optimise_float) if config.timing_cache else None
+        self._probe = AdapterProbe(self._adapter, self.space, history, self._tell, self._run.out_of_time, cost, kept)
         self._run.begin(strategy, self._probe)
 
     def _space(self, config: Config, objective: Objective, history: Storage) -> TuningSpace:

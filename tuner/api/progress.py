@@ -34,6 +34,7 @@ from quaver.engine.events import (
     Stage,
     StageStarted,
     StartedFrom,
+    TimingsReused,
     TrialFinished,
     TrialSlow,
     TrialStarted,
@@ -104,6 +105,8 @@ class Progress:
                 self._bar, self._doing = None, str(stage)
                 self._print(str(stage))
             case CalibrationCut() | SettingChanged() | ModelConverted() | PageOpened() | StartedFrom() | Uncalibrated():
+                self._print(str(event))
+            case TimingsReused():
                 self._print(str(event))
             case SamplesOrdered():
                 self._print(str(event), "yellow")

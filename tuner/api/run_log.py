@@ -26,6 +26,7 @@ from quaver.engine.events import (
     SettingChanged,
     StageStarted,
     StartedFrom,
+    TimingsReused,
     TrialFinished,
     TrialSlow,
     Uncalibrated,
@@ -74,7 +75,7 @@ def _lines(event: Event) -> Iterator[str]:
             yield str(stage)
         case Planned() | SettingChanged() | ModelConverted() | CalibrationCut() | PageOpened() | Uncalibrated():
             yield str(event)
-        case SamplesOrdered() | StartedFrom() | Confirmed():
+        case SamplesOrdered() | StartedFrom() | Confirmed() | TimingsReused():
             yield str(event)
         case BaselineScored(trial):
             yield f"fp32 baseline: score {trial.score:.6g} in {trial.seconds:.1f} s"

@@ -23,6 +23,10 @@ from quaver.strategies import Strategy
 
 # Whoever allows to lose half of the score has probably written percents.
 _SUSPECT = 0.5
+# Settings that are on or off.
+_FLAGS = (
+    "allow_any_loss", "optimise_float", "timing_cache", "diagnosis", "isolate", "report", "insights", "early_stop",
+)  # fmt: skip
 # What a budget takes the place of.
 _CRITERION = ("relative", "absolute", "slices", "slice_limit", "confidence")
 
@@ -66,6 +70,8 @@ class Config:
         quant_format: how int8 is written into the model, where the framework knows several ways (ONNX: "qdq" or
             "qoperator"; TensorFlow: "float_io" or "full_integer"); None is its default.
         optimise_float: whether the float graph is rewritten, exactly, so that it is fast before it is quantized.
+        timing_cache: whether to use what an earlier run on this model measured of ops on this machine, and to keep
+            what this one measures: the same call gives the same model, also on a machine that is busy by now.
         threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
             measured on one.
         diagnosis: whether to write tables and causes into the workspace at the end.
@@ -110,6 +116,7 @@ class Config:
     op_type_dict: Mapping[str, Any] = field(default_factory=dict)
     quant_format: str | None = None
     optimise_float: bool = True
+    timing_cache: bool = True
     threads: int = 0
     diagnosis: bool = False
     report: bool = True
@@ -132,8 +139,7 @@ class Config:
         if self.slices is not None:
             object.__setattr__(self, "slices", Slices.of(self.slices))
         self.criterion, self.budget  # noqa: B018 - both check their values
-        flags = ("allow_any_loss", "optimise_float", "diagnosis", "isolate", "report", "insights", "early_stop")
-        for name in flags:
+        for name in _FLAGS:
             _check(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
         largest = max(self.relative.values()) if isinstance(self.relative, Mapping) else self.relative
         if largest is not None and largest >= _SUSPECT and not self.allow_any_loss:

@@ -159,6 +159,14 @@ class Planned(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TimingsReused(Event):
+    """What ops take is known from an earlier run on this machine, and not measured again."""
+
+    def __str__(self) -> str:
+        return "times of ops are those that an earlier run measured on this machine (timing_cache=False measures anew)"
+
+
+@dataclass(frozen=True, slots=True)
 class BaselineScored(Event):
     """The fp32 model has its score."""
 

@@ -100,14 +100,14 @@ class Latency(Objective):
 
 
 def compare(
-    models: Sequence[Model], baseline: Model, feed: Feed, seconds: float | None = None
+    models: Sequence[Model], baseline: Model, feed: Feed, seconds: float | None = None, left: float = math.inf
 ) -> list[dict[str, float]]:
-    """Figures of each model, all run in turns with the float model; `seconds` is the most to spend on them together.
+    """Figures of each model, all run in turns with the float model; `seconds` and `left` as in `latency.measure`.
 
     `latency` is a fraction of the float model's, `latency_ms` milliseconds of one inference, and `latency_spread` by
     what part of it two halves of the runs differ.
     """
-    *taken, base = measure([as_deployed(model) for model in (*models, baseline)], feed, seconds)
+    *taken, base = measure([as_deployed(model) for model in (*models, baseline)], feed, seconds, left)
     return [
         {
             "latency": one.seconds / base.seconds,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,11 +14,12 @@ from quaver.adapters import Adapter
 from quaver.adapters.batches import samples
 from quaver.engine import latency
 from quaver.engine.cost_model import CostModel
-from quaver.engine.events import Observer, Progressed, Stage, StageStarted
+from quaver.engine.events import Observer, Progressed, Stage, StageStarted, TimingsReused
 from quaver.engine.executors.probes import measured_beside
 from quaver.engine.executors.task import Executor
 from quaver.engine.mixtures import from_plain, measure_time_model, to_plain
 from quaver.engine.output_error import OutputErrors
+from quaver.engine.timing_cache import TimingCache
 from quaver.errors import CalibrationError
 from quaver.history import Storage
 from quaver.ops import QuantConfig
@@ -27,8 +29,9 @@ from quaver.time_model import TimeModel
 
 # Measurements of many ops are noted this often, so that a crash loses little.
 NOTE_SECONDS = 10.0
-# Candidates are measured for so long each.
+# Candidates are measured for so long each; those that take so many times the fastest one's time are given up sooner.
 CANDIDATE_SECONDS = 0.3
+IN_THE_RUNNING = 1.08
 # Ops taken one by one are told apart on the first few of the kept samples; whole configurations differ less, on all.
 FEW_SAMPLES = 16
 
@@ -40,7 +43,7 @@ class OutOfTime(Exception):
 class AdapterProbe(Probe):
     """Measures with an adapter. Results are noted in the history, so that a resumed run sees the same figures.
 
-    Times are those of `cost`, if the model is meant for another machine.
+    Times are those of `cost`, if the model is meant for another machine, else those that `cache` has of this one.
     """
 
     def __init__(
@@ -51,9 +54,11 @@ class AdapterProbe(Probe):
         observer: Observer,
         out_of_time: Callable[[], bool] = lambda: False,
         cost: CostModel | None = None,
+        cache: TimingCache | None = None,
     ) -> None:
         self._adapter, self._space, self._history, self._observer = adapter, space, history, observer
         self._out_of_time, self._cost = out_of_time, cost
+        self._cache, self._reused = cache or TimingCache(None), False
         self._errors: OutputErrors | None = None
         self._executor: Executor | None = None
 
@@ -122,17 +127,14 @@ class AdapterProbe(Probe):
         return [known[key] for key in keys]
 
     def time_model(self, config: QuantConfig) -> TimeModel:
-        def measure() -> dict[str, Any]:
-            self._observer(StageStarted(Stage.TIMING))
-            return to_plain(measure_time_model(self._adapter, config, self._samples()[0]))
-
         if self._cost is not None:
             return self._cost.model
         key = config.fingerprint
-        known = self._history.notes.get("probe.time_model", {})
-        if key not in known:
+        if key not in self._times_of("time_model", [config]):
             self._check_time()
-            self._history.extend_note("probe.time_model", {key: measure()})
+            self._observer(StageStarted(Stage.TIMING))
+            measured = to_plain(measure_time_model(self._adapter, config, self._samples()[0]))
+            self._keep("time_model", {key: measured})
         return from_plain(self._history.notes["probe.time_model"][key])
 
     def speed(self, config: QuantConfig) -> float:
@@ -141,17 +143,35 @@ class AdapterProbe(Probe):
     def speeds(self, configs: Sequence[QuantConfig]) -> list[float]:
         if self._cost is not None:
             return [self._cost.predict(config)["predicted_latency"] for config in configs]
-        known = self._history.notes.get("probe.speed", {})
+        known = self._times_of("speed", configs)
         missing = [config for config in dict.fromkeys(configs) if config.fingerprint not in known]
         if missing:
             self._check_time()
             models = [self._adapter.rebuild(config).on_threads(1) for config in (None, *missing)]
-            base, *others = latency.measure(models, self._samples()[0], CANDIDATE_SECONDS * len(models))
+            spend = CANDIDATE_SECONDS * len(models)
+            base, *others = latency.measure(models, self._samples()[0], spend, within=IN_THE_RUNNING)
             found = {
                 config.fingerprint: one.seconds / base.seconds for config, one in zip(missing, others, strict=True)
             }
-            self._history.extend_note("probe.speed", found)
+            self._keep("speed", found)
         return [self._history.notes["probe.speed"][config.fingerprint] for config in configs]
+
+    def _times_of(self, name: str, configs: Sequence[QuantConfig]) -> Mapping[str, Any]:
+        """What is known of the times of configurations, from this run or from an earlier one on this machine."""
+        known = self._history.notes.get(f"probe.{name}", {})
+        missing = [config.fingerprint for config in configs if config.fingerprint not in known]
+        found = {key: kept for key in missing if _sound(name, kept := self._cache.get(name, key))}
+        if found:
+            if not self._reused:
+                self._observer(TimingsReused())
+                self._reused = True
+            self._history.extend_note(f"probe.{name}", found)
+            known = self._history.notes[f"probe.{name}"]
+        return dict(known)
+
+    def _keep(self, name: str, found: Mapping[str, Any]) -> None:
+        self._history.extend_note(f"probe.{name}", dict(found))
+        self._cache.put(name, found)
 
     def size(self, config: QuantConfig) -> float:
         known = self._history.notes.get("probe.size", {})
@@ -269,3 +289,14 @@ class AdapterProbe(Probe):
                 yield key, self._error(config, feeds)
             return
         yield from measured_beside(self._executor, dict(configs), feeds(), self._check_time)
+
+
+def _sound(name: str, kept: Any) -> bool:
+    """Whether a measurement that was kept is one: the file is anybody's to write."""
+    if name == "speed":
+        return isinstance(kept, float) and 0 < kept < math.inf
+    try:
+        from_plain(kept).predict(QuantConfig({}))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return False
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,7 +43,9 @@ class Machine:
         self.truth, self.at_first, self.spread = truth, at_first, spread
         self.together: list[list[int]] = []
 
-    def __call__(self, models: Sequence[FakeModel], feed: Any, seconds: float | None = None) -> list[Taken]:
+    def __call__(
+        self, models: Sequence[FakeModel], feed: Any, seconds: float | None = None, left: float = math.inf
+    ) -> list[Taken]:
         counts = [None if model.config is None else len(model.config.fp32_ops) for model in models]
         quantized = [count for count in counts if count is not None]
         if len(quantized) > 1:

@@ -187,3 +187,29 @@ def test_an_objective_goes_by_its_name_its_class_or_as_it_is(wanted: Any, kind: 
 def test_an_unknown_objective_is_named_with_those_there_are(wanted: Any, near: str) -> None:
     with pytest.raises(SettingsError, match=f"unknown objective {wanted!r}; .*{near}.*A function of the model works"):
         make_objective(wanted)
+
+
+def test_of_models_to_choose_from_those_that_are_much_slower_are_given_up_early() -> None:
+    rng = random.Random(1)
+
+    def restless(seconds: float) -> Clock:
+        return Clock(*(seconds * rng.uniform(1.0, 1.02) for _ in range(5000)))
+
+    base, fast, close, slow = (restless(seconds) for seconds in (2e-3, 1e-3, 1.03e-3, 1.5e-3))
+    taken = latency.measure([base, fast, close, slow], {}, seconds=0.2, within=1.08)
+    assert slow.runs == 1 + latency.ROUNDS[0]
+    assert base.runs == fast.runs == close.runs > 2 * slow.runs
+    assert taken[3].seconds / taken[1].seconds == pytest.approx(1.5, rel=0.02)
+
+
+def test_a_busy_machine_gets_as_many_rounds_as_a_quiet_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs take three of four seconds: what counts is the work that was done."""
+    rounds = []
+    for waiting in (0.0, 3.0):
+        rng = random.Random(1)
+        times = [rng.uniform(1e-3, 2e-3) for _ in range(500)]
+        model = Clock(*(seconds * (1 + waiting) for seconds in times))
+        monkeypatch.setattr(latency.time, "process_time", lambda waiting=waiting: Clock.now / (1 + waiting))
+        latency.measure([model], {}, seconds=0.05)
+        rounds.append(model.runs)
+    assert rounds[0] == rounds[1]
