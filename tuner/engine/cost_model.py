@@ -10,13 +10,14 @@ import json
 import math
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Adapter
 from quaver.adapters.batches import Feed, samples
 from quaver.engine.mixtures import measure_time_model, put_together
+from quaver.engine.ways import Seconds, by_the_clock, others, priced, seconds_of
 from quaver.errors import SettingsError
 from quaver.nearest import hint
 from quaver.ops import QuantConfig
@@ -40,6 +41,7 @@ class CostModel:
         fingerprint: of the float model.
         model: the times. Without its borders as long as it was not looked at with the model in hand.
         assumed: whether what conversions take was not measured there, and is what they usually take.
+        ways: seconds of ops in other ways than their default one (see `engine.ways`).
     """
 
     target: str
@@ -47,10 +49,15 @@ class CostModel:
     fingerprint: str
     model: TimeModel
     assumed: bool = False
+    ways: Mapping[str, Seconds] = field(default_factory=dict)
+
+    def at(self, config: QuantConfig) -> TimeModel:
+        """The times of ops as a configuration runs them."""
+        return priced(self.model, config, self.ways)
 
     def predict(self, config: QuantConfig) -> dict[str, float]:
         """The latency of a configuration as a fraction of the fp32 model's there, and in milliseconds."""
-        seconds, whole = self.model.predict(config), self.model.rest + sum(self.model.fp32.values())
+        seconds, whole = self.at(config).predict(config), self.model.rest + sum(self.model.fp32.values())
         return {"predicted_latency": seconds / whole, "predicted_ms": 1e3 * seconds}
 
     def plain(self) -> dict[str, Any]:
@@ -63,18 +70,25 @@ class CostModel:
             "adapter": self.adapter,
             "model": self.fingerprint,
             "seconds": {
-                "ops": {name: {"fp32": model.fp32[name], "int8": model.reduced[name]} for name in model.fp32},
+                "ops": {name: self._times(name) for name in model.fp32},
                 "rest": model.rest,
                 "conversions": None if self.assumed else costs,
             },
             "fit": None if model.fit is None else {"correlation": model.fit[0], "error": model.fit[1]},
         }
 
+    def _times(self, name: str) -> dict[str, float]:
+        others = {way: seconds[name] for way, seconds in self.ways.items() if name in seconds}
+        return {"fp32": self.model.fp32[name], "int8": self.model.reduced[name], **others}
+
 
 def measure_cost_model(adapter: Adapter, config: QuantConfig, target: str | None = None) -> CostModel:
-    """Time the ops of a calibrated model on this machine, in fp32 and as in `config`."""
-    model = measure_time_model(adapter, config, adapter.kept[0])
-    return CostModel(target or this_machine(adapter.kept[0]), adapter.name, adapter.fingerprint, model)
+    """Time the ops of a calibrated model on this machine, in fp32, as in `config`, and in each other way."""
+    feed, space = adapter.kept[0], TuningSpace(adapter.inspect())
+    model = measure_time_model(adapter, config, feed)
+    taken = [measure_time_model(adapter, other, feed) for other in others(space)]
+    known = seconds_of(space, model, [(other.fp32, other.reduced) for other in taken])
+    return CostModel(target or this_machine(feed), adapter.name, adapter.fingerprint, model, ways=known)
 
 
 def this_machine(feed: Feed) -> str:
@@ -105,6 +119,11 @@ def from_plain(data: Any, source: str) -> CostModel:
     try:
         seconds = data["seconds"]
         ops = {str(name): (_time(one["fp32"]), _time(one["int8"])) for name, one in seconds["ops"].items()}
+        known: dict[str, dict[str, float]] = {}
+        for name, one in seconds["ops"].items():
+            for way in one:
+                if way not in ("fp32", "int8"):
+                    known.setdefault(str(way), {})[str(name)] = _time(one[way])
         given = seconds.get("conversions")
         costs = USUAL if given is None else tuple(_time(given[name]) for name in _CONVERSIONS)
         model = TimeModel(
@@ -118,7 +137,7 @@ def from_plain(data: Any, source: str) -> CostModel:
         raise SettingsError(f"cost model {source!r} is damaged: {type(error).__name__}: {error}") from None
     if sum(model.fp32.values()) <= 0:
         raise SettingsError(f"cost model {source!r} says that all ops of the fp32 model take no time")
-    return CostModel(target, adapter, fingerprint, model, given is None)
+    return CostModel(target, adapter, fingerprint, model, given is None, known)
 
 
 def resolved(data: Any, adapter: Adapter, source: str) -> CostModel:
@@ -128,8 +147,9 @@ def resolved(data: Any, adapter: Adapter, source: str) -> CostModel:
     # What the board says names ops by what they are in this model, so that must be the same one first.
     known = CostModel(str(data.get("target")), str(data.get("adapter")), str(data.get("model")), TimeModel({}, {}))
     check_fingerprint(known, adapter, source)
-    config = TuningSpace(adapter.inspect()).all_int8()
-    if data.get("config") != config.fingerprint:
+    space = TuningSpace(adapter.inspect())
+    config = space.all_int8()
+    if data.get("configs") != fingerprints(space):
         raise SettingsError(
             f"cost model {source!r} was prepared by another version of quaver: prepare and take it again"
         )
@@ -137,14 +157,25 @@ def resolved(data: Any, adapter: Adapter, source: str) -> CostModel:
         raw = data["raw"]
         graphs = [base64.b64decode(graph, validate=True) for graph in raw["graphs"]]
         times = [{str(name): _time(one) for name, one in taken.items()} for taken in raw["kernels"]]
-        fp32, reduced = (adapter.op_seconds_from(*pair) for pair in zip(times, graphs, strict=True))
+        fp32, reduced, *rest = (adapter.op_seconds_from(*pair) for pair in zip(times, graphs, strict=True))
         between = tuple(Border(str(one), tuple(readers), int(count)) for one, readers, count in data["borders"])
-        model = put_together(fp32, reduced, config, [_time(one) for one in raw["whole"]], between)
+        whole, timed = [_time(one) for one in raw["whole"]], 2 + len(rest)
+        model = put_together(fp32, reduced, config, [*whole[:2], *whole[timed:]], between)
+        taken = [
+            (by_the_clock(fp32, whole[0]), by_the_clock(other, seconds))
+            for other, seconds in zip(rest, whole[2:timed], strict=True)
+        ]
+        known_ways = seconds_of(space, model, taken)
     except SettingsError:
         raise
     except Exception as error:  # whatever parses a damaged graph
         raise SettingsError(f"cost model {source!r} is damaged: {type(error).__name__}: {error!s:.200}") from None
-    return replace(known, model=model)
+    return replace(known, model=model, ways=known_ways)
+
+
+def fingerprints(space: TuningSpace) -> list[str]:
+    """Of the configurations that are profiled on a board, the all-int8 one first."""
+    return [config.fingerprint for config in (space.all_int8(), *others(space))]
 
 
 def check_fingerprint(cost: CostModel, adapter: Adapter, source: str) -> None:

@@ -127,7 +127,7 @@ class AdapterProbe(Probe):
             return to_plain(measure_time_model(self._adapter, config, self._samples()[0]))
 
         if self._cost is not None:
-            return self._cost.model
+            return self._cost.at(config)
         key = config.fingerprint
         known = self._history.notes.get("probe.time_model", {})
         if key not in known:

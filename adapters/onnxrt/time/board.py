@@ -85,7 +85,7 @@ def main(kit: str) -> None:
         with np.load(folder / "feed.npz", allow_pickle=False) as arrays:
             feed = {key: arrays[f"arr_{index}"] for index, key in enumerate(job["inputs"])}
         paths = [folder / model for model in job["models"]]
-        profiles = [kernels(path, feed, folder, args.runs) for path in paths[:2]]
+        profiles = [kernels(path, feed, folder, args.runs) for path in paths[: job["profiled"]]]
         raw = {
             "kernels": [taken for taken, _ in profiles],
             "graphs": [graph for _, graph in profiles],
