@@ -21,6 +21,8 @@ LOOKED_AT = 10
 # take so much of it.
 SHARES = (1.0, 0.93, 0.85)
 ENOUGH = 3
+# Once the worst ops are mended, the rest of the harm counts as much: all ops are offered other modes.
+ALL = 1.0
 TINY = 1e-12
 # What the sums of a prediction may be off by.
 ROUNDING = 1 + 1e-9
@@ -137,7 +139,7 @@ class _Line:
         return config
 
     def _moves(self, config: QuantConfig, limit: _Limit) -> Iterator[tuple[float, str, OpConfig]]:
-        """What may be done for each op, and the harm that it takes away for its cost; by steps if these are worth more."""
+        """What may be done for each op, and the harm it takes away for its cost; by steps if these are worth more."""
         for name in self.free:
             now, mild = config[name], self.start[name] if self.other is None else self.other.config[name]
             if not now.reduced:
@@ -176,7 +178,7 @@ def _lines(start: QuantConfig, space: TuningSpace, probe: Probe, ceiling: Ceilin
         free = space.able_to_fall_back(config)
         harm = probe.sensitivity(config)
         model = probe.time_model(in_full(start, space)) if timed else None
-        other = alternatives(config, harm, space, probe, model)
+        other = alternatives(config, harm, space, probe, model, ALL)
         limits = []
         if model is not None and ceiling.latency is not None:
             whole = model.rest + sum(model.fp32.values())
