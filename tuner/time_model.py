@@ -32,11 +32,13 @@ class Border(NamedTuple):
         producer: the op that writes it, in 8 bits if it is reduced.
         readers: the ops that read it in 8 bits if they are reduced.
         elements: how many numbers it holds in one inference.
+        apart: seconds that readers take in fp32 if the producer is reduced, and do not if one kernel does both.
     """
 
     producer: str
     readers: tuple[str, ...]
     elements: int
+    apart: float = 0.0
 
 
 class Conversions(NamedTuple):
@@ -70,7 +72,7 @@ class TimeModel:
 
     def predict(self, config: QuantConfig) -> float:
         """Seconds of one inference of a configuration."""
-        return self._ops(config) + float(np.dot(self.conversions(config), self.costs))
+        return self._ops(config) + float(np.dot(self.conversions(config), self.costs)) + self._apart(config)
 
     def saved(self, name: str) -> float:
         """Seconds that an op saves by itself when it is reduced; negative where it is slower."""
@@ -153,7 +155,7 @@ class TimeModel:
         for border in self.borders:
             readers = [place[name] for name in border.readers if name in place and start[name].calibrated]
             cost_to = border.elements * self.costs[0] + self.costs[2]
-            cost_back = border.elements * self.costs[1] + self.costs[3]
+            cost_back = border.elements * self.costs[1] + self.costs[3] + border.apart
             always_float = len(readers) < len(border.readers)
             if border.producer not in place or not start[border.producer].calibrated:
                 if readers:  # written in fp32: converted for the first reader that is reduced, at no choice of ours
@@ -174,6 +176,16 @@ class TimeModel:
                 count += 1
         kept = _source_side(count, source, sink, arcs, fixed)
         return start.fallback(*(name for name in names if name in free and place[name] not in kept))
+
+    def _apart(self, config: QuantConfig) -> float:
+        """What kernels take that would be one with another if that were not reduced."""
+        return sum(
+            border.apart
+            for border in self.borders
+            if border.apart
+            and config[border.producer].calibrated
+            and not all(config[name].calibrated for name in border.readers)
+        )
 
     def _ops(self, config: QuantConfig) -> float:
         return self.rest + sum((self.reduced if config[name].reduced else self.fp32).get(name, 0.0) for name in config)

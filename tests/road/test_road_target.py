@@ -134,7 +134,7 @@ def modes_of(content: dict[str, Any]) -> set[str]:
 
 
 def test_each_mode_of_an_op_has_a_time_of_its_own_there(saved: dict[str, Any], tmp_path: Path) -> None:
-    assert modes_of(saved) == {"fp32", "int8", "int8 dynamic", "int8 weight_only"}
+    assert {"fp32", "int8", "int8 dynamic", "int8 weight_only"} <= modes_of(saved)
     content = doctored(saved)
     convolution = next(name for name, one in saved["seconds"]["ops"].items() if "int8 weight_only" in one)
     content["seconds"]["ops"][convolution]["int8 weight_only"] = 2e-3

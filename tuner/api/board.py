@@ -14,13 +14,10 @@ import numpy as np
 from quaver.adapters import Adapter
 from quaver.api.aimed import calibrated
 from quaver.api.checked import keywords_checked
-from quaver.engine.cost_model import KIND, VERSION, fingerprints
-from quaver.engine.mixtures import borders, mixtures
-from quaver.engine.ways import others
+from quaver.engine.cost_model import KIND, VERSION, plan_for
+from quaver.engine.mixtures import borders
 from quaver.errors import SettingsError
-from quaver.ops import QuantConfig
 from quaver.paths import expanded
-from quaver.space import TuningSpace
 
 # So that Python runs the file, whatever it is called.
 HEAD = b"#!/usr/bin/env python3\n"
@@ -42,22 +39,22 @@ def save_board_kit(model: Any, path: str | os.PathLike[str], calib_dataloader: A
         The path of the file.
     """
     place = Path(expanded(path))
-    with calibrated(model, place, calib_dataloader) as (adapter, config):
+    with calibrated(model, place, calib_dataloader) as adapter:
         script = adapter.board_script()
         if script is None:
             raise SettingsError(
                 f"{adapter.name} has no script that times ops without quaver: install quaver on the target, and use "
                 "`quaver profile MODEL --calib DATA --save cost.json` there"
             )
-        content = _packed(adapter, config, script)
+        content = _packed(adapter, script)
     place.write_bytes(HEAD + content)
     return place
 
 
-def _packed(adapter: Adapter, config: QuantConfig, script: str) -> bytes:
-    feed, space = adapter.kept[0], TuningSpace(adapter.inspect())
-    profiled = (None, config, *others(space))
-    models = [adapter.rebuild(one) for one in (*profiled, *mixtures(config))]
+def _packed(adapter: Adapter, script: str) -> bytes:
+    feed, plan = adapter.kept[0], plan_for(adapter)
+    profiled = [None, *plan.profiled]
+    models = [adapter.rebuild(one) for one in (*profiled, *plan.timed)]
     names = [f"{index}{adapter.suffix}" for index in range(len(models))]
     arrays = io.BytesIO()
     np.savez(arrays, *feed.values())
@@ -65,7 +62,8 @@ def _packed(adapter: Adapter, config: QuantConfig, script: str) -> bytes:
         KIND: VERSION,
         "adapter": adapter.name,
         "model": adapter.fingerprint,
-        "configs": fingerprints(space),
+        "configs": plan.fingerprints,
+        "alone": list(plan.alone),
         "borders": [[one.producer, list(one.readers), one.elements] for one in borders(adapter, feed)],
     }
     job = {"models": names, "profiled": len(profiled), "inputs": list(feed), "said": said}

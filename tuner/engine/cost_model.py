@@ -9,15 +9,17 @@ import base64
 import json
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Adapter
 from quaver.adapters.batches import Feed, samples
-from quaver.engine.mixtures import measure_time_model, put_together
-from quaver.engine.ways import Seconds, by_the_clock, others, priced, seconds_of
+from quaver.engine import latency
+from quaver.engine.mixtures import SECONDS, borders
+from quaver.engine.op_times import op_times
+from quaver.engine.ways import APART, Plan, Seconds, absorbed, priced, told_apart
 from quaver.errors import SettingsError
 from quaver.nearest import hint
 from quaver.ops import QuantConfig
@@ -55,6 +57,11 @@ class CostModel:
         """The times of ops as a configuration runs them."""
         return priced(self.model, config, self.ways)
 
+    def among(self, between: tuple[Border, ...]) -> CostModel:
+        """The same with the tensors between ops, as large as they are in the model in hand."""
+        apart = told_apart(between, self.model.fp32, self.ways.get(APART, {}))
+        return replace(self, model=replace(self.model, borders=apart))
+
     def predict(self, config: QuantConfig) -> dict[str, float]:
         """The latency of a configuration as a fraction of the fp32 model's there, and in milliseconds."""
         seconds, whole = self.at(config).predict(config), self.model.rest + sum(self.model.fp32.values())
@@ -82,13 +89,35 @@ class CostModel:
         return {"fp32": self.model.fp32[name], "int8": self.model.reduced[name], **others}
 
 
-def measure_cost_model(adapter: Adapter, config: QuantConfig, target: str | None = None) -> CostModel:
-    """Time the ops of a calibrated model on this machine, in fp32, as in `config`, and in each other way."""
-    feed, space = adapter.kept[0], TuningSpace(adapter.inspect())
-    model = measure_time_model(adapter, config, feed)
-    taken = [measure_time_model(adapter, other, feed) for other in others(space)]
-    known = seconds_of(space, model, [(other.fp32, other.reduced) for other in taken])
+def measure_cost_model(adapter: Adapter, target: str | None = None) -> CostModel:
+    """Time the ops of a calibrated model on this machine, in fp32, by their default choices, and in other ways."""
+    feed, plan = adapter.kept[0], plan_for(adapter)
+    least: dict[str, float] = {}
+    profiles = []
+    for config in plan.profiled:
+        fp32, reduced = op_times(adapter, config)
+        least = {name: min(seconds, least.get(name, seconds)) for name, seconds in fp32.items()}
+        profiles.append(reduced)
+    whole = _by_the_clock(adapter, [*plan.profiled, *plan.timed], feed)
+    model, known = plan.put_together([least, *profiles], whole, borders(adapter, feed))
     return CostModel(target or this_machine(feed), adapter.name, adapter.fingerprint, model, ways=known)
+
+
+def _by_the_clock(adapter: Adapter, configs: Sequence[QuantConfig], feed: Feed) -> list[float]:
+    """Seconds of the float model and of each configuration, in turns with the float model.
+
+    Not all in turns: many models take the cache from each other, and a small one is slower among them than by itself.
+    """
+    float_model = adapter.rebuild(None).on_threads(1)
+    pairs = [latency.measure([float_model, adapter.rebuild(one).on_threads(1)], feed, 2 * SECONDS) for one in configs]
+    least = min(base.seconds for base, _ in pairs)
+    return [least, *(least * one.seconds / base.seconds for base, one in pairs)]
+
+
+def plan_for(adapter: Adapter) -> Plan:
+    """What to time of a calibrated model."""
+    plan = Plan(TuningSpace(adapter.inspect()))
+    return replace(plan, alone=tuple(absorbed(plan.plain, adapter.op_seconds(None, threads=1))))
 
 
 def this_machine(feed: Feed) -> str:
@@ -147,9 +176,8 @@ def resolved(data: Any, adapter: Adapter, source: str) -> CostModel:
     # What the board says names ops by what they are in this model, so that must be the same one first.
     known = CostModel(str(data.get("target")), str(data.get("adapter")), str(data.get("model")), TimeModel({}, {}))
     check_fingerprint(known, adapter, source)
-    space = TuningSpace(adapter.inspect())
-    config = space.all_int8()
-    if data.get("configs") != fingerprints(space):
+    plan = Plan(TuningSpace(adapter.inspect()), tuple(data.get("alone", ())))
+    if any(name not in plan.plain for name in plan.alone) or data.get("configs") != plan.fingerprints:
         raise SettingsError(
             f"cost model {source!r} was prepared by another version of quaver: prepare and take it again"
         )
@@ -157,25 +185,14 @@ def resolved(data: Any, adapter: Adapter, source: str) -> CostModel:
         raw = data["raw"]
         graphs = [base64.b64decode(graph, validate=True) for graph in raw["graphs"]]
         times = [{str(name): _time(one) for name, one in taken.items()} for taken in raw["kernels"]]
-        fp32, reduced, *rest = (adapter.op_seconds_from(*pair) for pair in zip(times, graphs, strict=True))
+        profiles = [adapter.op_seconds_from(*pair) for pair in zip(times, graphs, strict=True)]
         between = tuple(Border(str(one), tuple(readers), int(count)) for one, readers, count in data["borders"])
-        whole, timed = [_time(one) for one in raw["whole"]], 2 + len(rest)
-        model = put_together(fp32, reduced, config, [*whole[:2], *whole[timed:]], between)
-        taken = [
-            (by_the_clock(fp32, whole[0]), by_the_clock(other, seconds))
-            for other, seconds in zip(rest, whole[2:timed], strict=True)
-        ]
-        known_ways = seconds_of(space, model, taken)
+        model, ways = plan.put_together(profiles, [_time(one) for one in raw["whole"]], between)
     except SettingsError:
         raise
     except Exception as error:  # whatever parses a damaged graph
         raise SettingsError(f"cost model {source!r} is damaged: {type(error).__name__}: {error!s:.200}") from None
-    return replace(known, model=model, ways=known_ways)
-
-
-def fingerprints(space: TuningSpace) -> list[str]:
-    """Of the configurations that are profiled on a board, the all-int8 one first."""
-    return [config.fingerprint for config in (space.all_int8(), *others(space))]
+    return replace(known, model=model, ways=ways)
 
 
 def check_fingerprint(cost: CostModel, adapter: Adapter, source: str) -> None:

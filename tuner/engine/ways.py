@@ -1,13 +1,21 @@
-"""The ways in which ops run that take different times: each precision, with calibrated ranges or between floats."""
+"""The ways in which ops run that take different times, and what they take in each, from a few profiles.
+
+An op takes another time in each precision and mode. Besides, what one kernel does together with the op before it takes
+no time in fp32, as a HardSwish behind a convolution; but it does once that is reduced and this is not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from quaver.engine.mixtures import mixtures, put_together
 from quaver.ops import MODES, OpConfig, QuantConfig
 from quaver.space import TuningSpace
-from quaver.time_model import TimeModel
+from quaver.time_model import Border, TimeModel
+
+# What an op in fp32 takes that is in the kernel of another one, once that is reduced.
+APART = "fp32 apart"
 
 Seconds = Mapping[str, float]
 
@@ -17,44 +25,86 @@ def way(choice: OpConfig) -> str:
     return str(choice.precision) if choice.mode == MODES[0] else f"{choice.precision} {choice.mode}"
 
 
-def ways(space: TuningSpace) -> dict[str, QuantConfig]:
-    """For each way that reads and writes floats, the all-int8 configuration with the ops run so that can be."""
-    found: dict[str, dict[str, OpConfig]] = {}
-    for op in space.ops:
-        for choice in op.reduced_choices:
-            if not choice.calibrated:
-                found.setdefault(way(choice), {}).setdefault(op.name, choice)
-    plain = space.all_int8()
-    return {name: plain.replace(changes) for name, changes in found.items()}
+def absorbed(config: QuantConfig, fp32: Seconds) -> list[str]:
+    """The ops that take no time in the float model: another one's kernel does what they do."""
+    return [name for name in config.reduced_ops if config[name].calibrated and not fp32.get(name, 0.0)]
 
 
-def others(space: TuningSpace) -> list[QuantConfig]:
-    """What has to be profiled besides the float model and the all-int8 one."""
-    plain = space.all_int8()
-    return [config for config in dict.fromkeys(ways(space).values()) if config != plain]
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The models that are timed to learn what ops take.
 
-
-def seconds_of(space: TuningSpace, plain: TimeModel, taken: Sequence[tuple[Seconds, Seconds]]) -> dict[str, Seconds]:
-    """Seconds of ops in each way.
-
-    Args:
+    Attributes:
         space: of all choices.
-        plain: the time model of the all-int8 configuration.
-        taken: for each of `others`, seconds of each op in fp32 and so. What counts is the ratio of the two.
+        alone: the ops that take no time in fp32 as long as the op before them is not reduced.
     """
-    known = dict(zip(others(space), taken, strict=True))
-    found: dict[str, Seconds] = {}
-    for name, config in ways(space).items():
-        fp32, reduced = known.get(config, (plain.fp32, plain.reduced))
-        so = [op for op in config.reduced_ops if way(config[op]) == name]
-        found[name] = {op: plain.fp32[op] * reduced[op] / fp32[op] if fp32[op] > 0 else reduced[op] for op in so}
-    return found
+
+    space: TuningSpace
+    alone: tuple[str, ...] = ()
+
+    @property
+    def plain(self) -> QuantConfig:
+        """All ops in their default choice."""
+        return self.space.all_int8()
+
+    @property
+    def profiled(self) -> list[QuantConfig]:
+        """What is profiled besides the float model, the default one first; all are timed as a whole, too."""
+        found = dict.fromkeys([self.plain, *self._ways().values()])
+        return [*found, *([self.plain.fallback(*self.alone)] if self.alone else [])]
+
+    @property
+    def timed(self) -> list[QuantConfig]:
+        """What is only timed as a whole: it tells what conversions take."""
+        return mixtures(self.plain)
+
+    @property
+    def fingerprints(self) -> list[str]:
+        """Of what is profiled, to know it again."""
+        return [config.fingerprint for config in self.profiled]
+
+    def put_together(
+        self, profiles: Sequence[Seconds], whole: Sequence[float], between: tuple[Border, ...]
+    ) -> tuple[TimeModel, dict[str, Seconds]]:
+        """The time model of the default choices, and seconds of ops in other ways.
+
+        Args:
+            profiles: seconds of each op in the float model and in what is `profiled`, in this order.
+            whole: seconds of the same models by the clock, then of what is `timed`.
+            between: the tensors between ops.
+        """
+        configs = self.profiled
+        scaled = [_scaled(one, seconds) for one, seconds in zip(profiles, whole, strict=False)]
+        fp32, *others = _with_same_rest(scaled)
+        taken = dict(zip(configs, others, strict=True))
+        known: dict[str, Seconds] = {
+            name: {op: taken[config][op] for op in config.reduced_ops if way(config[op]) == name}
+            for name, config in self._ways().items()
+        }
+        if self.alone:
+            known[APART] = {name: scaled[-1][name] for name in self.alone}
+        seconds = [*whole[:2], *whole[len(profiles) :]]
+        between = told_apart(between, fp32, known.get(APART, {}))
+        return put_together(fp32, taken[self.plain], self.plain, seconds, between), known
+
+    def _ways(self) -> dict[str, QuantConfig]:
+        """For each way that reads and writes floats, the default configuration with the ops run so that can be."""
+        found: dict[str, dict[str, OpConfig]] = {}
+        for op in self.space.ops:
+            for choice in op.reduced_choices:
+                if not choice.calibrated:
+                    found.setdefault(way(choice), {}).setdefault(op.name, choice)
+        return {name: self.plain.replace(changes) for name, changes in found.items()}
 
 
-def by_the_clock(profiled: Seconds, whole: float) -> Seconds:
-    """Seconds of ops such that they add up to what the clock says: the profiler has a price of its own."""
-    scale = whole / (sum(profiled.values()) or 1.0)
-    return {name: scale * seconds for name, seconds in profiled.items()}
+def told_apart(between: Iterable[Border], fp32: Seconds, apart: Seconds) -> tuple[Border, ...]:
+    """The tensors between ops, with what their readers take once they are no longer in the kernel of who writes it."""
+    left = {name: seconds for name, seconds in apart.items() if not fp32.get(name, 0.0)}
+    found = []
+    for border in between:
+        own = [name for name in border.readers if name in left] if fp32.get(border.producer, 0.0) else []
+        found.append(border._replace(apart=sum(left.pop(name) for name in own)))
+    return tuple(found)
 
 
 def priced(model: TimeModel, config: QuantConfig, known: Mapping[str, Seconds]) -> TimeModel:
@@ -65,3 +115,20 @@ def priced(model: TimeModel, config: QuantConfig, known: Mapping[str, Seconds]) 
         if pick.reduced and not pick.calibrated and name in model.fp32
     }
     return replace(model, reduced={**model.reduced, **changed}) if changed else model
+
+
+def _scaled(profiled: Seconds, whole: float) -> dict[str, float]:
+    """Seconds of ops such that they add up to what the clock says: the profiler has a price of its own."""
+    scale = whole / (sum(profiled.values()) or 1.0)
+    return {name: scale * seconds for name, seconds in profiled.items()}
+
+
+def _with_same_rest(profiles: Sequence[Seconds]) -> list[dict[str, float]]:
+    """What belongs to no op is the same in all; what is more in one of them is that of its ops, by their time."""
+    rest = min(profile[""] for profile in profiles)
+    found = []
+    for profile in profiles:
+        ops = sum(profile.values()) - profile[""]
+        more = 1 + (profile[""] - rest) / ops if ops > 0 else 1.0
+        found.append({name: more * seconds if name else rest for name, seconds in profile.items()})
+    return found

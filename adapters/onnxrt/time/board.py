@@ -60,11 +60,15 @@ def kernels(path: Path, feed: dict[str, Any], folder: Path, runs: int) -> tuple[
 
 
 def whole(paths: list[Path], feed: dict[str, Any], runs: int) -> list[float]:
-    """Seconds of one inference of each model, all run in turns."""
+    """Seconds of one inference of each model, all run in turns.
+
+    Each is run twice, and only the second time counts: the models take the cache from each other.
+    """
     sessions = [session(path) for path in paths]
     taken: list[list[float]] = [[] for _ in paths]
     for count in range(runs + 1):
         for index, one in enumerate(sessions):
+            one.run(None, feed)
             begin = time.thread_time()
             one.run(None, feed)
             if count:
