@@ -32,13 +32,14 @@ class Border(NamedTuple):
         producer: the op that writes it, in 8 bits if it is reduced.
         readers: the ops that read it in 8 bits if they are reduced.
         elements: how many numbers it holds in one inference.
-        apart: seconds that readers take in fp32 if the producer is reduced, and do not if one kernel does both.
+        apart: for each reader the seconds that it takes in fp32 if the producer is reduced, and does not if one kernel
+            does both; empty if there are none.
     """
 
     producer: str
     readers: tuple[str, ...]
     elements: int
-    apart: float = 0.0
+    apart: tuple[float, ...] = ()
 
 
 class Conversions(NamedTuple):
@@ -155,7 +156,7 @@ class TimeModel:
         for border in self.borders:
             readers = [place[name] for name in border.readers if name in place and start[name].calibrated]
             cost_to = border.elements * self.costs[0] + self.costs[2]
-            cost_back = border.elements * self.costs[1] + self.costs[3] + border.apart
+            cost_back = border.elements * self.costs[1] + self.costs[3]
             always_float = len(readers) < len(border.readers)
             if border.producer not in place or not start[border.producer].calibrated:
                 if readers:  # written in fp32: converted for the first reader that is reduced, at no choice of ours
@@ -164,6 +165,8 @@ class TimeModel:
                     count += 1
                 continue
             producer = place[border.producer]
+            for name, seconds in zip(border.readers, border.apart or (0.0,) * len(border.readers), strict=True):
+                add(producer, place[name] if name in place and start[name].calibrated else sink, seconds)
             if readers:
                 fixed += [(reader, count) for reader in readers]
                 add(count, producer, cost_to)
@@ -180,11 +183,11 @@ class TimeModel:
     def _apart(self, config: QuantConfig) -> float:
         """What kernels take that would be one with another if that were not reduced."""
         return sum(
-            border.apart
+            seconds
             for border in self.borders
-            if border.apart
-            and config[border.producer].calibrated
-            and not all(config[name].calibrated for name in border.readers)
+            if border.apart and config[border.producer].calibrated
+            for name, seconds in zip(border.readers, border.apart, strict=True)
+            if not config[name].calibrated
         )
 
     def _ops(self, config: QuantConfig) -> float:

@@ -102,8 +102,9 @@ def told_apart(between: Iterable[Border], fp32: Seconds, apart: Seconds) -> tupl
     left = {name: seconds for name, seconds in apart.items() if not fp32.get(name, 0.0)}
     found = []
     for border in between:
-        own = [name for name in border.readers if name in left] if fp32.get(border.producer, 0.0) else []
-        found.append(border._replace(apart=sum(left.pop(name) for name in own)))
+        own = left if fp32.get(border.producer, 0.0) else {}
+        alone = tuple(own.pop(name, 0.0) for name in border.readers)
+        found.append(border._replace(apart=alone if any(alone) else ()))
     return tuple(found)
 
 
