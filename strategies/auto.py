@@ -24,7 +24,7 @@ from quaver.strategies.steps.alternatives import (
 )
 from quaver.strategies.steps.beside import beside
 from quaver.strategies.steps.boundaries import STEPS, fewer_boundaries
-from quaver.strategies.steps.budget import within_budget
+from quaver.strategies.steps.budget import recalibrated, within_budget
 from quaver.strategies.steps.front import MOST, POINTS, fallbacks, first_success, predicted, ranked
 from quaver.strategies.steps.initial import best_calibration, best_variant, fastest
 from quaver.strategies.steps.repairing import best_repairs, carry_over
@@ -67,9 +67,9 @@ class Auto(Strategy):
     With several workers it pays more evaluations for less time: the first two calibrations at once, several steps along
     the front, and a search among as many lengths of the prefix as there are workers, up to 8. Pruning goes one by one.
 
-    With a budget instead of a criterion: points of that front, filled up with fallbacks as far as the budget goes, of
-    which those that keep it when they are measured are ordered by their error at the outputs. Up to eight evaluations,
-    none for what is known to exceed the budget.
+    With a budget instead of a criterion: repairs, then points of that front, filled up with other modes and fallbacks
+    as far as the budget goes, of which those that keep it when they are measured are ordered by their error at the
+    outputs. Up to eight evaluations, none for what is known to exceed the budget.
 
     An all-fp32 model is never proposed. `mixtures=False` leaves out the choice of ops in 1, `repairs=False` repairs,
     `front=False` leaves out 3: to see what they bring.
@@ -141,11 +141,12 @@ class Auto(Strategy):
 
     def _within(self, ceiling: Ceiling, start: QuantConfig, space: TuningSpace, probe: Probe) -> Proposals:
         """The mixtures that use a budget up with the least error; of the best in view, other calibrations too."""
-        found = within_budget(start, space, probe, ceiling)
+        start = best_calibration(start, space, probe)[0]
+        found = within_budget(start, space, probe, ceiling, self.repairs)
         if not found:
             found = fastest(start, space, probe) if probe.has_samples else [start]
-        first, *others = best_calibration(found[0], space, probe)
-        rest = (best_calibration(config, space, probe)[0] for config in found[1:])
+        first, *others = recalibrated(found[0], space, probe)
+        rest = (recalibrated(config, space, probe)[0] for config in found[1:])
         # Not those of which nobody will ask: each calibration is looked at on all samples.
         proposals = islice(chain([first], others[:1], rest), BUDGETED)
         while asked := list(islice(proposals, self._at_once)):

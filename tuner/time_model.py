@@ -32,11 +32,14 @@ class Border(NamedTuple):
         producer: the op that writes it, in 8 bits if it is reduced.
         readers: the ops that read it in 8 bits if they are reduced.
         elements: how many numbers it holds in one inference.
+        apart: for each reader the seconds that it takes in fp32 if the producer is reduced, and does not if one kernel
+            does both; empty if there are none.
     """
 
     producer: str
     readers: tuple[str, ...]
     elements: int
+    apart: tuple[float, ...] = ()
 
 
 class Conversions(NamedTuple):
@@ -70,7 +73,7 @@ class TimeModel:
 
     def predict(self, config: QuantConfig) -> float:
         """Seconds of one inference of a configuration."""
-        return self._ops(config) + float(np.dot(self.conversions(config), self.costs))
+        return self._ops(config) + float(np.dot(self.conversions(config), self.costs)) + self._apart(config)
 
     def saved(self, name: str) -> float:
         """Seconds that an op saves by itself when it is reduced; negative where it is slower."""
@@ -162,6 +165,8 @@ class TimeModel:
                     count += 1
                 continue
             producer = place[border.producer]
+            for name, seconds in zip(border.readers, border.apart or (0.0,) * len(border.readers), strict=True):
+                add(producer, place[name] if name in place and start[name].calibrated else sink, seconds)
             if readers:
                 fixed += [(reader, count) for reader in readers]
                 add(count, producer, cost_to)
@@ -174,6 +179,16 @@ class TimeModel:
                 count += 1
         kept = _source_side(count, source, sink, arcs, fixed)
         return start.fallback(*(name for name in names if name in free and place[name] not in kept))
+
+    def _apart(self, config: QuantConfig) -> float:
+        """What kernels take that would be one with another if that were not reduced."""
+        return sum(
+            seconds
+            for border in self.borders
+            if border.apart and config[border.producer].calibrated
+            for name, seconds in zip(border.readers, border.apart, strict=True)
+            if not config[name].calibrated
+        )
 
     def _ops(self, config: QuantConfig) -> float:
         return self.rest + sum((self.reduced if config[name].reduced else self.fp32).get(name, 0.0) for name in config)

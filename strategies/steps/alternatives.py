@@ -99,14 +99,19 @@ class Alternatives:
 
 
 def alternatives(
-    config: QuantConfig, harm: Mapping[str, float], space: TuningSpace, probe: Probe, model: TimeModel | None
+    config: QuantConfig,
+    harm: Mapping[str, float],
+    space: TuningSpace,
+    probe: Probe,
+    model: TimeModel | None,
+    part: float = OF_ALL_HARM,
 ) -> Alternatives | None:
     """For the ops that do most harm, the choice of another family that does clearly less and is faster than fp32.
 
-    Without a `model` of the times of `config`, time does not matter. None if there is no such choice. No evaluations;
-    for each family a session for each op, and a time model.
+    Without a `model` of the times of `config`, time does not matter. None if there is no such choice. Ops are looked at
+    that do this `part` of all harm. No evaluations; for each family a session for each op, and a time model.
     """
-    suspects = _suspects(harm)
+    suspects = _suspects(harm, part)
     found: dict[str, list[_Candidate]] = {}
     for wanted in families(space):
         for one in _candidates(wanted, suspects, config, harm, space, probe, model):
@@ -164,12 +169,12 @@ def _best(candidates: Sequence[_Candidate]) -> _Candidate:
     return min((one for one in candidates if CLEARLY_LESS_HARM * one.harm <= least), key=lambda one: one.seconds)
 
 
-def _suspects(harm: Mapping[str, float]) -> list[str]:
-    """The ops that do most of the harm, the worst first."""
+def _suspects(harm: Mapping[str, float], part: float) -> list[str]:
+    """The ops that do this part of the harm, the worst first."""
     ranked = sorted(harm, key=lambda name: -harm[name])
     whole, done, found = sum(harm.values()), 0.0, []
     for name in ranked[:SUSPECTS]:
-        if done >= OF_ALL_HARM * whole:
+        if done >= part * whole:
             break
         found.append(name)
         done += harm[name]

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 import quaver
-from quaver import SettingsError
+from quaver import INT8, OpConfig, QuantConfig, SettingsError
 from quaver.command.main import main
 from quaver.demo.data import Accuracy, digits
+from quaver.engine.cost_model import from_plain
 from quaver.engine.judge import judge_snapshot
 
 DATA = Path(__file__).parents[1] / "data"
@@ -117,6 +118,8 @@ def test_one_file_times_the_model_where_there_is_no_quaver(model: Path, tmp_path
     raw = json.loads(done.stdout)
     assert raw["target"] == "bare" and len(raw["raw"]["whole"]) > 2
     result = tuned(tmp_path, written(tmp_path, raw), model)
+    kept = quaver.read_snapshot(result.history_path).notes["cost_model"]["content"]
+    assert {"int8 dynamic", "int8 weight_only"} <= modes_of(kept)
     assert result.target == "bare" and result.best is not None and result.best.measured["predicted_ms"] > 0
     content = quaver.read_snapshot(result.history_path).notes["cost_model"]["content"]
     shares = [sum(one[kind] for one in content["seconds"]["ops"].values()) for kind in ("fp32", "int8")]
@@ -124,6 +127,29 @@ def test_one_file_times_the_model_where_there_is_no_quaver(model: Path, tmp_path
     assert all(
         0.4 * taken < share <= 1.01 * taken for share, taken in zip(shares, raw["raw"]["whole"][:2], strict=True)
     )
+
+
+def modes_of(content: dict[str, Any]) -> set[str]:
+    return {way for one in content["seconds"]["ops"].values() for way in one}
+
+
+def test_each_mode_of_an_op_has_a_time_of_its_own_there(saved: dict[str, Any], tmp_path: Path) -> None:
+    assert {"fp32", "int8", "int8 dynamic", "int8 weight_only"} <= modes_of(saved)
+    content = doctored(saved)
+    convolution = next(name for name, one in saved["seconds"]["ops"].items() if "int8 weight_only" in one)
+    content["seconds"]["ops"][convolution]["int8 weight_only"] = 2e-3
+    cost = from_plain(content, "cost.json")
+    plain = QuantConfig(dict.fromkeys(content["seconds"]["ops"], OpConfig(INT8)))
+    weights = plain.replace({convolution: OpConfig(INT8, mode="weight_only")})
+    slower = cost.predict(weights)["predicted_ms"] - cost.predict(plain)["predicted_ms"]
+    assert slower == pytest.approx(2.0 - 0.3)
+    assert from_plain(cost.plain(), "again") == cost
+
+
+def test_a_mode_that_was_not_timed_there_is_taken_to_be_no_faster_than_fp32(saved: dict[str, Any]) -> None:
+    cost = from_plain(doctored(saved), "cost.json")
+    dynamic = QuantConfig(dict.fromkeys(saved["seconds"]["ops"], OpConfig(INT8, mode="dynamic")))
+    assert cost.predict(dynamic)["predicted_latency"] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +162,7 @@ def test_one_file_times_the_model_where_there_is_no_quaver(model: Path, tmp_path
         ({"seconds": {"ops": {"nope": {"fp32": 1, "int8": 1}}}}, "speaks of the op 'nope', which this model"),
         ({"seconds": {"ops": {"nope": {"fp32": -1, "int8": 1}}}}, "-1 is no time in seconds"),
         ({"seconds": None}, "is damaged"),
-        ({"raw": {"kernels": []}, "config": "?"}, "was prepared by another version of quaver"),
+        ({"raw": {"kernels": []}, "configs": "?"}, "was prepared by another version of quaver"),
     ],
 )  # fmt: skip
 def test_a_file_that_does_not_fit_is_named_before_any_work(

@@ -22,7 +22,8 @@ def a_model(seed: int, borders: int = 6) -> TimeModel:
     for _ in range(borders):
         producer = rng.randrange(len(NAMES) - 1)
         readers = rng.sample(NAMES[producer + 1 :], rng.randint(1, min(3, len(NAMES) - 1 - producer)))
-        found.append(Border(NAMES[producer], tuple(readers), rng.randrange(1, 100)))
+        apart = tuple(2.0 * index for index in range(len(readers))) if seed % 2 else ()
+        found.append(Border(NAMES[producer], tuple(readers), rng.randrange(1, 100), apart))
     return TimeModel(fp32, reduced, 5.0, tuple(found), (0.01, 0.02, 0.2, 0.1))
 
 

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,7 @@ from quaver.engine.events import Observers
 from quaver.engine.mixtures import borders
 from quaver.errors import SettingsError
 from quaver.history import Storage
-from quaver.ops import QuantConfig
 from quaver.paths import expanded
-from quaver.space import TuningSpace
 
 # The note of a history that holds the cost model of its run.
 NOTE = "cost_model"
@@ -48,15 +45,15 @@ def save_cost_model(
         The path of the file.
     """
     place = Path(expanded(path))
-    with calibrated(model, place, calib_dataloader) as (adapter, config):
-        found = measure_cost_model(adapter, config, target)
+    with calibrated(model, place, calib_dataloader) as adapter:
+        found = measure_cost_model(adapter, target)
     place.write_text(json.dumps(found.plain(), indent=1) + "\n", encoding="utf-8")
     return place
 
 
 @contextlib.contextmanager
-def calibrated(model: Any, place: Path, data: Any) -> Iterator[tuple[Adapter, QuantConfig]]:
-    """A calibrated model and its all-int8 configuration, for a file to be written to `place`."""
+def calibrated(model: Any, place: Path, data: Any) -> Iterator[Adapter]:
+    """A calibrated model, for a file to be written to `place`."""
     if not place.parent.is_dir():
         raise SettingsError(f"there is no folder {str(place.parent)!r} to write {place.name!r} into")
     if data is None:
@@ -65,7 +62,7 @@ def calibrated(model: Any, place: Path, data: Any) -> Iterator[tuple[Adapter, Qu
     kind = adapter_for(model)
     with temporary_folder() as folder, contextlib.closing(kind.take(model, AdapterOptions(folder))) as adapter:
         calibrate(adapter, Config(), data, Observers(), True)
-        yield adapter, TuningSpace(adapter.inspect()).all_int8()
+        yield adapter
 
 
 def cost_of(given: str | os.PathLike[str] | None, adapter: Adapter, history: Storage) -> CostModel | None:
@@ -87,7 +84,7 @@ def placed(cost: CostModel, given: str | os.PathLike[str], adapter: Adapter, his
     path = os.fspath(given)
     history.note(NOTE, {"path": path, "content": cost.plain()})
     between = borders(adapter, adapter.kept[0]) if adapter.kept else ()
-    return replace(cost, model=replace(cost.model, borders=between))
+    return cost.among(between)
 
 
 def target_of(notes: Mapping[str, Any]) -> str:

@@ -14,10 +14,9 @@ import numpy as np
 from quaver.adapters import Adapter
 from quaver.api.aimed import calibrated
 from quaver.api.checked import keywords_checked
-from quaver.engine.cost_model import KIND, VERSION
-from quaver.engine.mixtures import borders, mixtures
+from quaver.engine.cost_model import KIND, VERSION, plan_for
+from quaver.engine.mixtures import borders
 from quaver.errors import SettingsError
-from quaver.ops import QuantConfig
 from quaver.paths import expanded
 
 # So that Python runs the file, whatever it is called.
@@ -28,8 +27,8 @@ HEAD = b"#!/usr/bin/env python3\n"
 def save_board_kit(model: Any, path: str | os.PathLike[str], calib_dataloader: Any = None) -> Path:
     """Write one file that times a model where quaver is not: `python3 FILE > cost.json`, for `fit(..., cost_model=)`.
 
-    It holds the float model, the int8 one, a few mixtures that tell what conversions cost, and one batch of inputs. It
-    needs Python 3.8, numpy and onnxruntime there.
+    It holds the float model, the int8 one, one for each other mode, a few mixtures that tell what conversions cost, and
+    one batch of inputs. It needs Python 3.8, numpy and onnxruntime there.
 
     Args:
         model: the float model, as for `fit`.
@@ -40,21 +39,22 @@ def save_board_kit(model: Any, path: str | os.PathLike[str], calib_dataloader: A
         The path of the file.
     """
     place = Path(expanded(path))
-    with calibrated(model, place, calib_dataloader) as (adapter, config):
+    with calibrated(model, place, calib_dataloader) as adapter:
         script = adapter.board_script()
         if script is None:
             raise SettingsError(
                 f"{adapter.name} has no script that times ops without quaver: install quaver on the target, and use "
                 "`quaver profile MODEL --calib DATA --save cost.json` there"
             )
-        content = _packed(adapter, config, script)
+        content = _packed(adapter, script)
     place.write_bytes(HEAD + content)
     return place
 
 
-def _packed(adapter: Adapter, config: QuantConfig, script: str) -> bytes:
-    feed, mixed = adapter.kept[0], mixtures(config)
-    models = [adapter.rebuild(one) for one in (None, config, *mixed)]
+def _packed(adapter: Adapter, script: str) -> bytes:
+    feed, plan = adapter.kept[0], plan_for(adapter)
+    profiled = [None, *plan.profiled]
+    models = [adapter.rebuild(one) for one in (*profiled, *plan.timed)]
     names = [f"{index}{adapter.suffix}" for index in range(len(models))]
     arrays = io.BytesIO()
     np.savez(arrays, *feed.values())
@@ -62,13 +62,15 @@ def _packed(adapter: Adapter, config: QuantConfig, script: str) -> bytes:
         KIND: VERSION,
         "adapter": adapter.name,
         "model": adapter.fingerprint,
-        "config": config.fingerprint,
+        "configs": plan.fingerprints,
+        "alone": list(plan.alone),
         "borders": [[one.producer, list(one.readers), one.elements] for one in borders(adapter, feed)],
     }
+    job = {"models": names, "profiled": len(profiled), "inputs": list(feed), "said": said}
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as kit:
         kit.writestr("__main__.py", script)
-        kit.writestr("job.json", json.dumps({"models": names, "inputs": list(feed), "said": said}))
+        kit.writestr("job.json", json.dumps(job))
         kit.writestr("feed.npz", arrays.getvalue())
         for name, model in zip(names, models, strict=True):
             kit.writestr(name, model.SerializeToString())

@@ -9,14 +9,17 @@ import base64
 import json
 import math
 import platform
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Adapter
 from quaver.adapters.batches import Feed, samples
-from quaver.engine.mixtures import measure_time_model, put_together
+from quaver.engine import latency
+from quaver.engine.mixtures import SECONDS, borders
+from quaver.engine.op_times import op_times
+from quaver.engine.ways import APART, Plan, Seconds, absorbed, priced, told_apart
 from quaver.errors import SettingsError
 from quaver.nearest import hint
 from quaver.ops import QuantConfig
@@ -40,6 +43,7 @@ class CostModel:
         fingerprint: of the float model.
         model: the times. Without its borders as long as it was not looked at with the model in hand.
         assumed: whether what conversions take was not measured there, and is what they usually take.
+        ways: seconds of ops in other ways than their default one (see `engine.ways`).
     """
 
     target: str
@@ -47,10 +51,20 @@ class CostModel:
     fingerprint: str
     model: TimeModel
     assumed: bool = False
+    ways: Mapping[str, Seconds] = field(default_factory=dict)
+
+    def at(self, config: QuantConfig) -> TimeModel:
+        """The times of ops as a configuration runs them."""
+        return priced(self.model, config, self.ways)
+
+    def among(self, between: tuple[Border, ...]) -> CostModel:
+        """The same with the tensors between ops, as large as they are in the model in hand."""
+        apart = told_apart(between, self.model.fp32, self.ways.get(APART, {}))
+        return replace(self, model=replace(self.model, borders=apart))
 
     def predict(self, config: QuantConfig) -> dict[str, float]:
         """The latency of a configuration as a fraction of the fp32 model's there, and in milliseconds."""
-        seconds, whole = self.model.predict(config), self.model.rest + sum(self.model.fp32.values())
+        seconds, whole = self.at(config).predict(config), self.model.rest + sum(self.model.fp32.values())
         return {"predicted_latency": seconds / whole, "predicted_ms": 1e3 * seconds}
 
     def plain(self) -> dict[str, Any]:
@@ -63,18 +77,47 @@ class CostModel:
             "adapter": self.adapter,
             "model": self.fingerprint,
             "seconds": {
-                "ops": {name: {"fp32": model.fp32[name], "int8": model.reduced[name]} for name in model.fp32},
+                "ops": {name: self._times(name) for name in model.fp32},
                 "rest": model.rest,
                 "conversions": None if self.assumed else costs,
             },
             "fit": None if model.fit is None else {"correlation": model.fit[0], "error": model.fit[1]},
         }
 
+    def _times(self, name: str) -> dict[str, float]:
+        others = {way: seconds[name] for way, seconds in self.ways.items() if name in seconds}
+        return {"fp32": self.model.fp32[name], "int8": self.model.reduced[name], **others}
 
-def measure_cost_model(adapter: Adapter, config: QuantConfig, target: str | None = None) -> CostModel:
-    """Time the ops of a calibrated model on this machine, in fp32 and as in `config`."""
-    model = measure_time_model(adapter, config, adapter.kept[0])
-    return CostModel(target or this_machine(adapter.kept[0]), adapter.name, adapter.fingerprint, model)
+
+def measure_cost_model(adapter: Adapter, target: str | None = None) -> CostModel:
+    """Time the ops of a calibrated model on this machine, in fp32, by their default choices, and in other ways."""
+    feed, plan = adapter.kept[0], plan_for(adapter)
+    least: dict[str, float] = {}
+    profiles = []
+    for config in plan.profiled:
+        fp32, reduced = op_times(adapter, config)
+        least = {name: min(seconds, least.get(name, seconds)) for name, seconds in fp32.items()}
+        profiles.append(reduced)
+    whole = _by_the_clock(adapter, [*plan.profiled, *plan.timed], feed)
+    model, known = plan.put_together([least, *profiles], whole, borders(adapter, feed))
+    return CostModel(target or this_machine(feed), adapter.name, adapter.fingerprint, model, ways=known)
+
+
+def _by_the_clock(adapter: Adapter, configs: Sequence[QuantConfig], feed: Feed) -> list[float]:
+    """Seconds of the float model and of each configuration, in turns with the float model.
+
+    Not all in turns: many models take the cache from each other, and a small one is slower among them than by itself.
+    """
+    float_model = adapter.rebuild(None).on_threads(1)
+    pairs = [latency.measure([float_model, adapter.rebuild(one).on_threads(1)], feed, 2 * SECONDS) for one in configs]
+    least = min(base.seconds for base, _ in pairs)
+    return [least, *(least * one.seconds / base.seconds for base, one in pairs)]
+
+
+def plan_for(adapter: Adapter) -> Plan:
+    """What to time of a calibrated model."""
+    plan = Plan(TuningSpace(adapter.inspect()))
+    return replace(plan, alone=tuple(absorbed(plan.plain, adapter.op_seconds(None, threads=1))))
 
 
 def this_machine(feed: Feed) -> str:
@@ -105,6 +148,11 @@ def from_plain(data: Any, source: str) -> CostModel:
     try:
         seconds = data["seconds"]
         ops = {str(name): (_time(one["fp32"]), _time(one["int8"])) for name, one in seconds["ops"].items()}
+        known: dict[str, dict[str, float]] = {}
+        for name, one in seconds["ops"].items():
+            for way in one:
+                if way not in ("fp32", "int8"):
+                    known.setdefault(str(way), {})[str(name)] = _time(one[way])
         given = seconds.get("conversions")
         costs = USUAL if given is None else tuple(_time(given[name]) for name in _CONVERSIONS)
         model = TimeModel(
@@ -118,7 +166,7 @@ def from_plain(data: Any, source: str) -> CostModel:
         raise SettingsError(f"cost model {source!r} is damaged: {type(error).__name__}: {error}") from None
     if sum(model.fp32.values()) <= 0:
         raise SettingsError(f"cost model {source!r} says that all ops of the fp32 model take no time")
-    return CostModel(target, adapter, fingerprint, model, given is None)
+    return CostModel(target, adapter, fingerprint, model, given is None, known)
 
 
 def resolved(data: Any, adapter: Adapter, source: str) -> CostModel:
@@ -128,8 +176,8 @@ def resolved(data: Any, adapter: Adapter, source: str) -> CostModel:
     # What the board says names ops by what they are in this model, so that must be the same one first.
     known = CostModel(str(data.get("target")), str(data.get("adapter")), str(data.get("model")), TimeModel({}, {}))
     check_fingerprint(known, adapter, source)
-    config = TuningSpace(adapter.inspect()).all_int8()
-    if data.get("config") != config.fingerprint:
+    plan = Plan(TuningSpace(adapter.inspect()), tuple(data.get("alone", ())))
+    if any(name not in plan.plain for name in plan.alone) or data.get("configs") != plan.fingerprints:
         raise SettingsError(
             f"cost model {source!r} was prepared by another version of quaver: prepare and take it again"
         )
@@ -137,14 +185,14 @@ def resolved(data: Any, adapter: Adapter, source: str) -> CostModel:
         raw = data["raw"]
         graphs = [base64.b64decode(graph, validate=True) for graph in raw["graphs"]]
         times = [{str(name): _time(one) for name, one in taken.items()} for taken in raw["kernels"]]
-        fp32, reduced = (adapter.op_seconds_from(*pair) for pair in zip(times, graphs, strict=True))
+        profiles = [adapter.op_seconds_from(*pair) for pair in zip(times, graphs, strict=True)]
         between = tuple(Border(str(one), tuple(readers), int(count)) for one, readers, count in data["borders"])
-        model = put_together(fp32, reduced, config, [_time(one) for one in raw["whole"]], between)
+        model, ways = plan.put_together(profiles, [_time(one) for one in raw["whole"]], between)
     except SettingsError:
         raise
     except Exception as error:  # whatever parses a damaged graph
         raise SettingsError(f"cost model {source!r} is damaged: {type(error).__name__}: {error!s:.200}") from None
-    return replace(known, model=model)
+    return replace(known, model=model, ways=ways)
 
 
 def check_fingerprint(cost: CostModel, adapter: Adapter, source: str) -> None:

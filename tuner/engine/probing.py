@@ -128,7 +128,7 @@ class AdapterProbe(Probe):
 
     def time_model(self, config: QuantConfig) -> TimeModel:
         if self._cost is not None:
-            return self._cost.model
+            return self._cost.at(config)
         key = config.fingerprint
         if key not in self._times_of("time_model", [config]):
             self._check_time()
