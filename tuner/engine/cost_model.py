@@ -17,9 +17,9 @@ from typing import Any
 from quaver.adapters import Adapter
 from quaver.adapters.batches import Feed, samples
 from quaver.engine import latency
-from quaver.engine.mixtures import SECONDS, borders
-from quaver.engine.op_times import op_times
-from quaver.engine.ways import APART, Plan, Seconds, absorbed, priced, told_apart
+from quaver.engine.mixtures import SECONDS, absorbed, borders, told_apart
+from quaver.engine.op_times import Seconds, op_times
+from quaver.engine.ways import APART, Plan, priced
 from quaver.errors import SettingsError
 from quaver.nearest import hint
 from quaver.ops import QuantConfig

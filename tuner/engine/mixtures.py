@@ -1,15 +1,19 @@
-"""The time model of a configuration, from two profiles and a few mixtures that are measured as a whole."""
+"""The time model of a configuration, from a few profiles and a few mixtures that are measured as a whole.
+
+What one kernel does together with the op before it takes no time in fp32, as a HardSwish behind a convolution; but it
+does once that is reduced and this is not.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from quaver.adapters import Adapter
 from quaver.adapters.batches import Feed
 from quaver.engine import latency
-from quaver.engine.op_times import op_times
+from quaver.engine.op_times import Seconds, least_seconds, op_times
 from quaver.ops import QuantConfig
 from quaver.time_model import Border, TimeModel
 
@@ -24,9 +28,29 @@ SWITCH, ODD = (0.1, 0.25, 0.5), 0.1
 def measure_time_model(adapter: Adapter, config: QuantConfig, feed: Feed) -> TimeModel:
     """Times of ops by the runtime's profiler, of whole models by the clock; all on one thread."""
     fp32, reduced = op_times(adapter, config)
+    between, alone = borders(adapter, feed), absorbed(config, fp32)
+    apart = least_seconds(adapter, config.fallback(*alone)) if alone and between else {}
     models = [adapter.rebuild(one).on_threads(1) for one in (None, config, *mixtures(config))]
     whole = [taken.seconds for taken in latency.measure(models, feed, SECONDS * len(models))]
-    return put_together(fp32, reduced, config, whole, borders(adapter, feed))
+    scale = whole[1] / (sum(reduced.values()) or 1.0)
+    between = told_apart(between, fp32, {name: scale * apart[name] for name in alone if name in apart})
+    return put_together(fp32, reduced, config, whole, between)
+
+
+def absorbed(config: QuantConfig, fp32: Seconds) -> list[str]:
+    """The ops that take no time in the float model: another one's kernel does what they do."""
+    return [name for name in config.reduced_ops if config[name].calibrated and not fp32.get(name, 0.0)]
+
+
+def told_apart(between: Iterable[Border], fp32: Seconds, apart: Seconds) -> tuple[Border, ...]:
+    """The tensors between ops, with what their readers take once they are no longer in the kernel of who writes it."""
+    left = {name: seconds for name, seconds in apart.items() if not fp32.get(name, 0.0)}
+    found = []
+    for border in between:
+        own = left if fp32.get(border.producer, 0.0) else {}
+        alone = tuple(own.pop(name, 0.0) for name in border.readers)
+        found.append(border._replace(apart=alone if any(alone) else ()))
+    return tuple(found)
 
 
 def put_together(
@@ -57,7 +81,7 @@ def to_plain(model: TimeModel) -> dict[str, Any]:
         "fp32": dict(model.fp32),
         "reduced": dict(model.reduced),
         "rest": model.rest,
-        "borders": [(border.producer, border.readers, border.elements) for border in model.borders],
+        "borders": [(border.producer, border.readers, border.elements, border.apart) for border in model.borders],
         "costs": model.costs,
         "fit": model.fit,
     }
@@ -65,7 +89,10 @@ def to_plain(model: TimeModel) -> dict[str, Any]:
 
 def from_plain(data: dict[str, Any]) -> TimeModel:
     """A time model from builtins."""
-    between = tuple(Border(producer, tuple(readers), elements) for producer, readers, elements in data["borders"])
+    between = tuple(
+        Border(producer, tuple(readers), elements, *map(tuple, apart))
+        for producer, readers, elements, *apart in data["borders"]
+    )
     return TimeModel(data["fp32"], data["reduced"], data["rest"], between, tuple(data["costs"]), data["fit"])
 
 

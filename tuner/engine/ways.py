@@ -6,10 +6,11 @@ no time in fp32, as a HardSwish behind a convolution; but it does once that is r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from quaver.engine.mixtures import mixtures, put_together
+from quaver.engine.mixtures import mixtures, put_together, told_apart
+from quaver.engine.op_times import Seconds
 from quaver.ops import MODES, OpConfig, QuantConfig
 from quaver.space import TuningSpace
 from quaver.time_model import Border, TimeModel
@@ -17,17 +18,10 @@ from quaver.time_model import Border, TimeModel
 # What an op in fp32 takes that is in the kernel of another one, once that is reduced.
 APART = "fp32 apart"
 
-Seconds = Mapping[str, float]
-
 
 def way(choice: OpConfig) -> str:
     """What a reduced choice has in common with others that take as long: "int8", "int8 dynamic", ..."""
     return str(choice.precision) if choice.mode == MODES[0] else f"{choice.precision} {choice.mode}"
-
-
-def absorbed(config: QuantConfig, fp32: Seconds) -> list[str]:
-    """The ops that take no time in the float model: another one's kernel does what they do."""
-    return [name for name in config.reduced_ops if config[name].calibrated and not fp32.get(name, 0.0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +89,6 @@ class Plan:
                 if not choice.calibrated:
                     found.setdefault(way(choice), {}).setdefault(op.name, choice)
         return {name: self.plain.replace(changes) for name, changes in found.items()}
-
-
-def told_apart(between: Iterable[Border], fp32: Seconds, apart: Seconds) -> tuple[Border, ...]:
-    """The tensors between ops, with what their readers take once they are no longer in the kernel of who writes it."""
-    left = {name: seconds for name, seconds in apart.items() if not fp32.get(name, 0.0)}
-    found = []
-    for border in between:
-        own = left if fp32.get(border.producer, 0.0) else {}
-        alone = tuple(own.pop(name, 0.0) for name in border.readers)
-        found.append(border._replace(apart=alone if any(alone) else ()))
-    return tuple(found)
 
 
 def priced(model: TimeModel, config: QuantConfig, known: Mapping[str, Seconds]) -> TimeModel:
