@@ -138,13 +138,17 @@ def watch_branches(
     ops: Sequence[str],
     tensors: Sequence[str],
     threads: int,
+    ends: Mapping[str, str] | None = None,
 ) -> Callable[[Feed], LocalRun]:
-    """The same for branches that were added already: `results` tells where each ends."""
-    units = {unit.op.name: unit for unit in assembler.units}
+    """The same for branches that were added already: `results` tells where each ends.
+
+    `ends` are the float tensors to compare with, where they are not what an op writes.
+    """
+    outputs = {unit.op.name: unit.output for unit in assembler.units} | dict(ends or {})
     given = [value.name for value in assembler.graph.outputs]
     fed = {value.name for value in assembler.graph.inputs}
     others = [name for name in tensors if name in assembler.graph.producers]
-    floats = [Tap(name) for name in (*(units[name].output for name in ops), *others)]
+    floats = [Tap(name) for name in (*(outputs[name] for name in ops), *others)]
     taps = [*floats, *(tap for _, tap in results.values())]
     session = _session(finished(trunk, taps, given), threads)
     names = list(dict.fromkeys([*given, *(tap.tensor for tap in taps)]))
@@ -152,7 +156,7 @@ def watch_branches(
     def run(feed: Feed) -> LocalRun:
         values = dict(zip(names, session.run(names, feed), strict=True))
         int8 = {name: tap.of(values) for name, (_, tap) in results.items()}
-        pairs = {name: (values[units[name].output], int8.get(name)) for name in ops}
+        pairs = {name: (values[outputs[name]], int8.get(name)) for name in ops}
         seen = {name: values[name] for name in others} | {name: feed[name] for name in tensors if name in fed}
         return LocalRun(pairs, seen, [values[name] for name in given])
 
@@ -236,10 +240,11 @@ def copy_unit(
     constant: Callable[[int], str],
     mark: str,
     without: int = -1,
+    behind: Callable[[NodeProto, int], str] | None = None,
 ) -> str:
     """Add a unit's nodes once more, reading other activations and constants; returns the name of what they produce.
 
-    One of them may be there already: `without` it.
+    One of them may be there already: `without` it. `behind` tells what nodes behind the anchor read at a place.
     """
     inside = {output for index in unit.nodes for output in assembler.graph.nodes[index].output}
     for index in (index for index in unit.nodes if index != without):
@@ -258,6 +263,8 @@ def copy_unit(
                 node.input[slot] = trunk.operand(name)
             elif index == unit.anchor and name in (unit.weight, unit.bias):
                 node.input[slot] = constant(slot)
+            elif index != unit.anchor and behind is not None:
+                node.input[slot] = behind(assembler.graph.nodes[index], slot)
             elif name in inside:
                 node.input[slot] = name + mark
         for slot, name in enumerate(node.output):

@@ -10,17 +10,18 @@ from quaver.adapters.onnxrt.build import wire
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.build.walk import Walk
 from quaver.adapters.onnxrt.look.observation import Tap, constants, copy_unit, quantized
+from quaver.adapters.onnxrt.look.points import Point, rounded_within
 from quaver.adapters.onnxrt.look.quantized_file import QuantizedFile
 from quaver.adapters.onnxrt.read.units import Unit
 from quaver.quantization import QuantizationParameters, QuantizedTensor
 
 
 def replayed(
-    assembler: Assembler, file: QuantizedFile, nodes: Mapping[str, NodeProto], visible: Mapping[str, str]
+    assembler: Assembler, file: QuantizedFile, nodes: Mapping[str, NodeProto], points: Mapping[str, Point]
 ) -> tuple[Walk, dict[str, tuple[Unit, Tap]]]:
     """The float model as a trunk, with a branch for each int8 op of the file.
 
-    `nodes` and `visible` hold, by op, the node of the file and the tensor in which its output is seen.
+    `nodes` and `points` hold, by op, the node of the file, and where it ends in both models.
     """
     trunk = Walk(assembler, None)
     trunk.run(())
@@ -29,8 +30,8 @@ def replayed(
         node = nodes.get(unit.op.name)
         if node is not None and file.is_int8(unit, node):
             mark = f"{assembler.mark}{number}{assembler.mark}"
-            written = file.parameters(visible.get(unit.op.name, ""))
-            results[unit.op.name] = unit, _branch(assembler, trunk, unit, file, node, written, mark)
+            end = points.get(unit.op.name, Point(unit.output, ""))
+            results[unit.op.name] = unit, _branch(assembler, trunk, unit, file, node, end, mark)
     return trunk, results
 
 
@@ -40,9 +41,10 @@ def _branch(
     unit: Unit,
     file: QuantizedFile,
     node: NodeProto,
-    written: QuantizationParameters | None,
+    end: Point,
     mark: str,
 ) -> Tap:
+    """The nodes of an op with what the file has in their place, up to the point that can be seen in both models."""
     inputs = list(assembler.graph.nodes[unit.anchor].input)
     renamed = {}
     for name in unit.activations:
@@ -56,7 +58,22 @@ def _branch(
             return name  # the trunk has it
         return _dequantized(assembler, trunk, name, found, mark)
 
-    result = copy_unit(assembler, trunk, unit, renamed, constant, mark)
+    rounded = rounded_within(assembler.graph, unit, file)
+    inside = [assembler.graph.nodes[index].output[0] for index in unit.nodes]
+
+    def behind(own: NodeProto, slot: int) -> str:
+        name = str(own.input[slot])
+        if name in inside:
+            return _through(trunk, name + mark, rounded[name], mark) if name in rounded else name + mark
+        theirs, real = file.of_name(own.name), assembler.graph.constants.get(name)
+        found = None if theirs is None or real is None else file.operand(theirs, slot)
+        if found is None or real is None or found.shape != real.shape:
+            return name
+        return _dequantized(assembler, trunk, name, found, mark)
+
+    result = copy_unit(assembler, trunk, unit, renamed, constant, mark, behind=behind)
+    result = end.ours + mark if end.ours in inside else result
+    written = file.parameters(end.theirs)
     return Tap(result) if written is None else quantized(trunk, result, written)
 
 
