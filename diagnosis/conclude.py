@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from quaver.diagnosis.causes import find_causes
 from quaver.diagnosis.pictures import as_arrays
 from quaver.diagnosis.recorder import Recorder
-from quaver.diagnosis.relief import Errors, best_relief
+from quaver.diagnosis.relief import Errors, best_relief, mode_reliefs
 from quaver.diagnosis.remedies import Leeway
 from quaver.diagnosis.report import Diagnosis
 from quaver.diagnosis.suspects import BAD, Suspect, carried, readers
@@ -31,6 +31,7 @@ def conclude(
     weights: Iterable[OpWeight],
     seconds: tuple[Seconds, Seconds] = ((), ()),
     repaired: Errors | None = None,
+    modes: Errors | None = None,
 ) -> Diagnosis:
     """Put everything together.
 
@@ -44,6 +45,7 @@ def conclude(
         weights: their weights, taken one by one and let go.
         seconds: of each op in the float and in the quantized model, each measured once or several times.
         repaired: the error of ops by themselves with each repair that they offer, and without.
+        modes: the error of bad ops by themselves in each other mode that they offer, and as they are.
     """
     rows: list[WeightRow] = []
     shapes: dict[str, WeightShape] = {}
@@ -60,11 +62,12 @@ def conclude(
             pictures.append(picture)
     by_reader, leeway = readers(contexts), Leeway(ops, space)
     reliefs = best_relief(repaired or {}, {op.name: op.reads for op in ops})
+    other_modes = mode_reliefs(modes or {})
     suspects = [
         Suspect(
             op, _pick(config, op.name), Precision(precisions.get(op.name, FP32)), contexts[op.name],
             recorder.ops[op.name], shapes.get(op.name), recorder.read, by_reader, recorder.samples, leeway,
-            reliefs.get(op.name),
+            reliefs.get(op.name), other_modes.get(op.name, ()),
         )
         for op in ops
     ]  # fmt: skip
