@@ -32,7 +32,8 @@ def mode_errors(
     A failure costs a diagnosis just this.
     """
     able = [op for op in space.ops if config is not None and config[op.name].calibrated and errors[op.name] > LEAST]
-    others = {op.name: found for op in able if (found := _others(op))}
+    offered = {op.name: op for op in adapter.inspect()}
+    others = {op.name: found for op in able if (found := _others(op, offered[op.name]))}
     if config is None or not others or not adapter.kept:
         return None
     picks = {"": {name: config[name] for name in others}}
@@ -45,12 +46,15 @@ def mode_errors(
         return None
 
 
-def _others(op: Op) -> dict[str, OpConfig]:
-    """The first choice of each other mode; those behind fp32 are slower than that, and nothing to advise."""
-    paying = op.choices[: op.choices.index(FLOAT)] if FLOAT in op.choices else op.choices
+def _others(op: Op, offered: Op) -> dict[str, OpConfig]:
+    """The first choice of each other mode that the rules leave an op.
+
+    What the framework offers behind fp32 is slower than that, and nothing to advise.
+    """
+    paying = offered.choices[: offered.choices.index(FLOAT)]
     found: dict[str, OpConfig] = {}
-    for choice in paying:
-        if choice.reduced and not choice.calibrated:
+    for choice in op.choices:
+        if choice.reduced and not choice.calibrated and choice in paying:
             found.setdefault(choice.mode, choice)
     return found
 
