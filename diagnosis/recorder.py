@@ -25,8 +25,14 @@ class OpRecord:
         noise, signal: of each channel, from `local`.
     """
 
-    def __init__(self, context: OpContext, limits: tuple[float, float] | None, metrics: Mapping[str, Metric]) -> None:
-        self.output = Activation(context.axis, limits)
+    def __init__(
+        self,
+        context: OpContext,
+        limits: tuple[float, float] | None,
+        metrics: Mapping[str, Metric],
+        histogram: bool = True,
+    ) -> None:
+        self.output = Activation(context.axis, limits, histogram)
         self.local, self.cumulative = Differences(metrics), Differences(metrics)
         self.noise: Doubles = np.zeros(0)
         self.signal: Doubles = np.zeros(0)
@@ -97,6 +103,7 @@ class Recorder:
 
     Attributes:
         ops: by name.
+        others: the same of operators that are no ops.
         read: the tensors that ops read, by name.
         wanted: those of them that no op writes; they have to be watched besides.
         outputs: the outputs of the quantized model beside those of the float model.
@@ -106,6 +113,7 @@ class Recorder:
         contexts: what surrounds each op.
         layer_metrics: the user's functions of an op's differences (quantized minus float).
         model_metrics: the user's functions of the outputs of the float and of the quantized model, for one sample.
+        others: what surrounds operators that are no ops.
     """
 
     def __init__(
@@ -113,8 +121,13 @@ class Recorder:
         contexts: Mapping[str, OpContext],
         layer_metrics: Mapping[str, Metric] | None = None,
         model_metrics: Mapping[str, Metric] | None = None,
+        others: Mapping[str, OpContext] | None = None,
     ) -> None:
         self.samples = 0
+        self.others = {
+            name: OpRecord(context, None, layer_metrics or {}, histogram=False)
+            for name, context in (others or {}).items()
+        }
         limits = {
             tensor.name: tensor.parameters.limits for context in contexts.values() for tensor in _tensors(context)
         }
@@ -140,7 +153,8 @@ class Recorder:
         """Take in one batch. Without a quantized model there is the float one alone."""
         for name, (before, after) in local.ops.items():
             running = None if quantized is None else quantized.ops.get(name)
-            self.ops[name].add(before, after, running, samples, self.samples)
+            record = self.ops[name] if name in self.ops else self.others[name]
+            record.add(before, after, running, samples, self.samples)
         for name, values in local.tensors.items():
             if values.size:
                 how = layout(values.shape, samples, self.read[name].axis)

@@ -62,6 +62,21 @@ class OpContext:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherOp:
+    """An operator that is no op to tune, and reads or writes a quantized tensor: a pool, a reshape, a Softmax.
+
+    Attributes:
+        context: what surrounds it.
+        kind: its type, as the framework spells it.
+        precision: what it runs in: it may hand on integers, or compute in float between ops that do not.
+    """
+
+    context: OpContext
+    kind: str
+    precision: str
+
+
+@dataclass(frozen=True, slots=True)
 class OpWeight:
     """The weight of one op, as it was and as the quantized model computes with it.
 

@@ -88,16 +88,22 @@ def examine(
     ops = adapter.inspect()
     names = [op.name for op in ops]
     contexts = view.contexts() or _bare(names)
-    recorder = Recorder(contexts, wishes.layer_metrics, wishes.model_metrics)
+    others = view.others()
+    around = {name: other.context for name, other in others.items()}
+    recorder = Recorder(contexts, wishes.layer_metrics, wishes.model_metrics, around)
     observer(StageStarted(Stage.DIAGNOSING))
     stream: Iterable[Feed] = adapter.kept if data is None else feeds(data, adapter.inputs, wishes.samples)
     dynamic = config is not None and any(pick.mode == "dynamic" for pick in config.values())
-    _record(Batches(adapter.inputs, as_given=dynamic), view, names, stream, recorder, wishes.samples, observer)
+    _record(
+        Batches(adapter.inputs, as_given=dynamic), view, [*names, *others], stream, recorder, wishes.samples, observer
+    )
     seconds = _seconds(adapter, view, observer) if wishes.timing else ((), ())
     left = TuningSpace(ops) if space is None else space
     repaired = repaired_errors(adapter, left, config)
     modes = mode_errors(adapter, left, config, contexts, {name: recorder.ops[name].error for name in names})
-    return conclude(ops, left, view.precisions, config, contexts, recorder, view.weights(), seconds, repaired, modes)
+    return conclude(
+        ops, left, view.precisions, config, contexts, recorder, view.weights(), seconds, repaired, modes, others
+    )
 
 
 def examine_float(adapter: Adapter, data: Any, wishes: Wishes, observer: Observer) -> Diagnosis:

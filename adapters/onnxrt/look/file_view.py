@@ -15,6 +15,7 @@ from quaver.adapters.batches import Feed
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.look.axes import channel_axis, movers, upstream, weight_axes, why_one_scale
 from quaver.adapters.onnxrt.look.observation import watch_branches
+from quaver.adapters.onnxrt.look.others import Other, other_branches, others_of_file
 from quaver.adapters.onnxrt.look.points import Point, point_of
 from quaver.adapters.onnxrt.look.quantized_file import QuantizedFile
 from quaver.adapters.onnxrt.look.replay import replayed
@@ -23,7 +24,7 @@ from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.onnxrt.time.timing import time_model
 from quaver.adapters.view import View
 from quaver.errors import ModelError
-from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, QuantizedRun
+from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
 from quaver.ops import FLOAT, FP32, INT8, Precision, QuantConfig
 from quaver.quantization import QuantizationParameters
 
@@ -93,11 +94,16 @@ class FileView(View):
 
     def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
         trunk, results = replayed(self._assembler, self._file, self._nodes, self._points)
+        others = {name: self._others[name] for name in ops if name in self._others}
+        results |= other_branches(self._assembler, trunk, others)
         ends = {name: self._points[name].ours for name in ops if name in self._points}
+        ends |= {name: other.output for name, other in others.items()}
         return watch_branches(self._assembler, trunk, results, ops, tensors, self._threads, ends)
 
     def quantized(self, ops: Sequence[str]) -> Callable[[Feed], QuantizedRun]:
-        taps = {name: self._file.tap(self._points[name].theirs) for name in ops if name in self._points}
+        places = {name: point.theirs for name, point in self._points.items()}
+        places |= {name: other.theirs for name, other in self._others.items()}
+        taps = {name: self._file.tap(places[name]) for name in ops if name in places}
         given = self._file.outputs()
         wanted = list(dict.fromkeys([*given, *(tap.tensor for tap in taps.values())]))
         session = sessions.create(self._file.giving(taps.values()), sessions.options(self._threads))
@@ -107,6 +113,13 @@ class FileView(View):
             return QuantizedRun({name: tap.of(values) for name, tap in taps.items()}, [values[name] for name in given])
 
         return run
+
+    @functools.cached_property
+    def _others(self) -> dict[str, Other]:
+        return others_of_file(self._assembler, self._file)
+
+    def others(self) -> Mapping[str, OtherOp]:
+        return {name: other.described() for name, other in self._others.items()}
 
     def weights(self) -> Iterator[OpWeight]:
         a = self._assembler

@@ -55,14 +55,22 @@ def watch(assembler: Assembler, config: QuantConfig | None, ops: Sequence[str], 
 
 
 def watch_quantized(
-    assembler: Assembler, config: QuantConfig | None, ops: Sequence[str], threads: int, outputs: bool = True
+    assembler: Assembler,
+    config: QuantConfig | None,
+    ops: Sequence[str],
+    threads: int,
+    outputs: bool = True,
+    others: Mapping[str, str] | None = None,
 ) -> Callable[[Feed], QuantizedRun]:
-    """The same, with the outputs of the model besides, and in integers what is quantized."""
-    units = {unit.op.name: unit for unit in assembler.units}
+    """The same, with the outputs of the model besides, and in integers what is quantized.
+
+    `others` names the tensors of what is no op.
+    """
+    tensors = {unit.op.name: unit.output for unit in assembler.units} | dict(others or {})
     walk = Walk(assembler, config)
     given = [value.name for value in assembler.graph.outputs]
     walk.run(())
-    taps = {name: _tap(walk, units[name].output) for name in ops}
+    taps = {name: _tap(walk, tensors[name]) for name in ops}
     wanted = list(dict.fromkeys([*(tap.tensor for tap in taps.values()), *(given if outputs else ())]))
     session = _session(finished(walk, taps.values(), given), threads)
 
@@ -124,38 +132,31 @@ def _dequantized(assembler: Assembler, trunk: Walk, tap: Tap) -> str:
     return result
 
 
-def watch_local(
-    assembler: Assembler, config: QuantConfig, ops: Sequence[str], tensors: Sequence[str], threads: int
-) -> Callable[[Feed], LocalRun]:
-    """A function that runs a feed through the float model, and these ops in int8 from the same float inputs."""
-    return watch_branches(assembler, *branched(assembler, config, ops), ops, tensors, threads)
-
-
 def watch_branches(
     assembler: Assembler,
     trunk: Walk,
-    results: Mapping[str, tuple[Unit, Tap]],
+    results: Mapping[str, Tap],
     ops: Sequence[str],
     tensors: Sequence[str],
     threads: int,
     ends: Mapping[str, str] | None = None,
 ) -> Callable[[Feed], LocalRun]:
-    """The same for branches that were added already: `results` tells where each ends.
+    """A function that runs a feed through the float model, and branches of it in int8 from the same float inputs.
 
-    `ends` are the float tensors to compare with, where they are not what an op writes.
+    `results` tells where each ends. `ends` are the float tensors to compare with, where they are not what an op writes.
     """
     outputs = {unit.op.name: unit.output for unit in assembler.units} | dict(ends or {})
     given = [value.name for value in assembler.graph.outputs]
     fed = {value.name for value in assembler.graph.inputs}
     others = [name for name in tensors if name in assembler.graph.producers]
     floats = [Tap(name) for name in (*(outputs[name] for name in ops), *others)]
-    taps = [*floats, *(tap for _, tap in results.values())]
+    taps = [*floats, *results.values()]
     session = _session(finished(trunk, taps, given), threads)
     names = list(dict.fromkeys([*given, *(tap.tensor for tap in taps)]))
 
     def run(feed: Feed) -> LocalRun:
         values = dict(zip(names, session.run(names, feed), strict=True))
-        int8 = {name: tap.of(values) for name, (_, tap) in results.items()}
+        int8 = {name: tap.of(values) for name, tap in results.items()}
         pairs = {name: (values[outputs[name]], int8.get(name)) for name in ops}
         seen = {name: values[name] for name in others} | {name: feed[name] for name in tensors if name in fed}
         return LocalRun(pairs, seen, [values[name] for name in given])

@@ -37,6 +37,17 @@ def point_of(graph: Graph, unit: Unit, file: QuantizedFile) -> Point | None:
     return _within(graph, unit, file)
 
 
+def node_point(node: NodeProto, file: QuantizedFile) -> Point | None:
+    """Where a node that is part of no op ends in both models."""
+    ours = str(node.output[0])
+    theirs = file.of_name(node.name)
+    real = None if theirs is None else file.in_floats(theirs)
+    if real is not None:
+        return Point(ours, real)
+    found = file.known_as(ours)
+    return None if found is None else Point(ours, found)
+
+
 def rounded_within(graph: Graph, unit: Unit, file: QuantizedFile) -> dict[str, QuantizationParameters]:
     """The tensors between the nodes of an op that the file quantizes: between a product and its bias, for example."""
     found = {}

@@ -17,7 +17,7 @@ from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from quaver.adapters.onnxrt.look.observation import Tap
 from quaver.adapters.onnxrt.read.graph import Array, integer
-from quaver.adapters.onnxrt.read.units import Unit
+from quaver.adapters.onnxrt.read.units import MOVEMENT, Unit
 from quaver.errors import ModelError
 from quaver.quantization import QuantizationParameters, QuantizedTensor
 
@@ -36,8 +36,8 @@ _READS: dict[str, Callable[[int], tuple[int, int]]] = {
 _WEIGHT = {"QLinearConv": (3, 4, 5), "QLinearMatMul": (3, 4, 5), "QGemm": (3, 4, 5), "MatMulIntegerToFloat": (1, 3, 5)}
 # Where they keep the bias, whose scale is that of the activation times that of the weight.
 _BIAS = {"QLinearConv": 8, "QGemm": 6}
-# What our own files hand on in integers.
-_HAND_ON = ("Clip", "Pad", "ReduceMax", "ReduceMin", "SpaceToDepth")
+# What files hand on in integers.
+_HAND_ON = ("Clip", "Pad", "ReduceMax", "ReduceMin", "SpaceToDepth", "Resize", *MOVEMENT)
 
 
 class QuantizedFile:
@@ -133,13 +133,24 @@ class QuantizedFile:
         return self.parameters(node.input[slot]) or self._handed_on(node.input[slot])
 
     def _handed_on(self, tensor: str) -> QuantizationParameters | None:
-        """Those of a tensor in integers, which ops may have handed on; None if it is float."""
+        """Those of a tensor in integers, which nodes may have handed on; None if it is float."""
+        names = self._scale_of(tensor)
+        return None if names is None else self._parameters(names)
+
+    def _scale_of(self, tensor: str) -> list[str] | None:
+        """The names of scale and zero point of a tensor in integers; None if it is float."""
         maker = self._producers.get(tensor)
         while maker is not None and maker.op_type in _HAND_ON:
             maker = self._producers.get(maker.input[0])
-        return (
-            self._parameters(list(maker.input[1:])) if maker is not None and maker.op_type == "QuantizeLinear" else None
-        )
+        if maker is None or not (maker.op_type == "QuantizeLinear" or self.writes_integers(maker)):
+            return None
+        at = _RESULT_SCALE.get(maker.op_type, 1)
+        return list(maker.input[at : at + 2])
+
+    def in_floats(self, node: NodeProto) -> str | None:
+        """The float form of what a node writes in integers; None if it writes float."""
+        names = self._scale_of(node.output[0])
+        return None if names is None else self._real(node.output[0], names)
 
     def _parameters(self, names: list[str]) -> QuantizationParameters | None:
         scale = self._value(names[0])
