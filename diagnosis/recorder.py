@@ -11,6 +11,7 @@ from quaver.diagnosis.activations import Activation
 from quaver.diagnosis.cells import Doubles, cut, cut_form, layout, survey
 from quaver.diagnosis.differences import Differences, Metric
 from quaver.diagnosis.histograms import LogHistogram
+from quaver.diagnosis.model_figures import ModelFigures
 from quaver.introspection import ActivationContext, LocalRun, OpContext, QuantizedRun
 from quaver.quantization import Array, QuantizedTensor
 
@@ -146,8 +147,7 @@ class Recorder:
                     self.read[tensor.name] = Activation(tensor.axis, limits[tensor.name], histogram=False)
         self.wanted = tuple(name for name in self.read if name not in written)
         self.outputs = Differences()
-        self._model_metrics = dict(model_metrics or {})
-        self._model_sums = dict.fromkeys(self._model_metrics, 0.0)
+        self._model = ModelFigures(model_metrics)
 
     def add(self, local: LocalRun, quantized: QuantizedRun | None, samples: int) -> None:
         """Take in one batch. Without a quantized model there is the float one alone."""
@@ -171,20 +171,12 @@ class Recorder:
                 pieces, form = cut(one, flat), cut(other, flat)
                 found = survey(pieces, [form], flat)
                 self.outputs.add(pieces, form, found.others[0], float(found.signal.sum()))
-        for index in range(samples if self._model_metrics else 0):
-            pair = _sample(before, index, samples), _sample(after, index, samples)
-            for name, metric in self._model_metrics.items():
-                self._model_sums[name] += float(metric(*pair))
+        self._model.add(before, after, samples)
 
     def model_figures(self) -> dict[str, float]:
         """The user's figures of the model, each the mean over all samples."""
-        return {name: total / self.samples if self.samples else math.nan for name, total in self._model_sums.items()}
+        return self._model.figures()
 
 
 def _tensors(context: OpContext) -> Iterable[ActivationContext]:
     return (*context.reads, *(() if context.writes is None else (context.writes,)))
-
-
-def _sample(outputs: Sequence[Array], index: int, samples: int) -> list[Array]:
-    """The outputs of one sample, as a batch of one; what has no batch axis stays whole."""
-    return [array[index : index + 1] if array.ndim and len(array) == samples else array for array in outputs]

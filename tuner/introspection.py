@@ -95,6 +95,39 @@ class OpWeight:
     inner: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class QuantizedOp:
+    """An operator of a quantized model that writes integers.
+
+    Attributes:
+        name: the operator's, or that of the model's input that is quantized; unique in the model.
+        kind: its type, as the framework spells it.
+        tensor: the name of what it writes.
+        parameters: scale and zero point of that.
+        tensor_id: the number of that, where tensors have numbers.
+    """
+
+    name: str
+    kind: str
+    tensor: str
+    parameters: QuantizationParameters
+    tensor_id: int | None = None
+
+
+class QuantizedPair(NamedTuple):
+    """What an operator writes in integers, and the float value of the same, where the model computes that, too."""
+
+    integers: QuantizedTensor
+    real: Array | None = None
+
+
+class AloneRun(NamedTuple):
+    """One feed through a quantized model: what each operator writes in integers, and the outputs as real numbers."""
+
+    ops: Mapping[str, QuantizedPair]
+    outputs: list[Array]
+
+
 class LocalRun(NamedTuple):
     """One feed through the float model, with each op computed in its reduced precision beside it.
 

@@ -40,7 +40,7 @@ def find_others(builder: Builder, other: Graph) -> dict[str, tuple[Operator, Ope
 def _find(ours: Graph, operators: Iterable[Operator], other: Graph) -> dict[str, Operator]:
     """Operators of the float model found again, by their names."""
     by_tensor = {other.tensor_name(tensor): op for op in other.operators for tensor in op.outputs}
-    by_name = _named(other)
+    by_name = named(other)
     found: dict[str, Operator] = {}
     taken: set[int] = set()
     for own in operators:
@@ -54,7 +54,7 @@ def _find(ours: Graph, operators: Iterable[Operator], other: Graph) -> dict[str,
     return found
 
 
-def _named(graph: Graph) -> dict[str, Operator]:
+def named(graph: Graph) -> dict[str, Operator]:
     """Operators by the names they would have if nothing were quantized."""
     working = [op for op in graph.operators if op.kind not in CASTS]
     named = []

@@ -6,19 +6,16 @@ and DequantizeLinear between them (QDQ), or integer operators in their place (QO
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from quaver.adapters.onnxrt.look.observation import Tap
+from quaver.adapters.onnxrt.look.reading import read_file
 from quaver.adapters.onnxrt.read.graph import Array, integer
 from quaver.adapters.onnxrt.read.units import MOVEMENT, Unit
-from quaver.errors import ModelError
 from quaver.quantization import QuantizationParameters, QuantizedTensor
 
 # Where integer operators keep the scale of what they write, and where the weight with its scale and zero point.
@@ -44,7 +41,7 @@ class QuantizedFile:
     """A quantized ONNX model, taken apart as far as names are needed."""
 
     def __init__(self, source: Any) -> None:
-        self.model = _read(source)
+        self.model = read_file(source)
         graph = self.model.graph
         self._constants = {tensor.name: tensor for tensor in graph.initializer}
         for node in graph.node:
@@ -136,6 +133,12 @@ class QuantizedFile:
         """Those of a tensor in integers, which nodes may have handed on; None if it is float."""
         names = self._scale_of(tensor)
         return None if names is None else self._parameters(names)
+
+    def writes(self, node: NodeProto) -> QuantizationParameters | None:
+        """Those of what a node makes integers of, or writes as an integer operator; None if it does neither."""
+        if node.op_type != "QuantizeLinear" and not self.writes_integers(node):
+            return None
+        return self._handed_on(node.output[0])
 
     def _scale_of(self, tensor: str) -> list[str] | None:
         """The names of scale and zero point of a tensor in integers; None if it is float."""
@@ -283,18 +286,3 @@ class QuantizedFile:
     def inputs(self) -> Iterator[str]:
         """The names of what the model takes."""
         return (value.name for value in self.model.graph.input if value.name not in self._constants)
-
-
-def _read(source: Any) -> ModelProto:
-    if isinstance(source, ModelProto):
-        return source
-    try:
-        if isinstance(source, bytes | bytearray | memoryview):
-            return onnx.load_model_from_string(bytes(source))
-        if not Path(os.fspath(source)).is_file():
-            raise ModelError(f"no model file at {os.fspath(source)!r}")
-        return onnx.load_model(os.fspath(source))
-    except ModelError:
-        raise
-    except Exception as error:
-        raise ModelError(f"the quantized model cannot be read as an ONNX model ({error})") from error
