@@ -29,7 +29,7 @@ def find_causes(
         if any(cause.kind == "shared_scale" for cause in causes):  # it tells more than that a channel stands out
             causes = [cause for cause in causes if cause.kind != "outlier_channel"]
         causes += repair_causes.repairable(suspect)
-        if all(cause.rules.get(suspect.name, FP32) == FP32 for cause in causes):  # nothing nearer helps
+        if all(cause.rules.get(suspect.name) == FP32 for cause in causes if cause.rules):  # nothing nearer helps
             causes += mode_causes.other_mode(suspect)
         found += causes or ([other_causes.unexplained(suspect)] if suspect.bad else [])
     found.sort(key=lambda cause: -cause.weight)

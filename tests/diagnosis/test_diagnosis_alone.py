@@ -15,7 +15,7 @@ import pytest
 from test_diagnosis_quantized_files import made_by_onnx_runtime, own_file
 
 import quaver
-from quaver.command import main
+from quaver.command.main import main
 
 
 def written(path: Path, name: str, data: Any) -> Any:

@@ -9,8 +9,10 @@ from dataclasses import replace
 from quaver.adapters import Adapter
 from quaver.adapters.batches import samples
 from quaver.diagnosis.recorder import OpRecord
+from quaver.diagnosis.suspects import readers
 from quaver.introspection import OpContext
 from quaver.ops import FLOAT, MODES, Op, OpConfig, QuantConfig
+from quaver.quantization import QuantizedTensor, as_float, quantized
 from quaver.space import TuningSpace
 
 log = logging.getLogger(__name__)
@@ -62,13 +64,21 @@ def _others(op: Op, offered: Op) -> dict[str, OpConfig]:
 def _errors(
     adapter: Adapter, config: QuantConfig, given: Mapping[str, OpConfig], contexts: Mapping[str, OpContext]
 ) -> dict[str, float]:
-    """The error of ops that run so, measured as that in the table is."""
+    """The error of ops that run so, measured as that in the table is.
+
+    In another mode an op writes float. Where others read that in integers they round it as before, which counts.
+    """
     alone = QuantConfig((name, replace(given[name], repairs=()) if name in given else FLOAT) for name in config)
     run = adapter.look(alone).local(list(given), ())
     records = {name: OpRecord(contexts[name], None, {}) for name in given}
+    read = readers(contexts)
+    rounded = {name: contexts[name].writes for name in given if read.get(name)}
     seen = 0
     for feed in adapter.kept[: -(-len(adapter.kept) // 2)]:  # an op's own error hardly depends on which samples it sees
         for name, (before, after) in run(feed).ops.items():
+            scale = None if isinstance(after, QuantizedTensor) else rounded.get(name)
+            if after is not None and scale is not None:
+                after = quantized(as_float(after), scale.parameters)
             records[name].add(before, after, None, samples(feed), seen)
         seen += samples(feed)
     return {name: record.error for name, record in records.items()}
