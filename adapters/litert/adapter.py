@@ -13,6 +13,7 @@ from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
 from quaver.adapters.calibrated import crowded_of, ranges_of
 from quaver.adapters.keeping import first
 from quaver.adapters.litert.read import sources
+from quaver.adapters.reading import reading
 from quaver.adapters.view import View
 from quaver.errors import ModelError
 from quaver.introspection import Timing
@@ -161,7 +162,8 @@ class LiteRTAdapter(Adapter):
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a .tflite model")
         from quaver.adapters.litert.look.alone import FileAlone
 
-        return FileAlone(quantized, threads)
+        with reading("the quantized model"):
+            return FileAlone(quantized, threads)
 
     @classmethod
     def time(cls, model: Any, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:

@@ -39,6 +39,7 @@ from quaver.adapters.onnxrt.time.flows import flows
 from quaver.adapters.onnxrt.time.profiling import attributed, op_seconds
 from quaver.adapters.onnxrt.time.shares import seconds_by_kind
 from quaver.adapters.onnxrt.time.timing import time_model
+from quaver.adapters.reading import reading
 from quaver.adapters.repairs import offered_repairs
 from quaver.adapters.view import View
 from quaver.errors import ModelError
@@ -189,7 +190,8 @@ class OnnxAdapter(Adapter):
 
     @classmethod
     def look_alone(cls, quantized: Any, threads: int = 0) -> FileAlone:
-        return FileAlone(quantized, threads)
+        with reading("the quantized model"):
+            return FileAlone(quantized, threads)
 
     @classmethod
     def time(cls, model: Any, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:

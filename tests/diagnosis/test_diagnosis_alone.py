@@ -66,6 +66,9 @@ def test_what_cannot_be_told_is_refused_with_the_reason(tmp_path: Path) -> None:
         quaver.diagnose_quantized(path, models.images(), layer_metrics={"worst": np.max})
     with pytest.raises(quaver.SettingsError, match="give float_model"):
         quaver.diagnose_quantized(path, models.images(), model_metrics={"same": lambda f, q: 1.0})
+    (tmp_path / "text.onnx").write_text("no model")
+    with pytest.raises(quaver.ModelError, match="cannot be read"):
+        quaver.diagnose_quantized(tmp_path / "text.onnx", models.images())
     with pytest.raises(quaver.ModelError, match="is it the quantized model"):
         quaver.diagnose_quantized(models.chain(), models.images())
     same = {"same": lambda f, q: float(np.abs(f[0] - q[0]).max() < 1)}

@@ -261,6 +261,8 @@ class QuantizedFile:
         zero = np.zeros(scale.shape, values.dtype) if given is None else given
         if scale.size == 1:
             return QuantizedTensor(values, QuantizationParameters(scale.reshape(()), zero.reshape(())))
+        if scale.ndim > 1 or scale.size not in values.shape:
+            return None  # a scale for each block, which no record here describes
         known = -values.ndim <= axis < values.ndim and values.shape[axis] == scale.size
         along = axis % values.ndim if known else values.shape.index(scale.size)
         return QuantizedTensor(values, QuantizationParameters(scale, zero, along))
