@@ -3,6 +3,7 @@
 if __name__ == "adapters":
     raise ImportError("this folder is the package quaver.adapters: write `import quaver.adapters`")
 
+from quaver.adapters.alone import QuantizedView
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
 from quaver.adapters.batches import InputSpec
 from quaver.adapters.bias_correction import BiasCorrection
@@ -17,8 +18,8 @@ from quaver.adapters.telemetry import turn_off
 from quaver.adapters.view import View
 
 __all__ = [
-    "Adapter", "AdapterOptions", "BiasCorrection", "InputSpec", "Model", "Repair", "RepairableOp", "Rescaling",
-    "SharedInput", "Smoothing", "Statistic", "StreamingCalibrator", "TimingOptions", "View", "adapter_for",
+    "Adapter", "AdapterOptions", "BiasCorrection", "InputSpec", "Model", "QuantizedView", "Repair", "RepairableOp",
+    "Rescaling", "SharedInput", "Smoothing", "Statistic", "StreamingCalibrator", "TimingOptions", "View", "adapter_for",
     "open_given", "open_model", "refuse_repairs", "register_adapter", "register_repair",
 ]  # fmt: skip
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from quaver.adapters.alone import QuantizedView
 from quaver.adapters.batches import Feed, InputSpec, Rest, feeds
 from quaver.adapters.keeping import KEPT_SAMPLES, keeping
 from quaver.adapters.model import Model
@@ -75,11 +76,10 @@ class Adapter(ABC):
     - `rebuild`: the `Model` of a configuration, and `load`: one that was saved;
     - `watch` and `op_seconds`: the outputs of ops, and how long they take, for strategies.
 
-    Everything else has an answer here, and may have a better one: `local_errors`, `look` and `time` if the framework
-    shows more, `given` if quantized files can be run,
-    `unquantizable` and `conversions` if there is something to say of what it holds, `close` if there are
-    files to remove, `_samples_kept` to be told when there are samples. `formats` and `implied_formats` say how int8 can
-    be written into a model, if there are several ways.
+    Everything else has an answer here, and may have a better one: `local_errors`, `look`, `look_alone` and `time` if
+    the framework shows more, `given` if quantized files can be run, `unquantizable` and `conversions` if there is
+    something to say of what it holds, `close` if there are files to remove, `_samples_kept` to be told when there are
+    samples. `formats` and `implied_formats` say how int8 can be written into a model, if there are several ways.
 
     `quaver.testing.check_adapter` checks a new adapter against this contract. `examples/custom_adapter.py` is one.
     """
@@ -307,6 +307,11 @@ class Adapter(ABC):
         if isinstance(quantized, QuantConfig):
             return View(self, quantized)
         raise SettingsError(f"{self.name} cannot look into a quantized file; give a configuration or a trial")
+
+    @classmethod
+    def look_alone(cls, quantized: Any, threads: int = 0) -> QuantizedView:
+        """See a quantized model from inside with no float model beside it."""
+        raise SettingsError(f"{cls.name} cannot look into a quantized model by itself; give the float model, too")
 
     @classmethod
     def time(cls, model: Any, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:

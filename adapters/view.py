@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quaver.adapters.batches import Feed
-from quaver.introspection import LocalRun, OpContext, OpWeight, QuantizedRun
+from quaver.introspection import LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
 from quaver.ops import QuantConfig
 from quaver.quantization import Array
 
@@ -53,6 +53,10 @@ class View:
 
     def contexts(self) -> Mapping[str, OpContext]:
         """What surrounds each op."""
+        return {}
+
+    def others(self) -> Mapping[str, OtherOp]:
+        """Operators beside the ops that read or write quantized tensors, by name; `local` and `quantized` know them."""
         return {}
 
     def seconds(self) -> Mapping[str, float]:

@@ -9,6 +9,9 @@ from typing import Any
 
 Rules = dict[str, Any]
 
+# Causes that come with a way to keep an op in reduced precision.
+_MENDING = ("repairable", "other_mode")
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:
@@ -44,14 +47,14 @@ class Cause:
 def joined(causes: Iterable[Cause]) -> Rules:
     """The rules of several causes together. Where they differ fp32 wins, which cures every cause, else the first.
 
-    A repair comes first of all: fp32 is for what cannot be repaired.
+    A repair or another mode comes first of all: fp32 is for what these do not help.
     """
     rules: Rules = {}
     causes = list(causes)
-    repaired = {name for cause in causes if cause.kind == "repairable" for name in cause.rules}
+    repaired = {name for cause in causes if cause.kind in _MENDING for name in cause.rules}
     for cause in causes:
         for name, rule in cause.rules.items():
-            if name in repaired and cause.kind != "repairable":
+            if name in repaired and cause.kind not in _MENDING:
                 continue
             if name not in rules or rule == "fp32" or name in repaired:
                 rules[name] = rule

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from quaver.diagnosis import activation_causes, other_causes, repair_causes, weight_causes
+from quaver.diagnosis import activation_causes, mode_causes, other_causes, repair_causes, weight_causes
 from quaver.diagnosis.cause import Cause
 from quaver.diagnosis.suspects import Suspect
+from quaver.ops import FP32
 
 
 def find_causes(
@@ -28,6 +29,8 @@ def find_causes(
         if any(cause.kind == "shared_scale" for cause in causes):  # it tells more than that a channel stands out
             causes = [cause for cause in causes if cause.kind != "outlier_channel"]
         causes += repair_causes.repairable(suspect)
+        if all(cause.rules.get(suspect.name) == FP32 for cause in causes if cause.rules):  # nothing nearer helps
+            causes += mode_causes.other_mode(suspect)
         found += causes or ([other_causes.unexplained(suspect)] if suspect.bad else [])
     found.sort(key=lambda cause: -cause.weight)
     slow = sorted(other_causes.slower(suspects, fp32, reduced), key=lambda cause: -cause.weight)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from quaver.diagnosis.causes import find_causes
 from quaver.diagnosis.pictures import as_arrays
-from quaver.diagnosis.recorder import Recorder
-from quaver.diagnosis.relief import Errors, best_relief
+from quaver.diagnosis.recorder import OpRecord, Recorder
+from quaver.diagnosis.relief import Errors, best_relief, mode_reliefs
 from quaver.diagnosis.remedies import Leeway
 from quaver.diagnosis.report import Diagnosis
 from quaver.diagnosis.suspects import BAD, Suspect, carried, readers
 from quaver.diagnosis.tables import ActivationRow, LayerRow, worst_first
 from quaver.diagnosis.weights import WeightHistogram, WeightRow, WeightShape, histogram, shape_of, summarize
-from quaver.introspection import ActivationContext, OpContext, OpWeight
+from quaver.introspection import ActivationContext, OpContext, OpWeight, OtherOp
 from quaver.ops import FP32, Op, OpConfig, Precision, QuantConfig
 from quaver.space import TuningSpace
 
@@ -31,6 +32,8 @@ def conclude(
     weights: Iterable[OpWeight],
     seconds: tuple[Seconds, Seconds] = ((), ()),
     repaired: Errors | None = None,
+    modes: Errors | None = None,
+    others: Mapping[str, OtherOp] | None = None,
 ) -> Diagnosis:
     """Put everything together.
 
@@ -44,6 +47,8 @@ def conclude(
         weights: their weights, taken one by one and let go.
         seconds: of each op in the float and in the quantized model, each measured once or several times.
         repaired: the error of ops by themselves with each repair that they offer, and without.
+        modes: the error of bad ops by themselves in each other mode that they offer, and as they are.
+        others: operators that are no ops, and read or write quantized tensors.
     """
     rows: list[WeightRow] = []
     shapes: dict[str, WeightShape] = {}
@@ -60,11 +65,12 @@ def conclude(
             pictures.append(picture)
     by_reader, leeway = readers(contexts), Leeway(ops, space)
     reliefs = best_relief(repaired or {}, {op.name: op.reads for op in ops})
+    other_modes = mode_reliefs(modes or {})
     suspects = [
         Suspect(
             op, _pick(config, op.name), Precision(precisions.get(op.name, FP32)), contexts[op.name],
             recorder.ops[op.name], shapes.get(op.name), recorder.read, by_reader, recorder.samples, leeway,
-            reliefs.get(op.name),
+            reliefs.get(op.name), other_modes.get(op.name, ()),
         )
         for op in ops
     ]  # fmt: skip
@@ -75,7 +81,7 @@ def conclude(
         samples=recorder.samples,
         activations=tuple(sorted(map(_activation, suspects), key=lambda row: worst_first(row.mse))),
         weights=tuple(sorted(rows, key=lambda row: worst_first(row.mse))),
-        layers=tuple(sorted((_layer(suspect) for suspect in suspects), key=_badness)),
+        layers=(*sorted(map(_layer, suspects), key=_badness), *_other_layers(others or {}, recorder)),
         causes=find_causes(suspects, *seconds),
         model_statistics=recorder.model_figures(),
         output_error=recorder.outputs.relative,
@@ -93,13 +99,25 @@ def _activation(suspect: Suspect) -> ActivationRow:
 
 
 def _layer(suspect: Suspect) -> LayerRow:
-    record, context = suspect.record, suspect.context
+    return _row(suspect.context, suspect.op.kind, str(suspect.precision), suspect.record)
+
+
+def _other_layers(others: Mapping[str, OtherOp], recorder: Recorder) -> list[LayerRow]:
+    """The rows of what is no op."""
+    rows = [
+        replace(_row(other.context, other.kind, other.precision, recorder.others[name]), tunable=False)
+        for name, other in others.items()
+    ]
+    return sorted(rows, key=_badness)
+
+
+def _row(context: OpContext, kind: str, precision: str, record: OpRecord) -> LayerRow:
     written = () if context.writes is None else (context.writes,)
     return LayerRow(
-        op=suspect.name,
+        op=context.op,
         tensor=context.output,
-        kind=suspect.op.kind,
-        precision=str(suspect.precision),
+        kind=kind,
+        precision=precision,
         local=record.local.figures(),
         cumulative=record.cumulative.figures(),
         error=record.error,

@@ -11,6 +11,7 @@ from quaver.diagnosis.activations import Activation
 from quaver.diagnosis.cells import Doubles, cut, cut_form, layout, survey
 from quaver.diagnosis.differences import Differences, Metric
 from quaver.diagnosis.histograms import LogHistogram
+from quaver.diagnosis.model_figures import ModelFigures
 from quaver.introspection import ActivationContext, LocalRun, OpContext, QuantizedRun
 from quaver.quantization import Array, QuantizedTensor
 
@@ -25,8 +26,14 @@ class OpRecord:
         noise, signal: of each channel, from `local`.
     """
 
-    def __init__(self, context: OpContext, limits: tuple[float, float] | None, metrics: Mapping[str, Metric]) -> None:
-        self.output = Activation(context.axis, limits)
+    def __init__(
+        self,
+        context: OpContext,
+        limits: tuple[float, float] | None,
+        metrics: Mapping[str, Metric],
+        histogram: bool = True,
+    ) -> None:
+        self.output = Activation(context.axis, limits, histogram)
         self.local, self.cumulative = Differences(metrics), Differences(metrics)
         self.noise: Doubles = np.zeros(0)
         self.signal: Doubles = np.zeros(0)
@@ -97,6 +104,7 @@ class Recorder:
 
     Attributes:
         ops: by name.
+        others: the same of operators that are no ops.
         read: the tensors that ops read, by name.
         wanted: those of them that no op writes; they have to be watched besides.
         outputs: the outputs of the quantized model beside those of the float model.
@@ -106,6 +114,7 @@ class Recorder:
         contexts: what surrounds each op.
         layer_metrics: the user's functions of an op's differences (quantized minus float).
         model_metrics: the user's functions of the outputs of the float and of the quantized model, for one sample.
+        others: what surrounds operators that are no ops.
     """
 
     def __init__(
@@ -113,8 +122,13 @@ class Recorder:
         contexts: Mapping[str, OpContext],
         layer_metrics: Mapping[str, Metric] | None = None,
         model_metrics: Mapping[str, Metric] | None = None,
+        others: Mapping[str, OpContext] | None = None,
     ) -> None:
         self.samples = 0
+        self.others = {
+            name: OpRecord(context, None, layer_metrics or {}, histogram=False)
+            for name, context in (others or {}).items()
+        }
         limits = {
             tensor.name: tensor.parameters.limits for context in contexts.values() for tensor in _tensors(context)
         }
@@ -133,14 +147,14 @@ class Recorder:
                     self.read[tensor.name] = Activation(tensor.axis, limits[tensor.name], histogram=False)
         self.wanted = tuple(name for name in self.read if name not in written)
         self.outputs = Differences()
-        self._model_metrics = dict(model_metrics or {})
-        self._model_sums = dict.fromkeys(self._model_metrics, 0.0)
+        self._model = ModelFigures(model_metrics)
 
     def add(self, local: LocalRun, quantized: QuantizedRun | None, samples: int) -> None:
         """Take in one batch. Without a quantized model there is the float one alone."""
         for name, (before, after) in local.ops.items():
             running = None if quantized is None else quantized.ops.get(name)
-            self.ops[name].add(before, after, running, samples, self.samples)
+            record = self.ops[name] if name in self.ops else self.others[name]
+            record.add(before, after, running, samples, self.samples)
         for name, values in local.tensors.items():
             if values.size:
                 how = layout(values.shape, samples, self.read[name].axis)
@@ -157,20 +171,12 @@ class Recorder:
                 pieces, form = cut(one, flat), cut(other, flat)
                 found = survey(pieces, [form], flat)
                 self.outputs.add(pieces, form, found.others[0], float(found.signal.sum()))
-        for index in range(samples if self._model_metrics else 0):
-            pair = _sample(before, index, samples), _sample(after, index, samples)
-            for name, metric in self._model_metrics.items():
-                self._model_sums[name] += float(metric(*pair))
+        self._model.add(before, after, samples)
 
     def model_figures(self) -> dict[str, float]:
         """The user's figures of the model, each the mean over all samples."""
-        return {name: total / self.samples if self.samples else math.nan for name, total in self._model_sums.items()}
+        return self._model.figures()
 
 
 def _tensors(context: OpContext) -> Iterable[ActivationContext]:
     return (*context.reads, *(() if context.writes is None else (context.writes,)))
-
-
-def _sample(outputs: Sequence[Array], index: int, samples: int) -> list[Array]:
-    """The outputs of one sample, as a batch of one; what has no batch axis stays whole."""
-    return [array[index : index + 1] if array.ndim and len(array) == samples else array for array in outputs]

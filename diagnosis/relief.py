@@ -1,16 +1,16 @@
-"""What repairs would do to the errors of ops."""
+"""What repairs and other modes would do to the errors of ops."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# By repair the error of each op that offers it, and under an empty name that without repairs.
+# By repair or mode the error of each op that offers it, and under an empty name that without.
 Errors = Mapping[str, Mapping[str, float]]
 
 
 class Relief(NamedTuple):
-    """What a repair does to an op's own error: what it is without and with it, and all ops to repair together."""
+    """What a repair or a mode does to an op's own error: what it is without and with it, and all ops to treat so."""
 
     spelled: str
     before: float
@@ -31,6 +31,16 @@ def best_relief(errors: Errors, readers: Mapping[str, str]) -> dict[str, Relief]
                 ops = tuple(other for other in repaired if other == name or _same(readers, other, name))
                 found[name] = Relief(spelled, plain[name], after, ops)
     return found
+
+
+def mode_reliefs(errors: Errors) -> dict[str, tuple[Relief, ...]]:
+    """For each op what every other mode that it offers would bring, in the order in which they were tried."""
+    plain = errors.get("", {})
+    tried = [(mode, found) for mode, found in errors.items() if mode]
+    return {
+        name: tuple(Relief(mode, plain[name], found[name], (name,)) for mode, found in tried if name in found)
+        for name in plain
+    }
 
 
 def _same(readers: Mapping[str, str], one: str, other: str) -> bool:

@@ -49,6 +49,11 @@ def repair(names: Iterable[str], spelled: str) -> Remedy:
     return Remedy("repair it", {name: {"repairs": spelled} for name in names})
 
 
+def run_in_mode(name: str, mode: str) -> Remedy:
+    """Treat the activations of an op in another way."""
+    return Remedy(f"run it in mode {mode}", {name: {"mode": mode}})
+
+
 def per_channel(name: str) -> Remedy:
     """Give each channel of a weight a scale of its own."""
     return Remedy("give each channel a scale of its own", {name: {"granularity": "per_channel"}})

@@ -45,7 +45,8 @@ class Diagnosis:
         samples: how many samples were used.
         activations: the activations summary, the largest MSE first.
         weights: the weights summary, the largest MSE first.
-        layers: the layer statistics, the largest error first.
+        layers: the layer statistics, the largest error first; behind the ops what is no op to tune, and reads or writes
+            a quantized tensor.
         causes: why ops are bad, the worst first; empty for a healthy model.
         model_statistics: the user's own figures of the model, by name.
         output_error: squared error over squared signal at the outputs of the model.
@@ -110,8 +111,9 @@ class Diagnosis:
         return written | {HISTOGRAMS_FILE: place / HISTOGRAMS_FILE}
 
     def _texts(self) -> Iterator[tuple[str, str]]:
-        outputs = {row.op: row.tensor for row in self.layers}
-        errors = {row.op: row.error for row in self.layers if Precision(row.precision).reduced}
+        tunable = [row for row in self.layers if row.tunable]
+        outputs = {row.op: row.tensor for row in tunable}
+        errors = {row.op: row.error for row in tunable if Precision(row.precision).reduced}
         yield ACTIVATIONS_FILE, tables.to_csv(tables.activations(self.activations))
         yield WEIGHTS_FILE, tables.to_csv(tables.weights(self.weights))
         yield LAYERS_FILE, tables.to_csv(tables.layers(self.layers))

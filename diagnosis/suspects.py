@@ -36,6 +36,7 @@ class Suspect:
         samples: how many samples were seen.
         leeway: what the rules leave all ops.
         relief: what the repair that helps it most would bring; None if none was tried.
+        modes: what other modes would bring, where they were tried.
     """
 
     op: Op
@@ -49,6 +50,7 @@ class Suspect:
     samples: int
     leeway: Leeway
     relief: Relief | None = None
+    modes: tuple[Relief, ...] = ()
 
     @property
     def name(self) -> str:

@@ -52,6 +52,7 @@ class LayerRow:
         scales, zero_points: of its output, where that is quantized.
         input_scales, input_zero_points: of what it reads.
         tensor_id: the number of its output in the quantized model, where tensors have numbers.
+        tunable: whether it is an op that rules can name; pools, reshapes and the like follow their neighbours.
     """
 
     op: str
@@ -67,6 +68,7 @@ class LayerRow:
     input_scales: tuple[float, ...] = ()
     input_zero_points: tuple[int, ...] = ()
     tensor_id: int | None = None
+    tunable: bool = True
 
 
 def worst_first(value: float) -> tuple[bool, float]:
@@ -94,12 +96,14 @@ def layers(rows: Sequence[LayerRow]) -> Table:
     heads = [
         "op_name", "tensor_name", "kind", "precision", *names, *(f"cumulative_{name}" for name in names), "error",
         "not_finite", "scales", "zero_points", "input_scales", "input_zero_points", "tensor_id",
+        "tunable",
     ]  # fmt: skip
     table = [
         [
             row.op, row.tensor, row.kind, row.precision, *row.local.values(), *row.cumulative.values(), row.error,
             row.not_finite, _list(row.scales), _list(row.zero_points), _list(row.input_scales),
             _list(row.input_zero_points), "" if row.tensor_id is None else row.tensor_id,
+            row.tunable,
         ]
         for row in rows
     ]  # fmt: skip

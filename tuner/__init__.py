@@ -15,6 +15,7 @@ from quaver.api import (
     Verdict,
     check,
     diagnose,
+    diagnose_quantized,
     fit,
     open_run,
     profile,
@@ -24,7 +25,7 @@ from quaver.api import (
 )
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
-from quaver.diagnosis import Cause, Diagnosis, Profile
+from quaver.diagnosis import Cause, Diagnosis, Profile, QuantizedStatistics
 from quaver.engine import events
 from quaver.engine.events import Observer, Stage
 from quaver.engine.objective import Objective
@@ -62,10 +63,10 @@ __all__ = [
     "FP32", "INT8", "Adapter", "Budget", "BuildError", "CalibrationError", "Cause", "CheckResult", "Config",
     "Criterion", "Diagnosis", "EvaluationError", "ExecutorError", "HistoryError", "Limit", "MissingPackageError",
     "Model", "ModelError", "Objective", "Observer", "Op", "OpConfig", "Precision", "Probe", "Profile", "QuantConfig",
-    "QuaverError", "Samples", "SettingsError", "Slices", "Snapshot", "Stage", "StopReason", "Strategy", "StrategyError",
-    "Trial", "TrialState", "TuneResult", "TuningRun", "TuningSpace", "Unquantizable", "Verdict", "__version__",
-    "check", "diagnose", "events", "fit", "open_run", "profile", "read_snapshot", "recover", "register_strategy",
-    "save_board_kit", "save_cost_model",
+    "QuantizedStatistics", "QuaverError", "Samples", "SettingsError", "Slices", "Snapshot", "Stage", "StopReason",
+    "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningRun", "TuningSpace", "Unquantizable",
+    "Verdict", "__version__", "check", "diagnose", "diagnose_quantized", "events", "fit", "open_run", "profile",
+    "read_snapshot", "recover", "register_strategy", "save_board_kit", "save_cost_model",
 ]  # fmt: skip
 
 

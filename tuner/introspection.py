@@ -62,6 +62,21 @@ class OpContext:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherOp:
+    """An operator that is no op to tune, and reads or writes a quantized tensor: a pool, a reshape, a Softmax.
+
+    Attributes:
+        context: what surrounds it.
+        kind: its type, as the framework spells it.
+        precision: what it runs in: it may hand on integers, or compute in float between ops that do not.
+    """
+
+    context: OpContext
+    kind: str
+    precision: str
+
+
+@dataclass(frozen=True, slots=True)
 class OpWeight:
     """The weight of one op, as it was and as the quantized model computes with it.
 
@@ -78,6 +93,39 @@ class OpWeight:
     optimized: Array | QuantizedTensor
     axis: int | None
     inner: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedOp:
+    """An operator of a quantized model that writes integers.
+
+    Attributes:
+        name: the operator's, or that of the model's input that is quantized; unique in the model.
+        kind: its type, as the framework spells it.
+        tensor: the name of what it writes.
+        parameters: scale and zero point of that.
+        tensor_id: the number of that, where tensors have numbers.
+    """
+
+    name: str
+    kind: str
+    tensor: str
+    parameters: QuantizationParameters
+    tensor_id: int | None = None
+
+
+class QuantizedPair(NamedTuple):
+    """What an operator writes in integers, and the float value of the same, where the model computes that, too."""
+
+    integers: QuantizedTensor
+    real: Array | None = None
+
+
+class AloneRun(NamedTuple):
+    """One feed through a quantized model: what each operator writes in integers, and the outputs as real numbers."""
+
+    ops: Mapping[str, QuantizedPair]
+    outputs: list[Array]
 
 
 class LocalRun(NamedTuple):

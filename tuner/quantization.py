@@ -106,6 +106,12 @@ class QuantizedTensor(NamedTuple):
         return copied
 
 
+def quantized(values: Array, parameters: QuantizationParameters) -> QuantizedTensor:
+    """Real numbers in integers, with one scale for all."""
+    steps = np.rint(values / float(parameters.scale)) + int(parameters.zero_point)
+    return QuantizedTensor(np.clip(steps, *parameters.integers).astype(parameters.zero_point.dtype), parameters)
+
+
 def as_float(tensor: Array | QuantizedTensor) -> Array:
     """A tensor as real numbers, whichever way it is given."""
     return tensor.dequantized() if isinstance(tensor, QuantizedTensor) else tensor

@@ -8,10 +8,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quaver.adapters.alone import QuantizedView
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
 from quaver.adapters.calibrated import crowded_of, ranges_of
 from quaver.adapters.keeping import first
 from quaver.adapters.litert.read import sources
+from quaver.adapters.reading import reading
 from quaver.adapters.view import View
 from quaver.errors import ModelError
 from quaver.introspection import Timing
@@ -154,6 +156,14 @@ class LiteRTAdapter(Adapter):
 
         kind = ConfigView if isinstance(quantized, QuantConfig) else FileView
         return kind(self, quantized, self._builder, self._options.threads)
+
+    @classmethod
+    def look_alone(cls, quantized: Any, threads: int = 0) -> QuantizedView:
+        sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a .tflite model")
+        from quaver.adapters.litert.look.alone import FileAlone
+
+        with reading("the quantized model"):
+            return FileAlone(quantized, threads)
 
     @classmethod
     def time(cls, model: Any, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:

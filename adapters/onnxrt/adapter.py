@@ -21,6 +21,7 @@ from quaver.adapters.channels import from_plain
 from quaver.adapters.keeping import first
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.build.weights import WeightStore
+from quaver.adapters.onnxrt.look.alone import FileAlone
 from quaver.adapters.onnxrt.look.file_view import FileView
 from quaver.adapters.onnxrt.look.observation import Watcher, local_errors, watch
 from quaver.adapters.onnxrt.look.views import ConfigView
@@ -38,6 +39,7 @@ from quaver.adapters.onnxrt.time.flows import flows
 from quaver.adapters.onnxrt.time.profiling import attributed, op_seconds
 from quaver.adapters.onnxrt.time.shares import seconds_by_kind
 from quaver.adapters.onnxrt.time.timing import time_model
+from quaver.adapters.reading import reading
 from quaver.adapters.repairs import offered_repairs
 from quaver.adapters.view import View
 from quaver.errors import ModelError
@@ -185,6 +187,11 @@ class OnnxAdapter(Adapter):
         if isinstance(quantized, QuantConfig):
             return ConfigView(self, quantized, self._assembler, self._options.threads)
         return FileView(self, quantized, self._assembler, self._options.threads)
+
+    @classmethod
+    def look_alone(cls, quantized: Any, threads: int = 0) -> FileAlone:
+        with reading("the quantized model"):
+            return FileAlone(quantized, threads)
 
     @classmethod
     def time(cls, model: Any, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:

@@ -210,3 +210,37 @@ def cancelling() -> onnx.ModelProto:
 def raised(offset: float, count: int = 64) -> Array:
     """Samples that differ little from `offset`."""
     return images(count) * np.float32(0.03) + np.float32(offset)
+
+
+def attention() -> onnx.ModelProto:
+    """Products with large biases, one of them before a Relu, and two products of activations between them."""
+    net = Net()
+
+    def dense(name: str, x: str, rows: int, columns: int, seed: int) -> str:
+        product = net.add("MatMul", name, x, noise(rows, columns, seed=seed))
+        result: str = net.add("Add", f"{name}_bias", product, 20 * noise(columns, seed=seed + 50))
+        return result
+
+    places = net.add("Reshape", "places", "x", np.array([0, CHANNELS, SIZE * SIZE]))
+    x = dense("embed", net.add("Transpose", "turned", places, perm=[0, 2, 1]), CHANNELS, 24, 1)
+    query, key = dense("query", x, 24, 24, 2), dense("key", x, 24, 24, 3)
+    scores = net.add("MatMul", "scores", query, net.add("Transpose", "key_turned", key, perm=[0, 2, 1]))
+    mixed = net.add("MatMul", "mixed", net.add("Softmax", "softmax", scores, axis=-1), x)
+    hidden = net.add("Relu", "relu", dense("hidden", mixed, 24, 32, 4))
+    return net.model(net.add("Add", "residual", dense("out", hidden, 32, 24, 5), x))
+
+
+def classifier() -> onnx.ModelProto:
+    """What a network of images is made of: activations of all sorts, a Concat, pools, products and a Softmax."""
+    net = Net()
+    a = net.add("Relu", "relu", net.conv("first", "x", noise(CHANNELS, CHANNELS, 3, 3, seed=1)))
+    b = net.conv("third", net.clip("clip", net.conv("second", a, noise(CHANNELS, CHANNELS, 3, 3, seed=2))),
+                 noise(CHANNELS, CHANNELS, 3, 3, seed=3))  # fmt: skip
+    total = net.add("Relu", "relu_sum", net.add("Add", "sum", a, b))
+    gate = net.add("Sigmoid", "gate", net.conv("squeeze", total, noise(CHANNELS, CHANNELS, 1, 1, seed=4)))
+    both = net.add("Concat", "both", net.add("Mul", "gated", total, gate), a, axis=1)
+    pooled = net.add("MaxPool", "largest", both, kernel_shape=[2, 2], strides=[2, 2])
+    flat = net.add("Flatten", "flat", net.add("GlobalAveragePool", "mean", pooled))
+    weights = 3 * noise(CHANNELS, 2 * CHANNELS, seed=5), noise(8, CHANNELS, seed=6)
+    hidden = net.add("Relu", "relu_hidden", net.add("Gemm", "hidden", flat, weights[0], noise(16, seed=7), transB=1))
+    return net.model(net.add("Softmax", "softmax", net.add("Gemm", "scores", hidden, weights[1], transB=1), axis=-1))

@@ -229,6 +229,49 @@ def test_a_tensor_that_is_zero_in_half_of_the_samples_is_no_hindrance() -> None:
     assert {cause.op for cause in found.causes} == {"first", "second"}
 
 
+def of_all_sizes(count: int = 32, often: int = 4) -> list[Any]:
+    """Samples for a product, a few of them a hundred times as large as the others."""
+    rng = np.random.default_rng(0)
+    sizes = [np.float32(1 if at % often else 100) for at in range(count)]
+    return [rng.normal(size=(1, 2, 32, 32)).astype(np.float32) * size for size in sizes]
+
+
+def test_another_mode_is_named_where_it_would_cut_the_error_with_the_rule_to_paste() -> None:
+    """One range for samples of all sizes leaves the small ones no steps; ranges taken at run time fit each."""
+    net = models.Net(channels=2, size=32)
+    model = net.model(net.add("MatMul", "fc", "x", models.noise(32, 16)))
+    cause = only(diagnosed(model, of_all_sizes()), "other_mode")
+    assert (
+        cause.sentence.startswith("mode dynamic would cut this op's error ")
+        and cause.advice == "Run it in mode dynamic"
+    )
+    assert cause.rules == {"fc": {"activation": {"mode": ["dynamic"]}}}
+    pasted = diagnosed(model, of_all_sizes(), op_name_dict=cause.rules)
+    assert not pasted.causes and pasted.layers[0].error < 1e-3
+    assert not diagnosed(model, of_all_sizes(often=1)).causes
+    forbidden = {"fc": {"activation": {"mode": ["static"]}}}
+    bound = diagnosed(model, of_all_sizes(), op_name_dict=forbidden)
+    assert only(bound, "unexplained").rules == {"fc": "fp32"}
+
+
+def test_a_mode_takes_the_place_of_fp32_and_a_repair_that_of_a_mode() -> None:
+    """A channel of large values under small weights: smoothing cures it; where rules forbid that, dynamic ranges do."""
+    rng, net = np.random.default_rng(1), models.Net(channels=2, size=32)
+    weight = rng.normal(size=(1024, 16)).astype(np.float32)
+    weight[5] /= 100
+    rows = net.add("Reshape", "rows", "x", np.array([0, 2, 1024]))
+    model = net.model(net.add("MatMul", "fc", rows, weight))
+    data = [rng.normal(size=(1, 2, 32, 32)).astype(np.float32) for _ in range(32)]
+    for sample in data:
+        sample.reshape(2, 1024)[:, 5] *= 100
+    free = diagnosed(model, data)
+    assert {cause.kind for cause in free.causes} == {"outlier_channel", "repairable"}
+    bound = diagnosed(model, data, op_type_dict={"MatMul": {"repairs": []}})
+    assert {cause.kind for cause in bound.causes} == {"outlier_channel", "other_mode"}
+    assert bound.rules == {"fc": {"activation": {"mode": ["dynamic"]}, "repairs": []}} and not bound.fallback
+    assert output_error(model, bound.rules, data) < 0.2 * bound.output_error
+
+
 def test_errors_that_add_up_and_ops_that_are_slower_are_not_taken_for_a_cause() -> None:
     healthy = diagnosed(models.chain())
     slow = quaver.Cause("first", "slower", "it takes longer.", "Keep it in fp32")

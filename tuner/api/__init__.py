@@ -4,6 +4,7 @@ from quaver.api.aimed import save_cost_model
 from quaver.api.board import save_board_kit
 from quaver.api.check import check
 from quaver.api.diagnose import diagnose
+from quaver.api.diagnose_quantized import diagnose_quantized
 from quaver.api.fit import fit
 from quaver.api.open_run import TuningRun, open_run
 from quaver.api.profile import profile
@@ -13,6 +14,6 @@ from quaver.api.settings import Config
 from quaver.api.verdict import CheckResult, Verdict
 
 __all__ = [
-    "CheckResult", "Config", "TuneResult", "TuningRun", "Verdict", "check", "diagnose", "fit", "open_run", "profile",
-    "recover", "save_board_kit", "save_cost_model",
+    "CheckResult", "Config", "TuneResult", "TuningRun", "Verdict", "check", "diagnose", "diagnose_quantized", "fit",
+    "open_run", "profile", "recover", "save_board_kit", "save_cost_model",
 ]  # fmt: skip

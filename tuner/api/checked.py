@@ -1,11 +1,13 @@
-"""Keywords of what a user calls: one that a function does not have is an error that names those it has."""
+"""What a user calls with: a keyword that is not known, or a value that cannot be, is named before any work."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 from quaver.errors import SettingsError
 from quaver.nearest import nearest
@@ -28,3 +30,25 @@ def keywords_checked(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **keywords)
 
     return checked
+
+
+def check_metrics(**given: Any) -> None:
+    """Functions by name."""
+    for name, metrics in given.items():
+        if metrics is not None and not (isinstance(metrics, Mapping) and all(map(callable, metrics.values()))):
+            raise SettingsError(f"`{name}` must hold functions by name, like {{'worst': np.max}}, not {metrics!r:.60}")
+
+
+def check_samples(samples: Any) -> None:
+    """How many samples to look at."""
+    if samples is not None and (not isinstance(samples, int) or isinstance(samples, bool) or samples < 1):
+        raise SettingsError(f"`samples` must be a whole number of at least 1, or None for all, not {samples!r}")
+
+
+def check_writable(folder: Path) -> None:
+    """Better now than after all the work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise SettingsError(f"cannot write the tables into {str(folder)!r}: {error.strerror}") from error

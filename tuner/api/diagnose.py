@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from quaver.adapters import Adapter, AdapterOptions, adapter_for
 from quaver.adapters.temporary import temporary_folder
 from quaver.api.calibrating import calibrate
-from quaver.api.checked import keywords_checked
+from quaver.api.checked import check_metrics, check_samples, check_writable, keywords_checked
 from quaver.api.settings import Config, make_config
 from quaver.api.target import Target, find_target
 from quaver.diagnosis import Diagnosis
@@ -86,11 +85,10 @@ def diagnose(
     )
     if calib_dataloader is None:
         raise SettingsError("calib_dataloader is needed: typical inputs to run through both models, without labels")
-    if samples is not None and (not isinstance(samples, int) or isinstance(samples, bool) or samples < 1):
-        raise SettingsError(f"`samples` must be a whole number of at least 1, or None for all, not {samples!r}")
-    _check_metrics(layer_metrics=layer_metrics, layer_direct_metrics=layer_direct_metrics, model_metrics=model_metrics)
+    check_samples(samples)
+    check_metrics(layer_metrics=layer_metrics, layer_direct_metrics=layer_direct_metrics, model_metrics=model_metrics)
     if workspace is not None:
-        _check_writable(Path(expanded(workspace)))
+        check_writable(Path(expanded(workspace)))
     target = find_target(quantized, history, "diagnose")
     observers = make_observers(observer)
     watch = Observers(*observers)
@@ -122,21 +120,6 @@ def diagnose(
     if workspace is not None:
         found.save(workspace)
     return found
-
-
-def _check_metrics(**given: Any) -> None:
-    for name, metrics in given.items():
-        if metrics is not None and not (isinstance(metrics, Mapping) and all(map(callable, metrics.values()))):
-            raise SettingsError(f"`{name}` must hold functions by name, like {{'worst': np.max}}, not {metrics!r:.60}")
-
-
-def _check_writable(folder: Path) -> None:
-    """Better now than after all the work."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise SettingsError(f"cannot write the tables into {str(folder)!r}: {error.strerror}") from error
 
 
 def _float_alone(adapter: Adapter, data: Any, wishes: Wishes, watch: Observer) -> Diagnosis | None:

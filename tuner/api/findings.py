@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from quaver.api import tables, wording
-from quaver.diagnosis import Diagnosis
+from quaver.diagnosis import Diagnosis, QuantizedStatistics
 from quaver.diagnosis import tables as rows_of
 from quaver.diagnosis.report import TOLD
 
@@ -26,6 +26,20 @@ def write(found: Diagnosis, rows: int) -> None:
         print(f"{wording.name(name)}: {value:.6g}")
     print()
     causes(found)
+
+
+def write_alone(found: QuantizedStatistics, rows: int) -> None:
+    """Print what a quantized model shows by itself: tensors that stick to their ends first, and what is suspicious."""
+    print("Tensors in integers (the largest part at the ends of the range first)")
+    heads = ("OP name", "kind", "low", "high", "saturated", "levels", "scale", "zero point")
+    worst = sorted(found.tensors, key=lambda row: -row.saturated)
+    table: list[list[Any]] = [
+        [row.op, row.kind, row.low, row.high, row.saturated, row.levels, row.scale, row.zero_point] for row in worst
+    ]
+    _table((heads, table), rows)
+    print()
+    for line in str(found).splitlines():
+        print(folded(wording.name(line), ""))
 
 
 def causes(found: Diagnosis) -> None:

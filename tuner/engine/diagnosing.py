@@ -15,6 +15,7 @@ from quaver.adapters import Adapter, View
 from quaver.adapters.batches import Feed, InputSpec, feeds, head, open_batch, samples, split, tail
 from quaver.diagnosis import Diagnosis, Recorder, conclude
 from quaver.engine.events import Diagnosed, Observer, Progressed, Stage, StageStarted
+from quaver.engine.mode_errors import mode_errors
 from quaver.engine.repair_errors import repaired_errors
 from quaver.errors import CalibrationError
 from quaver.introspection import LocalRun, OpContext, QuantizedRun
@@ -87,14 +88,22 @@ def examine(
     ops = adapter.inspect()
     names = [op.name for op in ops]
     contexts = view.contexts() or _bare(names)
-    recorder = Recorder(contexts, wishes.layer_metrics, wishes.model_metrics)
+    others = view.others()
+    around = {name: other.context for name, other in others.items()}
+    recorder = Recorder(contexts, wishes.layer_metrics, wishes.model_metrics, around)
     observer(StageStarted(Stage.DIAGNOSING))
     stream: Iterable[Feed] = adapter.kept if data is None else feeds(data, adapter.inputs, wishes.samples)
-    _record(adapter.inputs, view, names, stream, recorder, wishes.samples, observer)
+    dynamic = config is not None and any(pick.mode == "dynamic" for pick in config.values())
+    _record(
+        Batches(adapter.inputs, as_given=dynamic), view, [*names, *others], stream, recorder, wishes.samples, observer
+    )
     seconds = _seconds(adapter, view, observer) if wishes.timing else ((), ())
     left = TuningSpace(ops) if space is None else space
     repaired = repaired_errors(adapter, left, config)
-    return conclude(ops, left, view.precisions, config, contexts, recorder, view.weights(), seconds, repaired)
+    modes = mode_errors(adapter, left, config, contexts, {name: recorder.ops[name].error for name in names})
+    return conclude(
+        ops, left, view.precisions, config, contexts, recorder, view.weights(), seconds, repaired, modes, others
+    )
 
 
 def examine_float(adapter: Adapter, data: Any, wishes: Wishes, observer: Observer) -> Diagnosis:
@@ -140,7 +149,7 @@ def _bare(names: Sequence[str]) -> Mapping[str, OpContext]:
 
 
 def _record(
-    inputs: Sequence[InputSpec],
+    batches: Batches,
     view: View,
     names: Sequence[str],
     stream: Iterable[Feed],
@@ -149,7 +158,6 @@ def _record(
     observer: Observer,
 ) -> None:
     local, quantized = view.local(names, recorder.wanted), view.quantized(names)
-    batches = Batches(inputs)
     for feed in batches.cut(stream):
         count = samples(feed)
         try:
@@ -191,12 +199,12 @@ class Batches:
     """Cuts and joins feeds so that all tensors of one run take about `HELD_BYTES`.
 
     The first sample goes alone, to see how large they are; whoever runs it sets `sample_bytes`. A model that fixes its
-    batch, or refuses a batch of one, gets the feeds as they come.
+    batch, or refuses a batch of one, gets the feeds as they come; so does one whose ranges depend on the batch.
     """
 
-    def __init__(self, inputs: Sequence[InputSpec]) -> None:
+    def __init__(self, inputs: Sequence[InputSpec], as_given: bool = False) -> None:
         self.sample_bytes = 0.0
-        self._open = open_batch(inputs)
+        self._open = open_batch(inputs) and not as_given
         self._alone = self._refused = False
 
     def refuse(self) -> bool:

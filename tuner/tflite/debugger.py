@@ -1,18 +1,22 @@
 """TFLite's quantization debugger on `quaver.diagnose`: its scripts run with their import line changed.
 
-The debug model with float ops inside that TensorFlow makes for its own debugger is not needed: give the quantized model
-and the float model.
+Give the quantized model and the float model; or the quantized model alone. A debug model of TensorFlow, which holds the
+float ops, too, is compared within itself, as TFLite's debugger does it. Of any other model alone the debugger tells how
+it uses its integers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TextIO
 
-from quaver.api import diagnose
-from quaver.diagnosis import Diagnosis
+from quaver.api import diagnose, diagnose_quantized
+from quaver.diagnosis import Diagnosis, QuantizedStatistics
 from quaver.errors import SettingsError
+from quaver.ops import Precision
+from quaver.paths import expanded
 
 # The statistics of TFLite's debugger, and what they are called here: its counts and maxima are those of one sample.
 STATISTICS = {
@@ -42,7 +46,7 @@ class QuantizationDebugOptions:
 
 
 class QuantizationDebugger:
-    """Compares a quantized model with its float model, layer by layer.
+    """Compares a quantized model with its float model, or a debug model within itself, layer by layer.
 
     Attributes:
         layer_statistics: after `run`, {layer: {statistic: value}}.
@@ -59,20 +63,52 @@ class QuantizationDebugger:
         debug_dataset: Any = None,
         debug_options: QuantizationDebugOptions | None = None,
     ) -> None:
-        self._float = _one("float_model", float_model_path, float_model_content)
         self._quantized = _one("quant_debug_model", quant_debug_model_path, quant_debug_model_content)
+        alone = float_model_path is None and float_model_content is None
+        self._float = None if alone else _one("float_model", float_model_path, float_model_content)
+        if alone and debug_options is not None and debug_options.model_debug_metrics:
+            raise SettingsError("model_debug_metrics compare two models: give float_model_path or float_model_content")
         if debug_dataset is None:
             raise SettingsError("debug_dataset is needed: a function that gives samples, or the samples")
         self._data, self._options = debug_dataset, debug_options or QuantizationDebugOptions()
         self.layer_statistics: dict[str, dict[str, float]] = {}
         self.model_statistics: dict[str, float] = {}
-        self.diagnosis: Diagnosis | None = None
+        self.diagnosis: Diagnosis | QuantizedStatistics | None = None
 
     def run(self) -> None:
-        """Run all samples through both models."""
+        """Run all samples through the model, or through both."""
         options = self._options
-        found = self.diagnosis = diagnose(
-            self._float,
+        own = [*options.layer_debug_metrics, *options.layer_direct_compare_metrics]
+        names = STATISTICS | {name: name for name in own}
+        self.layer_statistics = {}
+        found: Diagnosis | QuantizedStatistics
+        if self._float is None or _is_debug_model(self._quantized):
+            found = alone = self._alone()
+            rows = alone.layers
+            if not rows:
+                self.layer_statistics = {row.op: row.figures() for row in alone.tensors}
+        else:
+            found = self._beside(self._float)
+            rows = tuple(row for row in found.layers if row.scales and Precision(row.precision).reduced)
+        self.diagnosis, self.model_statistics = found, dict(found.model_statistics)
+        self.layer_statistics |= {row.op: {name: row.local[ours] for name, ours in names.items()} for row in rows}
+
+    def _alone(self) -> QuantizedStatistics:
+        options = self._options
+        return diagnose_quantized(
+            self._quantized,
+            self._data,
+            samples=None,
+            layer_metrics=options.layer_debug_metrics,
+            layer_direct_metrics=options.layer_direct_compare_metrics,
+            model_metrics=options.model_debug_metrics,
+            float_model=self._float,
+        )
+
+    def _beside(self, model: Any) -> Diagnosis:
+        options = self._options
+        return diagnose(
+            model,
             self._quantized,
             self._data,
             samples=None,
@@ -81,12 +117,6 @@ class QuantizationDebugger:
             model_metrics=options.model_debug_metrics,
             timing=False,
         )
-        own = [*options.layer_debug_metrics, *options.layer_direct_compare_metrics]
-        names = STATISTICS | {name: name for name in own}
-        self.layer_statistics = {
-            row.op: {name: row.local[ours] for name, ours in names.items()} for row in found.layers if row.scales
-        }
-        self.model_statistics = dict(found.model_statistics)
 
     def layer_statistics_dump(self, file: TextIO) -> None:
         """Write the statistics to an open file as CSV, with scales and zero points as lists."""
@@ -95,9 +125,14 @@ class QuantizationDebugger:
         self.diagnosis.layer_statistics_dump(file)
 
 
+def _is_debug_model(model: Any) -> bool:
+    """Whether a model holds the ops of TensorFlow's debugger, and with them its float ops."""
+    content = model if isinstance(model, bytes | bytearray | memoryview) else Path(expanded(model)).read_bytes()
+    return b"NumericVerify" in bytes(content)
+
+
 def _one(what: str, path: str | None, content: bytes | None) -> Any:
     """A model by its path or by its bytes, not by both."""
     if (path is None) == (content is None):
-        why = "" if path is not None else ": what it computes is compared with it"
-        raise SettingsError(f"give {what}_path or {what}_content, one of the two{why}")
+        raise SettingsError(f"give {what}_path or {what}_content, one of the two")
     return content if path is None else path

@@ -13,7 +13,6 @@ from quaver.adapters.litert.build.quantizing import Builder
 from quaver.adapters.litert.build.submodel import Piece, Shapes
 from quaver.adapters.litert.look.matching import is_quantized, parameters_of
 from quaver.adapters.litert.read.graph import Graph, Operator
-from quaver.adapters.litert.read.units import Unit
 from quaver.adapters.litert.run.all_tensors import Whole
 from quaver.adapters.litert.run.session import Session
 from quaver.quantization import Array, QuantizedTensor
@@ -22,8 +21,8 @@ from quaver.quantization import Array, QuantizedTensor
 class Branch:
     """One op of a quantized model: what it reads in integers is quantized from float first, by the runtime itself."""
 
-    def __init__(self, ours: Graph, unit: Unit, other: Graph, op: Operator, shapes: Shapes, threads: int) -> None:
-        piece = Piece(other, _renamed(ours, unit, other, op, shapes))
+    def __init__(self, ours: Graph, own: Operator, other: Graph, op: Operator, shapes: Shapes, threads: int) -> None:
+        piece = Piece(other, _renamed(ours, own, other, op, shapes))
         self._names: list[str] = []
         places: list[int] = []
         for slot, tensor in enumerate(op.inputs):
@@ -31,7 +30,7 @@ class Branch:
                 continue
             quantized = parameters_of(other, tensor) is not None
             places.append(piece.quantized_from_float(tensor) if quantized else piece.place(tensor))
-            self._names.append(ours.tensor_name(unit.operator.inputs[slot]))
+            self._names.append(ours.tensor_name(own.inputs[slot]))
         piece.add(op.index)
         self._session = Session(piece.content(places, op.outputs), self._names, threads)
         self._parameters = parameters_of(other, op.outputs[0])
@@ -43,9 +42,9 @@ class Branch:
         return values if self._parameters is None else QuantizedTensor(values, self._parameters)
 
 
-def _renamed(ours: Graph, unit: Unit, other: Graph, op: Operator, shapes: Shapes) -> Shapes:
+def _renamed(ours: Graph, own: Operator, other: Graph, op: Operator, shapes: Shapes) -> Shapes:
     """The shapes of what the float model's op reads and writes, by the names of the other model."""
-    pairs = [*zip(op.inputs, unit.operator.inputs, strict=False), *zip(op.outputs, unit.operator.outputs, strict=True)]
+    pairs = [*zip(op.inputs, own.inputs, strict=False), *zip(op.outputs, own.outputs, strict=True)]
     return {
         other.tensor_name(theirs): shapes[ours.tensor_name(mine)]
         for theirs, mine in pairs
@@ -61,11 +60,20 @@ class Branches:
     """
 
     def __init__(
-        self, builder: Builder, other: Graph, found: Mapping[str, Operator], inputs: list[str], threads: int
+        self,
+        builder: Builder,
+        other: Graph,
+        found: Mapping[str, Operator],
+        inputs: list[str],
+        threads: int,
+        others: Mapping[str, Operator] | None = None,
     ) -> None:
         self.trunk = Whole(builder.graph, inputs, threads)
         self._builder, self._other, self._threads = builder, other, threads
         self._int8 = {name: op for name, op in found.items() if is_quantized(other, op)}
+        graph = builder.graph
+        self._own = {graph.names[op.index]: op for op in graph.operators}
+        self._others = dict(others or {})
         self._made: dict[str, Branch] = {}
 
     def run(self, feed: Feed) -> None:
@@ -74,16 +82,14 @@ class Branches:
 
     def output(self, name: str) -> tuple[Array, Array | QuantizedTensor | None]:
         """What an op writes in the float model, and in int8 from the same inputs; None if it does not run in int8."""
-        before = self.trunk.value(self._builder.output(name))
-        if name not in self._int8:
+        graph, own = self._builder.graph, self._own[name]
+        before, op = self.trunk.value(graph.tensor_name(own.outputs[0])), self._int8.get(name, self._others.get(name))
+        if op is None:
             return before, None
         if not before.size:
             return before, np.zeros_like(before)
         if name not in self._made:
-            builder, unit = self._builder, self._builder.by_name[name]
-            self._made[name] = Branch(
-                builder.graph, unit, self._other, self._int8[name], self.trunk.shapes(), self._threads
-            )
+            self._made[name] = Branch(graph, own, self._other, op, self.trunk.shapes(), self._threads)
         return before, self._made[name].run(self.trunk)
 
     @property

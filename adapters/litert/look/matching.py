@@ -7,14 +7,14 @@ the names that are made from those of tensors, too. What is built otherwise is l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from quaver.adapters.litert.build.quantizing import Builder
 from quaver.adapters.litert.read.graph import DTYPES, WEIGHTS, Graph, Operator
 from quaver.adapters.litert.read.naming import Named, op_names
-from quaver.adapters.litert.read.units import Unit
+from quaver.adapters.litert.read.units import activations
 from quaver.quantization import QuantizationParameters, QuantizedTensor
 
 CASTS = ("QUANTIZE", "DEQUANTIZE")
@@ -22,21 +22,39 @@ CASTS = ("QUANTIZE", "DEQUANTIZE")
 
 def find_ops(builder: Builder, other: Graph) -> dict[str, Operator]:
     """Of each op that is built in the other model as in the float model, the operator there."""
+    return _find(builder.graph, [unit.operator for unit in builder.units], other)
+
+
+def find_others(builder: Builder, other: Graph) -> dict[str, tuple[Operator, Operator]]:
+    """The same of the operators that are no ops: that of the float model, and the one there."""
+    units, graph = {unit.operator.index for unit in builder.units}, builder.graph
+    left = [
+        op
+        for op in graph.operators
+        if op.index not in units and op.outputs and graph.is_float(op.outputs[0]) and activations(graph, op)
+    ]
+    found = _find(graph, left, other)
+    return {graph.names[op.index]: (op, theirs) for op in left if (theirs := found.get(graph.names[op.index]))}
+
+
+def _find(ours: Graph, operators: Iterable[Operator], other: Graph) -> dict[str, Operator]:
+    """Operators of the float model found again, by their names."""
     by_tensor = {other.tensor_name(tensor): op for op in other.operators for tensor in op.outputs}
-    by_name = _named(other)
+    by_name = named(other)
     found: dict[str, Operator] = {}
     taken: set[int] = set()
-    for unit in builder.units:
-        candidates = (by_tensor.get(builder.output(unit.op.name)), by_name.get(unit.op.name))
+    for own in operators:
+        name = ours.names[own.index]
+        candidates = (by_tensor.get(ours.tensor_name(own.outputs[0])), by_name.get(name))
         for op in (_worker(other, op) for op in candidates if op is not None):
-            if op is not None and op.index not in taken and _alike(builder.graph, unit, other, op):
-                found[unit.op.name] = op
+            if op is not None and op.index not in taken and _alike(ours, own, other, op):
+                found[name] = op
                 taken.add(op.index)
                 break
     return found
 
 
-def _named(graph: Graph) -> dict[str, Operator]:
+def named(graph: Graph) -> dict[str, Operator]:
     """Operators by the names they would have if nothing were quantized."""
     working = [op for op in graph.operators if op.kind not in CASTS]
     named = []
@@ -59,19 +77,19 @@ def _worker(graph: Graph, op: Operator) -> Operator | None:
     return op
 
 
-def _alike(ours: Graph, unit: Unit, other: Graph, op: Operator) -> bool:
-    """Whether an operator of the other model computes what the unit does: the same type, operands and weight."""
-    if op.kind != unit.operator.kind:
+def _alike(ours: Graph, own: Operator, other: Graph, op: Operator) -> bool:
+    """Whether an operator of the other model computes what ours does: the same type, operands and weight."""
+    if op.kind != own.kind:
         return False
-    pairs = list(zip(_values(unit.operator), _values(op), strict=False))
-    if len(pairs) != len(list(_values(unit.operator))) or len(pairs) != len(list(_values(op))):
+    pairs = list(zip(_values(own), _values(op), strict=False))
+    if len(pairs) != len(list(_values(own))) or len(pairs) != len(list(_values(op))):
         return False
     if not all(_same_operand(ours, one, other, another) for one, another in pairs):
         return False
-    if unit.weight is None:
+    before, after = weight_of(ours, own), weight_of(other, op)
+    if before is None:
         return True
-    weight = weight_of(other, op)
-    return weight is not None and list(ours.main.tensors[unit.weight].shape) == list(other.main.tensors[weight].shape)
+    return after is not None and list(ours.main.tensors[before].shape) == list(other.main.tensors[after].shape)
 
 
 def _same_operand(ours: Graph, one: int, other: Graph, another: int) -> bool:
@@ -109,6 +127,18 @@ def parameters_of(graph: Graph, tensor: int) -> QuantizationParameters | None:
     return found if found is not None and found.axis is None else None
 
 
+def read_parameters(graph: Graph, tensor: int) -> QuantizationParameters | None:
+    """Those of what an operator reads in integers, or dequantized."""
+    return None if tensor < 0 else parameters_of(graph, tensor) or parameters_of(graph, origin(graph, tensor))
+
+
+def written_parameters(graph: Graph, tensor: int) -> QuantizationParameters | None:
+    """Those of what an operator writes in integers, or what is quantized behind it."""
+    casts = [graph.operators[reader] for reader in graph.readers.get(tensor, ())]
+    behind = [parameters_of(graph, op.outputs[0]) for op in casts if op.kind == "QUANTIZE"]
+    return parameters_of(graph, tensor) or next((found for found in behind if found is not None), None)
+
+
 def quantized_constant(graph: Graph, tensor: int) -> QuantizedTensor | None:
     """A constant in integers; None if it is float, or cannot be read."""
     values, found = graph.constant(tensor), _parameters(graph, tensor)
@@ -133,6 +163,12 @@ def is_quantized(graph: Graph, op: Operator) -> bool:
     if weight is not None and quantized_constant(graph, weight) is not None:
         return True
     return any(parameters_of(graph, tensor) is not None for tensor in (*_values(op), *op.outputs))
+
+
+def is_integer(graph: Graph, op: Operator) -> bool:
+    """Whether an operator that is no op works on integers: all that it computes with, and what it writes."""
+    computed = [at for at in op.inputs if at >= 0 and (graph.is_float(at) or parameters_of(graph, at) is not None)]
+    return bool(computed) and all(parameters_of(graph, at) is not None for at in (*computed, op.outputs[0]))
 
 
 def _values(op: Operator) -> Iterator[int]:

@@ -18,10 +18,14 @@ from quaver.adapters.litert.look.axes import channel_axis, upstream, way, weight
 from quaver.adapters.litert.look.branches import Branches
 from quaver.adapters.litert.look.matching import (
     find_ops,
+    find_others,
+    is_integer,
     is_quantized,
     parameters_of,
     quantized_constant,
+    read_parameters,
     weight_of,
+    written_parameters,
 )
 from quaver.adapters.litert.read.graph import Graph, Operator
 from quaver.adapters.litert.read.intake import any_lite
@@ -32,7 +36,7 @@ from quaver.adapters.litert.time.profiling import op_seconds
 from quaver.adapters.ranges import Range
 from quaver.adapters.view import View
 from quaver.errors import ModelError
-from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, QuantizedRun
+from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
 from quaver.ops import FLOAT, FP32, INT8, QuantConfig
 
 log = logging.getLogger(__name__)
@@ -59,7 +63,8 @@ class ConfigView(View):
         return find_ops(self._builder, self._file)
 
     def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
-        branches = Branches(self._builder, self._file, self._found, self._inputs, self._threads)
+        beside = {name: op for name, (_, op) in self._beside.items() if is_integer(self._file, op)}
+        branches = Branches(self._builder, self._file, self._found, self._inputs, self._threads, beside)
         others = [name for name in tensors if self._builder.graph.knows(name)]
 
         def run(feed: Feed) -> LocalRun:
@@ -72,13 +77,39 @@ class ConfigView(View):
 
     def quantized(self, ops: Sequence[str]) -> Callable[[Feed], QuantizedRun]:
         whole = Whole(self._file, [spec.name for spec in self._file.input_specs()], self._threads)
-        tensors = {name: self._file.tensor_name(self._found[name].outputs[0]) for name in ops if name in self._found}
+        known = {**{name: op for name, (_, op) in self._beside.items()}, **self._found}
+        tensors = {name: self._file.tensor_name(known[name].outputs[0]) for name in ops if name in known}
 
         def run(feed: Feed) -> QuantizedRun:
             whole.invoke(as_taken(self._file, feed))
             return QuantizedRun({name: whole.seen(tensor) for name, tensor in tensors.items()}, whole.outputs())
 
         return run
+
+    @functools.cached_property
+    def _beside(self) -> dict[str, tuple[Operator, Operator]]:
+        """The operators that are no ops, and read or write quantized tensors: ours, and that of the quantized model."""
+        return {
+            name: (own, op)
+            for name, (own, op) in find_others(self._builder, self._file).items()
+            if any(read_parameters(self._file, tensor) for tensor in op.inputs)
+            or written_parameters(self._file, op.outputs[0])
+        }
+
+    def others(self) -> Mapping[str, OtherOp]:
+        return {name: self._other(name, *pair) for name, pair in self._beside.items()}
+
+    def _other(self, name: str, own: Operator, op: Operator) -> OtherOp:
+        graph, output = self._builder.graph, self._builder.graph.tensor_name(own.outputs[0])
+        reads = [
+            ActivationContext(graph.tensor_name(ours), params)
+            for ours, theirs in zip(own.inputs, op.inputs, strict=False)
+            if ours >= 0 and not graph.is_constant(ours) and (params := read_parameters(self._file, theirs)) is not None
+        ]
+        written = written_parameters(self._file, op.outputs[0])
+        writes = None if written is None else ActivationContext(output, written)
+        context = OpContext(name, output, reads=tuple(reads), writes=writes, tensor_id=op.outputs[0])
+        return OtherOp(context, own.kind, str(INT8 if is_integer(self._file, op) else FP32))
 
     def weights(self) -> Iterator[OpWeight]:
         for unit in self._builder.units:

@@ -15,6 +15,8 @@ from quaver.adapters.batches import Feed
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.look.axes import channel_axis, movers, upstream, weight_axes, why_one_scale
 from quaver.adapters.onnxrt.look.observation import watch_branches
+from quaver.adapters.onnxrt.look.others import Other, other_branches, others_of_file
+from quaver.adapters.onnxrt.look.points import Point, point_of
 from quaver.adapters.onnxrt.look.quantized_file import QuantizedFile
 from quaver.adapters.onnxrt.look.replay import replayed
 from quaver.adapters.onnxrt.read.units import Unit
@@ -22,7 +24,7 @@ from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.onnxrt.time.timing import time_model
 from quaver.adapters.view import View
 from quaver.errors import ModelError
-from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, QuantizedRun
+from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
 from quaver.ops import FLOAT, FP32, INT8, Precision, QuantConfig
 from quaver.quantization import QuantizationParameters
 
@@ -79,23 +81,29 @@ class FileView(View):
         return [self._assembler.graph.nodes[index].output[0] for index in reversed(unit.nodes)]
 
     @functools.cached_property
-    def _visible(self) -> dict[str, str]:
-        """Of each op that can be found in the file, the float tensor in which its readers see its output."""
+    def _points(self) -> dict[str, Point]:
+        """Of each op that can be found in the file, where it ends in both models."""
         found = {}
         for unit in self._assembler.units:
-            name = self._file.visible(unit, self._outputs(unit))
-            if name is not None:
-                found[unit.op.name] = name
+            point = point_of(self._assembler.graph, unit, self._file)
+            if point is not None:
+                found[unit.op.name] = point
         if not found:
             raise ModelError("no op of the float model is found in the quantized one: it was made from another model")
         return found
 
     def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
-        trunk, results = replayed(self._assembler, self._file, self._nodes, self._visible)
-        return watch_branches(self._assembler, trunk, results, ops, tensors, self._threads)
+        trunk, results = replayed(self._assembler, self._file, self._nodes, self._points)
+        others = {name: self._others[name] for name in ops if name in self._others}
+        results |= other_branches(self._assembler, trunk, others)
+        ends = {name: self._points[name].ours for name in ops if name in self._points}
+        ends |= {name: other.output for name, other in others.items()}
+        return watch_branches(self._assembler, trunk, results, ops, tensors, self._threads, ends)
 
     def quantized(self, ops: Sequence[str]) -> Callable[[Feed], QuantizedRun]:
-        taps = {name: self._file.tap(self._visible[name]) for name in ops if name in self._visible}
+        places = {name: point.theirs for name, point in self._points.items()}
+        places |= {name: other.theirs for name, other in self._others.items()}
+        taps = {name: self._file.tap(places[name]) for name in ops if name in places}
         given = self._file.outputs()
         wanted = list(dict.fromkeys([*given, *(tap.tensor for tap in taps.values())]))
         session = sessions.create(self._file.giving(taps.values()), sessions.options(self._threads))
@@ -105,6 +113,13 @@ class FileView(View):
             return QuantizedRun({name: tap.of(values) for name, tap in taps.items()}, [values[name] for name in given])
 
         return run
+
+    @functools.cached_property
+    def _others(self) -> dict[str, Other]:
+        return others_of_file(self._assembler, self._file)
+
+    def others(self) -> Mapping[str, OtherOp]:
+        return {name: other.described() for name, other in self._others.items()}
 
     def weights(self) -> Iterator[OpWeight]:
         a = self._assembler
@@ -126,6 +141,7 @@ class FileView(View):
     def contexts(self) -> Mapping[str, OpContext]:
         a, found = self._assembler, {}
         origins = {unit.output: unit.op.name for unit in a.units}
+        origins |= {point.ours: name for name, point in self._points.items()}
 
         def tensor(name: str, params: QuantizationParameters, axis: int | None) -> ActivationContext:
             root = a.root(name)
@@ -133,9 +149,10 @@ class FileView(View):
             return ActivationContext(name, params, origin=origins.get(root, ""), moved=moved, axis=axis)
 
         for unit in a.units:
-            name, axis = unit.op.name, channel_axis(a.graph, unit, unit.output)
-            written = self._file.parameters(self._visible.get(name, ""))
-            writes = None if written is None else tensor(unit.output, written, axis)
+            name = unit.op.name
+            end, theirs = self._points.get(name, Point(unit.output, ""))
+            axis, written = channel_axis(a.graph, unit, end), self._file.parameters(theirs)
+            writes = None if written is None else tensor(end, written, axis)
             node = self._nodes.get(name)
             reads = []
             if node is not None and Precision(self.precisions[name]).reduced:
@@ -146,7 +163,7 @@ class FileView(View):
                         reads.append(tensor(read, params, channel_axis(a.graph, unit, read)))
             around = upstream(a.graph, unit, a.unit_of)
             why = why_one_scale(a.graph, unit)
-            found[name] = OpContext(name, unit.output, axis, tuple(reads), writes, why, *around)
+            found[name] = OpContext(name, end, axis, tuple(reads), writes, why, *around)
         return found
 
     def seconds(self) -> Mapping[str, float]:

@@ -55,14 +55,22 @@ def watch(assembler: Assembler, config: QuantConfig | None, ops: Sequence[str], 
 
 
 def watch_quantized(
-    assembler: Assembler, config: QuantConfig | None, ops: Sequence[str], threads: int, outputs: bool = True
+    assembler: Assembler,
+    config: QuantConfig | None,
+    ops: Sequence[str],
+    threads: int,
+    outputs: bool = True,
+    others: Mapping[str, str] | None = None,
 ) -> Callable[[Feed], QuantizedRun]:
-    """The same, with the outputs of the model besides, and in integers what is quantized."""
-    units = {unit.op.name: unit for unit in assembler.units}
+    """The same, with the outputs of the model besides, and in integers what is quantized.
+
+    `others` names the tensors of what is no op.
+    """
+    tensors = {unit.op.name: unit.output for unit in assembler.units} | dict(others or {})
     walk = Walk(assembler, config)
     given = [value.name for value in assembler.graph.outputs]
     walk.run(())
-    taps = {name: _tap(walk, units[name].output) for name in ops}
+    taps = {name: _tap(walk, tensors[name]) for name in ops}
     wanted = list(dict.fromkeys([*(tap.tensor for tap in taps.values()), *(given if outputs else ())]))
     session = _session(finished(walk, taps.values(), given), threads)
 
@@ -124,35 +132,32 @@ def _dequantized(assembler: Assembler, trunk: Walk, tap: Tap) -> str:
     return result
 
 
-def watch_local(
-    assembler: Assembler, config: QuantConfig, ops: Sequence[str], tensors: Sequence[str], threads: int
-) -> Callable[[Feed], LocalRun]:
-    """A function that runs a feed through the float model, and these ops in int8 from the same float inputs."""
-    return watch_branches(assembler, *branched(assembler, config, ops), ops, tensors, threads)
-
-
 def watch_branches(
     assembler: Assembler,
     trunk: Walk,
-    results: Mapping[str, tuple[Unit, Tap]],
+    results: Mapping[str, Tap],
     ops: Sequence[str],
     tensors: Sequence[str],
     threads: int,
+    ends: Mapping[str, str] | None = None,
 ) -> Callable[[Feed], LocalRun]:
-    """The same for branches that were added already: `results` tells where each ends."""
-    units = {unit.op.name: unit for unit in assembler.units}
+    """A function that runs a feed through the float model, and branches of it in int8 from the same float inputs.
+
+    `results` tells where each ends. `ends` are the float tensors to compare with, where they are not what an op writes.
+    """
+    outputs = {unit.op.name: unit.output for unit in assembler.units} | dict(ends or {})
     given = [value.name for value in assembler.graph.outputs]
     fed = {value.name for value in assembler.graph.inputs}
     others = [name for name in tensors if name in assembler.graph.producers]
-    floats = [Tap(name) for name in (*(units[name].output for name in ops), *others)]
-    taps = [*floats, *(tap for _, tap in results.values())]
+    floats = [Tap(name) for name in (*(outputs[name] for name in ops), *others)]
+    taps = [*floats, *results.values()]
     session = _session(finished(trunk, taps, given), threads)
     names = list(dict.fromkeys([*given, *(tap.tensor for tap in taps)]))
 
     def run(feed: Feed) -> LocalRun:
         values = dict(zip(names, session.run(names, feed), strict=True))
-        int8 = {name: tap.of(values) for name, (_, tap) in results.items()}
-        pairs = {name: (values[units[name].output], int8.get(name)) for name in ops}
+        int8 = {name: tap.of(values) for name, tap in results.items()}
+        pairs = {name: (values[outputs[name]], int8.get(name)) for name in ops}
         seen = {name: values[name] for name in others} | {name: feed[name] for name in tensors if name in fed}
         return LocalRun(pairs, seen, [values[name] for name in given])
 
@@ -236,10 +241,11 @@ def copy_unit(
     constant: Callable[[int], str],
     mark: str,
     without: int = -1,
+    behind: Callable[[NodeProto, int], str] | None = None,
 ) -> str:
     """Add a unit's nodes once more, reading other activations and constants; returns the name of what they produce.
 
-    One of them may be there already: `without` it.
+    One of them may be there already: `without` it. `behind` tells what nodes behind the anchor read at a place.
     """
     inside = {output for index in unit.nodes for output in assembler.graph.nodes[index].output}
     for index in (index for index in unit.nodes if index != without):
@@ -258,6 +264,8 @@ def copy_unit(
                 node.input[slot] = trunk.operand(name)
             elif index == unit.anchor and name in (unit.weight, unit.bias):
                 node.input[slot] = constant(slot)
+            elif index != unit.anchor and behind is not None:
+                node.input[slot] = behind(assembler.graph.nodes[index], slot)
             elif name in inside:
                 node.input[slot] = name + mark
         for slot, name in enumerate(node.output):

@@ -6,19 +6,16 @@ and DequantizeLinear between them (QDQ), or integer operators in their place (QO
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from quaver.adapters.onnxrt.look.observation import Tap
+from quaver.adapters.onnxrt.look.reading import read_file
 from quaver.adapters.onnxrt.read.graph import Array, integer
-from quaver.adapters.onnxrt.read.units import Unit
-from quaver.errors import ModelError
+from quaver.adapters.onnxrt.read.units import MOVEMENT, Unit
 from quaver.quantization import QuantizationParameters, QuantizedTensor
 
 # Where integer operators keep the scale of what they write, and where the weight with its scale and zero point.
@@ -34,15 +31,17 @@ _READS: dict[str, Callable[[int], tuple[int, int]]] = {
     [kind for kind in _RESULT_SCALE if kind != "QLinearConcat"], lambda slot: (3 * slot + 1, 3 * slot + 2)
 )
 _WEIGHT = {"QLinearConv": (3, 4, 5), "QLinearMatMul": (3, 4, 5), "QGemm": (3, 4, 5), "MatMulIntegerToFloat": (1, 3, 5)}
-# What our own files hand on in integers.
-_HAND_ON = ("Clip", "Pad", "ReduceMax", "ReduceMin", "SpaceToDepth")
+# Where they keep the bias, whose scale is that of the activation times that of the weight.
+_BIAS = {"QLinearConv": 8, "QGemm": 6}
+# What files hand on in integers.
+_HAND_ON = ("Clip", "Pad", "ReduceMax", "ReduceMin", "SpaceToDepth", "Resize", *MOVEMENT)
 
 
 class QuantizedFile:
     """A quantized ONNX model, taken apart as far as names are needed."""
 
     def __init__(self, source: Any) -> None:
-        self.model = _read(source)
+        self.model = read_file(source)
         graph = self.model.graph
         self._constants = {tensor.name: tensor for tensor in graph.initializer}
         for node in graph.node:
@@ -57,46 +56,54 @@ class QuantizedFile:
         self._given = {value.name for value in graph.output}
         self._added: list[NodeProto] = []
 
-    def visible(self, unit: Unit, tensors: list[str]) -> str | None:
-        """The float tensor in which readers of an op see its output; None if it cannot be found.
+    def known_as(self, name: str, quantized: bool = True) -> str | None:
+        """The float tensor in which readers see what goes by this name in the float model; None if it is not there.
 
-        `tensors` are those of the float model to look for, the last node's output first.
+        Without `quantized` it is the tensor before it goes through QuantizeLinear.
         """
-        for name in tensors:
-            for known in (name, name + "_QuantizeLinear_Input"):
-                if known in self._producers:
-                    return self._after_scaling(known)
-        if (unit.looks_up or unit.carries) and (found := self._made_real(self.namesake(unit))) is not None:
-            return str(found.output[0])
-        node = self.node(unit, tensors)
-        if node is None or node.op_type not in _RESULT_SCALE:
-            return None
-        return self._dequantized(node)
+        for known in (name, f"{name}_QuantizeLinear_Input"):
+            if known in self._producers:
+                return self._after_scaling(known) if quantized else known
+        return None
 
-    def _made_real(self, node: NodeProto | None) -> NodeProto | None:
-        """The node that makes real numbers of what a node wrote in integers: rows of a table, or what it hands on."""
+    def of_name(self, name: str) -> NodeProto | None:
+        """The node of the file that goes by the name of a float node."""
+        found: NodeProto | None = self._by_name.get(name) or self._by_name.get(f"{name}_quant") if name else None
+        return found
+
+    def writes_integers(self, node: NodeProto) -> bool:
+        """Whether a node is an integer operator that writes integers, too, with a scale that it names."""
+        return node.op_type in _RESULT_SCALE and _RESULT_SCALE[node.op_type] < len(node.input)
+
+    def made_real(self, node: NodeProto | None) -> str | None:
+        """The real numbers that come of what a node wrote in integers: rows of a table, or what it hands on."""
+        found = self._dequantizer(node)
+        return None if found is None else str(found.output[0])
+
+    def _dequantizer(self, node: NodeProto | None) -> NodeProto | None:
         read = [] if node is None else self._readers.get(node.output[0], [])
         return next((reader for reader in read if reader.op_type == "DequantizeLinear"), None)
 
     def _after_scaling(self, name: str) -> str:
-        """A tensor as its readers see it: behind QuantizeLinear and DequantizeLinear, if it goes through them."""
+        """A tensor as its readers see it: behind QuantizeLinear, if it goes through that."""
         for quantize in self._readers.get(name, []):
             if quantize.op_type == "QuantizeLinear" and quantize.input[0] == name:
-                for reader in self._readers.get(quantize.output[0], []):
-                    if reader.op_type == "DequantizeLinear":
-                        return str(reader.output[0])
+                return self._real(quantize.output[0], list(quantize.input[1:]))
         return name
 
-    def _dequantized(self, node: NodeProto) -> str:
-        """The float form of what an integer operator writes; a node that makes it is added if there is none."""
-        name = node.output[0]
+    def dequantized(self, node: NodeProto) -> str:
+        """The float form of what an integer operator writes."""
+        at = _RESULT_SCALE[node.op_type]
+        return self._real(node.output[0], list(node.input[at : at + 2]))
+
+    def _real(self, name: str, parameters: list[str]) -> str:
+        """The float form of a tensor in integers; a node that makes it is added if there is none."""
         for reader in self._readers.get(name, []):
             if reader.op_type == "DequantizeLinear":
                 return str(reader.output[0])
-        at = _RESULT_SCALE[node.op_type]
         result = f"{name}_seen_as_float"
         if result not in self._producers:
-            made = helper.make_node("DequantizeLinear", [name, *node.input[at : at + 2]], [result], f"{result}_node")
+            made = helper.make_node("DequantizeLinear", [name, *parameters], [result], f"{result}_node")
             self._producers[result] = made
             self._added.append(made)
         return result
@@ -123,13 +130,30 @@ class QuantizedFile:
         return self.parameters(node.input[slot]) or self._handed_on(node.input[slot])
 
     def _handed_on(self, tensor: str) -> QuantizationParameters | None:
-        """Those of a tensor in integers, which ops may have handed on; None if it is float."""
+        """Those of a tensor in integers, which nodes may have handed on; None if it is float."""
+        names = self._scale_of(tensor)
+        return None if names is None else self._parameters(names)
+
+    def writes(self, node: NodeProto) -> QuantizationParameters | None:
+        """Those of what a node makes integers of, or writes as an integer operator; None if it does neither."""
+        if node.op_type != "QuantizeLinear" and not self.writes_integers(node):
+            return None
+        return self._handed_on(node.output[0])
+
+    def _scale_of(self, tensor: str) -> list[str] | None:
+        """The names of scale and zero point of a tensor in integers; None if it is float."""
         maker = self._producers.get(tensor)
         while maker is not None and maker.op_type in _HAND_ON:
             maker = self._producers.get(maker.input[0])
-        return (
-            self._parameters(list(maker.input[1:])) if maker is not None and maker.op_type == "QuantizeLinear" else None
-        )
+        if maker is None or not (maker.op_type == "QuantizeLinear" or self.writes_integers(maker)):
+            return None
+        at = _RESULT_SCALE.get(maker.op_type, 1)
+        return list(maker.input[at : at + 2])
+
+    def in_floats(self, node: NodeProto) -> str | None:
+        """The float form of what a node writes in integers; None if it writes float."""
+        names = self._scale_of(node.output[0])
+        return None if names is None else self._real(node.output[0], names)
 
     def _parameters(self, names: list[str]) -> QuantizationParameters | None:
         scale = self._value(names[0])
@@ -151,8 +175,7 @@ class QuantizedFile:
 
     def namesake(self, unit: Unit) -> NodeProto | None:
         """The node of an op's name, whatever it computes."""
-        found: NodeProto | None = self._by_name.get(unit.op.name) or self._by_name.get(f"{unit.op.name}_quant")
-        return found
+        return self.of_name(unit.op.name)
 
     def is_int8(self, unit: Unit, node: NodeProto | None) -> bool:
         """Whether an op computes in 8 bits: an integer operator, or one that reads dequantized tensors alone."""
@@ -182,7 +205,7 @@ class QuantizedFile:
         values = self._value(node.input[0])
         if values is None or values.dtype not in (np.int8, np.uint8):
             return self._dequantized_constant(node, 0)
-        real = self._made_real(node)
+        real = self._dequantizer(node)
         if real is not None:
             return self._quantized([node.input[0], *real.input[1:]], 0)
         products = [
@@ -206,15 +229,23 @@ class QuantizedFile:
 
     def bias(self, node: NodeProto) -> QuantizedTensor | None:
         """The bias of an op in integers; None if it is float, or there is none."""
-        if node.op_type != "QLinearConv":
+        if node.op_type not in _BIAS:
             return None if node.op_type in _WEIGHT else self._dequantized_constant(node, 2)
-        weight, read = self.weight(node), self.read(node, 0)
-        values = self._value(node.input[8]) if len(node.input) > 8 else None
+        weight, read, at = self.weight(node), self.read(node, 0), _BIAS[node.op_type]
+        values = self._value(node.input[at]) if len(node.input) > at else None
         if weight is None or read is None or values is None:
             return None
         scale = np.asarray(read.scale * weight.parameters.scale, np.float32)
         zero = np.zeros(scale.shape, values.dtype)
         return QuantizedTensor(values, QuantizationParameters(scale, zero, 0 if scale.size > 1 else None))
+
+    def operand(self, node: NodeProto, slot: int) -> QuantizedTensor | None:
+        """A constant in integers that a node adds, say, at this place of the float node; None if it is float."""
+        if node.op_type not in _READS:
+            return self._dequantized_constant(node, slot)
+        if node.op_type == "QLinearConcat" or 3 * slot + 2 >= len(node.input):
+            return None
+        return self._quantized(list(node.input[3 * slot : 3 * slot + 3]), 0)
 
     def _dequantized_constant(self, node: NodeProto, slot: int) -> QuantizedTensor | None:
         maker = self._producers.get(node.input[slot]) if slot < len(node.input) else None
@@ -230,6 +261,8 @@ class QuantizedFile:
         zero = np.zeros(scale.shape, values.dtype) if given is None else given
         if scale.size == 1:
             return QuantizedTensor(values, QuantizationParameters(scale.reshape(()), zero.reshape(())))
+        if scale.ndim > 1 or scale.size not in values.shape:
+            return None  # a scale for each block, which no record here describes
         known = -values.ndim <= axis < values.ndim and values.shape[axis] == scale.size
         along = axis % values.ndim if known else values.shape.index(scale.size)
         return QuantizedTensor(values, QuantizationParameters(scale, zero, along))
@@ -255,18 +288,3 @@ class QuantizedFile:
     def inputs(self) -> Iterator[str]:
         """The names of what the model takes."""
         return (value.name for value in self.model.graph.input if value.name not in self._constants)
-
-
-def _read(source: Any) -> ModelProto:
-    if isinstance(source, ModelProto):
-        return source
-    try:
-        if isinstance(source, bytes | bytearray | memoryview):
-            return onnx.load_model_from_string(bytes(source))
-        if not Path(os.fspath(source)).is_file():
-            raise ModelError(f"no model file at {os.fspath(source)!r}")
-        return onnx.load_model(os.fspath(source))
-    except ModelError:
-        raise
-    except Exception as error:
-        raise ModelError(f"the quantized model cannot be read as an ONNX model ({error})") from error

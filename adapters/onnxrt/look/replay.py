@@ -10,17 +10,19 @@ from quaver.adapters.onnxrt.build import wire
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.build.walk import Walk
 from quaver.adapters.onnxrt.look.observation import Tap, constants, copy_unit, quantized
+from quaver.adapters.onnxrt.look.others import through
+from quaver.adapters.onnxrt.look.points import Point, rounded_within
 from quaver.adapters.onnxrt.look.quantized_file import QuantizedFile
 from quaver.adapters.onnxrt.read.units import Unit
-from quaver.quantization import QuantizationParameters, QuantizedTensor
+from quaver.quantization import QuantizedTensor
 
 
 def replayed(
-    assembler: Assembler, file: QuantizedFile, nodes: Mapping[str, NodeProto], visible: Mapping[str, str]
-) -> tuple[Walk, dict[str, tuple[Unit, Tap]]]:
+    assembler: Assembler, file: QuantizedFile, nodes: Mapping[str, NodeProto], points: Mapping[str, Point]
+) -> tuple[Walk, dict[str, Tap]]:
     """The float model as a trunk, with a branch for each int8 op of the file.
 
-    `nodes` and `visible` hold, by op, the node of the file and the tensor in which its output is seen.
+    `nodes` and `points` hold, by op, the node of the file, and where it ends in both models.
     """
     trunk = Walk(assembler, None)
     trunk.run(())
@@ -29,8 +31,8 @@ def replayed(
         node = nodes.get(unit.op.name)
         if node is not None and file.is_int8(unit, node):
             mark = f"{assembler.mark}{number}{assembler.mark}"
-            written = file.parameters(visible.get(unit.op.name, ""))
-            results[unit.op.name] = unit, _branch(assembler, trunk, unit, file, node, written, mark)
+            end = points.get(unit.op.name, Point(unit.output, ""))
+            results[unit.op.name] = _branch(assembler, trunk, unit, file, node, end, mark)
     return trunk, results
 
 
@@ -40,14 +42,15 @@ def _branch(
     unit: Unit,
     file: QuantizedFile,
     node: NodeProto,
-    written: QuantizationParameters | None,
+    end: Point,
     mark: str,
 ) -> Tap:
+    """The nodes of an op with what the file has in their place, up to the point that can be seen in both models."""
     inputs = list(assembler.graph.nodes[unit.anchor].input)
     renamed = {}
     for name in unit.activations:
         read = file.read(node, inputs.index(name))
-        renamed[name] = name if read is None else _through(trunk, name, read, mark)
+        renamed[name] = name if read is None else through(trunk, name, read, mark)
 
     def constant(slot: int) -> str:
         name = str(inputs[slot])
@@ -56,7 +59,22 @@ def _branch(
             return name  # the trunk has it
         return _dequantized(assembler, trunk, name, found, mark)
 
-    result = copy_unit(assembler, trunk, unit, renamed, constant, mark)
+    rounded = rounded_within(assembler.graph, unit, file)
+    inside = [assembler.graph.nodes[index].output[0] for index in unit.nodes]
+
+    def behind(own: NodeProto, slot: int) -> str:
+        name = str(own.input[slot])
+        if name in inside:
+            return through(trunk, name + mark, rounded[name], mark) if name in rounded else name + mark
+        theirs, real = file.of_name(own.name), assembler.graph.constants.get(name)
+        found = None if theirs is None or real is None else file.operand(theirs, slot)
+        if found is None or real is None or found.shape != real.shape:
+            return name
+        return _dequantized(assembler, trunk, name, found, mark)
+
+    result = copy_unit(assembler, trunk, unit, renamed, constant, mark, behind=behind)
+    result = end.ours + mark if end.ours in inside else result
+    written = file.parameters(end.theirs)
     return Tap(result) if written is None else quantized(trunk, result, written)
 
 
@@ -67,16 +85,5 @@ def _dequantized(assembler: Assembler, trunk: Walk, name: str, constant: Quantiz
     axis = {} if parameters.axis is None else {"axis": parameters.axis}
     trunk.parts.append(wire.node("DequantizeLinear", [quantized, *by], [result], result, **axis))
     trunk.entries.append(assembler.store.add(quantized, values))
-    trunk.entries.append(constants(by, parameters))
-    return result
-
-
-def _through(trunk: Walk, name: str, parameters: QuantizationParameters, mark: str) -> str:
-    """Quantize and dequantize a tensor by the constants of the file."""
-    quantized, result, *by = (f"{name}{mark}{part}" for part in ("q", "dq", "scale", "zero"))
-    trunk.parts.append(
-        wire.node("QuantizeLinear", [name, *by], [quantized], quantized)
-        + wire.node("DequantizeLinear", [quantized, *by], [result], result)
-    )
     trunk.entries.append(constants(by, parameters))
     return result

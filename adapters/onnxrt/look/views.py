@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -13,10 +14,11 @@ from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.build.walk import Walk
 from quaver.adapters.onnxrt.look.axes import channel_axis, movers, upstream, weight_axes, why_one_scale
 from quaver.adapters.onnxrt.look.modules import module_of
-from quaver.adapters.onnxrt.look.observation import watch_local, watch_quantized
+from quaver.adapters.onnxrt.look.observation import branched, watch_branches, watch_quantized
+from quaver.adapters.onnxrt.look.others import Other, other_branches, others_of_plan
 from quaver.adapters.onnxrt.read.units import Unit
 from quaver.adapters.view import View
-from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, QuantizedRun
+from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
 from quaver.ops import QuantConfig
 
 
@@ -28,10 +30,22 @@ class ConfigView(View):
         self._assembler, self._threads = assembler, threads
 
     def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
-        return watch_local(self._assembler, self._config, ops, tensors, self._threads)
+        trunk, branches = branched(self._assembler, self._config, ops)
+        others = {name: self._others[name] for name in ops if name in self._others}
+        results = {name: tap for name, (_, tap) in branches.items()} | other_branches(self._assembler, trunk, others)
+        ends = {name: other.output for name, other in others.items()}
+        return watch_branches(self._assembler, trunk, results, ops, tensors, self._threads, ends)
 
     def quantized(self, ops: Sequence[str]) -> Callable[[Feed], QuantizedRun]:
-        return watch_quantized(self._assembler, self._config, ops, self._threads)
+        tensors = {name: other.output for name, other in self._others.items()}
+        return watch_quantized(self._assembler, self._config, ops, self._threads, others=tensors)
+
+    @functools.cached_property
+    def _others(self) -> dict[str, Other]:
+        return others_of_plan(self._assembler, Walk(self._assembler, self._config))
+
+    def others(self) -> Mapping[str, OtherOp]:
+        return {name: other.described() for name, other in self._others.items()}
 
     def weights(self) -> Iterator[OpWeight]:
         plan = Walk(self._assembler, self._config)

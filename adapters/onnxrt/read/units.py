@@ -23,7 +23,7 @@ _ELEMENTWISE = {"Add", "Mul"}
 _UNARY = {"AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid"}
 
 # Ops that only move values about. They take the scale of what they move, and run in int8 when both sides do.
-_MOVEMENT = {
+MOVEMENT = {
     "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice", "Split",
     "Squeeze", "Tile", "Transpose", "Unsqueeze",
 }  # fmt: skip
@@ -165,7 +165,7 @@ def moves(graph: Graph, node: NodeProto) -> bool:
         return mode is None or mode.s == b"nearest"
     if node.op_type in ("MaxPool", "Dropout") and len([name for name in node.output if name]) > 1:
         return False
-    return node.op_type in _MOVEMENT and node.input[0] not in graph.constants
+    return node.op_type in MOVEMENT and node.input[0] not in graph.constants
 
 
 def absorbs(graph: Graph, node: NodeProto) -> bool:

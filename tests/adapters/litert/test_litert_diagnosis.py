@@ -45,8 +45,9 @@ def mended(model: Any, found: quaver.Diagnosis, data: Any = None) -> quaver.Diag
 def test_a_real_network_has_no_causes(digits_model: Any) -> None:
     found = diagnosed(digits_model, models.digits()[0][:128])
     assert not found.causes and not found.rules, str(found)
-    assert len(found.activations) == len(found.layers) == 16 and len(found.weights) == 12
-    assert all(0 < row.error < 0.01 for row in found.layers) and found.output_error < 1e-3
+    layers = [row for row in found.layers if row.tunable]
+    assert len(found.activations) == len(layers) == 16 and len(found.weights) == 12
+    assert all(0 < row.error < 0.01 for row in layers) and found.output_error < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -128,8 +129,12 @@ def test_one_sample_that_sets_the_range_is_named() -> None:
     data = nets.images()
     data[9] *= 100
     found = diagnosed(nets.chain(), data)
-    assert told(found) == {(op, "few_samples") for op in ("first", "second", "third")}
-    assert all("number 9, sets the range" in cause.sentence for cause in found.causes)
+    few = [cause for cause in found.causes if cause.kind == "few_samples"]
+    assert {cause.op for cause in few} == {"first", "second", "third"}
+    assert all("number 9, sets the range" in cause.sentence for cause in few)
+    # Nobody reads what the last one writes: with ranges taken for each sample its error is gone.
+    assert told(found) - {(cause.op, cause.kind) for cause in few} == {("third", "other_mode")}
+    assert found.rules["third"] == {"activation": {"mode": ["dynamic"]}}
     assert not mended(nets.chain(), found, data).causes
 
 
@@ -256,5 +261,5 @@ def test_memory_of_batches_does_not_matter_to_the_figures(digits_model: Any) -> 
     parts = diagnosed(digits_model, [data[:7], data[7:8], data[8:]])
     for row, other in zip(whole.layers, parts.layers, strict=True):
         assert row.op == other.op and row.local["mean_squared_error"] == pytest.approx(
-            other.local["mean_squared_error"], rel=1e-6
+            other.local["mean_squared_error"], rel=1e-6, nan_ok=True
         )

@@ -89,9 +89,10 @@ def test_a_file_of_tensorflows_converter_is_seen_like_ours(digits_model: Any, tm
     for row in ours.weights:
         assert theirs[row.op].before == row.before and theirs[row.op].mse == pytest.approx(row.mse, rel=0.05)
     layers = {row.op: row for row in found.layers}
-    ratios = [layers[row.op].error / row.error for row in ours.layers]  # some ranges differ by the calibration
+    tunable = [row for row in ours.layers if row.tunable]
+    ratios = [layers[row.op].error / row.error for row in tunable]  # some ranges differ by the calibration
     assert 0.8 < np.median(ratios) < 1.25 and max(ratios) < 4
-    scales = [layers[row.op].scales[0] / row.scales[0] for row in ours.layers]
+    scales = [layers[row.op].scales[0] / row.scales[0] for row in tunable]
     assert 0.99 < np.median(scales) < 1.01 and max(scales) < 3
 
 

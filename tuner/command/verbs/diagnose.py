@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ Says which ops of a quantized model are bad, how bad, and why, with the rule to 
   quaver diagnose model.onnx --calib calib.npz --op-type Conv=fp32     all but these
   quaver diagnose model.onnx --calib calib.npz --history RUN --trial 3
   quaver diagnose model.onnx model-int8.onnx --calib calib.npz         a quantized file, whoever made it
+  quaver diagnose --alone model-int8.onnx --calib calib.npz            a quantized file with no float model at hand
   quaver diagnose model.onnx --calib calib.npz -o tables               writes all tables into a folder
 """
 
@@ -28,8 +30,9 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         description=DESCRIPTION,
         usage="quaver diagnose MODEL [QUANTIZED] --calib DATA [--history RUN [--trial N]] [-o FOLDER] [options]",
     )
-    parser.add_argument("model", metavar="MODEL", help="the float model")
+    parser.add_argument("model", metavar="MODEL", help="the float model; with --alone a quantized one")
     parser.add_argument("quantized", metavar="QUANTIZED", nargs="?", help="an already quantized model")
+    parser.add_argument("--alone", action="store_true", help="MODEL is quantized, and there is no float model")
     parser.add_argument("--calib", metavar="DATA", help="typical inputs without labels, as for `quaver tune`")
     parser.add_argument("--history", metavar="RUN", help="the run to take a trial from: its workspace or snapshot")
     parser.add_argument("--trial", metavar="N", type=int, help="the number of the trial; the best one if not given")
@@ -50,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
         raise SettingsError(f"--rows takes a number of rows, or 0 for all, not {args.rows}")
     if args.calib is None:
         raise SettingsError("--calib is needed: a few typical inputs without labels, such as --calib data.npz")
+    if args.alone and (args.quantized or args.history or args.op_name_dict or args.op_type_dict):
+        raise SettingsError("--alone looks at one quantized model by itself: no other model, no --history, no rules")
     if args.trial is not None and args.history is None:
         raise SettingsError(f"trial {args.trial} of which run? Give --history RUN")
     if args.quantized is not None and args.history is not None:
@@ -60,16 +65,23 @@ def run(args: argparse.Namespace) -> int:
     import quaver
     from quaver.api import findings
     from quaver.command.warned import warnings_shown
-    from quaver.diagnosis.export import as_json
     from quaver.engine.diagnosing import SAMPLES
 
+    samples = SAMPLES if args.samples is None else args.samples
+    if args.alone:
+        data = loading.calibration(args.calib)
+        with warnings_shown():
+            alone = quaver.diagnose_quantized(
+                args.model, data, samples=samples, workspace=args.output, threads=args.threads
+            )
+        return _print(args, alone.plain(), lambda: findings.write_alone(alone, args.rows))
     with warnings_shown():
         found = quaver.diagnose(
             args.model,
             args.quantized if args.history is None else _trial(args),
             loading.calibration(args.calib),
             history=args.history,
-            samples=SAMPLES if args.samples is None else args.samples,
+            samples=samples,
             timing=not args.no_timing,
             workspace=args.output,
             calibration_sampling_size=args.calibration_sampling_size,
@@ -77,10 +89,17 @@ def run(args: argparse.Namespace) -> int:
             op_type_dict=dict(args.op_type_dict) if args.op_type_dict else None,
             threads=args.threads,
         )
+    return _print(args, found.plain(), lambda: findings.write(found, args.rows))
+
+
+def _print(args: argparse.Namespace, plain: dict[str, Any], write: Callable[[], None]) -> int:
+    """Print as JSON or in words."""
+    from quaver.diagnosis.export import as_json
+
     if args.json:
-        print(as_json(found.plain()), end="")
+        print(as_json(plain), end="")
         return 0
-    findings.write(found, args.rows)
+    write()
     if args.output is not None:
         print(f"\nThe tables are in {wording.path(Path(args.output))}.")
     return 0
