@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,8 +30,11 @@ POINTS = 12
 STEP = 1 / 64
 # After a trial with too large a loss this part of the error that should be enough is looked for.
 CAUTION = 0.8
-# A loss that has to come down to no less than the first part of itself is close: then so much of the gain is given up.
+# A loss that has to come down to no less than the first part of itself is close: then so much of the gain is given up
+# at first, and more with the root of the step.
 CLOSE, SMALL = 1 / 3, 1 / 8
+# If there is nothing for that, so many times what the least takes that there is.
+HARDLY_MORE = 1.25
 # So many trials without a success, and the error at the outputs is no guide.
 MOST = 6
 # Below this, errors and times do not matter.
@@ -123,16 +126,15 @@ def first_success(
     with it. Where that was not enough, the next step is meant to be larger. With several workers the next steps are
     tried at once, as if those before them had failed.
     """
-    ways = _Ways(dict(zip(times, probe.output_errors(list(times)), strict=True)), times)
+    ways = _Ways(dict(zip(times, probe.output_errors(list(times)), strict=True)), dict(times), probe)
+    ways.measure(failed.config)
     last, step = failed, STEP
     for _ in range(math.ceil(MOST / width)):
         if last.loss is None:
             return None
         chosen: list[QuantConfig] = []
         for _ in range(width):
-            ahead = ways.ahead(last.config, allowed / last.loss, step)
-            # A slower one is of no use.
-            new = next((one for one in ahead if one not in chosen and probe.speed(one) < 1.0), None)
+            new = ways.next(last.config, allowed / last.loss, step, chosen)
             chosen += [new] if new is not None else []
             step *= 2
         if not chosen:
@@ -151,16 +153,34 @@ class _Ways:
 
     Attributes:
         errors: at the outputs.
-        times: predicted, as parts of the fp32 model's.
+        times: as parts of the fp32 model's; predicted, until they are measured.
+        probe: measures.
     """
 
     errors: Mapping[QuantConfig, float]
-    times: Mapping[QuantConfig, float]
+    times: dict[QuantConfig, float]
+    probe: Probe
+    measured: set[QuantConfig] = field(default_factory=set)
+
+    def measure(self, config: QuantConfig) -> None:
+        """Go by what a configuration really takes."""
+        self.times[config] = self.probe.speed(config)
+        self.measured.add(config)
+
+    def next(self, last: QuantConfig, share: float, step: float, others: Sequence[QuantConfig]) -> QuantConfig | None:
+        """The most worthy one still when its time is measured, besides `others`; none that is slower than fp32."""
+        for _ in self.times:
+            ahead = [one for one in self.ahead(last, share, step) if one not in others and self.times[one] < 1.0]
+            if not ahead or ahead[0] in self.measured:
+                return ahead[0] if ahead else None
+            self.measure(ahead[0])
+        return None
 
     def ahead(self, last: QuantConfig, share: float, step: float) -> list[QuantConfig]:
         """Those with less error than `last`, whose loss must come down to a share of itself; the most worthy first.
 
-        The loss of a few hundred samples is noisy: a small excess is no reason to give up much time at once.
+        The loss of a few hundred samples is noisy: a small excess is no reason to give up much time at once. Another
+        configuration that is about as good may well be within the criterion.
         """
         gain = max(1.0 - min(self.times.values()), TINY)
         error = min(self.errors[last], 1 / TINY)
@@ -173,8 +193,10 @@ class _Ways:
             return math.log(error / max(self.errors[config], enough)) / (given_up(config) + step)
 
         better = [config for config, found in self.errors.items() if found < LESS_HARM * error]
-        near = [config for config in better if share < CLOSE or given_up(config) <= SMALL * step / STEP]
-        return sorted(near or better, key=worth, reverse=True)
+        if share >= CLOSE and better:
+            most = max(SMALL * math.sqrt(step / STEP), HARDLY_MORE * min(map(given_up, better)))
+            better = [config for config in better if given_up(config) <= most]
+        return sorted(better, key=worth, reverse=True)
 
 
 def ranked(harm: Mapping[str, float]) -> list[str]:
