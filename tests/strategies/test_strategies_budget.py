@@ -57,8 +57,10 @@ def test_auto_ends_where_nothing_is_lost() -> None:
 
 
 def test_auto_tries_the_fastest_there_is_when_nothing_keeps_the_budget() -> None:
-    trials = tried("auto", Ceiling(latency=0.05))
+    model = SimulatedModel(ops=30, culprits=4, seed=1, repairs={"bias_correction": 0.1})
+    trials = tried("auto", Ceiling(latency=0.05), model)
     assert trials and not any(trial.met for trial in trials)
+    assert any(pick.repairs for pick in trials[0].config.values())
 
 
 @pytest.mark.parametrize("strategy", ["mse", "mse_v2"])
