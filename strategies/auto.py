@@ -145,7 +145,8 @@ class Auto(Strategy):
         found = within_budget(start, space, probe, ceiling, self.repairs)
         if not found and probe.has_samples:
             quick = fastest(start, space, probe)
-            found = [best_repairs(one, space, probe, timed=True)[0] for one in quick] if self.repairs else quick
+            ways = [best_repairs(one, space, probe, timed=True) if self.repairs else [one] for one in quick]
+            found = list(chain.from_iterable(ways))
         first, *others = recalibrated((found or [start])[0], space, probe)
         rest = (recalibrated(config, space, probe)[0] for config in found[1:])
         # Not those of which nobody will ask: each calibration is looked at on all samples.
