@@ -28,12 +28,12 @@ from quaver.repairs import name_of
 
 RESULTS = Path(__file__).parent / "results" / "budgets.json"
 BUDGETS: dict[str, tuple[dict[str, float], ...]] = {
-    "paraphrase_minilm": ({"max_latency": 0.5}, {"max_latency": 0.6}, {"max_size": 0.26}),
+    "paraphrase_minilm": ({"max_latency": 0.45}, {"max_latency": 0.6}, {"max_size": 0.26}),
     "minilm_retrieval": ({"max_latency": 0.45}, {"max_latency": 0.6}, {"max_size": 0.26}),
     "ppocr_cls180": ({"max_latency": 0.8}, {"max_size": 0.35}),
     "ppocrv4_en_rec": ({"max_latency": 0.5}, {"max_size": 0.35}),
     "page_orientation": ({"max_latency": 0.8}, {"max_size": 0.35}),
-    "wakeword_embedding": ({"max_latency": 0.6}, {"max_size": 0.35}),
+    "wakeword_embedding": ({"max_latency": 0.5}, {"max_latency": 0.6}, {"max_size": 0.35}),
 }
 # Feeds of the held-out half whose outputs are compared.
 COMPARED = 32
