@@ -143,9 +143,11 @@ class Auto(Strategy):
         """The mixtures that use a budget up with the least error; of the best in view, other calibrations too."""
         start = best_calibration(start, space, probe)[0]
         found = within_budget(start, space, probe, ceiling, self.repairs)
-        if not found:
-            found = fastest(start, space, probe) if probe.has_samples else [start]
-        first, *others = recalibrated(found[0], space, probe)
+        if not found and probe.has_samples:
+            quick = fastest(start, space, probe)
+            ways = [best_repairs(one, space, probe, timed=True) if self.repairs else [one] for one in quick]
+            found = list(chain.from_iterable(ways))
+        first, *others = recalibrated((found or [start])[0], space, probe)
         rest = (recalibrated(config, space, probe)[0] for config in found[1:])
         # Not those of which nobody will ask: each calibration is looked at on all samples.
         proposals = islice(chain([first], others[:1], rest), BUDGETED)

@@ -8,8 +8,9 @@ A rule's value is "fp32" or "int8" (or `quaver.FP32`, or a list of them), or the
 
 where `mode` (or `quant_mode`) of the activation is "static", "dynamic" or "weight_only".
 
-The type "*" stands for all types. What a rule of a name or another type does not speak of is as it says there, and an
-op that cannot do what it says stays in fp32.
+An op that cannot do what a rule says of its type, while others of the type can, stays in fp32, unless the rule forbids
+that. The type "*" stands for all types. What a rule of a name or another type does not speak of is as it says there,
+and an op that cannot do what it says stays in fp32.
 
 `repairs` are done to every op of the rule that offers them, and no others: an empty list forbids them all.
 Names are matched literally first, then as regular expressions that must match the whole name (in bounded time, see
@@ -62,6 +63,7 @@ _FIXED = {
 _EVERY = f"op_type_dict[{ALL_TYPES!r}]"
 
 Wish = dict[str, frozenset[str]]
+_IN_FLOAT: Wish = {"precision": frozenset(["fp32"])}
 
 
 def apply_rules(
@@ -80,7 +82,11 @@ def apply_rules(
         if kind not in kinds:
             raise SettingsError(f"op_type_dict: no op of type {kind!r} in this model; {hint(str(kind), sorted(kinds))}")
         label = f"op_type_dict[{kind!r}]"
-        chosen.update(dict.fromkeys(kinds[kind], (label, parse(value, label))))
+        wish = parse(value, label)
+        able = {op.name for op in ops if op.kind == kind and _able(op, wish)}
+        # A type may have ops of two sorts, as products with a weight and without.
+        others = _IN_FLOAT if able and "fp32" in wish.get("precision", ("fp32",)) else wish
+        chosen.update({name: (label, wish if name in able else others) for name in kinds[kind]})
     effort, names = Effort(), dict.fromkeys(op.name for op in ops)
     for pattern, value in (op_name_dict or {}).items():
         label = f"op_name_dict[{pattern!r}]"
@@ -193,13 +199,24 @@ def _narrow(op: Op, label: str, wish: Wish) -> Op:
     if "repairs" in wish:
         op = with_repairs(op, wish["repairs"])
     left = tuple(choice for choice in op.choices if _allowed(choice, wish))
-    precisions = wish.get("precision", frozenset(choice.precision for choice in op.choices))
-    reduced = sorted(wanted for wanted in precisions if Precision(wanted).reduced)
-    if not left or (reduced and not any(choice.reduced for choice in left)):
+    if not _able(op, wish):
+        reduced = _reduced(op, wish)
         what = f"{' or '.join(reduced)} choice".strip()
         offered = ", ".join(str(choice) for choice in op.choices)
         raise SettingsError(f"{label} leaves no {what} for op {op.name!r} ({op.kind}); it offers: {offered}")
     return replace(op, choices=left)
+
+
+def _able(op: Op, wish: Wish) -> bool:
+    """Whether an op has a choice that is as wished, and a reduced one if those are not ruled out."""
+    left = [choice for choice in op.choices if _allowed(choice, wish)]
+    return bool(left) and (not _reduced(op, wish) or any(choice.reduced for choice in left))
+
+
+def _reduced(op: Op, wish: Wish) -> list[str]:
+    """The reduced precisions that a wish leaves an op."""
+    precisions = wish.get("precision", frozenset(choice.precision for choice in op.choices))
+    return sorted(wanted for wanted in precisions if Precision(wanted).reduced)
 
 
 def _allowed(choice: OpConfig, wish: Wish) -> bool:

@@ -6,13 +6,16 @@ import pytest
 
 from quaver import Criterion
 from quaver.ceiling import Ceiling
+from quaver.strategies import make_strategy
 from quaver.strategies.bayesian import value
-from quaver.strategies.steps.budget import within_budget
+from quaver.strategies.steps.budget import recalibrated, within_budget
 from quaver.testing import SimulatedModel, drive
 from quaver.trial import Trial, TrialState
 
 CEILINGS = [Ceiling(latency=0.5), Ceiling(size=0.45), Ceiling(0.6, 0.5)]
 MODEL = SimulatedModel(ops=30, culprits=4, seed=1)
+# Another mode, and the part of the fp32 time that it takes.
+MILDER = {"weight_only": 0.5}
 LEAST = {"auto": 0.003, "mse": 0.003, "mse_v2": 0.003, "bayesian": 0.003, "basic": 0.14, "random": 0.2}
 
 
@@ -54,8 +57,10 @@ def test_auto_ends_where_nothing_is_lost() -> None:
 
 
 def test_auto_tries_the_fastest_there_is_when_nothing_keeps_the_budget() -> None:
-    trials = tried("auto", Ceiling(latency=0.05))
+    model = SimulatedModel(ops=30, culprits=4, seed=1, repairs={"bias_correction": 0.1})
+    trials = tried("auto", Ceiling(latency=0.05), model)
     assert trials and not any(trial.met for trial in trials)
+    assert any(pick.repairs for pick in trials[0].config.values())
 
 
 @pytest.mark.parametrize("strategy", ["mse", "mse_v2"])
@@ -91,3 +96,45 @@ def test_the_mixtures_are_ordered_by_their_error_at_the_outputs() -> None:
     errors = probe.output_errors(found)
     assert errors == sorted(errors) and errors[0] < 0.1 * probe.output_error(space.all_int8())
     assert all(probe.speed(config) <= 0.5 for config in found)
+
+
+def least_loss(trials: list[Trial]) -> float:
+    return min(trial.loss for trial in trials if trial.met and trial.loss is not None)
+
+
+@pytest.mark.parametrize("ceiling", [Ceiling(latency=0.45), Ceiling(size=0.4)], ids=str)
+def test_auto_runs_culprits_in_a_milder_mode_where_fp32_would_exceed_the_budget(ceiling: Ceiling) -> None:
+    shape = {"ops": 30, "culprits": 12, "seed": 3}
+    plain, rich = (SimulatedModel(**shape, modes=modes, relief={"weight_only": 0.01}) for modes in ({}, MILDER))  # type: ignore[arg-type]
+    before, after = (tried("auto", ceiling, model) for model in (plain, rich))
+    assert least_loss(after) < least_loss(before)
+    assert all(trial.met for trial in after) and len(after) <= 8
+    best = min((trial for trial in after if trial.met), key=lambda trial: trial.loss or 0.0)
+    assert "weight_only" in {best.config[name].mode for name in rich.guilty}
+
+
+def test_a_mode_that_takes_as_long_as_fp32_is_left_alone_where_time_is_limited() -> None:
+    model = SimulatedModel(ops=30, culprits=4, seed=1, modes={"weight_only": 1.1}, relief={"weight_only": 0.01})
+    modes = {pick.mode for trial in tried("auto", Ceiling(latency=0.5), model) for pick in trial.config.values()}
+    assert "weight_only" not in modes
+    modes = {pick.mode for trial in tried("auto", Ceiling(size=0.3), model) for pick in trial.config.values()}
+    assert "weight_only" in modes
+
+
+def test_auto_repairs_within_a_budget_unless_it_is_told_not_to() -> None:
+    model = SimulatedModel(ops=30, culprits=12, seed=3, repairs={"bias_correction": 0.1})
+    found = [
+        drive(make_strategy("auto", options), model, Criterion.within(Ceiling(0.45)), 60, objective="accuracy")
+        for options in ({"repairs": False}, {})
+    ]
+    without, repaired = (any(pick.repairs for pick in trials[0].config.values()) for trials in found)
+    assert repaired and not without
+    assert least_loss(found[1]) < least_loss(found[0])
+
+
+def test_other_calibrations_of_a_repaired_configuration_keep_its_repairs() -> None:
+    model = SimulatedModel(ops=12, culprits=2, repairs={"bias_correction": 0.1}, relief={"entropy": 0.2})
+    config = model.space.repair(model.space.all_int8(), "bias_correction")
+    best, *others = recalibrated(config, model.space, model.probe)
+    assert {pick.repairs for pick in best.values()} == {pick.repairs for pick in config.values()}
+    assert others and model.probe.output_error(best) < model.probe.output_error(config)

@@ -181,6 +181,18 @@ def test_a_rule_that_leaves_nothing_says_for_which_op_and_what_there_was(value: 
 DYNAMIC = OpConfig(INT8, mode="dynamic")
 
 
+def test_a_rule_for_a_type_leaves_those_in_fp32_that_cannot_follow_it_while_others_can() -> None:
+    able, unable = (
+        Op(name, "MatMul", (name,), choices) for name, choices in (("weight", (DYNAMIC, *CHOICES)), ("plain", CHOICES))
+    )
+    rule = {"MatMul": {"activation": {"mode": ["dynamic"]}}}
+    assert [op.choices for op in apply_rules((able, unable), None, rule)] == [(DYNAMIC, FLOAT), (FLOAT,)]
+    with pytest.raises(SettingsError, match="leaves no int8 choice for op 'plain'"):
+        apply_rules((unable,), None, rule)
+    with pytest.raises(SettingsError, match="leaves no int8 choice for op 'plain'"):
+        apply_rules((able, unable), None, {"MatMul": {"activation": {"mode": ["dynamic"], "dtype": ["int8"]}}})
+
+
 def test_a_rule_for_all_types_leaves_ops_in_fp32_that_cannot_follow_it() -> None:
     ops = (Op("a", "MatMul", ("a",), (MINMAX, DYNAMIC, FLOAT)), Op("b", "Conv", ("b",), (MINMAX, FLOAT)))
     for word in ("mode", "quant_mode"):

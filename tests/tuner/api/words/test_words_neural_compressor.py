@@ -187,6 +187,69 @@ def test_every_word_without_counterpart_is_named_at_once_with_what_to_use_instea
     assert "secret" not in said
 
 
+def test_a_file_of_2x_with_approach_recipes_and_types_of_ops_runs(tmp_path: Path) -> None:
+    images, _, test, labels = digits()
+    text = """
+    approach: dynamic
+    quant_level: auto
+    recipes: {smooth_quant: true, smooth_quant_args: {alpha: 0.5}, fast_bias_correction: true}
+    op_type_dict:
+      MatMul: {weight: {dtype: [int8, fp32], granularity: [per_channel]}, activation: {quant_mode: dynamic}}
+    accuracy_criterion: {tolerable_loss: 0.05}
+    tuning_criterion: {timeout: 0, max_trials: 2}
+    """
+    (tmp_path / "conf.yaml").write_text(text, encoding="utf-8")
+    result = quaver.fit(
+        MODEL.with_name("digits_encoder.onnx"),
+        tmp_path / "conf.yaml",
+        calib_dataloader=images[:64],
+        eval_func=Accuracy(test, labels),
+        workspace=tmp_path / "run",
+        verbose=0,
+    )
+    kinds = {op.name: op.kind for op in quaver.read_snapshot(result.history_path).header.ops}
+    products = [pick for name, pick in result.trials[0].config.items() if kinds[name] == "MatMul" and pick.reduced]
+    assert {pick.mode for pick in products} == {"dynamic"}
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (
+            """
+            approach: static
+            recipes: {smooth_quant: true, smooth_quant_args: {alpha: auto, auto_alpha_args: {init_alpha: 0.5}},
+                      weight_correction: true, gemm_to_matmul: false, dedicated_qdq_pair: true}
+            op_type_dict: {Conv: {weight: {scheme: [sym], algorithm: [minmax]}, activation: {algorithm: [kl]}},
+                           Add: {activation: {dtype: [fp32]}, weight: {dtype: [fp32]}}}
+            tuning_criterion: {strategy: bayesian, strategy_kwargs: {confidence_batches: 2},
+                               objective: [performance, accuracy]}
+            """,
+            ("recipes.weight_correction", "recipes.dedicated_qdq_pair", "recipes.smooth_quant_args.auto_alpha_args",
+             "strategy_kwargs.confidence_batches", "tuning_criterion.objective"),
+        ),
+        (
+            """
+            approach: weight_only
+            recipes: {rtn_args: {enable_full_range: true}, gptq_args: {percdamp: 0.01}, nonsense: 3}
+            op_type_dict: {MatMul: {weight: {bits: 4, group_size: 32, scheme: sym, algorithm: GPTQ}}}
+            diagnosis: true
+            n_samples: 3
+            """,
+            ("recipes.rtn_args", "recipes.gptq_args", "recipes.nonsense", "['weight']['bits']",
+             "['weight']['group_size']", "['weight']['algorithm']", "n_samples"),
+        ),
+    ],
+    ids=["static", "weight_only"],
+)  # fmt: skip
+def test_files_of_2x_name_all_that_has_no_counterpart_and_nothing_else(text: str, named: tuple[str, ...]) -> None:
+    with pytest.raises(SettingsError) as caught:
+        read(text)
+    head, *lines = str(caught.value).splitlines()
+    assert f"{len(named)} things cannot be used" in head and len(lines) == len(named)
+    assert all(any(key in line for line in lines) for key in named)
+
+
 def test_what_fit_is_given_in_code_is_left_out_and_said() -> None:
     text = """
     model: {name: a, inputs: image, outputs: logits}
