@@ -27,7 +27,7 @@ def unrounded(adapter: OnnxAdapter, config: QuantConfig) -> onnx.ModelProto:
         if node.op_type == "QuantizeLinear":
             source[node.output[0]] = node.input[0]
         elif node.op_type == "DequantizeLinear" and node.input[0] not in constants:
-            source[node.output[0]] = source[node.input[0]]
+            source[node.output[0]] = source.get(node.input[0], node.input[0])  # some ops write integers
         elif node.output[0] not in weights:
             node.input[:] = [source.get(name, name) for name in node.input]
             kept.append(node)
@@ -35,6 +35,9 @@ def unrounded(adapter: OnnxAdapter, config: QuantConfig) -> onnx.ModelProto:
     kept += [onnx.helper.make_node("Identity", [source[name]], [name]) for name in given]
     del model.graph.node[:]
     model.graph.node.extend(kept)
+    used = {name for node in kept for name in node.input}
+    for tensor in [tensor for tensor in model.graph.initializer if tensor.name not in used]:
+        model.graph.initializer.remove(tensor)
     fresh = {name: value for name, value in weights.items() if name not in constants}
     model.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in fresh.items())
     return model
