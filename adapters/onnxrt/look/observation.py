@@ -46,7 +46,8 @@ class Tap(NamedTuple):
         """The tensor among those that a session gave."""
         found = values[self.tensor]
         if self.parameters is not None:
-            return QuantizedTensor(found, self.parameters)
+            whole = QuantizedTensor(found, self.parameters)
+            return whole if self.parameters.axis is None else whole.dequantized()
         return found if self.factors is None else found * self.factors
 
 
@@ -93,7 +94,7 @@ def _tap(walk: Walk, name: str) -> Tap:
 def undivided(plan: Walk, name: str, tap: Tap) -> Tap:
     """Where to look at a tensor, for what it is in the float model if its channels are divided.
 
-    Integers have a scale for each channel then.
+    Integers have a scale for each channel then, and are seen as real numbers.
     """
     spelled = plan.divided.get(name)
     if spelled is None:

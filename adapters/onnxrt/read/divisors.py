@@ -14,7 +14,7 @@ from onnx import NodeProto
 
 from quaver.adapters.onnxrt.read.carriers import bounds, carried, is_pool
 from quaver.adapters.onnxrt.read.channelwise import scale_and_shift
-from quaver.adapters.onnxrt.read.graph import Graph, integer
+from quaver.adapters.onnxrt.read.graph import Graph, attribute, integer
 from quaver.adapters.onnxrt.read.units import Unit
 
 _WEIGHTY = ("Conv", "Gemm", "MatMul")
@@ -144,6 +144,10 @@ class DivisorFinder:
         same: list[_Step] = [(way._replace(name=name), ()) for name in node.input]
         if node.op_type in _ELEMENTWISE:
             return same[:1]
+        if node.op_type == "Transpose":
+            order = attribute(node, "perm")
+            before = way.rank - 1 - way.axis if order is None else order.ints[way.axis]
+            return [(way._replace(name=node.input[0], axis=int(before)), ())]
         if node.op_type == "Pad" and carried(graph, node) is not None:
             return same[:1]
         if node.op_type in _POOLS and way.axis == 1 and len([name for name in node.output if name]) == 1:

@@ -13,9 +13,11 @@ import pytest
 from onnx_models import Array, Net, data, kernels, opened, random_config, space, weight
 from unrounded import proto, unrounded
 
+from quaver import diagnose
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.errors import BuildError
-from quaver.ops import FLOAT, INT8, OpConfig, QuantConfig
+from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
+from quaver.space import TuningSpace
 
 f32 = np.float32
 SMOOTH, EQUAL = "smoothing:0.7", "equalisation"
@@ -92,6 +94,9 @@ BY_AN_OP = {
     "a MaxPool": lambda: image(lambda net, x: net.MaxPool(net.Relu(x), kernel_shape=[2, 2], strides=[2, 2])),
     "an AveragePool": lambda: image(lambda net, x: net.AveragePool(net.Relu(x), kernel_shape=[2, 2])),
     "a Pad": lambda: image(lambda net, x: net.Pad(net.Relu(x), np.array([0, 0, 1, 1, 0, 0, 1, 1]))),
+    "Transposes": lambda: image(
+        lambda net, x: net.Transpose(net.Relu(net.Transpose(x, perm=[0, 2, 3, 1])), perm=[0, 3, 1, 2])
+    ),
     "a number": lambda: image(lambda net, x: net.Mul(net.Relu(x), np.array(0.5, f32))),
     "a depthwise convolution": lambda: image(lambda net, x: net.Relu(x), groups=CHANNELS),
     "a Flatten of one point": lambda: pooled(lambda net, x: net.Flatten(net.GlobalAveragePool(x))),
@@ -117,6 +122,10 @@ FOLDED = BY_AN_OP | BY_CONSTANTS
 def given(config: QuantConfig, *names: str, repairs: tuple[str, ...] = (SMOOTH,)) -> QuantConfig:
     wanted = names or ("last",)
     return config.replace({name: replace(config[name], repairs=repairs) for name in wanted})
+
+
+def _static(op: Op) -> Op:
+    return replace(op, choices=tuple(one for one in op.choices if one.mode in ("static", "")))
 
 
 def ran(model: onnx.ModelProto, adapter: OnnxAdapter) -> list[Array]:
@@ -146,10 +155,11 @@ def test_nothing_changes_in_float_whatever_else_is_chosen(which: str) -> None:
     with opened(FOLDED[which]()) as adapter:
         right = ran(proto(adapter, None), adapter)
         rng, ops = np.random.default_rng(4), space(adapter)
-        static = [replace(op, choices=tuple(one for one in op.choices if one.mode in ("static", ""))) for op in ops.ops]
+        static = [_static(op) for op in ops.ops]
+        carried = {unit.op.name: FLOAT for unit in adapter._assembler.units if unit.carries}  # these clip integers
         for spelled in (one for one in ops["last"].repairs if one != "bias_correction"):
             for _ in range(3):
-                mixed = random_config(type(ops)(static), rng).replace({"last": OpConfig(INT8)})
+                mixed = random_config(TuningSpace(static), rng).replace({"last": OpConfig(INT8)} | carried)
                 made = unrounded(adapter, given(mixed, repairs=(spelled,)))
                 for one, other in zip(right, ran(made, adapter), strict=True):
                     assert other == pytest.approx(one, rel=2e-4, abs=2e-4 * float(np.abs(one).max()))
@@ -269,3 +279,14 @@ def test_an_op_in_fp32_on_either_side_makes_up_for_the_factors() -> None:
         for feed in data(adapter):
             assert model(feed)[1] == pytest.approx(right(feed)[1], rel=1e-4, abs=1e-4)
         assert set(kernels(adapter, config)) == {"last"}
+
+
+@pytest.mark.parametrize("which", ["a convolution", "a Gemm", "a Mul"])
+def test_diagnosis_sees_the_ops_as_they_are(which: str) -> None:
+    model = FOLDED[which]()
+    with opened(model) as adapter:
+        plain = space(adapter).all_int8()
+        found = [diagnose(model, one, data(adapter), timing=False) for one in (plain, given(plain))]
+    errors = [{row.op: row.local["mse"] for row in one.layers} for one in found]
+    assert errors[1]["last"] < 0.5 * errors[0]["last"]
+    assert all(error < 10 * errors[0][name] for name, error in errors[1].items())
