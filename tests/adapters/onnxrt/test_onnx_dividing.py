@@ -287,6 +287,6 @@ def test_diagnosis_sees_the_ops_as_they_are(which: str) -> None:
     with opened(model) as adapter:
         plain = space(adapter).all_int8()
         found = [diagnose(model, one, data(adapter), timing=False) for one in (plain, given(plain))]
-    errors = [{row.op: row.local["mse"] for row in one.layers} for one in found]
+    errors = [{row.op: row.error for row in one.layers} for one in found]
     assert errors[1]["last"] < 0.5 * errors[0]["last"]
     assert all(error < 10 * errors[0][name] for name, error in errors[1].items())
