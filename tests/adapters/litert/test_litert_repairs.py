@@ -157,4 +157,4 @@ def test_a_run_finds_it_and_recovers_it(tmp_path: Path) -> None:
     given = [pick for pick in result.best.config.values() if pick.repairs]
     assert given
     again = quaver.recover(model, result.history_path, result.best.number)
-    assert again.sha256 == result.best.sha256
+    assert again.sha256 == result.best.model_hash
