@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx_models import Array, Net, data, kernels, opened, random_config, space, weight
+from test_onnx_networks import NETWORKS
 from unrounded import proto, unrounded
 
 from quaver import diagnose
@@ -290,3 +291,13 @@ def test_diagnosis_sees_the_ops_as_they_are(which: str) -> None:
     errors = [{row.op: row.error for row in one.layers} for one in found]
     assert errors[1]["last"] < 0.5 * errors[0]["last"]
     assert all(error < 10 * errors[0][name] for name, error in errors[1].items())
+
+
+@pytest.mark.parametrize("which", NETWORKS)
+def test_in_any_mixture_the_same_ops_run_in_integers_as_without_repairs(which: str) -> None:
+    with opened(NETWORKS[which]) as adapter:
+        ops, rng = space(adapter), np.random.default_rng(6)
+        for _ in range(4):
+            plain = random_config(ops, rng, share=0.8)
+            picks = {op.name: op.repaired(plain[op.name], str(rng.choice(op.repairs))) for op in ops.ops if op.repairs}
+            assert set(kernels(adapter, plain.replace(picks))) == set(kernels(adapter, plain))
