@@ -148,16 +148,10 @@ class Rescaler:
 
     def node(self, tensor: str, spelled: str, source: str, target: str) -> tuple[bytes, Entry]:
         """The node that divides the channels of a tensor, and its constant."""
-        return self._product(tensor, 1 / self.of(tensor, spelled).astype(np.float64), source, target)
-
-    def inverse_node(self, tensor: str, spelled: str, source: str, target: str) -> tuple[bytes, Entry]:
-        """The node that makes a divided tensor what it is in the float model."""
-        return self._product(tensor, self.of(tensor, spelled), source, target)
-
-    def _product(self, tensor: str, values: Float | Channels, source: str, target: str) -> tuple[bytes, Entry]:
         by = f"{target}{self._mark}by"
-        constant = values.astype(np.float32).reshape(self.shape(tensor))
-        return wire.node("Mul", [source, by], [target], target), wire.tensor(by, constant)
+        inverse = (1 / self.of(tensor, spelled).astype(np.float64)).astype(np.float32)
+        constant = wire.tensor(by, inverse.reshape(self.shape(tensor)))
+        return wire.node("Mul", [source, by], [target], target), constant
 
     def shape(self, tensor: str) -> list[int]:
         """How factors must be shaped to go with a tensor."""
