@@ -8,6 +8,7 @@ from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
 from quaver.adapters.batches import InputSpec
 from quaver.adapters.bias_correction import BiasCorrection
 from quaver.adapters.channels import Statistic
+from quaver.adapters.equalisation import Equalisation
 from quaver.adapters.model import Model
 from quaver.adapters.registry import adapter_for, open_given, open_model, register_adapter
 from quaver.adapters.repairs import Repair, RepairableOp, refuse_repairs, register_repair
@@ -18,9 +19,9 @@ from quaver.adapters.telemetry import turn_off
 from quaver.adapters.view import View
 
 __all__ = [
-    "Adapter", "AdapterOptions", "BiasCorrection", "InputSpec", "Model", "QuantizedView", "Repair", "RepairableOp",
-    "Rescaling", "SharedInput", "Smoothing", "Statistic", "StreamingCalibrator", "TimingOptions", "View", "adapter_for",
-    "open_given", "open_model", "refuse_repairs", "register_adapter", "register_repair",
+    "Adapter", "AdapterOptions", "BiasCorrection", "Equalisation", "InputSpec", "Model", "QuantizedView", "Repair",
+    "RepairableOp", "Rescaling", "SharedInput", "Smoothing", "Statistic", "StreamingCalibrator", "TimingOptions", "View",
+    "adapter_for", "open_given", "open_model", "refuse_repairs", "register_adapter", "register_repair",
 ]  # fmt: skip
 
 turn_off()

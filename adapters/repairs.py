@@ -6,7 +6,7 @@ A repair leaves the float model alone. It is recorded in `OpConfig.repairs`, so 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters.channels import Channels, Statistic
-from quaver.adapters.rescaling import Rescaling
+from quaver.adapters.rescaling import Rescaling, SharedInput, weight_peak
 from quaver.errors import BuildError, SettingsError
 from quaver.nearest import hint
 from quaver.ops import QuantConfig
@@ -39,6 +39,8 @@ class RepairableOp:
         bias: one value for each output channel; None where there is none.
         takes_bias: whether one can be given to it.
         rescalable: whether the channels that it reads can be rescaled; see `Rescaling`.
+        written_peak: for each channel that it reads, the largest absolute weight of the op that computes it, if that
+            op's weight is divided when the channels are rescaled; None elsewhere.
     """
 
     name: str
@@ -50,6 +52,7 @@ class RepairableOp:
     bias: Float | None = None
     takes_bias: bool = True
     rescalable: bool = False
+    written_peak: Float | None = None
 
 
 class Repair(ABC):
@@ -99,7 +102,7 @@ def find_repair(spelled: str) -> Repair | Rescaling:
     found = _registered.get(name)
     if found is None:
         raise BuildError(f"no repair is called {name!r}; {hint(name, _registered)}")
-    if isinstance(found, Repair) and strength_of(spelled) is not None:
+    if strength_of(spelled) is not None and not (isinstance(found, Rescaling) and found.strengths):
         raise BuildError(f"repair {spelled!r}: {name!r} is done or not, there is no strength to choose")
     return found
 
@@ -109,9 +112,8 @@ def offered_repairs(op: RepairableOp) -> tuple[str, ...]:
     found: list[str] = []
     for repair in repairs():
         if any(True for _ in repair.statistics(op)):
-            found += (
-                [f"{repair.name}:{one}" for one in repair.strengths] if isinstance(repair, Rescaling) else [repair.name]
-            )
+            strengths = repair.strengths if isinstance(repair, Rescaling) else ()
+            found += [f"{repair.name}:{one}" for one in strengths] or [repair.name]
     return tuple(found)
 
 
@@ -131,6 +133,22 @@ def known_statistics(op: RepairableOp, spelled: str, known: Mapping[Statistic, C
             "calibration did not take: register the repair before the run, and calibrate anew"
         )
     return {statistic: known[statistic] for statistic in wanted}
+
+
+def shared_factors(ops: Sequence[RepairableOp], spelled: str, known: Mapping[Statistic, Channels]) -> Float:
+    """What the channels of a tensor are divided by that these ops read."""
+    repair, first = find_repair(spelled), ops[0]
+    assert isinstance(repair, Rescaling)
+    peak = np.asarray(np.max([weight_peak(op) for op in ops], axis=0), np.float32)
+    shared = SharedInput(first.reads, first.axis, peak, first.written_peak)
+    strength = strength_of(spelled)
+    statistics = known_statistics(first, spelled, known)
+    factors = repair.factors(shared, statistics, repair.strength if strength is None else strength)
+    if np.shape(factors) != peak.shape or not np.all(np.isfinite(factors)) or not np.all(factors > 0):
+        raise BuildError(
+            f"repair {spelled!r} of what op {first.name!r} reads must give a factor above 0 for each channel"
+        )
+    return np.asarray(factors, np.float32)
 
 
 def repaired(

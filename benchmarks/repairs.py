@@ -2,9 +2,9 @@
 
     python -m benchmarks.repairs [NAME...]   # of `SETUPS`; all by default
 
-Before fallback: all ops in int8 by the calibration that `auto` would take, with no repair, with each, and with those
-that `auto` chooses. Then `fit` with timeout 0, without repairs in its space and with them. The two models that come out
-are run in turns on one thread; latency is a part of the fp32 model's as it was given.
+Before fallback: all ops in int8 by min-max calibration, with no repair, with each, and with each way to rescale
+together with bias correction. Then `fit` with timeout 0, without repairs in its space and with them. The two models
+that come out are run in turns on one thread; latency is a part of the fp32 model's as it was given.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import json
 import math
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+import onnx
 
 import quaver
 from benchmarks.machine import machine
@@ -37,10 +39,11 @@ PER_TENSOR = {".*": {"weight": {"granularity": ["per_tensor"]}}}
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A model, and the rules it is tuned by."""
+    """A model, and the rules it is tuned by; with `relu` its activations have no upper bound."""
 
     model: str
     rules: dict[str, Any] | None = None
+    relu: bool = False
 
 
 SETUPS = {
@@ -48,9 +51,14 @@ SETUPS = {
     "minilm_imdb": Setup("minilm_imdb"),
     "ppocrv4_en_rec": Setup("ppocrv4_en_rec"),
     "mobilenetv2_cifar10 per-tensor": Setup("mobilenetv2_cifar10", PER_TENSOR),
+    "mobilenetv2_cifar10 with Relu": Setup("mobilenetv2_cifar10", relu=True),
+    "mobilenetv2_cifar10 with Relu per-tensor": Setup("mobilenetv2_cifar10", PER_TENSOR, relu=True),
+    "blazeface": Setup("blazeface"),
+    "blazeface per-tensor": Setup("blazeface", PER_TENSOR),
     "paraphrase_minilm": Setup("paraphrase_minilm"),
     "page_orientation": Setup("page_orientation"),
 }
+CORRECTION = "bias_correction"
 QUICK = ("paraphrase_minilm", "page_orientation")
 WAYS = {"without": {"repairs": False}, "with": {"repairs": True}}
 
@@ -63,8 +71,10 @@ def before_fallback(name: str, setup: Setup, bench: Bench) -> Iterator[dict[str,
     errors = OutputErrors(adapter, space.ops[-1].name, adapter.kept)
     plain = space.all_int8()
     ways: dict[str, QuantConfig] = {"none": plain}
-    for spelled in dict.fromkeys(one for op in space.ops for one in op.repairs):
-        ways[spelled] = plain.replace({op.name: op.repaired(plain[op.name], spelled) for op in space.ops})
+    spelled = list(dict.fromkeys(one for op in space.ops for one in op.repairs))
+    ways |= {one: space.repair(plain, one) for one in spelled}
+    both = [one for one in spelled if one != CORRECTION] if CORRECTION in spelled else []
+    ways |= {f"{one}, {CORRECTION}": space.repair(plain, one, CORRECTION) for one in both}
     for label, config in ways.items():
         if label == "none" or config != plain:
             yield {
@@ -113,11 +123,24 @@ def tuned(name: str, setup: Setup, bench: Bench, folder: Path) -> list[dict[str,
     return rows
 
 
+def unbounded(path: Path, folder: Path) -> Path:
+    """A model with Relu in the place of each Clip: what it computes is another thing, and is compared with itself."""
+    model = onnx.load(str(path))
+    for node in model.graph.node:
+        if node.op_type == "Clip":
+            node.op_type = "Relu"
+            del node.input[1:], node.attribute[:]
+    onnx.save(model, str(folder / "relu.onnx"))
+    return folder / "relu.onnx"
+
+
 def measure(name: str) -> list[dict[str, Any]]:
     """All rows of one setup."""
     setup = SETUPS[name]
     bench = find(setup.model)
     with tempfile.TemporaryDirectory() as folder:
+        if setup.relu:
+            bench = replace(bench, model_path=unbounded(bench.model_path, Path(folder)))
         return [*before_fallback(name, setup, bench), *tuned(name, setup, bench, Path(folder))]
 
 

@@ -11,7 +11,7 @@ from quaver.diagnosis.wording import percent
 from quaver.repairs import name_of
 
 # A repair is worth a word if it cuts an op's own error so many times, and that is this part of its output at least.
-_CUTS, _WORTH_A_WORD = 3.0, 1e-3
+_CUTS, _WORTH_A_WORD = 3.0, 1e-2
 
 
 def repairable(suspect: Suspect) -> Iterator[Cause]:

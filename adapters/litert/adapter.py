@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from quaver.adapters.alone import QuantizedView
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
 from quaver.adapters.calibrated import crowded_of, ranges_of
+from quaver.adapters.channels import from_plain
 from quaver.adapters.keeping import first
 from quaver.adapters.litert.read import sources
 from quaver.adapters.reading import reading
@@ -77,7 +78,7 @@ class LiteRTAdapter(Adapter):
         return {name: version(name) for name in PACKAGES} | self._converter
 
     def inspect(self) -> tuple[Op, ...]:
-        return tuple(unit.op for unit in self._builder.units)
+        return self._builder.ops
 
     def unquantizable(self, timed: bool = False) -> list[Unquantizable]:
         from quaver.adapters.litert.read.unquantizable import unquantizable, unquantizable_operators
@@ -93,7 +94,8 @@ class LiteRTAdapter(Adapter):
     def calibrator(self) -> Calibrator:
         from quaver.adapters.litert.run.calibration import Calibrator
 
-        return Calibrator(self._graph, self._inputs, self._builder.needed(), self._options.threads)
+        needed, wanted = self._builder.needed(), self._builder.wanted_statistics()
+        return Calibrator(self._graph, self._inputs, needed, wanted, self._options.threads)
 
     @property
     def crowded_out(self) -> tuple[str, ...]:
@@ -103,7 +105,7 @@ class LiteRTAdapter(Adapter):
 
     def restore(self, calibration: dict[str, Any]) -> None:
         self._crowded = crowded_of(calibration)
-        self._builder.calibrate(ranges_of(calibration))
+        self._builder.calibrate(ranges_of(calibration), from_plain(calibration.get("statistics", ())))
 
     def _samples_kept(self) -> None:
         """See whether the .tflite computes what its source does; then let go of the source."""

@@ -148,7 +148,7 @@ class OnnxAdapter(Adapter):
 
     def _offered(self, unit: Unit) -> tuple[str, ...]:
         """The repairs that an op may be given."""
-        op = self._assembler.repairable(unit)
+        op = self._assembler.rescaler.op(unit)
         return () if op is None else offered_repairs(op)
 
     def as_given(self) -> GivenModel:

@@ -10,6 +10,8 @@ from quaver.repairs import strength_of
 from quaver.space import TuningSpace
 from quaver.strategies.steps.initial import CLEARLY_LESS_ERROR, TIE
 
+# The repair that brings weights of ops in a row to like sizes.
+EQUALISATION = "equalisation"
 # The error of ops by themselves must fall to this part for a repair that may take time.
 WELL_WORTH = 0.5
 # Of such repairs those are done that bring so much of what all of them bring: each may take time.
@@ -21,17 +23,13 @@ def best_repairs(config: QuantConfig, space: TuningSpace, probe: Probe, timed: b
 
     Where they take time, which is measured if it counts, the configuration as it is comes first.
     """
-    found = _corrected(_rescaled(config, space, probe), space, probe)
+    found = _corrected(_rescaled(config, space, probe, timed), space, probe)
     if found == config:
         return [config]
     before, after = probe.output_errors([config, found])
     if after >= CLEARLY_LESS_ERROR * before:
         return [config]
-    if timed:
-        plain, slower = probe.speeds([config, found])
-        if slower > TIE * plain:
-            return [config, found]
-    return [found]
+    return [config, found] if timed and _slower(config, found, probe) else [found]
 
 
 def carry_over(repaired: QuantConfig, config: QuantConfig, space: TuningSpace) -> QuantConfig:
@@ -41,7 +39,7 @@ def carry_over(repaired: QuantConfig, config: QuantConfig, space: TuningSpace) -
 
 def _corrected(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
     """With repairs that are done or not, on all ops at once: they take no time. One after the other, if it helps."""
-    for name in dict.fromkeys(one for op in space.ops for one in op.repairs if strength_of(one) is None):
+    for name in dict.fromkeys(one for op in space.ops for one in op.repairs if not _is_rescaling(one)):
         changed = space.repair(config, name)
         if changed != config:
             before, after = probe.output_errors([config, changed])
@@ -49,7 +47,30 @@ def _corrected(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantCo
     return config
 
 
-def _rescaled(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
+def _rescaled(config: QuantConfig, space: TuningSpace, probe: Probe, timed: bool) -> QuantConfig:
+    """With what is read rescaled: where the ops are clearly better off by themselves, or all of it in one way.
+
+    Errors of ops by themselves do not tell what ops in a row gain together; all in one way may take more time.
+    """
+    found = _rescaled_by_tensor(config, space, probe)
+    ways = dict.fromkeys(one for op in space.ops for one in op.repairs if _is_rescaling(one))
+    whole = [made for way in ways if (made := _everywhere(config, space, way)) not in (config, found)]
+    if not whole:
+        return found
+    before, *errors = probe.output_errors([found, *whole])
+    after, best = min(zip(errors, whole, strict=True), key=lambda pair: pair[0])
+    if after >= CLEARLY_LESS_ERROR * before or (timed and _slower(found, best, probe)):
+        return found
+    return best
+
+
+def _everywhere(config: QuantConfig, space: TuningSpace, way: str) -> QuantConfig:
+    """One way to rescale for all ops that offer it. Equalisation is for those whose weight has one scale."""
+    ops = [op for op in space.ops if way != EQUALISATION or config[op.name].granularity == "per_tensor"]
+    return _given(config, ops, way)
+
+
+def _rescaled_by_tensor(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
     """With repairs that have a strength, where the ops that read a tensor are clearly better off by themselves."""
     able = [op for op in space.ops if op.repaired(config[op.name], *_with_strength(op)[:1]) != config[op.name]]
     if not able:
@@ -83,6 +104,17 @@ def _most(gains: Mapping[str, tuple[float, str]]) -> list[str]:
 
 def _given(config: QuantConfig, ops: Iterable[Op], way: str) -> QuantConfig:
     return config.replace({op.name: op.repaired(config[op.name], way) for op in ops})
+
+
+def _slower(one: QuantConfig, other: QuantConfig, probe: Probe) -> bool:
+    """Whether the second takes clearly more time."""
+    first, second = probe.speeds([one, other])
+    return second > TIE * first
+
+
+def _is_rescaling(spelled: str) -> bool:
+    """Whether a repair divides what ops read: of several, one can be done."""
+    return spelled == EQUALISATION or strength_of(spelled) is not None
 
 
 def _with_strength(op: Op) -> list[str]:

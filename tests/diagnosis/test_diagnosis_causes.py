@@ -18,6 +18,7 @@ from quaver.space import TuningSpace
 ONE_SCALE = {"Conv": {"weight": {"granularity": ["per_tensor"]}}}
 ENTROPY = {"Conv": {"activation": {"algorithm": ["entropy"]}}}
 UP = {"ConvTranspose": "int8"}
+NO_REPAIRS = {"*": {"repairs": []}}
 
 
 def diagnosed(model: onnx.ModelProto, data: Any = None, quantized: Any = None, **settings: Any) -> quaver.Diagnosis:
@@ -79,7 +80,7 @@ def test_an_output_channel_of_large_weights_is_named_and_per_channel_scales_help
 
 def test_large_weights_for_an_input_channel_are_named_and_per_channel_scales_do_not_help() -> None:
     model = models.outlying_input_channel()
-    found = diagnosed(model)
+    found = diagnosed(model, op_type_dict=NO_REPAIRS)
     cause = only(found, "weight_outlier")
     assert cause.op == "second" and "input channel 3 " in cause.sentence and "does not help" in cause.sentence
     assert cause.rules == {"second": "fp32"}
@@ -88,7 +89,7 @@ def test_large_weights_for_an_input_channel_are_named_and_per_channel_scales_do_
 
 def test_a_channel_of_large_activations_is_named_for_who_writes_and_who_reads_it() -> None:
     model = models.outlying_activation()
-    found = diagnosed(model)
+    found = diagnosed(model, op_type_dict=NO_REPAIRS)
     assert {(cause.op, cause.kind) for cause in found.causes} == {
         ("first", "outlier_channel"),
         ("second", "outlier_channel"),
@@ -221,10 +222,18 @@ def test_a_bad_op_without_a_known_cause_is_said_to_be_one() -> None:
     assert not diagnosed(model, models.raised(0.0)).causes
 
 
+@pytest.mark.parametrize("make", [models.outlying_input_channel, models.outlying_activation])
+def test_smoothing_into_the_convolution_before_is_advised(make: Any) -> None:
+    found = diagnosed(make())
+    (cause,) = [cause for cause in found.causes if cause.kind == "repairable"]
+    assert cause.op == "second" and "smoothing would cut this op's error" in cause.sentence
+    assert output_error(make(), cause.rules) < found.output_error / 10
+
+
 def test_a_tensor_that_is_zero_in_half_of_the_samples_is_no_hindrance() -> None:
     data = models.images()
     data[::2] = 0.0
-    found = diagnosed(models.outlying_activation(), data)
+    found = diagnosed(models.outlying_activation(), data, op_type_dict=NO_REPAIRS)
     assert {cause.kind for cause in found.causes} == {"outlier_channel"}
     assert {cause.op for cause in found.causes} == {"first", "second"}
 

@@ -21,7 +21,7 @@ from quaver.diagnosis.weights import histogram
 from quaver.introspection import OpWeight
 from quaver.rules import apply_rules
 
-ONE_SCALE = {"Conv": {"weight": {"granularity": ["per_tensor"]}}}
+ONE_SCALE = {"Conv": {"weight": {"granularity": ["per_tensor"]}, "repairs": []}}
 
 
 @pytest.fixture(scope="module")

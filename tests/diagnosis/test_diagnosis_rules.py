@@ -98,7 +98,8 @@ def test_minmax_is_not_advised_where_another_method_was_demanded() -> None:
 
 
 def test_a_remedy_for_several_ops_is_not_advised_if_one_of_them_must_stay() -> None:
-    found = diagnosed(models.outlying_activation(), op_name_dict={"second": "int8"})
+    bound = {"second": {"weight": {"dtype": ["int8"]}, "activation": {"dtype": ["int8"]}, "repairs": []}}
+    found = diagnosed(models.outlying_activation(), op_name_dict=bound)
     assert {cause.kind for cause in found.causes} == {"outlier_channel"} and not found.rules
     assert all("in fp32 (those for second)" in cause.advice for cause in found.causes)
 

@@ -8,6 +8,7 @@ same bytes either way.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 
@@ -17,13 +18,15 @@ from ai_edge_quantizer.algorithm_manager import AlgorithmName
 from ai_edge_quantizer.algorithms.utils.common_utils import TensorQuantParamsCache
 from ai_edge_quantizer.utils import tfl_flatbuffer_utils
 
+from quaver.adapters.channels import Channels, Statistic
 from quaver.adapters.litert.build.minimum_ranges import Extremes, fitted, weight_extremes
+from quaver.adapters.litert.build.repairing import offered, repairable, with_repairs
 from quaver.adapters.litert.read.graph import Graph
 from quaver.adapters.litert.read.units import Unit, activations, find_followers, find_units
 from quaver.adapters.ranges import Range
-from quaver.adapters.repairs import refuse_repairs
+from quaver.adapters.repairs import wanted_statistics
 from quaver.errors import BuildError, CalibrationError
-from quaver.ops import CALIBRATIONS, OpConfig, QuantConfig
+from quaver.ops import CALIBRATIONS, Op, OpConfig, QuantConfig
 
 Ranges = Mapping[str, Mapping[str, Range]]
 
@@ -47,6 +50,22 @@ class Builder:
         self._lock = Lock()
         self._needed = self._find_needed()
         self._extremes: dict[int, dict[str, Extremes]] = {}
+        self._channels: Mapping[Statistic, Channels] = {}
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """What the user sees, with the repairs on offer: none, if the calibration knows too little for them."""
+        found = []
+        for unit in self.units:
+            names = offered(self.graph, unit) if self._ranges is None or self._channels else ()
+            reads = self.graph.tensor_name(unit.operator.inputs[0]) if names else ""
+            found.append(replace(unit.op, repairs=names, reads=reads) if names else unit.op)
+        return tuple(found)
+
+    def wanted_statistics(self) -> list[Statistic]:
+        """What repairs must know of channels."""
+        able = [unit for unit in self.units if offered(self.graph, unit)]
+        return wanted_statistics(op for unit in able if (op := repairable(self.graph, unit)) is not None)
 
     def output(self, name: str) -> str:
         """The name of the tensor that an op writes, in the model of every configuration."""
@@ -68,8 +87,12 @@ class Builder:
             tensors.update(self.graph.inputs, self.graph.outputs)
         return sorted(tensor for tensor in tensors if self.graph.is_float(tensor))
 
-    def calibrate(self, ranges: Ranges) -> None:
-        """Use these ranges, by tensor name and method. Without any, what needs no ranges can be built."""
+    def calibrate(self, ranges: Ranges, statistics: Mapping[Statistic, Channels] | None = None) -> None:
+        """Use these ranges, by tensor name and method, and these statistics for repairs.
+
+        Without any ranges, what needs none can be built.
+        """
+        self._channels = statistics or {}
         if not ranges and self._integer_ends:
             raise CalibrationError("inputs and outputs in int8 need calibrated ranges: calibrate, or leave them float")
         if not ranges:
@@ -85,7 +108,6 @@ class Builder:
 
     def build(self, config: QuantConfig | None, integer_ends: bool = False) -> bytes:
         """The model file of a configuration, its inputs and outputs in float or in int8; None is the float model."""
-        refuse_repairs(config, "litert")
         reduced = [unit for unit in self.units if config is not None and config[unit.op.name].reduced]
         if config is None or not reduced:
             return self.graph.content
@@ -97,9 +119,10 @@ class Builder:
         wanted |= dict.fromkeys(moved, _static("per_tensor"))
         try:
             with self._lock:
-                return self._quantize(wanted, self._statistics(config, int8, moved), integer_ends)
+                made = self._quantize(wanted, self._statistics(config, int8, moved), integer_ends)
         except Exception as error:
             raise BuildError(f"ai-edge-quantizer cannot build this configuration: {error}") from error
+        return with_repairs(made, self.graph, reduced, config, self._channels)
 
     def _quantize(self, wanted: dict[int, Any], statistics: dict[str, Any], integer_ends: bool) -> bytes:
         recipe = _Recipe({_scope(self.graph, index): config for index, config in wanted.items()}, integer_ends)

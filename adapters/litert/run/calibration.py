@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters.batches import Feed, InputSpec
+from quaver.adapters.channels import Statistic
 from quaver.adapters.litert.read.graph import Graph
 from quaver.adapters.litert.read.intake import Source
 from quaver.adapters.litert.run.model import LiteRTModel
@@ -23,8 +24,15 @@ DRIFT = 1e-3
 class Calibrator(StreamingCalibrator):
     """The float model with all tensors kept."""
 
-    def __init__(self, graph: Graph, inputs: Sequence[InputSpec], tensors: Sequence[int], threads: int) -> None:
-        super().__init__(inputs, [graph.tensor_name(tensor) for tensor in tensors])
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Sequence[InputSpec],
+        tensors: Sequence[int],
+        statistics: Sequence[Statistic],
+        threads: int,
+    ) -> None:
+        super().__init__(inputs, [graph.tensor_name(tensor) for tensor in tensors], statistics)
         self._graph = graph
         self._tensors = {graph.tensor_name(tensor): tensor for tensor in tensors}
         self._session = Session(graph.content, [spec.name for spec in inputs], threads, keep_all=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import numpy as np
 from onnx import NodeProto
@@ -15,20 +14,13 @@ from quaver.adapters.onnxrt.build.affine import Float, activation_parameters
 from quaver.adapters.onnxrt.build.assembly import Assembly
 from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
 from quaver.adapters.onnxrt.build.recurrent import DOMAIN
-from quaver.adapters.onnxrt.build.repairing import (
-    RepairedUnit,
-    multiplied,
-    repair_unit,
-    repairable,
-    rescaling_factors,
-)
-from quaver.adapters.onnxrt.build.rescaling import find_shared
+from quaver.adapters.onnxrt.build.repairing import RepairedUnit, repair_unit
+from quaver.adapters.onnxrt.build.rescaling import Rescaler
 from quaver.adapters.onnxrt.build.walk import Walk
 from quaver.adapters.onnxrt.build.weights import Entry, WeightStore
 from quaver.adapters.onnxrt.read.graph import Graph, integer
 from quaver.adapters.onnxrt.read.units import FUSES_ITSELF, Unit, families, moves
 from quaver.adapters.ranges import Range
-from quaver.adapters.repairs import RepairableOp
 from quaver.errors import BuildError
 from quaver.ops import QuantConfig
 from quaver.quantization import QuantizationParameters
@@ -50,7 +42,7 @@ class Assembler:
         self.moved_outputs = {value.name for value in graph.outputs if graph.producers.get(value.name) in self.moved}
         self.tables = {unit.output: unit.table for unit in units if unit.table is not None}
         self.looked_up = {unit.output: unit.weight for unit in units if unit.looks_up and unit.weight is not None}
-        self.shared = find_shared(graph, units, self.root_of, self.pinned)
+        self.rescaler = Rescaler(graph, units, store, mark, self.root_of)
         self.calibrate({})
         self._raw = [node.SerializeToString(deterministic=True) for node in graph.nodes]
         self._shell, self._tail = _frame(graph)
@@ -80,9 +72,7 @@ class Assembler:
         self.dequantize = functools.cache(self._dequantize)
         self.bias = functools.cache(self._bias)
         self.repaired = functools.cache(self._repaired)
-        self.factors = functools.cache(self._factors)
-        self.absorbed = functools.cache(self._absorbed)
-        self.made_up = functools.cache(self._made_up)
+        self.rescaler.calibrate(self.statistics)
 
     def assemble(self, config: QuantConfig | None, outputs: tuple[str, ...] = ()) -> Assembly:
         """The model of a configuration; None is all fp32. `outputs` are float tensors to give out besides."""
@@ -93,7 +83,7 @@ class Assembler:
         method, kind, source, rescaling = scheme
         source = source or root
         if rescaling:
-            return activation_parameters(*self.rescaled_range(source, rescaling), kind)
+            return activation_parameters(*self.rescaler.range(source, rescaling), kind)
         if method == TABLE.method:
             return self.store.table_parameters(self.looked_up[source])
         if source in self.tables:
@@ -161,64 +151,16 @@ class Assembler:
         node, entries = self.store.bias(self.label(unit.op.name, "bias"), unit.bias, step, scale)
         return node, entries, wider
 
-    def _repaired(self, anchor: int, scheme: Scheme, per_channel: bool, repairs: tuple[str, ...]) -> RepairedUnit:
-        """A unit with its weight and bias changed before they are quantized."""
+    def _repaired(
+        self, anchor: int, scheme: Scheme, per_channel: bool, repairs: tuple[str, ...], divided: str = ""
+    ) -> RepairedUnit:
+        """A unit with its weight and bias changed before they are quantized; its result is `divided` by a repair."""
         unit = self.unit_of[anchor]
         step = self.params(self.root(unit.activations[0]), scheme).scale
         axis = unit.axis if per_channel else None
-        factors = self.factors(unit.activations[0], scheme.rescaling) if scheme.rescaling else None
-        return repair_unit(self.graph, self.store, unit, repairs, self.statistics, axis, step, self.mark, factors)
-
-    def repairable(self, unit: Unit) -> RepairableOp | None:
-        """A unit as repairs see it."""
-        found = repairable(self.graph, unit)
-        shared = None if found is None else self.shared.get(found.reads)
-        return found if shared is None or found is None else replace(found, rescalable=unit in shared.units)
-
-    def check_rescalable(self, unit: Unit, spelled: str) -> None:
-        """Refuse to rescale what an op reads where that cannot be."""
-        op = self.repairable(unit)
-        if op is None or not op.rescalable:
-            raise BuildError(
-                f"repair {spelled!r} cannot be done to op {unit.op.name!r}, which is a {unit.op.kind}: what it reads "
-                "cannot be rescaled"
-            )
-
-    def _factors(self, name: str, spelled: str) -> Float:
-        """What the channels of a tensor are divided by."""
-        ops = [op for unit in self.shared[name].units if (op := self.repairable(unit)) is not None]
-        return rescaling_factors(ops, spelled, self.statistics)
-
-    def rescaled_range(self, name: str, spelled: str) -> Range:
-        """The range of a tensor whose channels are divided."""
-        low, high = (self.statistics[Statistic(name, kind, -1)] for kind in ("low", "high"))
-        factors = self.factors(name, spelled)
-        return float(min((low / factors).min(), 0.0)), float(max((high / factors).max(), 0.0))
-
-    def rescale(self, name: str, spelled: str, source: str, target: str) -> tuple[bytes, Entry]:
-        """The node that divides the channels of a tensor, and its constant."""
-        by = f"{target}{self.mark}by"
-        inverse = (1 / self.factors(name, spelled).astype(np.float64)).astype(np.float32)
-        return wire.node("Mul", [source, by], [target], target), wire.tensor(by, inverse)
-
-    def _absorbed(self, name: str, spelled: str) -> RepairedUnit:
-        """The constants of a LayerNormalization that divides the channels of its result."""
-        index = self.shared[name].absorber
-        assert index is not None
-        entries, inputs = [], {}
-        for slot, part in list(enumerate(self.graph.nodes[index].input))[1:]:
-            inputs[index, slot] = made = self.label(self.graph.nodes[index].output[0], f"rescaled {slot}")
-            divided = self.graph.constants[part].astype(np.float64) / self.factors(name, spelled)
-            entries.append(self.store.add(made, divided.astype(np.float32)))
-        return RepairedUnit(b"", tuple(entries), inputs)
-
-    def _made_up(self, anchor: int, spelled: str) -> RepairedUnit:
-        """The float weight of an op that reads a rescaled tensor."""
-        unit = self.unit_of[anchor]
-        assert unit.weight is not None
-        made = self.label(unit.op.name, "weight")
-        weight = multiplied(self.graph, unit, self.factors(unit.activations[0], spelled))
-        return RepairedUnit(b"", (self.store.add(made, weight),), {(anchor, 1): made})
+        reads = self.rescaler.of(unit.activations[0], scheme.rescaling) if scheme.rescaling else None
+        writes = self.rescaler.of(unit.output, divided) if divided else None
+        return repair_unit(self.graph, self.store, unit, repairs, self.statistics, axis, step, self.mark, reads, writes)
 
     def label(self, name: str, part: str) -> str:
         """A name for something made from `name`, that the model cannot hold already."""

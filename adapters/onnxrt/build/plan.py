@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from quaver.adapters.onnxrt.read.units import Unit, absorbs
-from quaver.adapters.repairs import find_repair
-from quaver.adapters.rescaling import Rescaling
 from quaver.ops import OpConfig, QuantConfig
 
 if TYPE_CHECKING:
@@ -44,7 +42,8 @@ class Plan:
         tables: results of int8 ops that are all in how they are quantized.
         integers: results that a node writes in integers by itself.
         rescaled: by the index of its anchor, the repair that divides what an op reads.
-        absorbed: by tensor, the same where the node that makes it does so.
+        absorbed: by tensor, the same where what makes it does so.
+        divided: all tensors that are divided then, on the way to these too, and by which repair.
     """
 
     def __init__(self, assembler: Assembler, config: QuantConfig | None) -> None:
@@ -59,6 +58,7 @@ class Plan:
         self.integers: set[str] = set()
         self.rescaled: dict[int, str] = {}
         self.absorbed: dict[str, str] = {}
+        self.divided: dict[str, str] = {}
         if config is not None:
             self._plan(config)
 
@@ -67,12 +67,12 @@ class Plan:
         reduced = [(unit, config[unit.op.name]) for unit in assembler.units if config[unit.op.name].reduced]
         active = [(unit, pick) for unit, pick in reduced if pick.calibrated or unit.looks_up]
         self.chosen = {unit.anchor: pick for unit, pick in active}
-        self._rescale(active)
         self.between_floats = {unit.anchor: pick for unit, pick in reduced if unit.anchor not in self.chosen}
+        self._rescale(active)
         # The producer of a tensor decides how it is quantized; if that is fp32, its first int8 reader.
         for unit, pick in active:
             if unit.hands_on_integers(pick) and not unit.carries:
-                scheme = TABLE if unit.looks_up else Scheme(pick.calibration, pick.scheme)
+                scheme = TABLE if unit.looks_up else self._scheme_of(pick, unit.output, self.divided.get(unit.output))
                 self._write(unit, scheme, by_itself=unit.looks_up)
         for unit, pick in active:
             for name in unit.activations:
@@ -103,22 +103,29 @@ class Plan:
     def _rescale(self, active: Iterable[tuple[Unit, OpConfig]]) -> None:
         """Note which ops want what they read rescaled, and what is divided where it is made.
 
-        That is so if all who read it in less than fp32 want the same. Else those who want it read a copy.
+        That is so if all who read it in less than fp32 want the same, and what makes it can divide. Else those who want
+        it read a copy.
         """
+        rescaler = self.assembler.rescaler
         for unit, pick in active:
-            wanted = next((spelled for spelled in pick.repairs if isinstance(find_repair(spelled), Rescaling)), None)
-            if wanted is not None:
-                self.assembler.check_rescalable(unit, wanted)
-                self.rescaled[unit.anchor] = wanted
-        for name, shared in self.assembler.shared.items():
-            wishes = {self.rescaled.get(unit.anchor) for unit in shared.units if unit.anchor in self.chosen}
+            wish = rescaler.wish(unit, pick.repairs)
+            if wish is not None:
+                self.rescaled[unit.anchor] = wish
+        for name, (units, _, divisor) in rescaler.shared.items() if self.rescaled else ():
+            wishes = {self.rescaled.get(unit.anchor) for unit in units if unit.anchor in self.chosen}
             wish = wishes.pop() if len(wishes) == 1 else None
-            if wish is not None and shared.absorber is not None:
+            if wish is None or divisor is None:
+                continue
+            changed = [*units, *([] if divisor.unit is None else [divisor.unit])]
+            if not any(unit.anchor in self.between_floats for unit in changed):
                 self.absorbed[name] = wish
+                self.divided |= dict.fromkeys(divisor.tensors, wish)
 
     def _scheme(self, unit: Unit, pick: OpConfig, name: str) -> Scheme:
         """How an op has a tensor quantized that nobody wrote in integers."""
-        spelled = self.rescaled.get(unit.anchor)
+        return self._scheme_of(pick, name, self.divided.get(name) or self.rescaled.get(unit.anchor))
+
+    def _scheme_of(self, pick: OpConfig, name: str, spelled: str | None) -> Scheme:
         return Scheme(pick.calibration, pick.scheme, *(() if spelled is None else (name, spelled)))
 
     def _write(self, unit: Unit, scheme: Scheme, by_itself: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -10,14 +10,11 @@ import numpy as np
 
 from quaver.adapters.channels import Channels, Statistic
 from quaver.adapters.onnxrt.build.affine import Float, quantize_weight, scale_for_bias, weight_scale
-from quaver.adapters.onnxrt.build.rescaling import weight_peak
 from quaver.adapters.onnxrt.build.weights import Entry, WeightStore
 from quaver.adapters.onnxrt.read.graph import Graph, integer
 from quaver.adapters.onnxrt.read.units import Unit
-from quaver.adapters.repairs import RepairableOp, find_repair, known_statistics, repaired
-from quaver.adapters.rescaling import Rescaling, SharedInput
+from quaver.adapters.repairs import RepairableOp, repaired
 from quaver.errors import BuildError
-from quaver.repairs import strength_of
 
 
 class RepairedUnit(NamedTuple):
@@ -66,17 +63,21 @@ def repair_unit(
     axis: int | None,
     activation_scale: Float,
     mark: str,
-    factors: Float | None = None,
+    reads: Float | None = None,
+    writes: Float | None = None,
 ) -> RepairedUnit:
-    """Repair a unit, then quantize its weight along `axis` and its bias. It reads a tensor divided by `factors`."""
+    """Repair a unit, then quantize its weight along `axis` and its bias.
+
+    It reads a tensor divided by the factors `reads`, and is to write one divided by `writes`.
+    """
     before = repairable(graph, unit)
-    if before is not None and factors is not None:
-        before = replace(before, weight=before.weight * factors, rescalable=True)
-        statistics = {
-            wanted: found / factors if wanted.tensor == before.reads else found for wanted, found in statistics.items()
-        }
     if before is None:
         raise BuildError(f"repair {names[0]!r} cannot be done to op {unit.op.name!r}, which is a {unit.op.kind}")
+    if reads is not None:
+        statistics = {
+            wanted: found / reads if wanted.tensor == before.reads else found for wanted, found in statistics.items()
+        }
+    before = rescaled(before, reads, writes)
 
     def quantized(weight: Float) -> Float:
         values = _turned(graph, unit, np.asarray(weight, np.float32))
@@ -109,26 +110,32 @@ def repair_unit(
     return RepairedUnit(nodes, tuple(entries), inputs)
 
 
-def rescaling_factors(ops: Sequence[RepairableOp], spelled: str, statistics: Mapping[Statistic, Channels]) -> Float:
-    """What the channels of a tensor are divided by that these ops read."""
-    repair, first = find_repair(spelled), ops[0]
-    assert isinstance(repair, Rescaling)
-    shared = SharedInput(first.reads, first.axis, weight_peak([op.weight for op in ops]))
-    strength = strength_of(spelled)
-    known = known_statistics(first, spelled, statistics)
-    factors = repair.factors(shared, known, repair.strength if strength is None else strength)
-    if np.shape(factors) != shared.weight_peak.shape or not np.all(np.isfinite(factors)) or not np.all(factors > 0):
-        raise BuildError(
-            f"repair {spelled!r} of what op {first.name!r} reads must give a factor above 0 for each channel"
-        )
-    return np.asarray(factors, np.float32)
+def rescaled(op: RepairableOp, reads: Float | None, writes: Float | None) -> RepairableOp:
+    """An op that reads a tensor divided by the factors `reads`, and writes one divided by `writes`."""
+    weight, bias = op.weight, op.bias
+    if reads is not None:
+        grouped = weight.reshape(op.groups, -1, *weight.shape[1:])
+        weight = (grouped * reads.reshape(op.groups, 1, -1, *[1] * (weight.ndim - 2))).reshape(weight.shape)
+    if writes is not None:
+        weight = (weight.astype(np.float64) / writes.reshape(-1, *[1] * (weight.ndim - 1))).astype(np.float32)
+        bias = None if bias is None else (bias.astype(np.float64) / writes).astype(np.float32)
+    return replace(op, weight=weight, bias=bias, rescalable=op.rescalable or reads is not None)
 
 
-def multiplied(graph: Graph, unit: Unit, factors: Float) -> Float:
-    """The float weight of a unit that reads a tensor divided by these."""
+def float_constants(
+    graph: Graph, store: WeightStore, unit: Unit, mark: str, reads: Float | None, writes: Float | None
+) -> RepairedUnit:
+    """The weight and the bias of a unit that stays in float, and reads or writes what is divided by these factors."""
     op = repairable(graph, unit)
     assert op is not None
-    return np.ascontiguousarray(_turned(graph, unit, op.weight * factors))
+    op = rescaled(op, reads, writes)
+    inputs = {(unit.anchor, 1): f"{unit.op.name}{mark}weight"}
+    entries = [store.add(inputs[unit.anchor, 1], np.ascontiguousarray(_turned(graph, unit, op.weight)))]
+    place = _bias_place(graph, unit)
+    if writes is not None and op.bias is not None and place is not None:
+        inputs[place] = f"{unit.op.name}{mark}bias"
+        entries.append(store.add(inputs[place], op.bias))
+    return RepairedUnit(b"", tuple(entries), inputs)
 
 
 def _bias_place(graph: Graph, unit: Unit) -> tuple[int, int] | None:

@@ -80,9 +80,10 @@ class Walk(Plan):
         assert unit.weight is not None
         return self._int8_input(unit, pick, slot, (unit.weight if slot == 1 else unit.bias) or "")
 
-    def repair(self, unit: Unit, pick: OpConfig, scheme: Scheme) -> None:
-        """Emit the constants of a unit that is repaired."""
-        self._replace(self.assembler.repaired(unit.anchor, scheme, pick.granularity == "per_channel", pick.repairs))
+    def repair(self, unit: Unit, pick: OpConfig, scheme: Scheme, divided: str = "") -> None:
+        """Emit the constants of a unit that is repaired, or whose result is `divided` by a repair of those behind."""
+        per_channel = pick.granularity == "per_channel"
+        self._replace(self.assembler.repaired(unit.anchor, scheme, per_channel, pick.repairs, divided))
 
     def _replace(self, made: RepairedUnit) -> None:
         self.parts.append(made.nodes)
@@ -91,18 +92,28 @@ class Walk(Plan):
             self.replaced.setdefault(index, {})[slot] = name
 
     def _absorb(self) -> None:
-        """Divide what is rescaled by constants of the nodes that make it. Ops that are left in fp32 make up for it."""
+        """Divide what is rescaled by constants of what makes it. Ops that are left in fp32 make up for it."""
+        rescaler = self.assembler.rescaler
+        reads: dict[int, str] = {}
         for name, spelled in self.absorbed.items():
-            self._replace(self.assembler.absorbed(name, spelled))
-            for unit in self.assembler.shared[name].units:
-                if unit.anchor not in self.chosen:
-                    self._replace(self.assembler.made_up(unit.anchor, spelled))
+            units, _, divisor = rescaler.shared[name]
+            self._replace(rescaler.constants(name, spelled))
+            reads |= {unit.anchor: spelled for unit in units if unit.anchor not in self.chosen}
+            if divisor is not None and divisor.unit is not None and divisor.unit.anchor not in self.chosen:
+                reads.setdefault(divisor.unit.anchor, "")
+        for anchor, spelled in reads.items():
+            divided = self.division(self.assembler.unit_of[anchor])
+            self._replace(rescaler.float_unit(anchor, spelled, divided))
+
+    def division(self, unit: Unit) -> str:
+        """The repair that the result of an op with a weight is divided by; empty if none does."""
+        return self.divided.get(unit.output, "") if unit.weight is not None else ""
 
     def rescale(self, name: str, spelled: str, target: str) -> str:
         """Divide the channels of a tensor, once; returns the name of the result."""
         if target not in self.done:
             self.done.add(target)
-            node, constant = self.assembler.rescale(name, spelled, self._float_input(name), target)
+            node, constant = self.assembler.rescaler.node(name, spelled, self._float_input(name), target)
             self.parts.append(node)
             self.entries.append(constant)
         return target
@@ -173,8 +184,9 @@ class Walk(Plan):
         assembler, node = self.assembler, self.assembler.graph.nodes[index]
         renamed: list[tuple[int, str]] = []
         inputs: Iterable[tuple[int, str]] = enumerate(node.input)
-        if pick is not None and pick.repairs and unit is not None:
-            self.repair(unit, pick, self.schemes[assembler.root(self.read_by(unit, unit.activations[0]))])
+        divided = "" if unit is None else self.division(unit)
+        if pick is not None and unit is not None and (pick.repairs or divided):
+            self.repair(unit, pick, self.schemes[assembler.root(self.read_by(unit, unit.activations[0]))], divided)
         if index in self.replaced:
             renamed += self.replaced[index].items()
             inputs = [(slot, name) for slot, name in inputs if slot not in self.replaced[index]]

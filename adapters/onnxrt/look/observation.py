@@ -11,6 +11,7 @@ from onnx import NodeProto, helper
 
 from quaver.adapters.batches import Feed
 from quaver.adapters.onnxrt.build import wire
+from quaver.adapters.onnxrt.build.affine import Float
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.build.assembly import Assembly
 from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
@@ -25,10 +26,14 @@ Watcher = Callable[[Feed], dict[str, NDArray[Any]]]
 
 
 class Tap(NamedTuple):
-    """A tensor of a session to look at: float, or in integers if it has quantization parameters."""
+    """A tensor of a session to look at: float, or in integers if it has quantization parameters.
+
+    A float one whose channels are divided is multiplied by `factors`, to be what it is in the float model.
+    """
 
     tensor: str
     parameters: QuantizationParameters | None = None
+    factors: Float | None = None
 
     def output(self) -> bytes:
         """The entry of a graph that gives it out."""
@@ -40,7 +45,10 @@ class Tap(NamedTuple):
     def of(self, values: Mapping[str, NDArray[Any]]) -> NDArray[Any] | QuantizedTensor:
         """The tensor among those that a session gave."""
         found = values[self.tensor]
-        return found if self.parameters is None else QuantizedTensor(found, self.parameters)
+        if self.parameters is not None:
+            whole = QuantizedTensor(found, self.parameters)
+            return whole if self.parameters.axis is None else whole.dequantized()
+        return found if self.factors is None else found * self.factors
 
 
 def watch(assembler: Assembler, config: QuantConfig | None, ops: Sequence[str], threads: int) -> Watcher:
@@ -87,8 +95,24 @@ def _tap(walk: Walk, name: str) -> Tap:
     a, seen = walk.assembler, walk.visible(name)
     root, quantized = a.root(name), a.label(name, "q")
     if root not in walk.written or quantized not in walk.done:
-        return Tap(seen)
-    return Tap(quantized, a.params(root, walk.schemes[root]))
+        return undivided(walk, name, Tap(seen))
+    return undivided(walk, name, Tap(quantized, a.params(root, walk.schemes[root])))
+
+
+def undivided(plan: Walk, name: str, tap: Tap) -> Tap:
+    """Where to look at a tensor, for what it is in the float model if its channels are divided.
+
+    Integers have a scale for each channel then, and are seen as real numbers.
+    """
+    spelled = plan.divided.get(name)
+    if spelled is None:
+        return tap
+    rescaler = plan.assembler.rescaler
+    factors = rescaler.of(name, spelled)
+    if tap.parameters is None:
+        return tap._replace(factors=factors.reshape(rescaler.shape(name)))
+    scale, zero = tap.parameters.scale * factors, np.broadcast_to(tap.parameters.zero_point, factors.shape)
+    return tap._replace(parameters=QuantizationParameters(scale, zero.copy(), rescaler.axis(name)))
 
 
 def finished(walk: Walk, taps: Iterable[Tap], given: Sequence[str]) -> Assembly:
@@ -123,11 +147,17 @@ def local_errors(
 
 def _dequantized(assembler: Assembler, trunk: Walk, tap: Tap) -> str:
     """A tensor as real numbers within the session."""
-    if tap.parameters is None:
+    if tap.parameters is None and tap.factors is None:
         return tap.tensor
     names = [assembler.label(tap.tensor, part) for part in ("scale", "zero")]
     result = assembler.label(tap.tensor, "dq")
-    trunk.parts.append(wire.node("DequantizeLinear", [tap.tensor, *names], [result], result))
+    if tap.factors is not None:
+        trunk.parts.append(wire.node("Mul", [tap.tensor, names[0]], [result], result))
+        trunk.entries.append(wire.tensor(names[0], tap.factors))
+    if tap.parameters is None:
+        return result
+    axis = {} if tap.parameters.axis is None else {"axis": tap.parameters.axis}
+    trunk.parts.append(wire.node("DequantizeLinear", [tap.tensor, *names], [result], result, **axis))
     trunk.entries.append(constants(names, tap.parameters))
     return result
 
@@ -211,13 +241,15 @@ def _branch(assembler: Assembler, trunk: Walk, unit: Unit, pick: OpConfig, plan:
     if unit.carries:
         (name,) = unit.activations
         trunk.carry(unit, scheme(name), f"{name}{mark}q", unit.output + mark, mark)
-        return Tap(unit.output + mark, assembler.params(assembler.root(name), scheme(name)))
-    if pick.repairs:
-        trunk.repair(unit, pick, scheme(unit.activations[0]))
+        tap = Tap(unit.output + mark, assembler.params(assembler.root(name), scheme(name)))
+        return undivided(plan, unit.output, tap)
+    if pick.repairs or plan.division(unit):
+        trunk.repair(unit, pick, scheme(unit.activations[0]), plan.division(unit))
     result = copy_unit(assembler, trunk, unit, renamed, constant, mark)
     if not unit.quantized_output:
-        return Tap(result)
-    return quantized(trunk, result, assembler.params(assembler.root(unit.output), scheme(unit.output)))
+        return undivided(plan, unit.output, Tap(result))
+    root = assembler.root(unit.output)
+    return undivided(plan, unit.output, quantized(trunk, result, assembler.params(root, plan.schemes[root])))
 
 
 def quantized(trunk: Walk, name: str, parameters: QuantizationParameters) -> Tap:

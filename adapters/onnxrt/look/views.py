@@ -66,7 +66,8 @@ class ConfigView(View):
         axis = unit.axis if per_channel else None
         scale: Float | None = None
         if unit.bias is not None and pick.calibrated:
-            scale = a.bias(unit.anchor, plan.schemes[a.root(unit.activations[0])], per_channel)[2]
+            read = plan.read_by(unit, unit.activations[0])
+            scale = a.bias(unit.anchor, plan.schemes[a.root(read)], per_channel)[2]
         scale = a.store.scale(name, axis) if scale is None else scale
         return OpWeight(unit.op.name, values, quantize_weight(values, axis, scale), outer, inner)
 
@@ -86,8 +87,11 @@ class ConfigView(View):
             around = *upstream(a.graph, unit, a.unit_of), module_of(a.graph.nodes[unit.anchor])
             pick = self._config[name]
             if pick.calibrated or (pick.reduced and unit.looks_up):
-                reads = tuple(tensor(read, channel_axis(a.graph, unit, read)) for read in unit.activations)
-                writes = tensor(unit.output, axis) if unit.hands_on_integers(pick) else None
+                # Of a tensor whose channels are divided no one scale can be told.
+                whole = [] if unit.anchor in plan.rescaled else [n for n in unit.activations if n not in plan.divided]
+                reads = tuple(tensor(read, channel_axis(a.graph, unit, read)) for read in whole)
+                integers = unit.hands_on_integers(pick) and unit.output not in plan.divided
+                writes = tensor(unit.output, axis) if integers else None
                 found[name] = OpContext(name, unit.output, axis, reads, writes, why_one_scale(a.graph, unit), *around)
             else:  # reads float and writes float
                 one_scale = why_one_scale(a.graph, unit) if pick.reduced else ""

@@ -37,8 +37,9 @@ class Calibrator(StreamingCalibrator):
 
     def __init__(self, assembler: Assembler, inputs: Sequence[InputSpec], threads: int) -> None:
         graph = assembler.graph
-        ops = (op for unit in assembler.units if (op := assembler.repairable(unit)) is not None)
-        super().__init__(inputs, assembler.needed(), wanted_statistics(ops))
+        ops = (op for unit in assembler.units if (op := assembler.rescaler.op(unit)) is not None)
+        wanted = wanted_statistics(ops)
+        super().__init__(inputs, assembler.needed(), assembler.rescaler.with_ways(wanted))
         names = {spec.name for spec in inputs}
         given = {value.name for value in graph.outputs}
         self._graph = graph

@@ -252,7 +252,9 @@ def test_each_sample_goes_once_through_each_model(digits_model: Any, monkeypatch
     monkeypatch.setattr(Session, "invoke", counted)
     config = space.all_int8()
     found = examine(adapter, adapter.look(config), config, models.digits()[0][:40], Wishes(timing=False), silent)
-    assert found.samples == 40 and sorted(counts.values()) == [40] * (2 + len(config.int8_ops))
+    kept = sum(len(next(iter(feed.values()))) for feed in adapter.kept)  # these go through repaired ops besides
+    whole = [count for count in counts.values() if count != kept]
+    assert found.samples == 40 != kept and whole == [40] * (2 + len(config.int8_ops))
 
 
 def test_memory_of_batches_does_not_matter_to_the_figures(digits_model: Any) -> None:

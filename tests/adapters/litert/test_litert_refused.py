@@ -129,15 +129,14 @@ def test_a_name_that_belongs_to_another_framework_is_refused(float_tflite: Path,
     assert model.save(tmp_path / "model.lite").read_bytes() == model.save(tmp_path / "model").read_bytes()
 
 
-def test_a_repair_is_refused_by_name(float_tflite: Path) -> None:
+@pytest.mark.parametrize(("kind", "repair"), [("ADD", "bias_correction"), ("CONV_2D", "smoothing:0.5")])
+def test_a_repair_is_refused_by_name(float_tflite: Path, kind: str, repair: str) -> None:
     adapter, space = models.opened(float_tflite, models.digits()[0][:8])
     config = space.all_int8()
-    name = next(iter(config))
-    changed = config.replace({name: replace(config[name], repairs=("bias_correction",))})
+    name = next(op.name for op in space.ops if op.kind == kind)
+    changed = config.replace({name: replace(config[name], repairs=(repair,))})
     for build in (adapter.build, adapter.rebuild, lambda config: adapter.watch(config, [name])):
-        with pytest.raises(
-            quaver.BuildError, match=f"op '{name}' is to be built with repair 'bias_correction', which lit"
-        ):
+        with pytest.raises(quaver.BuildError, match=f"op '{name}' .* is to be built with repair '{repair}', which lit"):
             build(changed)
 
 

@@ -123,3 +123,26 @@ def test_other_strategies_have_repairs_in_their_space(name: str) -> None:
     model = SimulatedModel(ops=8, culprits=2, repairs={"bias_correction": 0.01, "smoothing:0.5": 0.5}, seed=1)
     trials = drive(name, model, max_trials=40, stop_at_first=False)
     assert {one for trial in trials for pick in trial.config.values() for one in pick.repairs} == {*model.repairs}
+
+
+def test_all_in_one_way_is_tried_too_for_what_ops_in_a_row_gain_together() -> None:
+    """No op by itself gains half, and the outputs gain clearly."""
+    cuts = {(name, STRENGTHS[1]): 0.7 for name in ("q", "k", "fc")}
+    (found,) = best_repairs(PLAIN, SPACE, Errors(EVEN, cuts), timed=True)
+    assert repairs(found) == dict.fromkeys(("q", "k", "fc"), (STRENGTHS[1],))
+
+
+def test_all_in_one_way_is_left_if_it_takes_time() -> None:
+    cuts = {(name, STRENGTHS[1]): 0.7 for name in ("q", "k", "fc")}
+    assert best_repairs(PLAIN, SPACE, Errors(EVEN, cuts, seconds=0.1), timed=True) == [PLAIN]
+
+
+def test_equalisation_is_for_weights_with_one_scale() -> None:
+    single = OpConfig(INT8, granularity="per_tensor")
+    ops = [Op(name, "Conv", (name,), (PICK, single, FLOAT), ("equalisation", "bias_correction")) for name in "ab"]
+    space = TuningSpace(ops)
+    errors = Errors(dict.fromkeys("ab", 1.0), {(name, "equalisation"): 0.5 for name in "ab"})
+    assert best_repairs(space.all_int8(), space, errors, timed=True) == [space.all_int8()]
+    mixed = space.all_int8().replace({"b": single})
+    (found,) = best_repairs(mixed, space, errors, timed=True)
+    assert repairs(found) == {"b": ("equalisation",)}
