@@ -78,22 +78,6 @@ def test_any_trial_comes_back_without_calibration_data(
     assert Path(path).read_bytes() == quaver.recover(net, result.history_path, result.best.number).SerializeToString()
 
 
-def test_the_yaml_of_the_documentation_of_mxnet_is_taken(
-    net: Any, calibration: Any, accuracy: Any, tmp_path: Path
-) -> None:
-    yaml = tmp_path / "resnet50v2_mse.yaml"
-    yaml.write_text(
-        "version: 1.0\n\nmodel:\n  name: resnet50_v2\n  framework: mxnet\n\nquantization:\n  calibration:\n"
-        "    sampling_size: 192 # number of samples for calibration\n\ntuning:\n  strategy:\n    name: mse\n"
-        "  accuracy_criterion:\n    relative: 0.015\n  exit_policy:\n    timeout: 0\n    max_trials: 500\n"
-        "  random_seed: 9527\n"
-    )
-    result = quaver.fit(
-        net, calib_dataloader=calibration, eval_func=accuracy, config=yaml, workspace=tmp_path / "run", verbose=0
-    )
-    assert result.met
-
-
 def test_local_errors_are_those_of_each_op_alone(net: Any, calibration: Any) -> None:
     """Each op that reads the same range alone as among others gives the same numbers."""
     adapter = MXNetAdapter.open(net, AdapterOptions())
