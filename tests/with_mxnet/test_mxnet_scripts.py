@@ -170,7 +170,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the scripts find: both networks, the images, and the files of settings."""
     made = tmp_path_factory.mktemp("tutorial") / "work"
     made.mkdir()
-    net = resnet.trained(layers=(1, 1), epochs=4)
+    net = resnet.trained(layers=(1, 1), epochs=4, few=True)
     net.export(str(made / "fine"))
     resnet.plant(net)
     net.export(str(made / "hard"))

@@ -24,7 +24,7 @@ STRATEGIES = ("auto", "basic", "bayesian", "conservative", "mse", "mse_v2", "ran
 @pytest.fixture(scope="module")
 def net() -> Any:
     """A few blocks are enough, and half a minute of training."""
-    made = resnet.trained(layers=(1, 1), epochs=4)
+    made = resnet.trained(layers=(1, 1), epochs=4, few=True)
     resnet.plant(made)
     return made
 
