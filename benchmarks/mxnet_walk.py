@@ -1,6 +1,6 @@
 """The walk of MXNet's documentation: a ResNet50 v2 that int8 ruins, tuned by each strategy, in MXNet and in ONNX Runtime.
 
-    make .venv-mxnet/test && .venv-mxnet/bin/python -m benchmarks.mxnet_walk
+    make .venv-mxnet/mxnet && .venv-mxnet/bin/python -m benchmarks.mxnet_walk
 
 Evaluations are calls of eval_func, the baseline's among them. Speed is that of the fp32 model as the runtime fuses it,
 by the time of the thread that computes, in turns.
