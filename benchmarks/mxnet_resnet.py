@@ -1,4 +1,4 @@
-"""A ResNet50 v2, with all its channels or with few, trained on digits, in which the first convolution is made hard for int8.
+"""A ResNet50 v2 with all its channels or few, trained on digits, whose first convolution is made hard for int8.
 
 As in the network that MXNet's documentation tunes, one channel of `sg_mkldnn_conv_bn_act_0` is far larger than the
 others: its scale and shift are multiplied, and the BatchNorm behind the pooling divides by the same, so that what the

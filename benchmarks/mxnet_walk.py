@@ -1,4 +1,4 @@
-"""The walk of MXNet's documentation: a ResNet50 v2 that int8 ruins, tuned by each strategy, in MXNet and in ONNX Runtime.
+"""The walk of MXNet's documentation: a ResNet50 v2 that int8 ruins, tuned by each strategy, in MXNet and in ONNX.
 
     make .venv-mxnet/mxnet && .venv-mxnet/bin/python -m benchmarks.mxnet_walk
 

@@ -13,9 +13,9 @@ multiplied by it, which the Relu between them lets through.
   range must be chosen so that the outlier is cut off.
 
 Each comes with one such pair (W1, A1) and with two (W2, A2). Entropy calibration cures A, and so do other modes; in
-`A1 minmax` and `A2 minmax` both are forbidden, so that only fallbacks help. `PEER` holds what Neural Compressor 2.6 needed on another
-eight-convolution net (fp32 .9633) planted in the same way. The table goes to the terminal, the figures to
-`benchmarks/results/planted.json`.
+`A1 minmax` and `A2 minmax` both are forbidden, so that only fallbacks help. `PEER` holds what Neural Compressor 2.6
+needed on another eight-convolution net (fp32 .9633) planted in the same way. The table goes to the terminal, the
+figures to `benchmarks/results/planted.json`.
 """
 
 from __future__ import annotations

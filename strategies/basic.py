@@ -54,7 +54,7 @@ class Basic(Strategy):
         return 1 + alternatives + ops + max(ops - 1, 0)
 
     def _alternatives(self, space: TuningSpace, config: QuantConfig, kind: str) -> Iterator[QuantConfig]:
-        """The configuration with another calibration, weight granularity or mode, or a repair, for all ops of one kind."""
+        """The configuration with another calibration, granularity or mode, or a repair, for all ops of one kind."""
         names = [name for name in space.of_kind(kind) if config[name].reduced]
         if not names:
             return

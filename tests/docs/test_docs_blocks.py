@@ -42,8 +42,9 @@ def test_the_blocks_of_a_page_run_one_after_the_other(
     shutil.copytree(prepared, folder)
     monkeypatch.chdir(folder)
     monkeypatch.setattr(registry, "_registered", dict(registry._registered))
-    python = any(block.language == "python" for block in to_run(page))
-    run_page(page, scenes.SCENES[code_blocks.scene_of(page)]() if python else {})
+    scene = code_blocks.scene_of(page)
+    needed = scene != "onnx" or any(block.language == "python" for block in to_run(page))
+    run_page(page, scenes.SCENES[scene]() if needed else {})
 
 
 def test_pages_of_other_environments_are_run_there() -> None:

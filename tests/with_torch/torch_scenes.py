@@ -74,7 +74,7 @@ def of_texts() -> dict[str, Any]:
     tokenizer = _tokenizer()
     tokenizer.save_pretrained("exported")
     config = DistilBertConfig(
-        vocab_size=len(tokenizer), dim=64, hidden_dim=128, n_layers=2, n_heads=4, max_position_embeddings=32, num_labels=2
+        vocab_size=len(tokenizer), dim=64, hidden_dim=128, n_layers=2, n_heads=4, max_position_embeddings=32
     )
     module = Logits(DistilBertForSequenceClassification(config))
     tokens = tokenizer(texts, padding=True, return_tensors="pt")

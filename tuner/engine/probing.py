@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from quaver.adapters import Adapter
 from quaver.adapters.batches import samples
 from quaver.engine import latency

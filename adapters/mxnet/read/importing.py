@@ -13,7 +13,7 @@ INSTALL = "pip install quaver[mxnet] (in an environment of its own: MXNet does n
 
 
 def import_mxnet() -> Any:
-    """The package. `numpy.bool`, which went with numpy 1.24 and MXNet asks for while it is imported, is given back before.
+    """The package. `numpy.bool`, which went with numpy 1.24 and is asked for by this import, is given back before.
 
     After this a plain `import mxnet` works beside any numpy before 2. With an older numpy it works without this, too.
     """
