@@ -13,6 +13,7 @@ import pytest
 
 import quaver
 from benchmarks import mxnet_resnet as resnet
+from benchmarks import mxnet_walk
 from quaver.adapters import AdapterOptions
 from quaver.adapters.mxnet.adapter import MXNetAdapter
 from quaver.space import TuningSpace
@@ -63,6 +64,18 @@ def test_each_strategy_runs_and_sends_the_guilty_op_back(
     result = fitted(net, calibration, accuracy, tmp_path, strategy=strategy)
     assert result.met, result
     assert resnet.GUILTY in result.best.config.fp32_ops
+
+
+@pytest.mark.parametrize("strategy", ["basic", "mse", "bayesian", "custom", "auto"])
+def test_the_same_network_in_onnx_needs_no_more_evaluations_than_neural_compressor(
+    strategy: str, net: Any, tmp_path: Path
+) -> None:
+    walk = mxnet_walk.in_onnx(net, tmp_path)
+    known = mxnet_walk.WorstFirst() if strategy == "custom" else strategy
+    result = fitted(walk.model, walk.data, walk.accuracy, tmp_path / "run", strategy=known)
+    assert result.met, result
+    assert result.evaluations <= int(mxnet_walk.PEER.get(strategy, "40").partition(",")[0])
+    assert strategy not in ("basic", "custom") or "resnetv2_conv0_fwd" in result.best.config.fp32_ops
 
 
 def test_any_trial_comes_back_without_calibration_data(
