@@ -3,15 +3,17 @@
 PYTHON ?= python3
 VENV   ?= .venv
 MXNET  ?= .venv-mxnet
+TORCH  ?= .venv-torch
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-ray test-mxnet lint fuzz torture docs dist bench bench-all install clean help
+.PHONY: demo test test-ray test-mxnet test-torch lint fuzz torture docs dist bench bench-all install clean help
 
 help:
 	@echo "make demo    tune a small real network and see what comes out"
 	@echo "make test    run the tests"
 	@echo "make test-ray    the tests of trials on Ray, whose package is large"
 	@echo "make test-mxnet  the tests of MXNet, in an environment with the numpy that it needs; a part of make test"
+	@echo "make test-torch  the tests of models from PyTorch and Hugging Face, in an environment of their own, for both are large"
 	@echo "make lint    ruff, mypy and bandit"
 	@echo "make fuzz    fuzz what reads files of others, a minute each; SECONDS=600 for longer"
 	@echo "make torture   kill, fill and damage for an hour; KILLS=, FAULTS=, ENDS=, WORKERS=, MODELS=, ... say how often"
@@ -24,7 +26,7 @@ demo: $(VENV)/core install
 	$(BIN)/quaver demo
 
 test: $(VENV)/test install
-	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/with_ray --ignore tests/with_mxnet $(PYTEST)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/with_ray --ignore tests/with_mxnet --ignore tests/with_torch $(PYTEST)
 	$(if $(PYTEST),,$(MAKE) test-mxnet)
 
 test-ray: $(VENV)/ray install
@@ -32,8 +34,12 @@ test-ray: $(VENV)/ray install
 
 # There are wheels of MXNet for Linux on x86 alone.
 test-mxnet:
-	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then $(MAKE) $(MXNET)/test && $(MAKE) install VENV=$(MXNET) && \
+	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then $(MAKE) $(MXNET)/mxnet && $(MAKE) install VENV=$(MXNET) && \
 		$(MXNET)/bin/python -m pytest -W ignore::DeprecationWarning tests/with_mxnet $(PYTEST); else echo "no MXNet for $$(uname -sm): its tests are left out"; fi
+
+test-torch: $(TORCH)/torch
+	@$(MAKE) install VENV=$(TORCH)
+	$(TORCH)/bin/python -m pytest tests/with_torch $(PYTEST)
 
 lint: $(VENV)/test $(VENV)/lint install
 	$(BIN)/ruff check .
@@ -104,12 +110,18 @@ $(VENV)/ray: $(VENV)/test
 	@touch $@
 
 # MXNet's libraries want two of the compiler's, which small systems lack.
-$(MXNET)/test: setup.cfg constraints.txt
+$(MXNET)/mxnet: setup.cfg constraints.txt
 	@for name in libgomp1:libgomp.so.1 libquadmath0:libquadmath.so.0; do \
 		ldconfig -p | grep -q $${name#*:} || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq $${name%:*}; } \
 		|| { echo "install $${name%:*}: MXNet needs it"; exit 1; }; done
 	@$(MAKE) $(MXNET)/core VENV=$(MXNET)
 	PYTHONWARNINGS=ignore $(MXNET)/bin/pip install -q -c constraints.txt -e ".[mxnet]" "pytest>=8"
+	@touch $@
+
+# What an index calls torch 2.13.0 for Linux is the build for GPUs, several GB with its libraries; the one for CPUs will do.
+$(TORCH)/torch: setup.cfg constraints.txt
+	@$(MAKE) $(TORCH)/core VENV=$(TORCH)
+	PYTHONWARNINGS=ignore $(TORCH)/bin/pip install -q -c constraints.txt torch==2.13.0 transformers onnxscript "pytest>=8"
 	@touch $@
 
 $(VENV)/lint: $(VENV)/core
@@ -135,4 +147,4 @@ install: $(VENV)/core
 	@PYTHONWARNINGS=ignore $(BIN)/pip install -q --no-deps --no-build-isolation -e .
 
 clean:
-	rm -rf $(VENV) $(MXNET) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(MXNET) $(TORCH) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 import quaver
-from quaver.adapters.mxnet import mxnet as mx  # MXNet beside a numpy that is newer than it
+from quaver.adapters.mxnet import mxnet as mx  # or `import mxnet as mx`, where Python is older than 3.12
 
 gluon, nn = mx.gluon, mx.gluon.nn
 digits = load_digits()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import accumulate
 
-from quaver.ops import DETAILS, OpConfig, QuantConfig
+from quaver.ops import DETAILS, FLOAT, Op, OpConfig, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
@@ -20,7 +20,8 @@ class Basic(Strategy):
 
     1. All ops in int8 by their default choice.
     2. For each op type, the most frequent first, the other calibration methods, the other weight granularity and the
-       other modes and repairs for all its ops; what scores best is kept.
+       other modes and repairs for all its ops; what scores best is kept. When the objective is latency, no mode that an
+       adapter offers behind fp32: that is slower.
     3. On the best of these, each op alone in fp32.
     4. On the best of these, ops in fp32 one after another, the one that helped most in step 3 first.
 
@@ -34,7 +35,7 @@ class Basic(Strategy):
         """See the class."""
         best: Trial = yield space.all_int8()
         for kind in space.kinds:
-            for trial in (yield from beside(_alternatives(space, best.config, kind), self.width)):
+            for trial in (yield from beside(self._alternatives(space, best.config, kind), self.width)):
                 best = _better(best, trial)
         names = space.able_to_fall_back(best.config)
         trials = yield from beside([best.config.fallback(name) for name in names], self.width)
@@ -48,9 +49,24 @@ class Basic(Strategy):
     def worst_case(self, space: TuningSpace) -> int:
         """1 + alternatives + n + (n - 1)."""
         start = space.all_int8()
-        alternatives = sum(1 for kind in space.kinds for _ in _alternatives(space, start, kind))
+        alternatives = sum(1 for kind in space.kinds for _ in self._alternatives(space, start, kind))
         ops = len(space.able_to_fall_back(start))
         return 1 + alternatives + ops + max(ops - 1, 0)
+
+    def _alternatives(self, space: TuningSpace, config: QuantConfig, kind: str) -> Iterator[QuantConfig]:
+        """The configuration with another calibration, granularity or mode, or a repair, for all ops of one kind."""
+        names = [name for name in space.of_kind(kind) if config[name].reduced]
+        if not names:
+            return
+        default = config[names[0]]
+        for wanted in _neighbours(space, names, default, slower=self.objective != "latency"):
+            changes = {name: wanted for name in names if wanted in space[name].choices}
+            yield config.replace(changes)
+        for spelled in space.repairs:
+            whole = space.repair(config, spelled)
+            changed = config.replace({name: whole[name] for name in names})
+            if changed != config:
+                yield changed
 
 
 def _better(one: Trial, other: Trial) -> Trial:
@@ -59,26 +75,17 @@ def _better(one: Trial, other: Trial) -> Trial:
     return other if one.loss is None or other.loss < one.loss else one
 
 
-def _alternatives(space: TuningSpace, config: QuantConfig, kind: str) -> Iterator[QuantConfig]:
-    """The configuration with another calibration, weight granularity or mode, or a repair, for all ops of one kind."""
-    names = [name for name in space.of_kind(kind) if config[name].reduced]
-    if not names:
-        return
-    default = config[names[0]]
-    for wanted in _neighbours(space, names, default):
-        changes = {name: wanted for name in names if wanted in space[name].choices}
-        yield config.replace(changes)
-    for spelled in space.repairs:
-        whole = space.repair(config, spelled)
-        changed = config.replace({name: whole[name] for name in names})
-        if changed != config:
-            yield changed
-
-
-def _neighbours(space: TuningSpace, names: list[str], default: OpConfig) -> Iterator[OpConfig]:
+def _neighbours(space: TuningSpace, names: list[str], default: OpConfig, slower: bool) -> Iterator[OpConfig]:
     """The choices that differ from the default in one thing alone; what a mode leaves idle does not count."""
     for choice in dict.fromkeys(choice for name in names for choice in space[name].choices if choice.reduced):
+        if not slower and choice.mode != default.mode and all(_behind_fp32(space[name], choice) for name in names):
+            continue
         said = {field: value for field in DETAILS if (value := getattr(choice, field))}
         differences = [field for field, value in said.items() if value != getattr(default, field)]
         if len(differences) == 1 and differences[0] != "scheme":
             yield choice
+
+
+def _behind_fp32(op: Op, choice: OpConfig) -> bool:
+    """Whether an op has a choice only as something slower than fp32, or not at all."""
+    return choice not in op.choices or (FLOAT in op.choices and op.choices.index(FLOAT) < op.choices.index(choice))

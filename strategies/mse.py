@@ -1,4 +1,4 @@
-"""`mse`: fallbacks in the order of the error at each op's output; one that does not help is taken back."""
+"""`mse`: fallbacks in the order of the error that each op adds; one that does not help is taken back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Walk = Generator[QuantConfig, Any, Trial]
 
 @register_strategy
 class Mse(Strategy):
-    """Ops whose output differs most between the all-int8 and the fp32 model fall back first, one after another.
+    """Ops that add the largest squared error to their own output in int8 fall back first, one after another.
 
     1. All ops in int8; the errors come from one pass without labels. Those that do harm run in another mode which does
        clearly less, where there is one.

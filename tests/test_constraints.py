@@ -29,6 +29,8 @@ def constrained() -> dict[str, Requirement]:
 def test_every_dependency_has_its_lower_bound_and_the_newest_tested_version() -> None:
     known = constrained()
     for wanted in required():
+        if wanted.marker:
+            continue  # an older version for one environment
         found = known[wanted.name.lower()]
         assert {str(part) for part in wanted.specifier} <= {str(part) for part in found.specifier}, wanted
         assert any(part.operator in ("<", "<=") for part in found.specifier), wanted

@@ -10,8 +10,7 @@ import nbformat
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-# Two need torch, which is large; what the first made is in the repository. The others are for `make test-ray` and
-# `make test-mxnet`.
+# What the first made is in the repository. The others are for `make test-torch`, `make test-ray` and `make test-mxnet`.
 ELSEWHERE = {"train_digits.py", "pytorch_digits.py", "on_ray.py", "mxnet_gluon.py"}
 
 

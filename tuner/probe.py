@@ -49,7 +49,10 @@ class Probe(ABC):
 
     @abstractmethod
     def mse(self) -> Mapping[str, float]:
-        """For each op, the mean squared error of its output in the all-int8 model against fp32."""
+        """For each op, the squared error that it adds to its output in the all-int8 model; one pass for all ops.
+
+        Ops are fed with float inputs: what those before an op did is not counted against it.
+        """
 
     @abstractmethod
     def local_error(self, config: QuantConfig | None = None) -> Mapping[str, float]:

@@ -17,6 +17,7 @@ from quaver.demo.data import digits
 
 # The most evaluations, the baseline included, and the most fp32 convolutions and matrix products.
 AUTO = {"W1": (8, 1), "W2": (8, 3), "A1": (8, 2), "A2": (12, 4), "A1 minmax": (8, 2), "A2 minmax": (12, 4)}
+MSE = {"W1": (4, 1), "W2": (5, 2), "A1": (4, 0), "A2": (4, 0), "A1 minmax": (5, 2), "A2 minmax": (8, 4)}
 WITH_PEER = ("W1", "W2", "A1", "A2")
 
 
@@ -42,9 +43,13 @@ def test_auto_finds_the_culprits(case):
     assert row.fp32_heavy <= heavy
 
 
-@pytest.mark.parametrize("case", WITH_PEER)
-def test_mse_meets_the_criterion(case):
-    assert planted.run(case, "mse").met
+@pytest.mark.parametrize("case", MSE)
+def test_mse_finds_the_culprits_by_the_error_that_they_add(case):
+    evaluations, heavy = MSE[case]
+    row = planted.run(case, "mse")
+    assert row.met
+    assert row.evaluations <= evaluations
+    assert row.fp32_heavy <= heavy
 
 
 @pytest.mark.parametrize("case", WITH_PEER)

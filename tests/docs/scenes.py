@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import quaver
@@ -42,22 +43,16 @@ def network() -> onnx.ModelProto:
         helper.make_node("Flatten", ["b"], ["c"], "flatten"),
         helper.make_node("Gemm", ["c", "weight", "bias"], ["logits"], "classifier", transB=1),
     ]
-    ends = {"image": ["n", 1, 8, 8], "logits": ["n", 10]}
-    image, logits = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in ends.items())
-    kept = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()]
-    graph = helper.make_graph(nodes, "digits", [image], [logits], kept)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return _model(nodes, constants, "logits", 10)
 
 
 def make_folder(folder: Path) -> None:
     """The files that pages speak of."""
+    make_data(folder)
     onnx.save(network(), folder / "model.onnx")
     images = digits()[0][:64]
     for name in ("calib.npz", "data.npz"):
         np.savez(folder / name, image=images)
-    np.savez(folder / "test.npz", image=digits()[2])
-    np.save(folder / "y.npy", digits()[3])
-    (folder / "my_eval.py").write_text(EVAL, encoding="utf-8")
     (folder / "conf.yaml").write_text(SETTINGS, encoding="utf-8")
     result = quaver.fit(
         folder / "model.onnx",
@@ -71,6 +66,13 @@ def make_folder(folder: Path) -> None:
         verbose=0,
     )
     result.save(folder / "int8.onnx")
+
+
+def make_data(folder: Path) -> None:
+    """What a model is evaluated with."""
+    np.savez(folder / "test.npz", image=digits()[2])
+    np.save(folder / "y.npy", digits()[3])
+    (folder / "my_eval.py").write_text(EVAL, encoding="utf-8")
 
 
 def of_onnx() -> dict[str, Any]:
@@ -90,6 +92,57 @@ def of_onnx() -> dict[str, Any]:
         "workspace": RUN,
         "result": quaver.fit("model.onnx", eval_func=Accuracy(images, labels), resume=RUN, verbose=0),
     }
+
+
+def of_scores() -> dict[str, Any]:
+    """Test data in two halves, the first in batches of pairs, too."""
+    images, labels = digits()[2:]
+    half = len(images) // 2
+    batches = [(images[at : min(at + 64, half)], labels[at : min(at + 64, half)]) for at in range(0, half, 64)]
+    first, other = {"images": images[:half], "labels": labels[:half]}, {"held_out_images": images[half:]}
+    return {**of_onnx(), **first, **other, "held_out_labels": labels[half:], "batches": batches}
+
+
+def of_gate() -> dict[str, Any]:
+    """Files alone: a network that is clearly faster in int8 and loses next to nothing."""
+    onnx.save(wide_network(), "model.onnx")
+    quaver.fit("model.onnx", calib_dataloader=digits()[0][:256], workspace="made", verbose=0).save("model-int8.onnx")
+    return {}
+
+
+def wide_network() -> onnx.ModelProto:
+    """Two convolutions with many random filters, and a linear classifier of what they see."""
+    from sklearn.linear_model import LogisticRegression
+
+    chance = np.random.default_rng(0)
+    shapes = {"first": (64, 1, 3, 3), "second": (256, 64, 3, 3)}
+    constants = {
+        name: (chance.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    nodes = [
+        helper.make_node("Conv", ["image", "first"], ["a"], "conv1", pads=[1] * 4),
+        helper.make_node("Relu", ["a"], ["b"], "relu1"),
+        helper.make_node("Conv", ["b", "second"], ["c"], "conv2", pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["d"], "relu2"),
+        helper.make_node("MaxPool", ["d"], ["e"], "pool", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Flatten", ["e"], ["seen"], "flatten"),
+    ]
+    images, labels, _, _ = digits()
+    eyes = onnxruntime.InferenceSession(_model(nodes, constants, "seen", 4096).SerializeToString())
+    seen = eyes.run(None, {"image": images})[0]
+    fitted = LogisticRegression(C=0.1, max_iter=200).fit(seen, labels)
+    constants |= {"weight": fitted.coef_.astype(np.float32), "bias": fitted.intercept_.astype(np.float32)}
+    nodes.append(helper.make_node("Gemm", ["seen", "weight", "bias"], ["logits"], "classifier", transB=1))
+    return _model(nodes, constants, "logits", 10)
+
+
+def _model(nodes: Any, constants: Any, output: str, width: int) -> onnx.ModelProto:
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", 1, 8, 8])
+    given = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["n", width])
+    kept = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "digits", [image], [given], kept)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
 @functools.cache
@@ -139,4 +192,4 @@ def of_keras() -> dict[str, Any]:
     }
 
 
-SCENES = {"onnx": of_onnx, "keras": of_keras}
+SCENES = {"onnx": of_onnx, "scores": of_scores, "keras": of_keras, "gate": of_gate}

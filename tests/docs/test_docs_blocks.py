@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 import shutil
-import tomllib
 from pathlib import Path
 
 import code_blocks
 import pytest
 import scenes
-from code_blocks import Block
+from pages import run_page, to_run
 
-from quaver.api.settings import make_config
-from quaver.command.main import main
 from quaver.strategies import registry
 
-RUN = [page for page in code_blocks.PAGES if any(not b.not_run and not b.is_output for b in code_blocks.blocks(page))]
+TESTS = Path(__file__).parents[1]
+# Pages whose scene needs an environment of its own are run by the tests of that.
+ELSEWHERE = {"torch": "with_torch", "mxnet": "with_mxnet"}
+RUN = [page for page in code_blocks.PAGES if to_run(page) and code_blocks.scene_of(page) not in ELSEWHERE]
 
 
 @pytest.fixture(scope="session")
@@ -42,34 +42,14 @@ def test_the_blocks_of_a_page_run_one_after_the_other(
     shutil.copytree(prepared, folder)
     monkeypatch.chdir(folder)
     monkeypatch.setattr(registry, "_registered", dict(registry._registered))
-    todo = [block for block in code_blocks.blocks(page) if not block.not_run and not block.is_output]
-    names = scenes.SCENES[code_blocks.scene_of(page)]() if any(block.language == "python" for block in todo) else {}
-    names["__name__"] = "page"
-    for block in todo:
-        match block.language:
-            case "python":
-                run_python(block, names)
-            case "sh":
-                run_commands(block)
-            case "yaml":
-                read_settings(block)
-            case "toml":
-                assert tomllib.loads(block.code)
+    scene = code_blocks.scene_of(page)
+    needed = scene != "onnx" or any(block.language == "python" for block in to_run(page))
+    run_page(page, scenes.SCENES[scene]() if needed else {})
 
 
-def run_python(block: Block, names: dict[str, object]) -> None:
-    """As a reader would, with what the blocks before it left. A traceback names the line of the page."""
-    code = "\n" * (block.line - 1) + block.code
-    exec(compile(code, str(code_blocks.ROOT / block.page), "exec"), names)
-
-
-def run_commands(block: Block) -> None:
-    for words in code_blocks.commands(block):
-        assert words[0] == "quaver", f"{block}: only `quaver` is run here; mark the block with <!-- not run: why -->"
-        assert main(words[1:]) == 0, f"{block}: {words}"
-
-
-def read_settings(block: Block) -> None:
-    path = Path("block.yaml")
-    path.write_text(block.code, encoding="utf-8")
-    make_config(path)
+def test_pages_of_other_environments_are_run_there() -> None:
+    for page in code_blocks.PAGES:
+        folder = ELSEWHERE.get(code_blocks.scene_of(page))
+        if folder is not None:
+            tests = [path.read_text(encoding="utf-8") for path in (TESTS / folder).glob("test_*.py")]
+            assert any(f'"{page}"' in text for text in tests), f"{page}: not run in tests/{folder}"

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quaver import Budget, Criterion, Op, QuantConfig, StopReason, Trial, TrialState, TuningSpace
-from quaver.ops import FLOAT
+from quaver.ops import FLOAT, INT8, OpConfig
 from quaver.strategies import Basic
 
+WEIGHT_ONLY = OpConfig(INT8, mode="weight_only")
 HOPELESS = Criterion(relative=None, absolute=0.0)
 
 
@@ -49,6 +50,15 @@ def test_what_scores_best_for_one_type_is_kept_for_all_that_follows(tmp_path: Pa
     assert outcome.configs[3] == all_of(start, "ab", ENTROPY)
     assert all(config["a"] in (ENTROPY, FLOAT) for config in outcome.configs[3:])
     assert outcome.configs[-1] == start.fallback("a", "b")
+
+
+@pytest.mark.parametrize("objective", ["latency", "size"])
+def test_a_mode_behind_fp32_is_for_those_who_want_it_small(objective: str, tmp_path: Path) -> None:
+    model = FakeFloat({"a": 0.1, "b": 0.3}, choices=(MINMAX, FLOAT, WEIGHT_ONLY))
+    strategy = Basic()
+    strategy.objective = objective
+    outcome = drive(model, strategy, tmp_path / "h", criterion=HOPELESS)
+    assert any(WEIGHT_ONLY in config.values() for config in outcome.configs) == (objective == "size")
 
 
 def test_failed_trials_are_no_reason_to_change_anything(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import quaver
 from benchmarks import mxnet_resnet as resnet
+from benchmarks import mxnet_walk
 from quaver.adapters import AdapterOptions
 from quaver.adapters.mxnet.adapter import MXNetAdapter
 from quaver.space import TuningSpace
@@ -24,7 +25,7 @@ STRATEGIES = ("auto", "basic", "bayesian", "conservative", "mse", "mse_v2", "ran
 @pytest.fixture(scope="module")
 def net() -> Any:
     """A few blocks are enough, and half a minute of training."""
-    made = resnet.trained(layers=(1, 1), epochs=4)
+    made = resnet.trained(layers=(1, 1), epochs=4, few=True)
     resnet.plant(made)
     return made
 
@@ -65,6 +66,18 @@ def test_each_strategy_runs_and_sends_the_guilty_op_back(
     assert resnet.GUILTY in result.best.config.fp32_ops
 
 
+@pytest.mark.parametrize("strategy", ["basic", "mse", "bayesian", "custom", "auto"])
+def test_the_same_network_in_onnx_needs_no_more_evaluations_than_neural_compressor(
+    strategy: str, net: Any, tmp_path: Path
+) -> None:
+    walk = mxnet_walk.in_onnx(net, tmp_path)
+    known = mxnet_walk.WorstFirst() if strategy == "custom" else strategy
+    result = fitted(walk.model, walk.data, walk.accuracy, tmp_path / "run", strategy=known)
+    assert result.met, result
+    assert result.evaluations <= int(mxnet_walk.PEER.get(strategy, "40").partition(",")[0])
+    assert strategy not in ("basic", "custom") or "resnetv2_conv0_fwd" in result.best.config.fp32_ops
+
+
 def test_any_trial_comes_back_without_calibration_data(
     net: Any, calibration: Any, accuracy: Any, tmp_path: Path
 ) -> None:
@@ -76,22 +89,6 @@ def test_any_trial_comes_back_without_calibration_data(
         assert accuracy(again) == trial.score
     path = result.save(tmp_path / "best.params")
     assert Path(path).read_bytes() == quaver.recover(net, result.history_path, result.best.number).SerializeToString()
-
-
-def test_the_yaml_of_the_documentation_of_mxnet_is_taken(
-    net: Any, calibration: Any, accuracy: Any, tmp_path: Path
-) -> None:
-    yaml = tmp_path / "resnet50v2_mse.yaml"
-    yaml.write_text(
-        "version: 1.0\n\nmodel:\n  name: resnet50_v2\n  framework: mxnet\n\nquantization:\n  calibration:\n"
-        "    sampling_size: 192 # number of samples for calibration\n\ntuning:\n  strategy:\n    name: mse\n"
-        "  accuracy_criterion:\n    relative: 0.015\n  exit_policy:\n    timeout: 0\n    max_trials: 500\n"
-        "  random_seed: 9527\n"
-    )
-    result = quaver.fit(
-        net, calib_dataloader=calibration, eval_func=accuracy, config=yaml, workspace=tmp_path / "run", verbose=0
-    )
-    assert result.met
 
 
 def test_local_errors_are_those_of_each_op_alone(net: Any, calibration: Any) -> None:

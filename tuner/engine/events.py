@@ -27,7 +27,6 @@ class Stage(enum.StrEnum):
     READING = "reading the model"
     CALIBRATING = "calibrating"
     SENSITIVITY = "measuring the sensitivity of ops"
-    OUTPUT_ERRORS = "measuring the error of op outputs"
     LOCAL_ERRORS = "measuring the error of each op by itself"
     REPAIRS = "measuring what repairs bring"
     TIMING = "timing each op"

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from quaver.adapters import Adapter
 from quaver.adapters.batches import samples
 from quaver.engine import latency
@@ -87,7 +85,7 @@ class AdapterProbe(Probe):
         return {name: known[keys[name]] for name in names}
 
     def mse(self) -> Mapping[str, float]:
-        return dict(self._once("mse", Stage.OUTPUT_ERRORS, self._mse)) if self.has_samples else self._by_weights()
+        return dict(self._once("mse", Stage.LOCAL_ERRORS, self._mse)) if self.has_samples else self._by_weights()
 
     def local_error(self, config: QuantConfig | None = None) -> Mapping[str, float]:
         if not self.has_samples:
@@ -190,15 +188,9 @@ class AdapterProbe(Probe):
         return seen
 
     def _mse(self) -> dict[str, float]:
-        names = list(self._space.quantizable)
-        fp32, int8 = self._adapter.watch(None, names), self._adapter.watch(self._space.all_int8(), names)
-        total, count = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0)
-        for feed in self._samples():
-            before, after = fp32(feed), int8(feed)
-            for name in names:
-                total[name] += float(np.sum(np.square(before[name].astype(np.float64) - after[name])))
-                count[name] += before[name].size
-        return {name: total[name] / max(count[name], 1) for name in names}
+        self._samples()
+        errors = self._adapter.local_errors(self._space.all_int8())
+        return {name: errors[name][0] if name in errors else 0.0 for name in self._space.quantizable}
 
     def _by_weights(self) -> dict[str, float]:
         """The error of each op's weight in the all-int8 model: what can be told of it without samples."""

@@ -9,13 +9,13 @@ from typing import Any
 
 from quaver.errors import ModelError
 
-INSTALL = "pip install quaver[mxnet] (in an environment with numpy 1.26: MXNet does not know numpy 2)"
+INSTALL = "pip install quaver[mxnet] (in an environment of its own: MXNet does not know numpy 2)"
 
 
 def import_mxnet() -> Any:
-    """The package. `numpy.bool`, which numpy took away and MXNet asks for while it is imported, is given back before.
+    """The package. `numpy.bool`, which went with numpy 1.24 and is asked for by this import, is given back before.
 
-    After this a plain `import mxnet` works, too.
+    After this a plain `import mxnet` works beside any numpy before 2. With an older numpy it works without this, too.
     """
     if "mxnet" not in sys.modules:
         _prepare()

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from fake import FakeAdapter, FakeFloat, history_of
 
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
+from benchmarks import planted
+from quaver.adapters import AdapterOptions, open_model
+from quaver.demo.data import digits
 from quaver.engine import probing
 from quaver.engine.events import silent
 from quaver.engine.probing import AdapterProbe
@@ -78,3 +86,20 @@ def test_what_was_measured_before_an_error_is_kept(history: History, monkeypatch
     monkeypatch.undo()
     assert len(probe_of(history).sensitivity()) == 12
     assert [len(record) for record in items(history)] == [5, 7]
+
+
+def test_what_ops_before_it_did_is_not_counted_against_an_op(history: History) -> None:
+    """A convolution with one far channel spoils all that comes behind it, and still leads."""
+    model = planted.plant(onnx.load(planted.MODEL), planted.CASES["A1"])
+    with contextlib.closing(open_model(model, AdapterOptions(threads=1))) as adapter:
+        adapter.calibrate(digits()[0][:64])
+        space = TuningSpace(adapter.inspect())
+        added = AdapterProbe(adapter, space, history, silent).mse()
+        names = list(space.quantizable)
+        fp32, int8 = adapter.watch(None, names), adapter.watch(space.all_int8(), names)
+        feed = adapter.kept[0]
+        inherited = {name: float(np.square(fp32(feed)[name] - int8(feed)[name]).mean()) for name in names}
+    convolutions = [node.name for node in model.graph.node if node.op_type == "Conv"]
+    culprits = convolutions[1:3]
+    assert sorted(added, key=lambda name: -added[name])[:2] == sorted(culprits, key=lambda name: -added[name])
+    assert sorted(inherited, key=lambda name: -inherited[name])[0] not in culprits
