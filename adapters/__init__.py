@@ -20,8 +20,8 @@ from quaver.adapters.view import View
 
 __all__ = [
     "Adapter", "AdapterOptions", "BiasCorrection", "Equalisation", "InputSpec", "Model", "QuantizedView", "Repair",
-    "RepairableOp", "Rescaling", "SharedInput", "Smoothing", "Statistic", "StreamingCalibrator", "TimingOptions", "View",
-    "adapter_for", "open_given", "open_model", "refuse_repairs", "register_adapter", "register_repair",
+    "RepairableOp", "Rescaling", "SharedInput", "Smoothing", "Statistic", "StreamingCalibrator", "TimingOptions",
+    "View", "adapter_for", "open_given", "open_model", "refuse_repairs", "register_adapter", "register_repair",
 ]  # fmt: skip
 
 turn_off()
