@@ -60,7 +60,9 @@ def test_where_it_misses_the_next_best_are_tried(tmp_path: Path) -> None:
 def test_after_so_many_tries_nothing_is_met(tmp_path: Path) -> None:
     confirm = Confirming(refused=100)
     with pytest.warns(UserWarning, match="is NOT confirmed"):
-        result = tune(tmp_path / "run", as_array, confirm=confirm, relative=0.2, confirm_tries=2, **LONGER)
+        result = tune(
+            tmp_path / "run", as_array, confirm=confirm, strategy="random", relative=0.3, confirm_tries=2, **LONGER
+        )
     assert len(confirm.scored) == 3 and not result.met and result.confirmed is False
     assert result.best is not None and result.best.met and "(but not on other data)" in str(result)
     assert not judge_snapshot(quaver.read_snapshot(result.history_path)).met
@@ -109,6 +111,7 @@ def test_what_is_not_offered_any_more_is_named_and_the_strategy_goes_on(tmp_path
         as_number,
         start_from=last.history_path,
         op_name_dict={op: "int8"},
+        relative=0.001,
         max_trials=3,
         observer=events.append,
     )

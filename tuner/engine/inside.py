@@ -91,7 +91,7 @@ def describe(view: View, found: Diagnosis | None) -> dict[str, Any]:
     """A record for each op."""
     contexts = view.contexts()
     seen = Histograms({}, {}) if found is None else from_arrays(found.histograms)
-    layers = {} if found is None else {row.op: row for row in found.layers}
+    layers = {} if found is None else {row.op: row for row in found.layers if row.tunable}
     ranges = {} if found is None else {row.op: row for row in found.activations}
     bins, rows, channels = FINE if ROOM / max(len(contexts), len(layers), 1) >= FINE_BYTES else COARSE
     records: dict[str, Any] = {}

@@ -18,6 +18,8 @@ from quaver.adapters.onnxrt.read.graph import Graph, attribute, integer
 from quaver.adapters.onnxrt.read.units import Unit
 
 _WEIGHTY = ("Conv", "Gemm", "MatMul")
+# Factors are taken back through so many nodes at most: it is looked at from each op that reads.
+_FAR = 16
 # What lets factors pass wherever channels lie, and what does where they lie on axis 1.
 _ELEMENTWISE = {"Relu", "LeakyRelu", "PRelu"}
 _GLOBAL_POOLS = {"GlobalAveragePool", "GlobalMaxPool"}
@@ -77,12 +79,12 @@ class DivisorFinder:
         rank = self._graph.ranks.get(name)
         if rank is None or set(self._graph.consumers.get(name, ())) != set(readers):
             return None
-        return self._back(_Way(name, axis % rank, rank), channels)
+        return self._back(_Way(name, axis % rank, rank), channels, _FAR)
 
-    def _back(self, way: _Way, channels: int) -> Divisor | None:
-        """The same from a tensor that nobody else reads."""
+    def _back(self, way: _Way, channels: int, far: int) -> Divisor | None:
+        """The same from a tensor that nobody else reads, through so many nodes."""
         index = self._graph.producers.get(way.name)
-        if index is None or way.name in self._pinned:
+        if index is None or way.name in self._pinned or not far:
             return None
         node, unit = self._graph.nodes[index], self._unit_of.get(index)
         if node.domain not in ("", "ai.onnx"):
@@ -93,7 +95,7 @@ class DivisorFinder:
         if ends is not None:
             return Divisor({way.name: way.axis}, ends)
         for before, constants in self._steps(way, index, node, channels):
-            found = self._back(before, channels) if self._graph.only_reader(before.name) is node else None
+            found = self._back(before, channels, far - 1) if self._graph.only_reader(before.name) is node else None
             if found is not None:
                 tensors = {way.name: way.axis, **found.tensors}
                 return Divisor(tensors, (*constants, *found.constants), found.unit)
