@@ -20,7 +20,7 @@ from quaver.time_model import Border, TimeModel
 # So many mixtures of fp32 and reduced ops tell what conversions cost.
 MIXTURES = 4
 # Seconds for each whole model: what conversions cost is told in steps of two.
-SECONDS = 0.25
+SECONDS = 0.2
 # Where one precision gives way to the other along the graph, and how often single ops stand out.
 SWITCH, ODD = (0.1, 0.25, 0.5), 0.1
 

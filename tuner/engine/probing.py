@@ -28,7 +28,7 @@ from quaver.time_model import TimeModel
 # Measurements of many ops are noted this often, so that a crash loses little.
 NOTE_SECONDS = 10.0
 # Candidates are measured for so long each; those that take so many times the fastest one's time are given up sooner.
-CANDIDATE_SECONDS = 0.3
+CANDIDATE_SECONDS = 0.2
 IN_THE_RUNNING = 1.08
 # Ops taken one by one are told apart on the first few of the kept samples; whole configurations differ less, on all.
 FEW_SAMPLES = 16

@@ -28,7 +28,7 @@ KERNEL = "_kernel_time"
 QUANTILE = 0.25
 # Runs to take at least and at most, and seconds of the processor after which there is an end.
 RUNS = (5, 60)
-SECONDS = 0.2
+SECONDS = 0.15
 
 
 def op_seconds(assembler: Assembler, model: OnnxModel, feed: Feed, threads: int) -> dict[str, float]:
