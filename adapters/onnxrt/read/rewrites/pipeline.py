@@ -8,6 +8,7 @@ from quaver.adapters.onnxrt.read.channelwise import fold_followers
 from quaver.adapters.onnxrt.read.cleaning import drop_idle, drop_unread
 from quaver.adapters.onnxrt.read.graph import Graph
 from quaver.adapters.onnxrt.read.inference import infer_types
+from quaver.adapters.onnxrt.read.rewrites.channels_first import move_transposes
 from quaver.adapters.onnxrt.read.rewrites.checking import differs
 from quaver.adapters.onnxrt.read.rewrites.denormals import flush_denormals
 from quaver.adapters.onnxrt.read.rewrites.fold_forward import fold_into_next_layer
@@ -59,6 +60,7 @@ def rewrite(graph: Graph) -> tuple[Graph, Applied]:
         graph.index()
         counts["runtime's basic level"] = before - len(graph.nodes)
         infer_types(graph)
+    counts["channels first"] = move_transposes(graph)
     counts["Gelu"] = recognise_gelu(graph) if opset_of(graph) >= GELU_OPSET else 0
     counts["LayerNormalization"] = recognise_layer_norm(graph) if opset_of(graph) >= NORM_OPSET else 0
     counts["hard-swish"] = recognise_hard_swish(graph)
