@@ -157,8 +157,8 @@ class AdapterProbe(Probe):
     def _times_of(self, name: str, configs: Sequence[QuantConfig]) -> Mapping[str, Any]:
         """What is known of the times of configurations, from this run or from an earlier one on this machine."""
         known = self._history.notes.get(f"probe.{name}", {})
-        missing = [config.fingerprint for config in configs if config.fingerprint not in known]
-        found = {key: kept for key in missing if _sound(name, kept := self._cache.get(name, key))}
+        missing = {config.fingerprint: config for config in configs if config.fingerprint not in known}
+        found = {key: kept for key in missing if _sound(name, kept := self._cache.get(name, key), missing[key])}
         if found:
             if not self._reused:
                 self._observer(TimingsReused())
@@ -283,12 +283,11 @@ class AdapterProbe(Probe):
         yield from measured_beside(self._executor, dict(configs), feeds(), self._check_time)
 
 
-def _sound(name: str, kept: Any) -> bool:
+def _sound(name: str, kept: Any, config: QuantConfig) -> bool:
     """Whether a measurement that was kept is one: the file is anybody's to write."""
     if name == "speed":
         return isinstance(kept, float) and 0 < kept < math.inf
     try:
-        from_plain(kept).predict(QuantConfig({}))
+        return 0 < from_plain(kept).predict(config) < math.inf
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return False
-    return True

@@ -12,11 +12,25 @@ from networks import Closeness, chain, inputs
 
 import quaver
 from quaver.adapters import AdapterOptions, open_model
+from quaver.demo.data import Accuracy, digits
+from quaver.demo.run import MODEL as NETWORK
 from quaver.engine import latency, timing_cache
 from quaver.engine.events import Stage, StageStarted, TimingsReused
 from quaver.engine.timing_cache import TimingCache
 
 MODEL = chain(6)
+
+
+def test_times_of_a_network_with_tensors_between_ops_are_found_again(tmp_path: Path) -> None:
+    train, _, images, labels = digits()
+    given = {"calib_dataloader": train[:32], "eval_func": Accuracy(images, labels), "threads": 1, "max_trials": 1}
+    hashes, asked = [], []
+    for name in ("first", "second", "third"):
+        events: list[Any] = []
+        result = quaver.fit(NETWORK, workspace=tmp_path / name, observer=events.append, **given)
+        hashes.append([trial.model_hash for trial in result.trials])
+        asked.append(timed(events))
+    assert asked == [True, False, False] and hashes[0] == hashes[1] == hashes[2]
 
 
 def tune(workspace: Path, **settings: Any) -> tuple[quaver.TuneResult, list[Any]]:
