@@ -74,6 +74,9 @@ def from_header(header: Header) -> dict[str, Any]:
     table: dict[OpConfig, int] = {}
     picks = [[table.setdefault(choice, len(table)) for choice in op.choices] for op in header.ops]
     repairs = {op.name: (op.reads, tuple(op.repairs)) for op in header.ops if op.repairs}
+    smaller = {
+        op.name: [table.setdefault(choice, len(table)) for choice in op.smaller] for op in header.ops if op.smaller
+    }
     return {
         "kind": "header",
         "schema": SCHEMA,
@@ -87,6 +90,7 @@ def from_header(header: Header) -> dict[str, Any]:
         "calibration": plain(header.calibration, "calibration"),
         "created": header.created,
         **({"repairs": repairs} if repairs else {}),
+        **({"smaller": {name: from_indexes(pick, len(table)) for name, pick in smaller.items()}} if smaller else {}),
     }
 
 
@@ -102,10 +106,11 @@ def to_header(record: dict[str, Any]) -> Opening:
     ops = taken.take("ops", list)
     _check_ops(ops)
     repairs = _to_repairs(taken.take("repairs", dict) if "repairs" in taken else {})
+    smaller = _to_smaller(taken.take("smaller", dict) if "smaller" in taken else {}, choices)
     header = Header(
         model_fingerprint=taken.take("model_fingerprint", str),
         adapter=taken.take("adapter", str),
-        ops=tuple(_to_op(item, f"ops[{index}]", choices, repairs) for index, item in enumerate(ops)),
+        ops=tuple(_to_op(item, f"ops[{index}]", choices, repairs, smaller) for index, item in enumerate(ops)),
         calibration=taken.take("calibration", dict),
         created=taken.take("created", str),
     )
@@ -139,12 +144,26 @@ def _to_repairs(items: dict[Any, Any]) -> dict[str, tuple[str, tuple[str, ...]]]
     return items
 
 
+def _to_smaller(items: dict[Any, Any], choices: list[OpConfig]) -> dict[str, tuple[OpConfig, ...]]:
+    """By op, the choices that only make the file smaller."""
+    if any(type(picks) is not bytes for picks in items.values()) or sum(map(len, items.values())) > MAX_CHOICES:
+        raise Malformed(f"field 'smaller' must hold bytes, and no more than {MAX_CHOICES:,} choices")
+    return {
+        name: tuple(choices[pick] for pick in to_indexes(picks, len(choices), "smaller"))
+        for name, picks in items.items()
+    }
+
+
 def _to_op(
-    item: tuple[Any, ...], field: str, choices: list[OpConfig], repairs: Mapping[str, tuple[str, tuple[str, ...]]]
+    item: tuple[Any, ...],
+    field: str,
+    choices: list[OpConfig],
+    repairs: Mapping[str, tuple[str, tuple[str, ...]]],
+    smaller: Mapping[str, tuple[OpConfig, ...]],
 ) -> Op:
     name, kind, nodes, picks = item
     if any(type(node) is not str for node in nodes):
         raise Malformed(f"the nodes of {field} must be str")
     offered = tuple(choices[pick] for pick in to_indexes(picks, len(choices), field))
     reads, repaired = repairs.get(name, ("", ()))
-    return Op(utf8(name, field), kind, nodes, offered, repaired, reads)
+    return Op(utf8(name, field), kind, nodes, offered, repaired, reads, smaller.get(name, ()))

@@ -13,6 +13,7 @@ from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
+from quaver.strategies.steps import narrowing
 from quaver.strategies.steps.alternatives import (
     Alternatives,
     alternatives,
@@ -26,14 +27,13 @@ from quaver.strategies.steps.beside import beside
 from quaver.strategies.steps.boundaries import STEPS, fewer_boundaries
 from quaver.strategies.steps.budget import recalibrated, within_budget
 from quaver.strategies.steps.front import MOST, POINTS, fallbacks, first_success, predicted, ranked
-from quaver.strategies.steps.initial import best_calibration, best_variant, fastest
+from quaver.strategies.steps.initial import best_calibration, best_variant, fastest, measured_mixtures
+from quaver.strategies.steps.narrowing import Narrowing, smallest_success
 from quaver.strategies.steps.repairing import best_repairs, carry_over
 from quaver.strategies.steps.search import SEARCHES, Search, prune, shortest_prefix
 from quaver.time_model import TimeModel
 from quaver.trial import Trial
 
-# A loss of so many times what is allowed may be mended by another calibration, which takes no time from the model.
-CLOSE = 2.0
 # What takes the place of fp32 in the end disturbs the outputs by less than this part of what was given up for it.
 FAR_LESS = 0.25
 # With more workers than this, a search would pay for them and be no sooner at its end.
@@ -51,15 +51,19 @@ class Auto(Strategy):
        as the fastest the one that disturbs the outputs clearly less is taken. Then the calibration method of each op
        type with the least error at the outputs; another mode, if that is better still; and the repairs that make the
        error clearly less and take no time. One evaluation.
-    2. If that fails, repairs that take time; or, if it just fails, the runner-up calibration. One evaluation at most.
+    2. If that fails, repairs that take time; or, when the objective is another, the runner-up calibration. One
+       evaluation at most.
+       When the objective is size, weights of fewer than 8 bits come before that: all that can be; then, as far as the
+       error at the outputs tells what is enough, those back in 8 bits that do most harm for the bytes they save. Up to
+       four evaluations, none where little is saved. Then it goes on with what is as good as 8 bits by that error.
     3. Ops ranked by the harm each does alone. Those that do most of it are offered other modes which do clearly less
        harm and take less time than fp32. When the objective is latency: for each price of harm the mixture that is
        fastest by the time model. On this front, among prefixes of the ranking, and with more and more ops in their
-       other mode, the one that takes most error away for the time it gives up. Up to six evaluations. When it is
-       another, all other modes at once. One evaluation.
+       other mode, and the mixtures of 1, the one that takes most error away for the time it gives up, as long as it
+       is faster than fp32. Up to six evaluations. When it is another, all other modes at once. One evaluation.
     4. If that was not enough, or the objective is another: the shortest prefix of the ranking that must fall back. At
        most 2 log2(n) + 1 evaluations; log2(n) + 1 more for each of up to four ops that rank last and must fall back all
-       the same.
+       the same. If none of these ops can be reduced, the same among those that 1 left in fp32.
     5. With time left (`timeout` above 0): ops go back to int8 by halves, about d log2(n/d) evaluations for d ops that
        are really needed; then those d in another int8 choice that disturbs the output less; then, when the objective
        is latency, moves that save conversions between int8 and fp32, up to four evaluations.
@@ -87,12 +91,20 @@ class Auto(Strategy):
             yield from self._within(self.ceiling, all_int8, space, probe)
             return
         timed = self.objective == "latency" and probe.has_samples
-        wanted = fastest(all_int8, space, probe) if timed and self.mixtures else [all_int8]
+        speeds = measured_mixtures(all_int8, space, probe) if timed and self.mixtures else {}
+        wanted = fastest(speeds, probe) if speeds else [all_int8]
         calibrated = best_calibration(wanted[0], space, probe)
         if timed and self.mixtures and (other_way := best_variant(calibrated[0], space, probe)) != calibrated[0]:
             calibrated = [other_way, *calibrated]
         repair = self.repairs and probe.has_samples
         repaired = best_repairs(calibrated[0], space, probe, timed) if repair else calibrated[:1]
+        if self.objective == "size" and narrowing.on_offer(space):
+            fewer = Narrowing(repaired[0], space, probe)
+            small = yield from smallest_success(fewer, self.allowed, self._at_once)
+            if small is not None:
+                yield from prune(small, fewer.smallest, fewer.given_back(small.config))
+                return
+            repaired = [fewer.next_best, *repaired[1:]]
         others = [*repaired[1:], *(carry_over(repaired[0], config, space) for config in calibrated[1:2])]
         first, *tried = yield from beside([repaired[0], *others[: self.width > 1]], self.width)
         if first.met:
@@ -101,9 +113,8 @@ class Auto(Strategy):
                 yield from self._quicker(first, [*wanted[1:], *plain], space, probe)
             return
         best = first
-        close = first.loss is not None and first.loss < CLOSE * self.allowed
         if self.width == 1:
-            tried = yield from beside(others[:1] if repaired[1:] or close or not timed else (), self.width)
+            tried = yield from beside(others[:1] if repaired[1:] or not timed else (), self.width)
         for trial in tried:
             if trial.met:
                 return
@@ -115,10 +126,9 @@ class Auto(Strategy):
         model = probe.time_model(start) if timed else None
         other = alternatives(config, harm, space, probe, model)
         found, needed = None, 0
-        if model is not None and self.front and len(harm) > 1:
-            found = yield from first_success(
-                best, _ways(config, harm, model, other), self.allowed, probe, self._at_once
-            )
+        ways = {} if model is None else _ways(config, harm, model, other) | _like(speeds, config, start)
+        if self.front and len(ways) > 1:
+            found = yield from first_success(best, ways, self.allowed, probe, self._at_once)
         elif other is not None:
             (changed,) = yield from beside([other.config], self.width)
             found = changed if changed.met else None
@@ -129,6 +139,7 @@ class Auto(Strategy):
             found = yield from shortest_prefix(best, ranking, self._at_once)
             needed = 1  # the last op of the shortest prefix, or a shorter one would have done
         if found is None:
+            yield from self._others_alone(config, start, space, probe)
             return
         if timed:
             config = _paying(config, start, space, probe)
@@ -144,7 +155,7 @@ class Auto(Strategy):
         start = best_calibration(start, space, probe)[0]
         found = within_budget(start, space, probe, ceiling, self.repairs)
         if not found and probe.has_samples:
-            quick = fastest(start, space, probe)
+            quick = fastest(measured_mixtures(start, space, probe), probe)
             ways = [best_repairs(one, space, probe, timed=True) if self.repairs else [one] for one in quick]
             found = list(chain.from_iterable(ways))
         first, *others = recalibrated((found or [start])[0], space, probe)
@@ -155,6 +166,17 @@ class Auto(Strategy):
             for trial in (yield from beside(asked, self.width)):
                 if trial.met and trial.loss is not None and trial.loss <= 0:
                     return
+
+    def _others_alone(self, failed: QuantConfig, start: QuantConfig, space: TuningSpace, probe: Probe) -> Search:
+        """The ops that `failed` left in fp32, without its own, of which none can be reduced: better than nothing."""
+        able = set(space.able_to_fall_back(start))
+        others = start.fallback(*(name for name in failed.reduced_ops if name in able))
+        if others == start or not able & set(others.reduced_ops):
+            return None
+        trial: Trial = yield others
+        if trial.met:
+            return trial
+        return (yield from shortest_prefix(trial, ranked(probe.sensitivity(others)), self._at_once))
 
     def _quicker(self, met: Trial, others: list[QuantConfig], space: TuningSpace, probe: Probe) -> Proposals:
         """With time left: what was faster by a hair, and the ops back that were given up for accuracy."""
@@ -171,12 +193,18 @@ class Auto(Strategy):
         return self.first_success(space) + 3 * max(len(space.tunable), 1) + STEPS
 
     def first_success(self, space: TuningSpace) -> int:
-        """2, 6 along the front or 1 with other modes, and 6 log2(n) + 5; with workers up to as many times more."""
+        """2, 6 along the front or 1 with other modes, 4 with fewer bits, and 6 log2(n) + 5; more with workers.
+
+        When the objective is latency, once more 6 log2(n) + 6 among the ops that save no time.
+        """
         if self.ceiling is not None:
             return BUDGETED
         depth = math.ceil(math.log2(max(len(space.tunable), 1)))
-        along = self._at_once * math.ceil(MOST / self._at_once) if self.objective == "latency" else on_offer(space)
-        return 2 + along + self._at_once * (depth + SEARCHES * (depth + 1))
+        search = self._at_once * (depth + SEARCHES * (depth + 1))
+        if self.objective == "latency":
+            return 2 + self._at_once * math.ceil(MOST / self._at_once) + 2 * search + 1
+        narrow = self.objective == "size" and narrowing.on_offer(space)
+        return 2 + on_offer(space) + narrow * self._at_once * math.ceil(narrowing.MOST / self._at_once) + search
 
     @property
     def _at_once(self) -> int:
@@ -193,6 +221,12 @@ def _ways(
         found |= {one: predicted(one, _switched(model, other, one)) for one in other.steps(config, POINTS // 2)}
         found |= fallbacks(other.config, other.harm, other.model, POINTS // 2)
     return found
+
+
+def _like(speeds: Mapping[QuantConfig, float], config: QuantConfig, start: QuantConfig) -> dict[QuantConfig, float]:
+    """Mixtures that were measured before, their ops as in a configuration, or as in `start` where that has them not."""
+    usual = start.replace({name: config[name] for name in config.reduced_ops})
+    return {usual.fallback(*one.fp32_ops): seconds for one, seconds in speeds.items()}
 
 
 def _switched(model: TimeModel, other: Alternatives, config: QuantConfig) -> TimeModel:

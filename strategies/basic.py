@@ -11,6 +11,7 @@ from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
 from quaver.strategies.steps.beside import beside
+from quaver.strategies.steps.narrowing import fewer_bits
 from quaver.trial import Trial
 
 
@@ -18,7 +19,8 @@ from quaver.trial import Trial
 class Basic(Strategy):
     """Other calibrations type by type, then single fallbacks, then fallbacks added up in order of their effect.
 
-    1. All ops in int8 by their default choice.
+    1. All ops in int8 by their default choice. When the objective is size, before that with weights of fewer bits: all
+       that can have them, then those of one op type.
     2. For each op type, the most frequent first, the other calibration methods, the other weight granularity and the
        other modes and repairs for all its ops; what scores best is kept. When the objective is latency, no mode that an
        adapter offers behind fp32: that is slower.
@@ -33,6 +35,8 @@ class Basic(Strategy):
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
+        if self.objective == "size":
+            yield from beside(_narrower(space), self.width)
         best: Trial = yield space.all_int8()
         for kind in space.kinds:
             for trial in (yield from beside(self._alternatives(space, best.config, kind), self.width)):
@@ -47,11 +51,12 @@ class Basic(Strategy):
         yield from beside(list(added)[2:], self.width)
 
     def worst_case(self, space: TuningSpace) -> int:
-        """1 + alternatives + n + (n - 1)."""
+        """1 + alternatives + n + (n - 1), and with fewer bits one for each op type and one for all."""
         start = space.all_int8()
+        narrower = len(_narrower(space)) if self.objective == "size" else 0
         alternatives = sum(1 for kind in space.kinds for _ in self._alternatives(space, start, kind))
         ops = len(space.able_to_fall_back(start))
-        return 1 + alternatives + ops + max(ops - 1, 0)
+        return narrower + 1 + alternatives + ops + max(ops - 1, 0)
 
     def _alternatives(self, space: TuningSpace, config: QuantConfig, kind: str) -> Iterator[QuantConfig]:
         """The configuration with another calibration, granularity or mode, or a repair, for all ops of one kind."""
@@ -69,6 +74,14 @@ class Basic(Strategy):
                 yield changed
 
 
+def _narrower(space: TuningSpace) -> list[QuantConfig]:
+    """With weights of fewer bits: all that can have them, then those of one op type, the most frequent first."""
+    start = space.all_int8()
+    found = {name: choice for name, pick in start.items() if (choice := fewer_bits(space[name], pick)) is not None}
+    each = [{name: found[name] for name in space.of_kind(kind) if name in found} for kind in space.kinds]
+    return [config for config in dict.fromkeys(map(start.replace, [found, *each])) if config != start]
+
+
 def _better(one: Trial, other: Trial) -> Trial:
     if other.loss is None:
         return one
@@ -79,6 +92,8 @@ def _neighbours(space: TuningSpace, names: list[str], default: OpConfig, slower:
     """The choices that differ from the default in one thing alone; what a mode leaves idle does not count."""
     for choice in dict.fromkeys(choice for name in names for choice in space[name].choices if choice.reduced):
         if not slower and choice.mode != default.mode and all(_behind_fp32(space[name], choice) for name in names):
+            continue
+        if choice.precision != default.precision:
             continue
         said = {field: value for field in DETAILS if (value := getattr(choice, field))}
         differences = [field for field, value in said.items() if value != getattr(default, field)]

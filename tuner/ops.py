@@ -66,14 +66,17 @@ class Precision(str):
 
 FP32 = Precision("fp32")
 INT8 = Precision("int8")
+INT4 = Precision("int4")
 
 MODES = ("static", "dynamic", "weight_only")
 CALIBRATIONS = ("minmax", "percentile", "entropy")
 GRANULARITIES = ("per_channel", "per_tensor")
+# One scale and zero point for each few numbers of a channel: how weights of less than 8 bits are stored.
+PER_BLOCK = "per_block"
 SCHEMES = ("asym", "sym")
 # What can be chosen for an op of reduced precision: each field of `OpConfig`, and its values.
 DETAILS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"mode": MODES, "calibration": CALIBRATIONS, "granularity": GRANULARITIES, "scheme": SCHEMES}
+    {"mode": MODES, "calibration": CALIBRATIONS, "granularity": (*GRANULARITIES, PER_BLOCK), "scheme": SCHEMES}
 )
 # What says nothing about an op that is run in this mode.
 _IDLE = {"dynamic": ("calibration",), "weight_only": ("calibration", "scheme")}
@@ -86,8 +89,8 @@ class OpConfig:
     Attributes:
         precision: FP32, INT8 or another `Precision`.
         calibration: how the range of its activations is chosen: minmax, percentile or entropy.
-        granularity: one weight scale per output channel or one per tensor.
-        scheme: whether the activations' zero point is free (asym) or fixed (sym). Weights are symmetric.
+        granularity: one weight scale per output channel, per tensor, or per block of a channel.
+        scheme: whether the activations' zero point is free (asym) or fixed (sym). Weights are symmetric, but in blocks.
         mode: how activations are treated: quantized with calibrated ranges (static), with ranges taken while the
             model runs (dynamic), or not at all (weight_only).
         repairs: label-free changes of the model that go with it, by name; see `quaver.adapters.Repair`.
@@ -147,6 +150,7 @@ class Op:
         repairs: what its static choices may be given besides, in any combination of different names.
         reads: the tensor that its weight multiplies with, where that can be repaired. Ops that read the same one are
             best repaired together.
+        smaller: choices that make the file smaller and nothing faster: on offer where size counts, or a rule asks.
     """
 
     name: str
@@ -155,6 +159,7 @@ class Op:
     choices: tuple[OpConfig, ...]
     repairs: tuple[str, ...] = ()
     reads: str = ""
+    smaller: tuple[OpConfig, ...] = ()
 
     @property
     def quantizable(self) -> bool:
@@ -169,7 +174,7 @@ class Op:
     def offers(self, pick: OpConfig) -> bool:
         """Whether it may run so: as one of its choices, or as one that is repaired."""
         if pick in self.choices or not pick.repairs or pick.mode != MODES[0]:
-            return pick in self.choices
+            return pick in self.choices or pick in self.smaller
         names = [name_of(spelled) for spelled in pick.repairs]
         known = all(spelled in self.repairs for spelled in pick.repairs) and len(set(names)) == len(names)
         return known and replace(pick, repairs=()) in self.choices
@@ -182,6 +187,10 @@ class Op:
         wanted = tuple(sorted((one for one in spelled if one in self.repairs), key=order))
         made = replace(pick, repairs=wanted)
         return made if wanted and self.offers(made) else pick
+
+    def with_smaller(self) -> Op:
+        """The op with those choices on offer, behind all others, that only make the file smaller."""
+        return replace(self, choices=(*self.choices, *self.smaller), smaller=()) if self.smaller else self
 
     @property
     def reduced_choices(self) -> tuple[OpConfig, ...]:

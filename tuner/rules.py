@@ -6,7 +6,9 @@ A rule's value is "fp32" or "int8" (or `quaver.FP32`, or a list of them), or the
      "weight": {"dtype": ["int8"], "granularity": ["per_channel"]},
      "repairs": ["smoothing:0.5", "bias_correction"]}
 
-where `mode` (or `quant_mode`) of the activation is "static", "dynamic" or "weight_only".
+where `mode` (or `quant_mode`) of the activation is "static", "dynamic" or "weight_only". A weight of "int4" is one in
+blocks, and alone in less than 8 bits; `bits` and `group_size` say the same in other words. Who has no such choice is
+not meant by a rule on types that asks for nothing else.
 
 An op that cannot do what a rule says of its type, while others of the type can, stays in fp32, unless the rule forbids
 that. The type "*" stands for all types. What a rule of a name or another type does not speak of is as it says there,
@@ -26,32 +28,37 @@ from typing import Any
 
 from quaver.errors import SettingsError
 from quaver.nearest import hint
-from quaver.ops import CALIBRATIONS, DETAILS, FLOAT, GRANULARITIES, MODES, SCHEMES, Op, OpConfig, Precision
+from quaver.ops import CALIBRATIONS, DETAILS, FLOAT, INT8, MODES, PER_BLOCK, SCHEMES, Op, OpConfig, Precision
 from quaver.patterns import Effort, Pattern, PatternError
 from quaver.repair_rules import check_repairs, parse_repairs, with_repairs
 
 # The key of `op_type_dict` that stands for ops of all types.
 ALL_TYPES = "*"
 # What users of other tools write for the same thing.
-_PRECISIONS = {"fp32": "fp32", "float32": "fp32", "int8": "int8", "uint8": "int8"}
+_PRECISIONS = {"fp32": "fp32", "float32": "fp32", "int8": "int8", "uint8": "int8", "int4": "int4", "uint4": "int4"}
 _ALIASES = {
     "kl": "entropy",
     "naive": "minmax",
     "min_max": "minmax",
     "per-channel": "per_channel",
     "per-tensor": "per_tensor",
+    "per-block": PER_BLOCK,
+    "per_group": PER_BLOCK,
+    "per-group": PER_BLOCK,
 }
 _FIELDS = {
     "dtype": ("precision", tuple(_PRECISIONS)),
     "algorithm": ("calibration", CALIBRATIONS),
-    "granularity": ("granularity", GRANULARITIES),
+    "granularity": ("granularity", DETAILS["granularity"]),
+    "bits": ("precision", ("4", "8", "32")),
+    "group_size": ("granularity", ("64",)),
     "scheme": ("scheme", SCHEMES),
     "mode": ("mode", MODES),
     "quant_mode": ("mode", MODES),
 }
 _PARTS = {
     "activation": ("dtype", "algorithm", "scheme", "mode", "quant_mode", "granularity"),
-    "weight": ("dtype", "granularity", "scheme", "algorithm"),
+    "weight": ("dtype", "granularity", "scheme", "algorithm", "bits", "group_size"),
 }
 # What may be said of a part but not chosen: its one value, and why.
 _FIXED = {
@@ -59,6 +66,10 @@ _FIXED = {
     ("weight", "scheme"): ("sym", "weights are always symmetric"),
     ("weight", "algorithm"): ("minmax", "weights are always quantized over their whole range"),
 }
+
+_IN_BLOCKS = {**_FIXED, ("weight", "scheme"): ("asym", "each block of a weight has a zero point")}
+# What numbers of other tools mean.
+_NUMBERS = {("bits", "4"): "int4", ("bits", "8"): "int8", ("bits", "32"): "fp32", ("group_size", "64"): PER_BLOCK}
 
 _EVERY = f"op_type_dict[{ALL_TYPES!r}]"
 
@@ -86,7 +97,8 @@ def apply_rules(
         able = {op.name for op in ops if op.kind == kind and _able(op, wish)}
         # A type may have ops of two sorts, as products with a weight and without.
         others = _IN_FLOAT if able and "fp32" in wish.get("precision", ("fp32",)) else wish
-        chosen.update({name: (label, wish if name in able else others) for name in kinds[kind]})
+        meant = able if able and _of_weights_alone(wish) else kinds[kind]
+        chosen.update({name: (label, wish if name in able else others) for name in meant})
     effort, names = Effort(), dict.fromkeys(op.name for op in ops)
     for pattern, value in (op_name_dict or {}).items():
         label = f"op_name_dict[{pattern!r}]"
@@ -106,9 +118,12 @@ def _everywhere(ops: Sequence[Op], every: Wish, said: Mapping[str, Wish]) -> tup
     found = []
     for op in ops:
         wish = {field: values for field, values in every.items() if field not in said.get(op.name, {})}
+        op = _asked(op, wish)
         repaired = with_repairs(op, wish["repairs"]) if "repairs" in wish else op
         left = tuple(choice for choice in repaired.choices if _allowed(choice, wish))
-        found.append(replace(repaired, choices=left or (FLOAT,)))
+        otherwise = op.choices if _of_weights_alone(wish) else (FLOAT,)
+        smaller = tuple(choice for choice in op.smaller if _allowed(choice, wish))
+        found.append(replace(repaired, choices=left or otherwise, smaller=smaller))
     if any(op.quantizable for op in ops) and not any(op.quantizable for op in found):
         offered = dict.fromkeys(str(choice) for op in ops for choice in op.choices)
         raise SettingsError(f"{_EVERY} leaves no choice but fp32 for any op; they offer: {', '.join(offered)}")
@@ -165,7 +180,7 @@ def parse(value: Any, label: str) -> Wish:
                 raise SettingsError(f"{label}[{part!r}]: unknown key {field!r}; {hint(str(field), _PARTS[part])}")
             where = f"{label}[{part!r}][{field!r}]"
             values = _values(wanted, field, where)
-            only, why = _FIXED.get((part, field), ("", ""))
+            only, why = (_IN_BLOCKS if _asks_for_blocks(fields) else _FIXED).get((part, field), ("", ""))
             if not only:
                 name = _FIELDS[field][0]
                 wish[name] = wish[name] & values if name in wish else values
@@ -174,15 +189,26 @@ def parse(value: Any, label: str) -> Wish:
     return wish
 
 
+def _asks_for_blocks(fields: Mapping[str, Any]) -> bool:
+    """Whether what is said of a weight asks for four bits and nothing else."""
+    said = [value for key in ("dtype", "bits") if key in fields for value in _items(fields[key])]
+    return bool(said) and all(str(value).lower() in ("4", "int4", "uint4") for value in said)
+
+
+def _items(wanted: Any) -> Iterable[Any]:
+    return [wanted] if isinstance(wanted, str) or not isinstance(wanted, Iterable) else wanted
+
+
 def _values(wanted: Any, field: str, label: str) -> frozenset[str]:
     known = _FIELDS[field][1]
-    items: Iterable[Any] = [wanted] if isinstance(wanted, str) or not isinstance(wanted, Iterable) else wanted
     values = set()
-    for item in items:
+    for item in _items(wanted):
         text = _ALIASES.get(str(item).lower(), str(item).lower())
-        if not isinstance(item, str) or (text not in known and not (field == "dtype" and _is_precision(text))):
+        number = _NUMBERS.get((field, text)) if isinstance(item, int | str) and not isinstance(item, bool) else None
+        spelled = isinstance(item, str) and (text in known or (field == "dtype" and _is_precision(text)))
+        if number is None and not spelled:
             raise SettingsError(f"{label}: {item!r} is not possible; {hint(str(item), known)}")
-        values.add(_PRECISIONS.get(text, text))
+        values.add(number or _PRECISIONS.get(text, text))
     if not values:
         raise SettingsError(f"{label}: the list is empty, so nothing would be allowed; {hint('', known)}")
     return frozenset(values)
@@ -195,7 +221,20 @@ def _is_precision(text: str) -> bool:
         return False
 
 
+def _asked(op: Op, wish: Wish) -> Op:
+    """The op with all choices that it has, if a rule asks for what is not on offer by itself."""
+    named = {value for field in ("precision", "granularity") for value in wish.get(field, ())}
+    return op.with_smaller() if any(named & {one.precision, one.granularity} for one in op.smaller) else op
+
+
+def _of_weights_alone(wish: Wish) -> bool:
+    """Whether a rule asks for nothing but fewer than 8 bits, which only weights have."""
+    wanted = wish.get("precision", frozenset())
+    return bool(wanted) and all(Precision(one) < INT8 for one in wanted)
+
+
 def _narrow(op: Op, label: str, wish: Wish) -> Op:
+    op = _asked(op, wish)
     if "repairs" in wish:
         op = with_repairs(op, wish["repairs"])
     left = tuple(choice for choice in op.choices if _allowed(choice, wish))
@@ -204,12 +243,12 @@ def _narrow(op: Op, label: str, wish: Wish) -> Op:
         what = f"{' or '.join(reduced)} choice".strip()
         offered = ", ".join(str(choice) for choice in op.choices)
         raise SettingsError(f"{label} leaves no {what} for op {op.name!r} ({op.kind}); it offers: {offered}")
-    return replace(op, choices=left)
+    return replace(op, choices=left, smaller=tuple(choice for choice in op.smaller if _allowed(choice, wish)))
 
 
 def _able(op: Op, wish: Wish) -> bool:
     """Whether an op has a choice that is as wished, and a reduced one if those are not ruled out."""
-    left = [choice for choice in op.choices if _allowed(choice, wish)]
+    left = [choice for choice in _asked(op, wish).choices if _allowed(choice, wish)]
     return bool(left) and (not _reduced(op, wish) or any(choice.reduced for choice in left))
 
 

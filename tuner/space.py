@@ -130,7 +130,7 @@ class TuningSpace:
         return self._offering_ops[choice]
 
     def _offers(self, op: Op, pick: OpConfig) -> bool:
-        return pick in self._choices[op.name] or (bool(pick.repairs) and op.offers(pick))
+        return pick in self._choices[op.name] or (bool(pick.repairs or op.smaller) and op.offers(pick))
 
     def check(self, config: object) -> QuantConfig:
         """Return `config` if it lies in this space, else say in which op it does not."""
@@ -173,12 +173,13 @@ def without_calibration(ops: Iterable[Op]) -> tuple[Op, ...]:
 def smallest_first(ops: Iterable[Op]) -> tuple[Op, ...]:
     """For size: ops with a weight have fp32 as their last choice, also where less is no faster; others as their first.
 
-    Without a weight nothing gets smaller. Where no op is known to have one, all are left as they are.
+    What only makes the file smaller is on offer then. Without a weight nothing gets smaller. Where no op is known to
+    have one, all are left as they are.
     """
     if not any(map(_weighty, ops := tuple(ops))):
         return ops
     found = []
-    for op in ops:
+    for op in map(Op.with_smaller, ops):
         order = sorted(op.choices, key=lambda choice: choice.reduced, reverse=_weighty(op))
         found.append(replace(op, choices=tuple(order)))
     return tuple(found)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from quaver.api.wording import verdict
 from quaver.insights.data.picks import Change
 from quaver.insights.data.wording import last_line, listed
+from quaver.ops import INT8
 from quaver.trial import Trial
 
 
@@ -30,6 +31,12 @@ class TrialRow:
     origin: int | None
     changed: int
     changes: str
+
+    @property
+    def bits(self) -> str:
+        """How many ops run in less than fp32, and how many of them in less than int8."""
+        fewer = [f"{count} {one}" for one, count in self.trial.config.counts.items() if count and one < INT8]
+        return f"{self.reduced} ({', '.join(fewer)})" if fewer else str(self.reduced)
 
     @property
     def kind(self) -> str:

@@ -19,7 +19,8 @@ def matrix_figure(data: RunData) -> go.Figure:
     if not picks.rows:
         return empty("No trial yet.")
     columns = _columns(data)
-    table = picks.reduced[np.stack([picks.rows[place] for place in columns])]
+    codes = np.stack([picks.rows[place] for place in columns])
+    table = picks.reduced[codes]
     varied = np.flatnonzero(table.any(axis=0) & ~table.all(axis=0))
     if not varied.size:
         what = "int8" if table.all() else "the same precision"
@@ -33,7 +34,7 @@ def matrix_figure(data: RunData) -> go.Figure:
             z=shown,
             x=[str(data.rows[place].trial.number) for place in columns],
             y=[_label(picks.ops[place]) for place in varied],
-            customdata=np.where(shown, "int8", "fp32"),
+            customdata=np.array([str(choice.precision) for choice in picks.choices])[codes[:, varied].T],
             colorscale=[[0, FP32], [0.5, FP32], [0.5, INT8], [1, INT8]],
             zmin=0,
             zmax=1,

@@ -104,7 +104,7 @@ def trial_table(data: RunData) -> Html:
             row.verdict,
             wording.UNKNOWN if row.latency is None else f"{row.latency:.2f}",
             wording.size(row.trial.model_size),
-            str(row.reduced),
+            row.bits,
             str(row.fp32),
             wording.UNKNOWN if row.origin is None else str(row.origin),
             row.error if row.trial.failed else row.changes,

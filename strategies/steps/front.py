@@ -35,6 +35,8 @@ CAUTION = 0.8
 CLOSE, SMALL = 1 / 3, 1 / 8
 # If there is nothing for that, so many times what the least takes that there is.
 HARDLY_MORE = 1.25
+# What is predicted to take less than this part of the fp32 model's time may be faster than it, when it is measured.
+MAY_BE_FASTER = 1.25
 # So many trials without a success, and the error at the outputs is no guide.
 MOST = 6
 # Below this, errors and times do not matter.
@@ -170,11 +172,15 @@ class _Ways:
     def next(self, last: QuantConfig, share: float, step: float, others: Sequence[QuantConfig]) -> QuantConfig | None:
         """The most worthy one still when its time is measured, besides `others`; none that is slower than fp32."""
         for _ in self.times:
-            ahead = [one for one in self.ahead(last, share, step) if one not in others and self.times[one] < 1.0]
+            ahead = [one for one in self.ahead(last, share, step) if one not in others and self.may_be_faster(one)]
             if not ahead or ahead[0] in self.measured:
                 return ahead[0] if ahead else None
             self.measure(ahead[0])
         return None
+
+    def may_be_faster(self, config: QuantConfig) -> bool:
+        """Whether it is faster than fp32, as far as that is known."""
+        return self.times[config] < (1.0 if config in self.measured else MAY_BE_FASTER)
 
     def ahead(self, last: QuantConfig, share: float, step: float) -> list[QuantConfig]:
         """Those with less error than `last`, whose loss must come down to a share of itself; the most worthy first.

@@ -16,8 +16,10 @@ CLEARLY_LESS_ERROR = 0.9
 CLEARLY_FASTER = 0.95
 # And a change of how all ops run by so much.
 FAR_LESS_ERROR = 0.7
-# What is slower than the fastest by no more than this is as fast.
+# What is slower than the fastest by no more than this is as fast,
 TIE = 1.02
+# if that is no more than this part of the time that the fastest saves.
+OF_THE_GAIN = 0.25
 # Borders are taken to cost so many times what they do, to look for mixtures with few of them.
 WARY = 4.0
 # These parts of the ops are tried by themselves, those that save most.
@@ -68,23 +70,32 @@ def _calibrated(config: QuantConfig, names: Iterable[str], space: TuningSpace, m
     return config.replace(changes)
 
 
-def fastest(config: QuantConfig, space: TuningSpace, probe: Probe) -> list[QuantConfig]:
-    """The configuration without the ops that do not pay, as far as whole models that are measured bear it out.
+def measured_mixtures(config: QuantConfig, space: TuningSpace, probe: Probe) -> dict[QuantConfig, float]:
+    """The configuration, and some without ops that do not pay, each with its measured time as a part of fp32's.
 
-    A time model and the error of each op by itself, which a single pass tells, propose a few mixtures; they are
-    measured in turns. Of those that are as fast as the fastest, the one that disturbs the outputs clearly less than
-    others with more reduced ops comes first: what costs no time is given up for accuracy at once. Then the fastest of
-    all, if that is another one.
+    A time model and the error of each op by itself, which a single pass tells, propose a few; they are measured in
+    turns. The most reduced ones come first.
     """
     model = probe.time_model(config)
     # What takes no time either way, as a table in 8 bits, stays so, for size.
     free = [name for name in space.able_to_fall_back(config) if model.fp32.get(name) or model.reduced.get(name)]
     if not free:
-        return [config]
+        return {config: 1.0}
     found = list(_mixtures(config, free, space, model, probe.local_error()))
-    speeds = dict(zip(found, probe.speeds(found), strict=True))
-    quickest = min(found, key=lambda one: speeds[one])
-    tied = [one for one in found if speeds[one] <= TIE * speeds[quickest]]
+    return dict(zip(found, probe.speeds(found), strict=True))
+
+
+def fastest(speeds: Mapping[QuantConfig, float], probe: Probe) -> list[QuantConfig]:
+    """Of mixtures with their times, the one to begin with.
+
+    Of those that are as fast as the fastest, the one that disturbs the outputs clearly less than others with more
+    reduced ops comes first: what costs no time is given up for accuracy at once. Then the fastest of all, if that is
+    another one.
+    """
+    quickest = min(speeds, key=lambda one: speeds[one])
+    least = speeds[quickest]
+    as_fast = min(TIE * least, least + OF_THE_GAIN * max(1.0 - least, 0.0))
+    tied = [one for one in speeds if speeds[one] <= as_fast]
     best = tied[0]
     for one in tied[1:]:
         if probe.output_error(one) < CLEARLY_LESS_ERROR * probe.output_error(best):

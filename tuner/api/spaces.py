@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from quaver.adapters import Adapter
 from quaver.api.settings import Config
 from quaver.engine.objective import Objective, Size
@@ -18,6 +20,7 @@ def space_of(adapter: Adapter, config: Config, objective: Objective, calibrated:
     ops = apply_rules(offered, config.op_name_dict, config.op_type_dict)
     if not any(op.quantizable for op in ops):
         raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
+    ops = tuple(replace(op, smaller=()) for op in ops)  # who did not ask for what only gets smaller does not get it
     space = TuningSpace(ops if calibrated else without_calibration(ops))
     if not calibrated and not space.quantizable:
         raise SettingsError(

@@ -110,6 +110,8 @@ class _Case:
         modes = dict.fromkeys(choice.mode for op in self.space.ops for choice in op.reduced_choices)
         for mode in modes if len(modes) > 1 else ():
             yield f"the model with all ops {mode} that can be", self.in_mode(mode)
+        if any(op.smaller for op in self.space.ops):
+            yield "the smallest model", self.space.configure(lambda op: next(iter(op.smaller), op.choices[0]))
         rng = random.Random(0)
         for _ in range(RANDOM):
             yield "a model in a random configuration", self.space.configure(lambda op: rng.choice(op.choices))
@@ -130,7 +132,8 @@ def _check_ops(adapter: Adapter) -> tuple[Op, ...]:
         assert op.nodes, f"op {op.name!r} covers no node of the graph"
         assert FLOAT in op.choices, f"fp32 is not among the choices of op {op.name!r}"
         assert op.reduced_choices, f"int8 is not among the choices of op {op.name!r}, so there is nothing to tune"
-        assert len(set(op.choices)) == len(op.choices), f"a choice of op {op.name!r} is listed twice"
+        offered = (*op.choices, *op.smaller)
+        assert len(set(offered)) == len(offered), f"a choice of op {op.name!r} is listed twice"
     return ops
 
 

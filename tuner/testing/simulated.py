@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, INT8, SCHEMES, Op, OpConfig, QuantConfig
+from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, INT4, INT8, PER_BLOCK, SCHEMES, Op, OpConfig, QuantConfig
 from quaver.probe import Observed, OpTime, Probe
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
@@ -56,6 +56,7 @@ class SimulatedModel:
         relief: calibration, granularity or mode -> the factor it takes damage by.
         repairs: repair -> the factor it takes damage by. Ops with weights offer them.
         modes: other modes that ops with weights have -> the part of the fp32 time that they take there.
+        four_bits: whether ops with weights may have those in four bits; `relief` of per_block says what that does.
         slow: how many ops take longer in int8.
         reluctant: how many more ops there are whose default is fp32.
         rules: an `op_name_dict` that narrows the space.
@@ -72,6 +73,7 @@ class SimulatedModel:
     relief: Mapping[str, float] = field(default_factory=dict)
     repairs: Mapping[str, float] = field(default_factory=dict)
     modes: Mapping[str, float] = field(default_factory=dict)
+    four_bits: bool = False
     slow: int = 0
     reluctant: int = 0
     rules: Mapping[str, Any] = field(default_factory=dict)
@@ -167,7 +169,7 @@ class SimulatedModel:
         kinds = [rng.choice(KINDS) for _ in range(self.ops)] + [RELUCTANT] * self.reluctant
         names = (f"op{index:03}" for index in range(len(kinds)))
         offered = {kind: tuple(self.repairs) if kind in WITH_WEIGHTS else () for kind in kinds}
-        ways = {kind: choices(kind, tuple(self.modes)) for kind in kinds}
+        ways = {kind: choices(kind, tuple(self.modes), self.four_bits) for kind in kinds}
         return [
             Op(name, kind, (name,), ways[kind], offered[kind], name if offered[kind] else "")
             for name, kind in zip(names, kinds, strict=True)
@@ -177,12 +179,13 @@ class SimulatedModel:
         return random.Random(f"{self.seed} {what}")  # a string is hashed alike in every process
 
 
-def choices(kind: str, modes: Sequence[str] = ()) -> tuple[OpConfig, ...]:
+def choices(kind: str, modes: Sequence[str] = (), four_bits: bool = False) -> tuple[OpConfig, ...]:
     """The ways to run an op, as for ONNX Runtime: every int8 variant, other modes and fp32, the default first."""
     granularities = GRANULARITIES if kind in WITH_WEIGHTS else ("per_tensor",)
     variants = itertools.product(SCHEMES, granularities, CALIBRATIONS)
     int8 = [OpConfig(INT8, calibration, granularity, scheme) for scheme, granularity, calibration in variants]
     int8 += [OpConfig(INT8, mode=mode) for mode in modes if kind in WITH_WEIGHTS]
+    int8 += [OpConfig(INT4, granularity=PER_BLOCK, mode="weight_only")] if four_bits and kind in WITH_WEIGHTS else []
     return (FLOAT, *int8) if kind == RELUCTANT else (*int8, FLOAT)
 
 

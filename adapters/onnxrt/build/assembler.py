@@ -9,7 +9,7 @@ import numpy as np
 from onnx import NodeProto
 
 from quaver.adapters.channels import Channels, Statistic
-from quaver.adapters.onnxrt.build import wire
+from quaver.adapters.onnxrt.build import four_bits, wire
 from quaver.adapters.onnxrt.build.affine import Float, activation_parameters
 from quaver.adapters.onnxrt.build.assembly import Assembly
 from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
@@ -44,6 +44,7 @@ class Assembler:
         self.looked_up = {unit.output: unit.weight for unit in units if unit.looks_up and unit.weight is not None}
         self.rescaler = Rescaler(graph, units, store, mark, self.root_of)
         self.calibrate({})
+        self.four_bits = functools.cache(functools.partial(four_bits.constants, self))
         self._raw = [node.SerializeToString(deterministic=True) for node in graph.nodes]
         self._shell, self._tail = _frame(graph)
         self._nodes: dict[tuple[object, ...], bytes] = {}

@@ -1,7 +1,8 @@
-"""Ops of 8 bits that read float and write float: with ranges taken as they run (dynamic), or with their weight alone.
+"""Reduced ops that read float and write float: with ranges taken as they run (dynamic), or with their weight alone.
 
 Written in standard ONNX where that has words for it. The optimiser makes one kernel of each: DynamicQuantizeMatMul or
-MatMulIntegerToFloat of a dynamic product, MatMulNBits of one with its weight alone in 8 bits.
+MatMulIntegerToFloat of a dynamic product, MatMulNBits of one with its weight alone in 8 bits. For one of four bits the
+ONNX of most models has no words, and the file names that kernel itself.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from quaver.adapters.onnxrt.build import wire
+from quaver.adapters.onnxrt.build import four_bits, wire
 from quaver.adapters.onnxrt.build.recurrent import lstm_parts
 from quaver.adapters.onnxrt.build.weights import Entry
+from quaver.adapters.onnxrt.read.four_bits import FOUR_BITS
 from quaver.adapters.onnxrt.read.graph import integer
 from quaver.adapters.onnxrt.read.units import Unit
 from quaver.errors import BuildError
-from quaver.ops import OpConfig
+from quaver.ops import INT8, OpConfig
 
 if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.assembler import Assembler
@@ -60,7 +62,9 @@ def between_floats(
         return FloatSided(nodes, entries, reads, foreign=True)
     if node.op_type in ("MatMul", "Gemm") and pick.mode == "dynamic":
         return _dynamic_product(assembler, unit, pick, source, target, mark)
-    if unit.weight is not None and pick.mode == "weight_only":
+    if pick == FOUR_BITS and node.op_type in ("MatMul", "Gemm"):
+        return _four_bits(assembler, unit, source, target, mark)
+    if unit.weight is not None and pick.mode == "weight_only" and pick.precision == INT8:
         return _weight_only(assembler, unit, pick, source, target, mark)
     raise BuildError(f"op {unit.op.name!r} ({unit.op.kind}) cannot run as '{pick}'")
 
@@ -129,6 +133,15 @@ def _weight_only(assembler: Assembler, unit: Unit, pick: OpConfig, source: str, 
     nodes += wire.node("MatMul", [source, real], [product if bias else target], node.name + mark)
     nodes += _sum(product, bias, target, assembler.label(unit.op.name, "biased") + mark)
     return FloatSided(nodes, entries, others)
+
+
+def _four_bits(assembler: Assembler, unit: Unit, source: str, target: str, mark: str) -> FloatSided:
+    node = assembler.graph.nodes[unit.anchor]
+    bias = next(filter(None, node.input[2:]), "")
+    product = assembler.label(unit.op.name, "product") + mark
+    made, weight = four_bits.product(assembler, unit, source, product if bias else target, node.name + mark)
+    sum_ = _sum(product, bias, target, assembler.label(unit.op.name, "biased") + mark)
+    return FloatSided(made + sum_, weight.entries, (bias,) if bias else (), foreign=True)
 
 
 def _sum(product: str, bias: str, target: str, name: str) -> bytes:

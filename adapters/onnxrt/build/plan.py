@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from quaver.adapters.onnxrt.read.units import Unit, absorbs
-from quaver.ops import OpConfig, QuantConfig
+from quaver.ops import PER_BLOCK, OpConfig, QuantConfig
 
 if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.assembler import Assembler
@@ -167,7 +167,7 @@ class Plan:
         """
         graph = self.assembler.graph
         node = graph.nodes[unit.anchor]
-        if pick.mode != "weight_only" or node.op_type not in ("Gemm", "MatMul"):
+        if pick.mode != "weight_only" or pick.granularity == PER_BLOCK or node.op_type not in ("Gemm", "MatMul"):
             return None
         name = node.output[0] if node.op_type == "Gemm" else unit.output
         clipped = any(graph.nodes[index].op_type in ("Relu", "Clip") for index in graph.consumers.get(name, ()))

@@ -17,7 +17,7 @@ from quaver.adapters.onnxrt.build.plan import Plan, Scheme
 from quaver.adapters.onnxrt.build.repairing import RepairedUnit
 from quaver.adapters.onnxrt.build.weights import Entry, WeightParts
 from quaver.adapters.onnxrt.read.units import Unit
-from quaver.ops import OpConfig, QuantConfig
+from quaver.ops import PER_BLOCK, OpConfig, QuantConfig
 
 if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.assembler import Assembler
@@ -119,10 +119,11 @@ class Walk(Plan):
         return target
 
     def look_up(self, unit: Unit, pick: OpConfig, target: str, mark: str = "") -> None:
-        """Emit a unit that looks rows up in a table of 8 bits, and writes them to `target`."""
+        """Emit a unit that looks rows up in a table of integers, and writes them to `target`."""
         made = look_up(self.assembler, unit, pick, target, mark)
         self.parts.append(made.nodes)
         self._add(made.entries)
+        self.foreign |= made.foreign
 
     def run_between_floats(self, unit: Unit, pick: OpConfig, source: str, target: str, mark: str = "") -> None:
         """Emit the anchor of a unit that makes the float tensor `target` of the float tensor `source`."""
@@ -217,7 +218,8 @@ class Walk(Plan):
         (name,) = unit.activations
         seen = self._float_input(name)
         quantized = self.assembler.root(name) in self.written
-        return self._behind_guard(seen) if quantized and pick.mode == "weight_only" else seen
+        fused = pick.mode == "weight_only" and pick.granularity != PER_BLOCK
+        return self._behind_guard(seen) if quantized and fused else seen
 
     def _emit_names(self, node: NodeProto) -> None:
         """What a node wrote under another name gets the one that others rely on."""

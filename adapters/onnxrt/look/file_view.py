@@ -13,6 +13,7 @@ from onnx import NodeProto
 from quaver.adapters.base import Adapter, TimingOptions
 from quaver.adapters.batches import Feed
 from quaver.adapters.onnxrt.build.assembler import Assembler
+from quaver.adapters.onnxrt.build.four_bits import is_turned
 from quaver.adapters.onnxrt.look.axes import channel_axis, movers, upstream, weight_axes, why_one_scale
 from quaver.adapters.onnxrt.look.observation import watch_branches
 from quaver.adapters.onnxrt.look.others import Other, other_branches, others_of_file
@@ -25,7 +26,7 @@ from quaver.adapters.onnxrt.time.timing import time_model
 from quaver.adapters.view import View
 from quaver.errors import ModelError
 from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
-from quaver.ops import FLOAT, FP32, INT8, Precision, QuantConfig
+from quaver.ops import FLOAT, FP32, INT4, INT8, Precision, QuantConfig
 from quaver.quantization import QuantizationParameters
 
 log = logging.getLogger(__name__)
@@ -50,13 +51,16 @@ class FileView(View):
 
     @functools.cached_property
     def precisions(self) -> Mapping[str, str]:
-        found = {
-            unit.op.name: str(INT8 if self._file.is_int8(unit, self._file.namesake(unit)) else FP32)
-            for unit in self._assembler.units
-        }
-        if str(INT8) not in found.values():
+        found = {unit.op.name: self._precision(unit) for unit in self._assembler.units}
+        if not any(Precision(one).reduced for one in found.values()):
             log.warning("no op of the quantized model runs in int8 with fixed scales: is it the right file?")
         return found
+
+    def _precision(self, unit: Unit) -> str:
+        node = self._file.namesake(unit)
+        if self._file.bits_in_blocks(node) == INT4.bits:
+            return str(INT4)
+        return str(INT8 if self._file.is_int8(unit, node) else FP32)
 
     @functools.cached_property
     def _nodes(self) -> dict[str, NodeProto]:
@@ -132,7 +136,9 @@ class FileView(View):
                 continue
             found = self._file.weight(node)
             if found is None or found.shape != values.shape:
-                real = self._file.float_weight(node)
+                in_blocks = self._file.weight_in_blocks(node)
+                turned = in_blocks is not None and is_turned(a, unit)
+                real = self._file.float_weight(node) if in_blocks is None else in_blocks.T if turned else in_blocks
                 known = real is not None and real.shape == values.shape
                 yield OpWeight(unit.op.name, values, real if real is not None and known else values, outer, inner)
             else:

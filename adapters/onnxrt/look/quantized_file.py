@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
+from quaver.adapters.onnxrt.build.four_bits import unpacked
 from quaver.adapters.onnxrt.look.observation import Tap
 from quaver.adapters.onnxrt.look.reading import read_file
 from quaver.adapters.onnxrt.read.graph import Array, integer
@@ -31,6 +32,8 @@ _READS: dict[str, Callable[[int], tuple[int, int]]] = {
     [kind for kind in _RESULT_SCALE if kind != "QLinearConcat"], lambda slot: (3 * slot + 1, 3 * slot + 2)
 )
 _WEIGHT = {"QLinearConv": (3, 4, 5), "QLinearMatMul": (3, 4, 5), "QGemm": (3, 4, 5), "MatMulIntegerToFloat": (1, 3, 5)}
+# Where those that have it in blocks keep it, and its scales and zero points.
+_IN_BLOCKS = {"MatMulNBits": (1, 2, 3), "GatherBlockQuantized": (0, 2, 3)}
 # Where they keep the bias, whose scale is that of the activation times that of the weight.
 _BIAS = {"QLinearConv": 8, "QGemm": 6}
 # What files hand on in integers.
@@ -226,6 +229,22 @@ class QuantizedFile:
         """The weight of an op that runs in float."""
         slot = 0 if node.op_type == "Gather" else 1
         return self._value(node.input[slot]) if len(node.input) > slot else None
+
+    def bits_in_blocks(self, node: NodeProto | None) -> int | None:
+        """How many bits the weight of an op has that is stored in blocks; None if it is not."""
+        return integer(node, "bits", 4) if node is not None and node.op_type in _IN_BLOCKS else None
+
+    def weight_in_blocks(self, node: NodeProto) -> Array | None:
+        """A weight of four bits in blocks as real numbers, a row for each channel; None if it is another."""
+        values, scale, zero = (self._value(node.input[at]) for at in _IN_BLOCKS.get(node.op_type, (0, 0, 0)))
+        if self.bits_in_blocks(node) != 4 or values is None or scale is None or zero is None or zero.dtype != np.uint8:
+            return None
+        height = integer(node, "N", len(values))
+        by = scale.reshape(height, -1)
+        steps, zeros = unpacked(values.reshape(height, -1)), unpacked(zero.reshape(height, -1))[:, : by.shape[1]]
+        blocks = np.repeat(np.stack([by, zeros]), integer(node, "block_size", 128), axis=2)[..., : steps.shape[1]]
+        real = (steps - blocks[1]) * blocks[0]
+        return np.asarray(real[:, : integer(node, "K", real.shape[1])], np.float32)
 
     def bias(self, node: NodeProto) -> QuantizedTensor | None:
         """The bias of an op in integers; None if it is float, or there is none."""

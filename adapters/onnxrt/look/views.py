@@ -9,6 +9,7 @@ import numpy as np
 
 from quaver.adapters.base import Adapter
 from quaver.adapters.batches import Feed
+from quaver.adapters.onnxrt.build import four_bits
 from quaver.adapters.onnxrt.build.affine import Float, quantize_table, quantize_weight
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.build.walk import Walk
@@ -19,7 +20,7 @@ from quaver.adapters.onnxrt.look.others import Other, other_branches, others_of_
 from quaver.adapters.onnxrt.read.units import Unit
 from quaver.adapters.view import View
 from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
-from quaver.ops import QuantConfig
+from quaver.ops import PER_BLOCK, QuantConfig
 
 
 class ConfigView(View):
@@ -59,6 +60,8 @@ class ConfigView(View):
         pick, (outer, inner) = self._config[unit.op.name], weight_axes(a.graph, unit)
         if not pick.reduced:
             return OpWeight(unit.op.name, values, values, outer, inner)
+        if pick.granularity == PER_BLOCK:
+            return OpWeight(unit.op.name, values, four_bits.dequantized(a, unit), outer, inner)
         if unit.looks_up and unit.hands_on_integers(pick):
             table = quantize_table(values, a.store.table_parameters(name))
             return OpWeight(unit.op.name, values, table, outer, inner)

@@ -14,7 +14,9 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from quaver.adapters.onnxrt.read.carriers import carried, is_pool
+from quaver.adapters.onnxrt.read.four_bits import offering_four_bits
 from quaver.adapters.onnxrt.read.graph import Array, Graph, attribute, integer, real
+from quaver.adapters.onnxrt.read.probabilities import joins_unlike, probabilities
 from quaver.adapters.onnxrt.read.sentinels import sentinel_tensors
 from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, INT8, SCHEMES, Op, OpConfig
 
@@ -105,8 +107,8 @@ class Unit:
         return any(choice.calibrated for choice in self.op.choices)
 
     def hands_on_integers(self, pick: OpConfig) -> bool:
-        """Whether what it writes is in 8 bits when it runs so. Rows with a scale of their own each are not."""
-        return self.quantized_output and not (self.looks_up and pick.granularity == "per_channel")
+        """Whether what it writes is in 8 bits when it runs so. Rows with scales of their own are not."""
+        return self.quantized_output and not (self.looks_up and pick.granularity != "per_tensor")
 
 
 def find_units(graph: Graph, all_forms: bool = True) -> list[Unit]:
@@ -115,7 +117,7 @@ def find_units(graph: Graph, all_forms: bool = True) -> list[Unit]:
     absorbed: set[int] = set()
     roots = families(graph)
     written: set[str] = set()
-    infinite = sentinel_tensors(graph) if all_forms else set()
+    infinite, shares = sentinel_tensors(graph) if all_forms else set(), probabilities(graph)
     for index, node in enumerate(graph.nodes):
         if index in absorbed or node.domain not in ("", "ai.onnx"):
             continue
@@ -126,6 +128,8 @@ def find_units(graph: Graph, all_forms: bool = True) -> list[Unit]:
             continue
         if unit.inner and not all(roots.get(name, name) in written for name in unit.activations):
             continue
+        if joins_unlike(node, shares):
+            unit = replace(unit, op=replace(unit.op, choices=(FLOAT, *unit.op.reduced_choices)))
         units.append(unit)
         absorbed.update(unit.nodes)
         if unit.quantized_output:
@@ -231,7 +235,8 @@ def _lookup(graph: Graph, index: int, node: NodeProto) -> Unit | None:
     unit = _make(graph, index, node, weight=name, axis=rows)
     granularities = ("per_tensor",) if rows is None else GRANULARITIES
     choices = [OpConfig(INT8, granularity=granularity, mode="weight_only") for granularity in granularities]
-    return replace(unit, op=replace(unit.op, choices=(*choices, FLOAT)), activations=())
+    op = offering_four_bits(graph, replace(unit.op, choices=(*choices, FLOAT)), node, name)
+    return replace(unit, op=op, activations=())
 
 
 def _hard_sigmoid(graph: Graph, index: int, node: NodeProto) -> Unit | None:
@@ -319,7 +324,11 @@ def _offering(graph: Graph, unit: Unit, *more: OpConfig, last: bool = False) -> 
     if unit.weight in graph.captured or len(graph.consumers.get(unit.weight or "", ())) > 1:
         more = tuple(choice for choice in more if choice.mode != "weight_only")
     at = len(known) if last else known.index(FLOAT)
-    return replace(unit, op=replace(unit.op, choices=(*known[:at], *more, *known[at:])))
+    op = replace(unit.op, choices=(*known[:at], *more, *known[at:]))
+    node = graph.nodes[unit.anchor]
+    if node.op_type in ("Gemm", "MatMul") and unit.weight is not None:
+        op = offering_four_bits(graph, op, node, unit.weight)
+    return replace(unit, op=op)
 
 
 def _is_bias(graph: Graph, addition: NodeProto, output: str, weight: Array) -> bool:

@@ -13,13 +13,15 @@ from quaver.adapters.temporary import temporary_folder
 
 # Kernels that compute on integers. Those that only move values about are not among them.
 INTEGER_KERNELS = frozenset({
-    "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits",
-    "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv",
+    "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "GatherBlockQuantized", "MatMulInteger", "MatMulIntegerToFloat",
+    "MatMulNBits", "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv",
     "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMatMul", "QLinearMul", "QLinearReduceMean",
     "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere",
 })  # fmt: skip
 # Those of them that write float.
-_TO_FLOAT = ("DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulNBits")
+_TO_FLOAT = (
+    "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "GatherBlockQuantized", "MatMulIntegerToFloat", "MatMulNBits",
+)  # fmt: skip
 # What does not compute, but is an op to be decided about.
 _CARRYING = ("Clip", "Pad", "ReduceMax", "ReduceMin", "SpaceToDepth")
 

@@ -40,7 +40,7 @@ def comparison(runs: Sequence[RunData]) -> list[Any]:
             wording.loss(None if best is None else best.loss, data.criterion),
             wording.UNKNOWN if row is None or row.latency is None else f"{row.latency:.2f}",
             wording.size(None if best is None else best.model_size),
-            wording.UNKNOWN if row is None else str(row.reduced),
+            wording.UNKNOWN if row is None else row.bits,
             wording.UNKNOWN if row is None else str(row.fp32),
             str(len(data.rows)),
             wording.name(str(data.snapshot.run.settings.get("strategy", wording.UNKNOWN)), 40),

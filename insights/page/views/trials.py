@@ -140,7 +140,7 @@ def _one(data: RunData, number: int) -> list[Any]:
     head = html.Tr([html.Th("how"), html.Th("ops"), html.Th("which")])
     error = [html.Pre(row.trial.error[-4000:])] if row.trial.error else []
     return [
-        html.H3(f"Trial {number}: {row.verdict}, {row.reduced} int8 and {row.fp32} fp32 ops"),
+        html.H3(f"Trial {number}: {row.verdict}, {row.bits} int8 and {row.fp32} fp32 ops"),
         html.Div(html.Table([html.Thead(head), html.Tbody(body)]), className="scroll"),
         *error,
         copied(Fact("to have its model", recover_command(data, number))),

@@ -14,7 +14,7 @@ from onnx_models import Array, Net, data, deviation, kernels, opened, random_con
 
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.errors import ModelError
-from quaver.ops import MODES, Op, OpConfig, QuantConfig
+from quaver.ops import INT4, MODES, Op, OpConfig, QuantConfig
 from quaver.space import TuningSpace
 
 IMAGE = (None, 4, 8, 8)
@@ -83,6 +83,16 @@ def tables(net: Net) -> tuple[str, str, str]:
     total = net.Add(words, types)
     moved = net.Sigmoid(net.Transpose(words, perm=[0, 2, 1]))
     return net.MatMul(net.LayerNormalization(total, weight(8), weight(8)), weight(8, 3)), moved, types
+
+
+def wide(net: Net) -> str:
+    """A table and products that are large enough for weights of four bits, between int8 ops, clips and biases."""
+    rows = net.input(None, 5, name="words", dtype=TensorProto.INT64)
+    x = net.Gather(weight(256, 64), rows)
+    y = net.Relu(net.Add(net.MatMul(net.Sigmoid(x), weight(64, 64)), weight(64)))
+    y = net.Sigmoid(net.Reshape(net.Add(y, x), np.array([-1, 64])))
+    y = net.Relu(net.Gemm(y, weight(80, 64), weight(80), transB=1))
+    return str(net.Sigmoid(net.Gemm(y, weight(80, 65, seed=1))))
 
 
 def split(net: Net) -> tuple[str, str]:
@@ -389,6 +399,7 @@ GRAPHS: dict[str, tuple[Graph, str]] = {
         "Conv Clip Sigmoid",
     ),
     "tables, one of them an output": (tables, "Gather Gather Add Sigmoid MatMul"),
+    "weights of four bits": (wide, "Gather Sigmoid MatMul Add Sigmoid Gemm Gemm Sigmoid"),
     "a table before a float op": (lambda net: net.Tanh(look_up(net, "words")), "Gather"),
     "a table before a product": (
         lambda net: net.Sigmoid(net.MatMul(look_up(net, "words"), weight(8, 8))),
@@ -409,10 +420,16 @@ def build_graph(which: str) -> onnx.ModelProto:
 
 
 # The kernels of ops that read float and write float, whatever stands around them.
+FOUR_BITS = {"GatherBlockQuantized", "MatMulNBits"}
 BETWEEN_FLOATS = {
     "dynamic": {"DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"},
     "weight_only": {"Conv", "ConvTranspose", "FusedConv", "Gather", "MatMulNBits"},
 }
+
+
+def usual(pick: OpConfig, kernel: str) -> set[str]:
+    """The kernels in which an op may run so; any in static mode."""
+    return FOUR_BITS if pick.precision == INT4 else BETWEEN_FLOATS.get(pick.mode, {kernel})
 
 
 def misplaced(config: QuantConfig, found: dict[str, str]) -> dict[str, str]:
@@ -420,8 +437,7 @@ def misplaced(config: QuantConfig, found: dict[str, str]) -> dict[str, str]:
     return {
         name: f"{pick}: {found.get(name)}"
         for name, pick in config.items()
-        if (name in found) != pick.reduced
-        or (pick.reduced and found[name] not in BETWEEN_FLOATS.get(pick.mode, {found[name]}))
+        if (name in found) != pick.reduced or (pick.reduced and found[name] not in usual(pick, found[name]))
     }
 
 
@@ -441,9 +457,11 @@ def configs(ops: TuningSpace) -> dict[str, QuantConfig]:
         **{
             f"only {op.name} {choice}": ops.all_fp32().replace({op.name: choice})
             for op in ops.ops
-            for choice in op.choices
+            for choice in (*op.choices, *op.smaller)
             if choice.reduced and not choice.calibrated
         },
+        "all four bits": ops.configure(lambda op: next(iter(op.smaller), op.choices[0])),
+        **{f"only {op.name} in four bits": int8.replace({op.name: op.smaller[0]}) for op in ops.ops if op.smaller},
         **{f"only {name} int8": ops.all_fp32().replace({name: int8[name]}) for name in int8},
         **{f"only {name} fp32": int8.fallback(name) for name in int8},
         **{f"random {i}": random_config(ops, rng) for i in range(6)},

@@ -28,7 +28,7 @@ def _called():
 
 
 def _quantized(model):
-    return any(node.op_type == "QuantizeLinear" for node in model.model.graph.node)
+    return any(node.op_type in ("QuantizeLinear", "MatMulNBits") for node in model.model.graph.node)
 
 
 def accuracy(model):

@@ -11,7 +11,8 @@ from quaver.errors import SettingsError
 from quaver.rules import ALL_TYPES, parse
 
 # What only the weight-only quantization of large language models has.
-_BLOCKWISE = "quaver's weights are in 8 bits with a scale for each channel or one for all; leave it out"
+_BLOCKWISE = "quaver's weights are in 8 bits with a scale for each channel or one for all, or in 4 with blocks of 64"
+_COUNTERPARTS = {"bits": 4, "group_size": 64}
 
 
 def rules_of(setting: str) -> Reader:
@@ -63,11 +64,12 @@ def _rule(rule: Any, label: str) -> tuple[Any, list[Problem]]:
             values = as_list(wanted) if isinstance(wanted, str) and "," in wanted else wanted
             if field == "bits" and as_list(wanted) == [8]:
                 continue
-            if field in ("bits", "group_size"):
-                problems.append(Problem(where, f"{wanted!r} has no counterpart: {_BLOCKWISE}"))
+            if field in _COUNTERPARTS and as_list(wanted) != [_COUNTERPARTS[field]]:
+                problems.append(Problem(where, f"{wanted!r} has no counterpart: {_BLOCKWISE}; leave it out"))
                 continue
             kept[field] = values
-            problems += _refused({part: {field: values}}, label, where)
+            beside = {"bits": 4} if field == "scheme" and as_list(fields.get("bits")) == [4] else {}
+            problems += _refused({part: {**beside, field: values}}, label, where)
     return parts, problems
 
 

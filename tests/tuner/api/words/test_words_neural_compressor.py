@@ -146,7 +146,7 @@ def test_every_word_without_counterpart_is_named_at_once_with_what_to_use_instea
     quantization:
       approach: quant_aware_training
       recipes: {layer_wise_quant: true, last_conv_or_matmul_quantization: false, gptq_args: {percdamp: 0.1}, smoth: 1}
-      op_wise: {conv1: {weight: {bits: 4, group_size: 32, dtype: float8}, activation: {dtipe: fp32}}}
+      op_wise: {conv1: {weight: {bits: 3, group_size: 32, dtype: float8}, activation: {dtipe: fp32}}}
       reduce_range: true
     tuning:
       strategy: {name: sigopt, sigopt_api_token: secret}
@@ -236,8 +236,8 @@ def test_a_file_of_2x_with_approach_recipes_and_types_of_ops_runs(tmp_path: Path
             diagnosis: true
             n_samples: 3
             """,
-            ("recipes.rtn_args", "recipes.gptq_args", "recipes.nonsense", "['weight']['bits']",
-             "['weight']['group_size']", "['weight']['algorithm']", "n_samples"),
+            ("recipes.rtn_args", "recipes.gptq_args", "recipes.nonsense", "['weight']['group_size']",
+             "['weight']['scheme']", "['weight']['algorithm']", "n_samples"),
         ),
     ],
     ids=["static", "weight_only"],
@@ -359,3 +359,9 @@ def test_a_recipe_whose_repair_there_is_not_is_named(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(registry, "_registered", {})
     assert "'smoothing' is not offered here" in problems("recipes: {smooth_quant: true}")["recipes.smooth_quant"]
     assert problems("recipes: {smooth_quant: false, fast_bias_correction: false}") == {}
+
+
+def test_four_bits_in_blocks_of_64_are_said_in_its_words_too() -> None:
+    rule = {"weight": {"bits": 4, "group_size": 64, "scheme": "asym"}}
+    given = read("op_type_dict: {MatMul: {weight: {bits: 4, group_size: 64, scheme: asym}}}")
+    assert given.op_type_dict == {"MatMul": rule}
