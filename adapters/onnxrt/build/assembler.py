@@ -12,6 +12,7 @@ from quaver.adapters.channels import Channels, Statistic
 from quaver.adapters.onnxrt.build import four_bits, wire
 from quaver.adapters.onnxrt.build.affine import Float, activation_parameters
 from quaver.adapters.onnxrt.build.assembly import Assembly
+from quaver.adapters.onnxrt.build.gates import Gated, by_table, cut_off
 from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
 from quaver.adapters.onnxrt.build.recurrent import DOMAIN
 from quaver.adapters.onnxrt.build.repairing import RepairedUnit, repair_unit
@@ -40,7 +41,7 @@ class Assembler:
         self.moved = {index for index, node in enumerate(graph.nodes) if moves(graph, node)}
         self.functions = {(function.domain, function.name) for function in graph.shell.functions}
         self.moved_outputs = {value.name for value in graph.outputs if graph.producers.get(value.name) in self.moved}
-        self.tables = {unit.output: unit.table for unit in units if unit.table is not None}
+        self.gates = {unit.output: unit.gate for unit in units if unit.gate is not None}
         self.looked_up = {unit.output: unit.weight for unit in units if unit.looks_up and unit.weight is not None}
         self.rescaler = Rescaler(graph, units, store, mark, self.root_of)
         self.calibrate({})
@@ -81,13 +82,17 @@ class Assembler:
 
     def _params(self, root: str, scheme: Scheme) -> QuantizationParameters:
         """Scale and zero point of a tensor and all that share its scale."""
-        method, kind, source, rescaling = scheme
+        if scheme.gate:
+            found = self.gated(scheme)
+            assert found is not None
+            return found.parameters
+        method, kind, source, rescaling, _ = scheme
         source = source or root
         if rescaling:
             return activation_parameters(*self.rescaler.range(source, rescaling), kind)
         if method == TABLE.method:
             return self.store.table_parameters(self.looked_up[source])
-        if source in self.tables:
+        if source in self.gates:
             return activation_parameters(0.0, 1.0, kind)
         try:
             low, high = self.ranges[source][method]
@@ -96,6 +101,11 @@ class Assembler:
                 f"tensor {source!r} has no {method} range: calibrate before building int8 models"
             ) from None
         return activation_parameters(low, high, kind)
+
+    def gated(self, scheme: Scheme) -> Gated | None:
+        """What is behind a HardSigmoid that only cuts integers off; None if it cannot be done so."""
+        reads = self.params(scheme.source, scheme._replace(gate=""))
+        return cut_off(reads, *self.gates[scheme.gate])
 
     def _scales(self, root: str, scheme: Scheme) -> bytes:
         """The two constants that a tensor and all that share its scale are quantized by."""
@@ -119,7 +129,7 @@ class Assembler:
         return [self.label(root, "scale"), self.label(root, "zero")]
 
     def table_node(self, index: int, source: str, target: str) -> bytes:
-        """In the place of an op that is all in its quantization, one that does nothing and has an integer kernel."""
+        """In the place of a HardSigmoid that is quantized anew, what does nothing and has a kernel by a table."""
         return wire.node("LeakyRelu", [source], [target], self.graph.nodes[index].name, alpha=1.0)
 
     def pool_nodes(self, index: int, source: str, target: str) -> bytes:
@@ -135,10 +145,10 @@ class Assembler:
         )
 
     def table_scales(self, name: str) -> bytes:
-        """The two constants by which a tensor of `tables` is quantized."""
-        scale, zero = self.tables[name]
-        return wire.tensor(self.label(name, "table scale"), np.asarray(scale, np.float32)) + wire.tensor(
-            self.label(name, "table zero"), np.asarray(zero, np.uint8)
+        """The two constants by which the result of a HardSigmoid is quantized, to be read by those of 0 to 1."""
+        found = by_table(*self.gates[name])
+        return wire.tensor(self.label(name, "table scale"), found.scale) + wire.tensor(
+            self.label(name, "table zero"), found.zero_point
         )
 
     def _bias(self, anchor: int, scheme: Scheme, per_channel: bool) -> tuple[bytes, tuple[Entry, ...], Float | None]:

@@ -16,13 +16,15 @@ class Scheme(NamedTuple):
     """How a tensor is quantized: calibration method, whether the zero point is free, and whose range it is.
 
     `source` is the tensor that an op handed on with the scale it had; empty for a tensor with a scale of its own.
-    `rescaling` is the repair that `source` went through, which has its whole range then.
+    `rescaling` is the repair that `source` went through, which has its whole range then. `gate` is the result of a
+    HardSigmoid that handed its integers on, which stand for something else behind it.
     """
 
     method: str
     kind: str
     source: str = ""
     rescaling: str = ""
+    gate: str = ""
 
 
 # That of rows of a table, which brings its range along.
@@ -39,7 +41,7 @@ class Plan:
         written: families whose producer writes uint8.
         flowing: tensors to be quantized.
         loose: float results of int8 kernels that need a guard behind them.
-        tables: results of int8 ops that are all in how they are quantized.
+        tables: results of HardSigmoids in int8 that are quantized anew.
         integers: results that a node writes in integers by itself.
         rescaled: by the index of its anchor, the repair that divides what an op reads.
         absorbed: by tensor, the same where what makes it does so.
@@ -71,7 +73,7 @@ class Plan:
         self._rescale(active)
         # The producer of a tensor decides how it is quantized; if that is fp32, its first int8 reader.
         for unit, pick in active:
-            if unit.hands_on_integers(pick) and not unit.carries:
+            if unit.hands_on_integers(pick) and not unit.carries and unit.gate is None:
                 scheme = TABLE if unit.looks_up else self._scheme_of(pick, unit.output, self.divided.get(unit.output))
                 self._write(unit, scheme, by_itself=unit.looks_up)
         for unit, pick in active:
@@ -83,13 +85,14 @@ class Plan:
                 read = assembler.root(unit.activations[0])
                 scheme = self.schemes[read]
                 self._write(unit, scheme._replace(source=scheme.source or read), by_itself=True)
+            elif unit.gate is not None:
+                self._write_gate(unit, pick)
         # Between a uint8 producer and a uint8 reader everything that is only moved about stays uint8.
         for index in sorted(assembler.moved, reverse=True):
             node = assembler.graph.nodes[index]
             if assembler.root(node.input[0]) in self.written and any(name in self.flowing for name in node.output):
                 self.flowing.add(node.input[0])
                 self.flowing.update(name for name in node.output if name)
-        self.tables = {unit.output for unit, _ in active if unit.table is not None}
         self.loose = {end for unit, _ in active if (end := self._loose_end(unit)) is not None}
         self.loose |= {end for unit, pick in reduced if (end := self._sum_to_guard(unit, pick)) is not None}
 
@@ -135,6 +138,17 @@ class Plan:
         self.flowing.add(unit.output)
         if by_itself:
             self.integers.add(unit.output)
+
+    def _write_gate(self, unit: Unit, pick: OpConfig) -> None:
+        """What a HardSigmoid reads in integers it cuts off, if the scale is such that this is all; else by a table."""
+        read = self.assembler.root(unit.activations[0])
+        scheme = self.schemes[read]
+        gated = scheme._replace(source=scheme.source or read, gate=unit.output)
+        if read in self.written and not scheme.gate and self.assembler.gated(gated) is not None:
+            self._write(unit, gated, by_itself=True)
+        else:
+            self._write(unit, self._scheme_of(pick, unit.output, None), by_itself=False)
+            self.tables.add(unit.output)
 
     def _loose_end(self, unit: Unit) -> str | None:
         """What a kernel that writes float produces, if the optimiser would not find the kernel without a guard there.

@@ -144,6 +144,15 @@ class Walk(Plan):
                 self.done.add(name)
                 self.entries.append(entry)
 
+    def cut_off(self, unit: Unit, source: str, target: str) -> None:
+        """Emit a HardSigmoid as a Clip of the integers `source`, which stand for something else behind it."""
+        assembler = self.assembler
+        found = assembler.gated(self.schemes[assembler.root(unit.output)])
+        assert found is not None
+        names = [assembler.label(unit.output, part) for part in ("low", "high")]
+        self.parts.append(wire.node("Clip", [source, *names], [target], assembler.graph.nodes[unit.anchor].name))
+        self.entries.extend(map(wire.tensor, names, (found.low, found.high)))
+
     def carry(self, unit: Unit, scheme: Scheme, source: str, target: str, mark: str = "") -> None:
         """Emit a unit that hands on integers `source` as `target`, in the scale of the tensor it reads."""
         parameters = self.assembler.params(self.assembler.root(unit.activations[0]), scheme)
@@ -177,6 +186,8 @@ class Walk(Plan):
             (name,) = unit.activations
             source = self._in_integers(name)
             self.carry(unit, self.schemes[assembler.root(name)], source, assembler.label(unit.output, "q"))
+        elif unit.gate is not None and unit.output in self.integers:
+            self.cut_off(unit, self._in_integers(unit.activations[0]), assembler.label(unit.output, "q"))
         else:
             self._emit_node(index, pick, unit)
         self._emit_names(assembler.graph.nodes[index])
@@ -206,7 +217,7 @@ class Walk(Plan):
             self._guard(index, renamed)
         outputs = [(slot, new) for slot, name in enumerate(node.output) if (new := self._raw_name(name)) != name]
         read = dict(renamed).get(0, node.input[0] if node.input else "")
-        if pick is not None and unit is not None and unit.table is not None:
+        if pick is not None and unit is not None and unit.gate is not None:
             self.parts.append(assembler.table_node(index, read, self._raw_name(unit.output)))
         elif pick is not None and unit is not None and unit.op.kind == "ReduceMean":
             self.parts.append(assembler.pool_nodes(index, read, self._raw_name(unit.output)))

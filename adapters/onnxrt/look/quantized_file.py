@@ -147,6 +147,8 @@ class QuantizedFile:
         """The names of scale and zero point of a tensor in integers; None if it is float."""
         maker = self._producers.get(tensor)
         while maker is not None and maker.op_type in _HAND_ON:
+            if (real := self._dequantizer(maker)) is not None:  # a Clip may be a HardSigmoid, with another scale behind
+                return list(real.input[1:])
             maker = self._producers.get(maker.input[0])
         if maker is None or not (maker.op_type == "QuantizeLinear" or self.writes_integers(maker)):
             return None
@@ -186,7 +188,7 @@ class QuantizedFile:
             return False
         if unit.looks_up:
             return self.weight(node) is not None
-        if unit.carries and self._handed_on(node.input[0]) is not None:
+        if (unit.carries or unit.gate) and self._handed_on(node.input[0]) is not None:
             return True
         if node.op_type in _RESULT_SCALE or node.op_type in _WEIGHT:
             return True

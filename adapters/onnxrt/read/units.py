@@ -63,7 +63,7 @@ class Unit:
         axis: the weight's output channel axis, or that of a table's rows; None where only one scale is possible.
         output: the tensor the unit produces.
         quantized_output: whether the int8 kernel writes uint8. Others write float.
-        table: scale and zero point by which its input is quantized so that the integers are its output in 1/255.
+        gate: slope and shift of a HardSigmoid, which is all in how its input is quantized.
         carries: whether it hands on what it reads, in the scale that it has.
         operand: a single number that is added or multiplied with, if any.
     """
@@ -77,14 +77,14 @@ class Unit:
     axis: int | None
     output: str
     quantized_output: bool
-    table: tuple[float, int] | None = None
+    gate: tuple[float, float] | None = None
     carries: bool = False
     operand: str | None = None
 
     @property
     def new(self) -> bool:
         """Whether it came after version 0.1.0, whose histories go on with the ops that it knew."""
-        return self.inner or self.looks_up or self.recurrent or self.table is not None
+        return self.inner or self.looks_up or self.recurrent or self.gate is not None
 
     @property
     def inner(self) -> bool:
@@ -240,15 +240,12 @@ def _lookup(graph: Graph, index: int, node: NodeProto) -> Unit | None:
 
 
 def _hard_sigmoid(graph: Graph, index: int, node: NodeProto) -> Unit | None:
-    """clip(alpha x + beta, 0, 1): quantizing x by a scale of 1 / (255 alpha) about 255 beta clips and shifts it.
-
-    The zero point is a whole number, which moves the result by half a step at most.
-    """
+    """clip(alpha x + beta, 0, 1), which takes no arithmetic on integers; see `build/gates.py`."""
     slope, shift = real(node, "alpha", 0.2), real(node, "beta", 0.5)
     if slope <= 0 or not 0 <= shift <= 1:
         return None
     unit = _make(graph, index, node, activations=node.input[:1])
-    return replace(unit, table=(1 / (255 * slope), round(255 * shift)))
+    return replace(unit, gate=(slope, shift))
 
 
 def _convolution(graph: Graph, index: int, node: NodeProto) -> Unit | None:
