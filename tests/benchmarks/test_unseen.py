@@ -131,6 +131,15 @@ def test_a_cell_of_the_detector_of_faces_is_put_on_its_place():
     assert detections.face_boxes(outputs).tolist() == [pytest.approx([14, 3, 34, 13, 0])]
 
 
+def test_a_cell_of_the_detector_of_parts_of_a_page_is_put_on_its_place():
+    cells = (7600, 1900, 475, 130)
+    outputs = [np.zeros((1, count, 10)) for count in cells] + [np.zeros((1, count, 32)) for count in cells]
+    outputs[1][0, 38 + 2, 1] = 0.9  # second row, third column of cells of 16 pixels: a title
+    for side, away in enumerate((1, 0, 2, 3)):
+        outputs[5][0, 38 + 2, 8 * side + away] = 99
+    assert detections.page_parts(outputs).tolist() == [pytest.approx([24, 24, 72, 72, 1])]
+
+
 def test_areas_and_places_are_shares():
     area = np.array([[True, True], [False, False]])
     assert masks.overlap([area[None]], [area]) == 1
@@ -150,6 +159,7 @@ def test_points_bits_and_pitches_count_one_by_one():
     assert points.bits_right(np.array([[0.9, 0.2], [0.6, 0.7]]), np.array([[True, False], [True, False]])) == 0.75
     assert hearing.pitches([np.array([[440.0, 0]]), np.array([[1, 0]])]).tolist() == [440, 0]
     assert hearing.in_tune([np.array([445, 470, 0])], np.array([[440, 440, 440]])) == pytest.approx(1 / 3)
+    assert hearing.better_first(np.array([[3], [2], [2], [3]]), np.zeros(4)) == 0.5
 
 
 def test_letting_all_through_is_worse_than_the_right_gains():
