@@ -10,6 +10,7 @@ from benchmarks.models.bench import Array
 from benchmarks.unseen.boxes import grid, suppress
 
 FACE, CAPTCHA = 128, 416
+PAGE_WIDE, PAGE_HIGH = 608, 800
 # The grid of a face's first 512 boxes and of its last 384, each cell with several.
 CELLS = np.concatenate([(grid(FACE, 8, 2) + 0.5) * 8, (grid(FACE, 16, 6) + 0.5) * 16])
 
@@ -37,6 +38,21 @@ def character_boxes(outputs: Array) -> Array:
     middle, size = (values[:, :2] + cells) * strides, np.exp(np.clip(values[:, 2:4], -20, 8)) * strides
     placed = np.concatenate([middle, size], axis=1)
     return suppress(_corners(placed, np.zeros(len(placed))), values[:, 4] * values[:, 5], 0.1, overlap=0.45)
+
+
+def page_parts(outputs: Any) -> Array:
+    """PicoDet: for grids of four sizes the scores of the kinds, then how likely each side is 0 to 7 cells away."""
+    rows: list[Array] = []
+    scores: list[Array] = []
+    for stride, kinds, sides in zip((8, 16, 32, 64), outputs[:4], outputs[4:], strict=True):
+        row, column = np.divmod(np.arange(len(kinds[0])), -(-PAGE_WIDE // stride))
+        likely = np.exp(np.clip(sides[0], -40, 40)).reshape(-1, 4, 8)
+        away = (likely * np.arange(8)).sum(axis=-1) / likely.sum(axis=-1)
+        middle = np.stack([column, row], axis=1) + 0.5
+        corners = np.concatenate([middle - away[:, :2], middle + away[:, 2:]], axis=1) * stride
+        rows.append(np.concatenate([corners, kinds[0].argmax(axis=1)[:, None]], axis=1))
+        scores.append(kinds[0].max(axis=1))
+    return suppress(np.concatenate(rows), np.concatenate(scores), least=0.4, overlap=0.5)
 
 
 def _corners(boxes: Array, kinds: Array) -> Array:

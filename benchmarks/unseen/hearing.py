@@ -34,6 +34,23 @@ def speaking(outputs: Any) -> Array:
     return np.asarray(outputs[0]) > 0.5
 
 
+def pitches(outputs: Any) -> Array:
+    """The pitch of each frame in hertz; the second output is how sure it is."""
+    return np.asarray(outputs[0])[0]
+
+
+def in_tune(found: Any, labels: Any) -> float:
+    """The share of frames whose pitch is right to half a semitone."""
+    ratios = np.log2(np.maximum(np.stack(found), 1) / np.asarray(labels))
+    return float((np.abs(ratios) < 1 / 24).mean())
+
+
+def better_first(found: Array, _: Array) -> float:
+    """The share of pairs, one row after the other, whose first is thought better."""
+    marks = np.ravel(found)
+    return float((marks[0::2] > marks[1::2]).mean())
+
+
 def notes(outputs: Any) -> Array:
     """Which notes sound; the outputs are their beginnings, the notes and the pitch in finer steps."""
     return np.asarray(outputs[1]) > SOUNDS

@@ -21,6 +21,11 @@ def thing_area(outputs: Any) -> Array:
     return np.asarray(outputs[0][:, 0] > THING)
 
 
+def person_area(outputs: Any) -> Array:
+    """Where the second output, after the colours in front, is more person than background."""
+    return np.asarray(outputs[1][:, 0] > THING)
+
+
 def overlap(found: Any, labels: Any) -> float:
     """Mean over the pictures of intersection over union."""
     return float(np.mean([_share(np.squeeze(area), label) for area, label in zip(found, labels, strict=True)]))

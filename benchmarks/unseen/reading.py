@@ -19,6 +19,11 @@ def one_line(outputs: Array) -> Array:
     return outputs.reshape(-1, outputs.shape[-1]).argmax(axis=-1)
 
 
+def spoken(outputs: Array) -> Array:
+    """The classes that a network has chosen itself."""
+    return outputs[0]
+
+
 def collapse(classes: Array) -> list[int]:
     """Greedy CTC: repeated classes count once, blanks (0) not at all."""
     changed = np.diff(classes, prepend=-1) != 0

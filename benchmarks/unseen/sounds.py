@@ -36,7 +36,7 @@ def nsnet2(folder: Path) -> None:
     inputs: list[Array] = []
     labels: list[Array] = []
     for _ in range(CALIBRATION + CLIPS):
-        clean = say(_sentence(chance), chance)
+        clean = say(sentence(chance), chance)
         noisy = clean + noise(len(clean), clean.std() * chance.uniform(0.2, 0.8), chance)
         heard = _spectrum(noisy)
         inputs.append(np.log10(np.maximum(heard**2, 1e-12))[None].astype(np.float32))
@@ -82,7 +82,8 @@ def basic_pitch(folder: Path) -> None:
     write(folder, {name: inputs[:CALIBRATION]}, {name: inputs[CALIBRATION:]}, np.stack(notes[CALIBRATION:]))
 
 
-def _sentence(chance: random.Random) -> str:
+def sentence(chance: random.Random) -> str:
+    """A few words."""
     words = sorted(set(re.findall(r"[a-z]{3,}", WORDS.read_text(encoding="utf-8"))))
     return " ".join(chance.choices(words, k=chance.randint(3, 7)))
 
@@ -100,7 +101,7 @@ def _conversation(chance: random.Random) -> tuple[Array, Array]:
     spoken: list[Array] = []
     for _ in range(2):
         pause = np.zeros(int(RATE * chance.uniform(0.4, 1.5)), np.float32)
-        speech = say(_sentence(chance), chance)
+        speech = say(sentence(chance), chance)
         parts += [pause, speech]
         spoken += [np.zeros(len(pause), bool), np.ones(len(speech), bool)]
     sound, truth = np.concatenate(parts), np.concatenate(spoken)

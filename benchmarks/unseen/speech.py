@@ -20,7 +20,7 @@ LOADER = Package(
 )
 RATE = 16_000
 VOICES = ("en-us", "en-gb", "en-gb-scotland", "en-us+f2", "en-us+f4", "en-gb+m3", "en-us+m7", "en-gb+f3")
-_SYNCHRONOUS, _UTF8, _SPEED, _PITCH = 2, 1, 1, 3
+_SYNCHRONOUS, _UTF8, _SPEED, _PITCH, _SEED = 2, 1, 1, 3, 1
 _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
 
 
@@ -43,6 +43,7 @@ class _Speaker:
     def say(self, text: str, voice: str, speed: int, pitch: int) -> Array:
         """What it says, at 16 kHz, within -1 and 1."""
         self._parts = []
+        self._library.espeak_ng_SetRandSeed(ctypes.c_long(_SEED))  # else by the clock, for voices that breathe
         self._library.espeak_SetVoiceByName(voice.encode())
         self._library.espeak_SetParameter(_SPEED, speed, 0)
         self._library.espeak_SetParameter(_PITCH, pitch, 0)
