@@ -35,8 +35,9 @@ CAUTION = 0.8
 CLOSE, SMALL = 1 / 3, 1 / 8
 # If there is nothing for that, so many times what the least takes that there is.
 HARDLY_MORE = 1.25
-# What is predicted to take less than this part of the fp32 model's time may be faster than it, when it is measured.
-MAY_BE_FASTER = 1.25
+# What is predicted to take less than the first part of the fp32 model's time may be no slower than it when it is
+# measured; and no slower means not by more than the second, for that little may be noise.
+MAY_BE_AS_FAST, AS_FAST = 1.25, 1.02
 # So many trials without a success, and the error at the outputs is no guide.
 MOST = 6
 # Below this, errors and times do not matter.
@@ -130,13 +131,17 @@ def first_success(
     """
     ways = _Ways(dict(zip(times, probe.output_errors(list(times)), strict=True)), dict(times), probe)
     ways.measure(failed.config)
-    last, step = failed, STEP
+    tried, step = [failed], STEP
     for _ in range(math.ceil(MOST / width)):
-        if last.loss is None:
+        known = [trial for trial in tried if trial.loss is not None]
+        if not known:
             return None
+        last = min(known, key=_loss)
+        about = ways.about_as_good(last, known, allowed)
         chosen: list[QuantConfig] = []
         for _ in range(width):
-            new = ways.next(last.config, allowed / last.loss, step, chosen)
+            others = [*(trial.config for trial in tried), *chosen]
+            new = ways.next(last.config, allowed / _loss(last), step, about, others)
             chosen += [new] if new is not None else []
             step *= 2
         if not chosen:
@@ -145,8 +150,12 @@ def first_success(
         met = next((trial for trial in trials if trial.met), None)
         if met is not None:
             return met
-        last = min(trials, key=lambda trial: math.inf if trial.loss is None else trial.loss)
+        tried += trials
     return None
+
+
+def _loss(trial: Trial) -> float:
+    return math.inf if trial.loss is None else trial.loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,36 +178,58 @@ class _Ways:
         self.times[config] = self.probe.speed(config)
         self.measured.add(config)
 
-    def next(self, last: QuantConfig, share: float, step: float, others: Sequence[QuantConfig]) -> QuantConfig | None:
+    def about_as_good(self, last: Trial, known: Sequence[Trial], allowed: float) -> float:
+        """Below which error at the outputs a configuration may be good enough, if `last` nearly is.
+
+        The loss of a few hundred samples is noisy: another configuration that is about as good may well be within the
+        criterion, and the smaller the excess, the more likely. But not one that is about as bad as a trial that failed
+        by far: the loss is taken to grow between the two as it did.
+        """
+        error, share = self.errors[last.config], min(allowed / _loss(last), 1.0)
+        if share < CLOSE:
+            return LESS_HARM * error
+        slope = 1.0
+        for trial in known:
+            more = self.errors[trial.config] / max(error, TINY)
+            if allowed < CLOSE * _loss(trial):
+                slope = max(slope, math.log(_loss(trial) / _loss(last)) / max(math.log(max(more, 1.0)), TINY))
+        return float((1.0 + share) ** (1.0 / slope) * error)
+
+    def next(
+        self, last: QuantConfig, share: float, step: float, about: float, others: Sequence[QuantConfig]
+    ) -> QuantConfig | None:
         """The most worthy one still when its time is measured, besides `others`; none that is slower than fp32."""
         for _ in self.times:
-            ahead = [one for one in self.ahead(last, share, step) if one not in others and self.may_be_faster(one)]
+            left = [one for one in self.errors if one not in others and self.is_as_fast(one)]
+            ahead = self.ahead(left, last, share, step, about)
             if not ahead or ahead[0] in self.measured:
                 return ahead[0] if ahead else None
             self.measure(ahead[0])
         return None
 
-    def may_be_faster(self, config: QuantConfig) -> bool:
-        """Whether it is faster than fp32, as far as that is known."""
-        return self.times[config] < (1.0 if config in self.measured else MAY_BE_FASTER)
+    def is_as_fast(self, config: QuantConfig) -> bool:
+        """Whether it is no slower than fp32, as far as that is known."""
+        return self.times[config] < (AS_FAST if config in self.measured else MAY_BE_AS_FAST)
 
-    def ahead(self, last: QuantConfig, share: float, step: float) -> list[QuantConfig]:
-        """Those with less error than `last`, whose loss must come down to a share of itself; the most worthy first.
+    def ahead(
+        self, left: Sequence[QuantConfig], last: QuantConfig, share: float, step: float, about: float
+    ) -> list[QuantConfig]:
+        """Those with less error than `about`; the most worthy first. The loss of `last` must come down to a share.
 
-        The loss of a few hundred samples is noisy: a small excess is no reason to give up much time at once. Another
-        configuration that is about as good may well be within the criterion.
+        A small excess is no reason to give up much time at once.
         """
         gain = max(1.0 - min(self.times.values()), TINY)
         error = min(self.errors[last], 1 / TINY)
         enough = max(CAUTION * error * min(share, 1.0), TINY)
+        usual = max(min(about, 1 / TINY), error)
 
         def given_up(config: QuantConfig) -> float:
             return max(self.times[config] - self.times[last], 0.0) / gain
 
         def worth(config: QuantConfig) -> float:
-            return math.log(error / max(self.errors[config], enough)) / (given_up(config) + step)
+            return math.log(usual / max(self.errors[config], enough)) / (given_up(config) + step)
 
-        better = [config for config, found in self.errors.items() if found < LESS_HARM * error]
+        better = [config for config in left if self.errors[config] < about]
         if share >= CLOSE and better:
             most = max(SMALL * math.sqrt(step / STEP), HARDLY_MORE * min(map(given_up, better)))
             better = [config for config in better if given_up(config) <= most]

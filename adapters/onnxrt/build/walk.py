@@ -163,7 +163,7 @@ class Walk(Plan):
             self._float_input(name)
 
     def operand(self, name: str) -> str:
-        """Emit a single number in 8 bits, once; returns the name of its dequantized form."""
+        """Emit a constant operand in 8 bits, once; returns the name of its dequantized form."""
         made = self.assembler.store.operand(name)
         if made.name not in self.done:
             self.done.add(made.name)

@@ -229,7 +229,7 @@ class WeightStore:
         return quantized, self._entries[quantized]
 
     def operand(self, name: str) -> WeightParts:
-        """A single number in uint8, which is exact, and the node that dequantizes it."""
+        """A constant in uint8, which is exact for a single number, and the node that dequantizes it."""
         key = (name, "operand")
         if key not in self._weights:
             found = quantize_table(self._real(name), self.table_parameters(name))

@@ -1,6 +1,6 @@
 """What can divide the channels of a tensor at no cost: constants of what makes it, behind ops that let factors pass.
 
-A positive factor of each channel passes through Relu, LeakyRelu and PRelu, through pools, and through products with
+A positive factor of each channel passes through Relu and LeakyRelu, through pools, and through products with
 another tensor or a constant. It does not pass through a Clip with an upper bound, which would have to be another one
 for each channel, nor through anything that mixes channels.
 """
@@ -21,7 +21,7 @@ _WEIGHTY = ("Conv", "Gemm", "MatMul")
 # Factors are taken back through so many nodes at most: it is looked at from each op that reads.
 _FAR = 16
 # What lets factors pass wherever channels lie, and what does where they lie on axis 1.
-_ELEMENTWISE = {"Relu", "LeakyRelu", "PRelu"}
+_ELEMENTWISE = {"Relu", "LeakyRelu"}
 _GLOBAL_POOLS = {"GlobalAveragePool", "GlobalMaxPool"}
 _POOLS = {"MaxPool", "AveragePool"} | _GLOBAL_POOLS
 

@@ -16,12 +16,12 @@ from onnx import NodeProto, TensorProto
 from quaver.adapters.onnxrt.read.carriers import carried, is_pool
 from quaver.adapters.onnxrt.read.four_bits import offering_four_bits
 from quaver.adapters.onnxrt.read.graph import Array, Graph, attribute, integer, real
+from quaver.adapters.onnxrt.read.operands import ELEMENTWISE, operand_of
 from quaver.adapters.onnxrt.read.probabilities import joins_unlike, probabilities
 from quaver.adapters.onnxrt.read.sentinels import sentinel_tensors
 from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, INT8, SCHEMES, Op, OpConfig
 
 # Ops on activations alone. Each has a kernel that reads and writes uint8.
-_ELEMENTWISE = {"Add", "Mul"}
 _UNARY = {"AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid"}
 
 # Ops that only move values about. They take the scale of what they move, and run in int8 when both sides do.
@@ -65,7 +65,7 @@ class Unit:
         quantized_output: whether the int8 kernel writes uint8. Others write float.
         gate: slope and shift of a HardSigmoid, which is all in how its input is quantized.
         carries: whether it hands on what it reads, in the scale that it has.
-        operand: a single number that is added or multiplied with, if any.
+        operand: a constant that is added or multiplied with, if any.
     """
 
     op: Op
@@ -196,7 +196,7 @@ def _unit(graph: Graph, index: int, node: NodeProto) -> Unit | None:
         return _matmul(graph, index, node)
     if node.op_type == "LSTM":
         return _lstm(graph, index, node)
-    if node.op_type in _ELEMENTWISE or node.op_type == "Concat":
+    if node.op_type in ELEMENTWISE or node.op_type == "Concat":
         return _joining(graph, index, node)
     if node.op_type in _UNARY and node.input[0] not in graph.constants:
         return _make(graph, index, node, activations=node.input[:1])
@@ -340,23 +340,15 @@ def _joining(graph: Graph, index: int, node: NodeProto) -> Unit | None:
     if len(node.input) < 2 or not all(_is_float(graph, name) for name in node.input):
         return None
     activations = [name for name in node.input if name not in graph.constants]
-    operand = _operand(graph, node, activations)
+    operand = operand_of(graph, node, activations)
     if len(activations) < len(node.input) and operand is None:
         return None
-    if node.op_type in _ELEMENTWISE and any(reader.op_type == "Softmax" for reader in _readers(graph, node.output[0])):
+    if node.op_type in ELEMENTWISE and any(reader.op_type == "Softmax" for reader in _readers(graph, node.output[0])):
         return None
     if node.op_type == "Mul" and any(_is_gelu_factor(graph, name) for name in node.input):
         return None
     unit = _make(graph, index, node, activations=activations, activation=node.op_type == "Add")
     return replace(unit, operand=operand)
-
-
-def _operand(graph: Graph, node: NodeProto, activations: Sequence[str]) -> str | None:
-    """The single number that is added to an activation, or multiplied with it."""
-    others = [str(name) for name in node.input if name in graph.constants]
-    if node.op_type not in _ELEMENTWISE or len(activations) != 1 or graph.constants[others[0]].size != 1:
-        return None
-    return others[0] if graph.constants[others[0]].ndim <= graph.ranks.get(activations[0], 0) else None
 
 
 def _is_gelu_factor(graph: Graph, name: str) -> bool:

@@ -91,7 +91,6 @@ BY_AN_OP = {
     "a convolution and a Relu": lambda: image(lambda net, x: net.Relu(x)),
     "a Clip without an upper bound": lambda: image(lambda net, x: net.Clip(x, np.array(0, f32))),
     "a LeakyRelu": lambda: image(lambda net, x: net.LeakyRelu(x, alpha=0.2)),
-    "a PRelu": lambda: image(lambda net, x: net.PRelu(x, np.abs(weight(CHANNELS, 1, 1)))),
     "a MaxPool": lambda: image(lambda net, x: net.MaxPool(net.Relu(x), kernel_shape=[2, 2], strides=[2, 2])),
     "an AveragePool": lambda: image(lambda net, x: net.AveragePool(net.Relu(x), kernel_shape=[2, 2])),
     "a Pad": lambda: image(lambda net, x: net.Pad(net.Relu(x), np.array([0, 0, 1, 1, 0, 0, 1, 1]))),

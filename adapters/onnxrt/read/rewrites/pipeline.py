@@ -20,6 +20,7 @@ from quaver.adapters.onnxrt.read.rewrites.layer_norm import OPSET as NORM_OPSET
 from quaver.adapters.onnxrt.read.rewrites.layer_norm import has_layer_norm, recognise_layer_norm
 from quaver.adapters.onnxrt.read.rewrites.norm_behind_relu import fold_norm_behind_relu
 from quaver.adapters.onnxrt.read.rewrites.opset import raised
+from quaver.adapters.onnxrt.read.rewrites.prelu import spell_out_prelu
 from quaver.adapters.onnxrt.read.rewrites.runtime import basic_level
 from quaver.adapters.onnxrt.read.rewrites.skeleton import opset_of
 
@@ -68,6 +69,7 @@ def rewrite(graph: Graph) -> tuple[Graph, Applied]:
     counts["into the layer before"] = fold_followers(graph, scalars=True)
     counts["through Relu"] = fold_norm_behind_relu(graph)
     counts["into the next layer"] = fold_into_next_layer(graph)
+    counts["PRelu"] = spell_out_prelu(graph)
     counts["denormal weights"] = flush_denormals(graph)
     drop_unread(graph)
     return graph, tuple((name, count) for name, count in counts.items() if count)
