@@ -43,7 +43,7 @@ from quaver.errors import (
 )
 from quaver.history import Snapshot, read_snapshot
 from quaver.limit import Limit
-from quaver.ops import FP32, INT8, Op, OpConfig, Precision, QuantConfig
+from quaver.ops import FP32, INT4, INT8, Op, OpConfig, Precision, QuantConfig
 from quaver.probe import Probe
 from quaver.scores import Samples
 from quaver.slices import Slices
@@ -60,7 +60,7 @@ except PackageNotFoundError:  # run from a folder that was never installed
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
-    "FP32", "INT8", "Adapter", "Budget", "BuildError", "CalibrationError", "Cause", "CheckResult", "Config",
+    "FP32", "INT4", "INT8", "Adapter", "Budget", "BuildError", "CalibrationError", "Cause", "CheckResult", "Config",
     "Criterion", "Diagnosis", "EvaluationError", "ExecutorError", "HistoryError", "Limit", "MissingPackageError",
     "Model", "ModelError", "Objective", "Observer", "Op", "OpConfig", "Precision", "Probe", "Profile", "QuantConfig",
     "QuantizedStatistics", "QuaverError", "Samples", "SettingsError", "Slices", "Snapshot", "Stage", "StopReason",
