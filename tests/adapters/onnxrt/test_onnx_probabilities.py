@@ -1,4 +1,4 @@
-"""What joins shares between 0 and 1 with other numbers stays in fp32 by default: one scale would leave nothing of them."""
+"""What joins shares between 0 and 1 with other numbers stays in fp32: one scale would leave nothing of them."""
 
 from __future__ import annotations
 
