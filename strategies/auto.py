@@ -49,10 +49,10 @@ class Auto(Strategy):
     1. Without labels. When the objective is latency: a time model of ops and of conversions between them, and the error
        of each op by itself, propose a few mixtures of int8 and fp32; they are measured, and of those that are as fast
        as the fastest the one that disturbs the outputs clearly less is taken. Then the calibration method of each op
-       type with the least error at the outputs; another mode, if that is better still; and the repairs that make the
-       error clearly less and take no time. One evaluation.
-    2. If that fails, repairs that take time; or, when the objective is another, the runner-up calibration. One
-       evaluation at most.
+       type with the least error at the outputs; the repairs that make the error clearly less and take no time; and
+       another mode, if that is better still. One evaluation.
+    2. If that fails, repairs that take time, or what was left for another mode; or, when the objective is another, the
+       runner-up calibration. One evaluation at most.
        When the objective is size, weights of fewer than 8 bits come before that: all that can be; then, as far as the
        error at the outputs tells what is enough, those back in 8 bits that do most harm for the bytes they save. Up to
        four evaluations, none where little is saved. Then it goes on with what is as good as 8 bits by that error.
@@ -94,10 +94,10 @@ class Auto(Strategy):
         speeds = measured_mixtures(all_int8, space, probe) if timed and self.mixtures else {}
         wanted = fastest(speeds, probe) if speeds else [all_int8]
         calibrated = best_calibration(wanted[0], space, probe)
-        if timed and self.mixtures and (other_way := best_variant(calibrated[0], space, probe)) != calibrated[0]:
-            calibrated = [other_way, *calibrated]
         repair = self.repairs and probe.has_samples
         repaired = best_repairs(calibrated[0], space, probe, timed) if repair else calibrated[:1]
+        if timed and self.mixtures and (other_way := best_variant(repaired[0], space, probe)) != repaired[0]:
+            repaired = [other_way, *repaired]
         if self.objective == "size" and narrowing.on_offer(space):
             fewer = Narrowing(repaired[0], space, probe)
             small = yield from smallest_success(fewer, self.allowed, self._at_once)

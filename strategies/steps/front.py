@@ -33,6 +33,8 @@ CAUTION = 0.8
 # A loss that has to come down to no less than the first part of itself is close: then so much of the gain is given up
 # at first, and more with the root of the step.
 CLOSE, SMALL = 1 / 3, 1 / 8
+# So many trials are of something that is only about as good.
+CHANCES = 2
 # If there is nothing for that, so many times what the least takes that there is.
 HARDLY_MORE = 1.25
 # What is predicted to take less than the first part of the fp32 model's time may be no slower than it when it is
@@ -186,7 +188,7 @@ class _Ways:
         by far: the loss is taken to grow between the two as it did.
         """
         error, share = self.errors[last.config], min(allowed / _loss(last), 1.0)
-        if share < CLOSE:
+        if share < CLOSE or len(known) > CHANCES:
             return LESS_HARM * error
         slope = 1.0
         for trial in known:

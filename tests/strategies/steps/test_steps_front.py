@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -77,3 +79,55 @@ def test_an_op_that_saves_next_to_nothing_among_fp32_ops_goes_with_its_neighbour
     times = TimeModel(dict.fromkeys(names, 1e-4), dict(zip(names, (5e-4, 0.99e-4, 5e-4), strict=True)), 0.0, borders)
     points = make_front(start, names, times, dict.fromkeys(names, 1e-6))
     assert points == [] or names[1] not in points[0].config.reduced_ops
+
+
+class Known:
+    """The part of a probe that the search asks: errors and times of configurations, as they are given."""
+
+    def __init__(self, figures: dict[QuantConfig, tuple[float, float]]) -> None:
+        self.figures = figures
+
+    def output_errors(self, configs: Sequence[QuantConfig]) -> list[float]:
+        return [self.figures[config][0] for config in configs]
+
+    def speed(self, config: QuantConfig) -> float:
+        return self.figures[config][1]
+
+
+def tried(losses: list[float], *figures: tuple[float, float]) -> list[int]:
+    """Which of these (error, time) are tried, the first of them being the trial that failed, if trials lose so much."""
+    names = SimulatedModel(ops=len(figures) + 1).space
+    start = names.all_int8()
+    configs = [start.fallback(*list(names.tunable)[:count]) for count in range(len(figures))]
+    probe: Any = Known(dict(zip(configs, figures, strict=True)))
+    failed = Trial(1, start, TrialState.COMPLETE, 1 - losses[0], losses[0], False)
+    times = {config: figure[1] for config, figure in zip(configs, figures, strict=True)}
+    steps = first_success(failed, times, ALLOWED, probe)
+    found = []
+    try:
+        asked = next(steps)
+        for loss in losses[1:]:
+            found.append(configs.index(asked))
+            asked = steps.send(Trial(9, asked, TrialState.COMPLETE, 1 - loss, loss, loss <= ALLOWED))
+        found.append(configs.index(asked))
+    except StopIteration:
+        pass
+    return found
+
+
+def test_after_a_small_miss_what_is_as_fast_and_about_as_good_comes_before_what_gives_up_time() -> None:
+    assert tried([0.012], (1e-3, 0.40), (5e-4, 0.70), (1.1e-3, 0.40)) == [2]
+
+
+def test_two_such_chances_are_taken_and_no_more() -> None:
+    figures = [(1e-3, 0.40), (5e-4, 0.70), (1.1e-3, 0.40), (1.2e-3, 0.40), (1.3e-3, 0.40)]
+    assert tried([0.012, 0.013, 0.013], *figures) == [2, 3, 1]
+
+
+def test_after_a_large_miss_only_less_error_will_do() -> None:
+    assert tried([0.05], (1e-3, 0.40), (1e-4, 0.70), (1.1e-3, 0.40)) == [1]
+
+
+def test_what_is_about_as_bad_as_a_trial_that_failed_by_far_has_no_chance() -> None:
+    figures = [(1.3e-3, 0.40), (1e-3, 0.45), (1e-4, 0.70), (1.2e-3, 0.45)]
+    assert tried([0.08, 0.013], *figures)[-1] == 2
