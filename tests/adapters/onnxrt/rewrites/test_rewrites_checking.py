@@ -44,7 +44,7 @@ def test_a_graph_that_differs_is_dropped_and_the_worst_output_named(
         assert adapter.rewrites == ()
         assert [node.op_type for node in adapter._assembler.graph.nodes] == ["Pad", "Conv", "Neg", "Relu"]
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert "after runtime's basic level (1), denormal weights (1), output 'second' differs by" in record.getMessage()
+    assert "after runtime's basic level (1), denormal weights (1), 'second' differs by" in record.getMessage()
 
 
 def test_a_graph_that_does_not_run_is_dropped(
@@ -159,3 +159,39 @@ def test_a_saved_copy_replaces_nothing_of_the_users(tmp_path: Path) -> None:
     with opened(path, calibrate=False) as adapter:
         adapter.as_given().save(tmp_path / "second.onnx")
     assert (tmp_path / "weights.bin").stat().st_mtime_ns == before
+
+
+def detecting(shift: float, moved: bool = False) -> onnx.ModelProto:
+    """Everywhere the answer is next to no: of a Sigmoid's result no digit is left."""
+    net = Net()
+    x = net.Conv(net.Pad(net.input(1, 4, 8, 8), PADS), weight(4, 4, 3, 3), f32([shift] * 4), name="conv")
+    y = net.Sigmoid(net.Relu(x) if shift > 0 else x)
+    return net.model(net.Reshape(y, np.array([1, -1])) if moved else y)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_what_is_squeezed_into_nothing_is_compared_before_that(
+    moved: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def round_a_little(graph: Graph) -> int:
+        node = next(node for node in graph.nodes if node.op_type == "Conv")
+        graph.constants[node.input[1]] = graph.constants[node.input[1]] * np.float32(1 + 1e-6)
+        return 1
+
+    monkeypatch.setattr(pipeline, "flush_denormals", round_a_little)
+    with opened(detecting(-16.6, moved), calibrate=False) as adapter:
+        assert adapter.rewrites and not caplog.records
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_and_a_difference_that_it_hides_is_seen(
+    moved: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def widen(graph: Graph) -> int:
+        node = next(node for node in graph.nodes if node.op_type == "Conv")
+        graph.constants[node.input[1]] = graph.constants[node.input[1]] * np.float32(1.01)
+        return 1
+
+    monkeypatch.setattr(pipeline, "flush_denormals", widen)
+    with opened(detecting(200.0, moved), calibrate=False) as adapter:  # every answer is yes, to the last digit
+        assert adapter.rewrites == () and "differs by" in caplog.text
