@@ -148,6 +148,10 @@ class WeightStore:
             remove_orphans(folder)
             self._path, self._file = new_file(folder)
         stack.callback(self._file.close)  # a store that nobody closed closes it when it goes, before its folder does
+        # A model may be hashed in another thread while its store is closed. The number of a file that was closed is
+        # soon another file's, and to read that one as if it were as long kills the process: so this one stays open.
+        self._readable = os.dup(self._file.fileno())
+        weakref.finalize(self, os.close, self._readable)
 
     @property
     def path(self) -> Path:
@@ -179,7 +183,7 @@ class WeightStore:
         """The data of a stored tensor, mapped."""
         end = tensor.offset + tensor.nbytes
         if self._mapped is None or len(self._mapped) < end:
-            self._mapped = memoryview(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
+            self._mapped = memoryview(mmap.mmap(self._readable, 0, access=mmap.ACCESS_READ))
         return self._mapped[tensor.offset : end]
 
     def add(self, name: str, array: Array) -> Entry:
