@@ -20,7 +20,8 @@ from quaver.adapters.onnxrt.build.rescaling import Rescaler
 from quaver.adapters.onnxrt.build.walk import Walk
 from quaver.adapters.onnxrt.build.weights import Entry, WeightStore
 from quaver.adapters.onnxrt.read.graph import Graph, integer
-from quaver.adapters.onnxrt.read.units import FUSES_ITSELF, Unit, families, moves
+from quaver.adapters.onnxrt.read.movement import families, moves
+from quaver.adapters.onnxrt.read.units import FUSES_ITSELF, Unit
 from quaver.adapters.ranges import Range
 from quaver.errors import BuildError
 from quaver.ops import QuantConfig

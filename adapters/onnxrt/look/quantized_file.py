@@ -16,7 +16,8 @@ from quaver.adapters.onnxrt.build.four_bits import unpacked
 from quaver.adapters.onnxrt.look.observation import Tap
 from quaver.adapters.onnxrt.look.reading import read_file
 from quaver.adapters.onnxrt.read.graph import Array, integer
-from quaver.adapters.onnxrt.read.units import MOVEMENT, Unit
+from quaver.adapters.onnxrt.read.movement import MOVEMENT
+from quaver.adapters.onnxrt.read.units import Unit
 from quaver.quantization import QuantizationParameters, QuantizedTensor
 
 # Where integer operators keep the scale of what they write, and where the weight with its scale and zero point.

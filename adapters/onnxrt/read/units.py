@@ -15,7 +15,8 @@ from onnx import NodeProto, TensorProto
 
 from quaver.adapters.onnxrt.read.carriers import carried, is_pool
 from quaver.adapters.onnxrt.read.four_bits import offering_four_bits
-from quaver.adapters.onnxrt.read.graph import Array, Graph, attribute, integer, real
+from quaver.adapters.onnxrt.read.graph import Array, Graph, integer, real
+from quaver.adapters.onnxrt.read.movement import families, moves
 from quaver.adapters.onnxrt.read.operands import ELEMENTWISE, operand_of
 from quaver.adapters.onnxrt.read.probabilities import joins_unlike, probabilities
 from quaver.adapters.onnxrt.read.sentinels import sentinel_tensors
@@ -23,12 +24,6 @@ from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, INT8, SCHEMES, Op, Op
 
 # Ops on activations alone. Each has a kernel that reads and writes uint8.
 _UNARY = {"AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid"}
-
-# Ops that only move values about. They take the scale of what they move, and run in int8 when both sides do.
-MOVEMENT = {
-    "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice", "Split",
-    "Squeeze", "Tile", "Transpose", "Unsqueeze",
-}  # fmt: skip
 
 # A table of fewer numbers saves nothing worth a decision in 8 bits. One of shorter rows has one scale for all of it:
 # one for each row would take up as much as the row.
@@ -146,30 +141,6 @@ def _without_loose_ends(units: list[Unit], roots: dict[str, str]) -> list[Unit]:
             kept.append(unit)
             wanted.update(roots.get(name, name) for name in unit.activations)
     return kept[::-1]
-
-
-def families(graph: Graph) -> dict[str, str]:
-    """For each tensor that is moved about, the tensor it was before: they share one scale."""
-    roots: dict[str, str] = {}
-    for node in graph.nodes:
-        if moves(graph, node):
-            source = node.input[0]
-            for name in node.output:
-                if name:
-                    roots[name] = roots.get(source, source)
-    return roots
-
-
-def moves(graph: Graph, node: NodeProto) -> bool:
-    """Whether a node only moves float values of its first input about."""
-    if node.domain not in ("", "ai.onnx") or not node.input or not _is_float(graph, node.input[0]):
-        return False
-    if node.op_type == "Resize":
-        mode = attribute(node, "mode")
-        return mode is None or mode.s == b"nearest"
-    if node.op_type in ("MaxPool", "Dropout") and len([name for name in node.output if name]) > 1:
-        return False
-    return node.op_type in MOVEMENT and node.input[0] not in graph.constants
 
 
 def absorbs(graph: Graph, node: NodeProto) -> bool:

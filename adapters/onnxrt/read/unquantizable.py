@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from onnx import NodeProto, TensorProto
 
 from quaver.adapters.onnxrt.read.graph import Graph, subgraphs
-from quaver.adapters.onnxrt.read.units import Unit, moves
+from quaver.adapters.onnxrt.read.movement import moves
+from quaver.adapters.onnxrt.read.units import Unit
 from quaver.unquantizable import Unquantizable
 
 # They look at a float tensor, and compute nothing of its values.
