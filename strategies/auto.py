@@ -27,7 +27,13 @@ from quaver.strategies.steps.beside import beside
 from quaver.strategies.steps.boundaries import STEPS, fewer_boundaries
 from quaver.strategies.steps.budget import recalibrated, within_budget
 from quaver.strategies.steps.front import MOST, POINTS, fallbacks, first_success, predicted, ranked
-from quaver.strategies.steps.initial import best_calibration, best_variant, fastest, measured_mixtures
+from quaver.strategies.steps.initial import (
+    CLEARLY_LESS_ERROR,
+    best_calibration,
+    best_variant,
+    fastest,
+    measured_mixtures,
+)
 from quaver.strategies.steps.narrowing import Narrowing, smallest_success
 from quaver.strategies.steps.repairing import best_repairs, carry_over
 from quaver.strategies.steps.search import SEARCHES, Search, prune, shortest_prefix
@@ -51,8 +57,8 @@ class Auto(Strategy):
        as the fastest the one that disturbs the outputs clearly less is taken. Then the calibration method of each op
        type with the least error at the outputs; the repairs that make the error clearly less and take no time; and
        another mode, if that is better still. One evaluation.
-    2. If that fails, repairs that take time, or what was left for another mode; or, when the objective is another, the
-       runner-up calibration. One evaluation at most.
+    2. If that fails, repairs that take time; or, when the objective is another, the runner-up calibration. One
+       evaluation at most.
        When the objective is size, weights of fewer than 8 bits come before that: all that can be; then, as far as the
        error at the outputs tells what is enough, those back in 8 bits that do most harm for the bytes they save. Up to
        four evaluations, none where little is saved. Then it goes on with what is as good as 8 bits by that error.
@@ -97,7 +103,8 @@ class Auto(Strategy):
         repair = self.repairs and probe.has_samples
         repaired = best_repairs(calibrated[0], space, probe, timed) if repair else calibrated[:1]
         if timed and self.mixtures and (other_way := best_variant(repaired[0], space, probe)) != repaired[0]:
-            repaired = [other_way, *repaired]
+            most = CLEARLY_LESS_ERROR * probe.output_error(other_way)
+            repaired = [other_way, *(one for one in repaired[1:] if probe.output_error(one) < most)]
         if self.objective == "size" and narrowing.on_offer(space):
             fewer = Narrowing(repaired[0], space, probe)
             small = yield from smallest_success(fewer, self.allowed, self._at_once)
