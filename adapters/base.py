@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters.alone import QuantizedView
-from quaver.adapters.batches import Feed, InputSpec, Rest, feeds, samples
+from quaver.adapters.batches import Feed, InputSpec, Rest, feeds, is_finite, samples
 from quaver.adapters.comparison import MAX_SAMPLES, Comparison, compare_models, comparison_feeds, runner_of
 from quaver.adapters.keeping import KEPT_SAMPLES, keeping
 from quaver.adapters.model import Model
@@ -83,7 +83,9 @@ class Adapter(ABC):
     Everything else has an answer here, and may have a better one: `local_errors`, `look`, `look_alone` and `time` if
     the framework shows more, `given` if quantized files can be run, `unquantizable` and `conversions` if there is
     something to say of what it holds, `close` if there are files to remove, `_samples_kept` to be told when there are
-    samples. `formats` and `implied_formats` say how int8 can be written into a model, if there are several ways.
+    samples. `as_given` is the user's own model where a converted or rewritten one is tuned; `compare` then makes sure
+    that both compute the same. `formats` and `implied_formats` say how int8 can be written into a model, if there are
+    several ways.
 
     `quaver.testing.check_adapter` checks a new adapter against this contract. `examples/custom_adapter.py` is one.
     """
@@ -100,7 +102,6 @@ class Adapter(ABC):
         self._inputs = tuple(inputs)
         self._kept: list[Feed] = []
         self._rest = Rest()
-        self._comparison: Comparison | None = None
 
     @classmethod
     @abstractmethod
@@ -173,7 +174,8 @@ class Adapter(ABC):
         """
         stream = self._keeping(data, limit)
         first = list(itertools.islice(stream, MAX_SAMPLES))
-        comparison = self.compare(first) if first else None
+        # Calibration refuses data that is not finite, and names the tensor.
+        comparison = self.compare(first) if first and all(map(is_finite, first)) else None
         calibration = self.calibrator().run(itertools.chain(first, stream), limit, progress, enough)
         if comparison is not None:
             calibration["comparison"] = comparison.to_dict()
@@ -189,8 +191,7 @@ class Adapter(ABC):
         Raises:
             ModelError: if the model was changed when it was converted; the message names the op.
         """
-        self._comparison = self._compare(feeds)
-        return self._comparison
+        return self._compare(feeds)
 
     def _compare(self, feeds: Sequence[Feed]) -> Comparison:
         """What `compare` does. An adapter that tunes the very model it was given has nothing to compare."""
