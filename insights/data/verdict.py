@@ -9,11 +9,14 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from quaver.api.phrases import conversions, converted_phrase
+from quaver.api.result_warnings import no_gain_summary, run_warnings
 from quaver.api.settings import Config
 from quaver.api.sureness import percent
+from quaver.api.wording import loss_between, loss_is
+from quaver.engine.benefit import benefit
 from quaver.insights.data import wording
 from quaver.insights.data.followed import RunData, RunState
-from quaver.limit import Limit
+from quaver.limit import Limit, loss_text
 from quaver.trial import Trial
 from quaver.unquantizable import from_notes, in_words
 
@@ -34,8 +37,9 @@ class Verdict:
     """What the first view says.
 
     Attributes:
-        kind: "met", "not met", "nothing" or "running", for the colour.
+        kind: "met", "warned" (met, but with warnings), "not met", "nothing" or "running", for the colour.
         headline: in a sentence.
+        warnings: what must not be overlooked, as in `TuneResult.warnings`.
         facts: the figures.
         costs: seconds by what they were spent on.
         about: what the run was made with.
@@ -44,6 +48,7 @@ class Verdict:
 
     kind: str
     headline: str
+    warnings: tuple[str, ...]
     facts: tuple[Fact, ...]
     costs: Mapping[str, float]
     about: tuple[Fact, ...]
@@ -53,7 +58,11 @@ class Verdict:
 def verdict(data: RunData) -> Verdict:
     """The verdict on a run as it stands."""
     kind, headline = _headline(data)
-    return Verdict(kind, headline, tuple(_facts(data)), costs(data), tuple(_about(data)), tuple(commands(data)))
+    warnings = run_warnings(data.judge, data.snapshot.notes, data.baseline)
+    if kind == "met" and warnings:
+        kind = "warned"
+    facts, about = tuple(_facts(data)), tuple(_about(data))
+    return Verdict(kind, headline, warnings, facts, costs(data), about, tuple(commands(data)))
 
 
 def state_phrase(data: RunData) -> str:
@@ -78,19 +87,21 @@ def _headline(data: RunData) -> tuple[str, str]:
         return "nothing", f"No result: {f'all {failed} trials failed' if failed else 'nothing was tried'}."
     if best.unscored:
         return "running" if data.state is RunState.RUNNING else "nothing", "Not evaluated: there was no eval_func."
-    loss, allowed = wording.loss(best.loss, criterion), wording.allowed(criterion)
+    loss, allowed = loss_is(best.loss, criterion), wording.allowed(criterion)
+    no_gain = no_gain_summary(benefit(best, data.judge.objective, data.baseline))
+    but = f", but the model is {no_gain}" if no_gain else ""
     if best.met and not best.config.reduced_ops:
         return "nothing", "Nothing was quantized: the best trial runs every op in fp32."
     if best.met and not data.judge.met:
-        return "not met", f"Criterion not met on other data: the loss is {loss} here, and {allowed} is allowed."
+        return "not met", f"Criterion not met on other data: {loss} here, and {allowed} is allowed."
     if criterion.ceiling is not None:
         kept = "kept" if best.met else "not kept"
         kind = "met" if best.met else "running" if data.state is RunState.RUNNING else "not met"
-        return kind, f"Budget {kept}: {criterion}; the loss is {loss}."
+        return kind, f"Budget {kept}{but}: {criterion}; {loss}."
     if best.met:
-        return "met", f"Criterion met: the loss is {loss}, and {allowed} is allowed."
+        return "met", f"Criterion met{but}: {loss}, and {allowed} is allowed."
     kind = "running" if data.state is RunState.RUNNING else "not met"
-    return kind, f"Criterion not met: the smallest loss is {loss}, and {allowed} is allowed."
+    return kind, f"Criterion not met: {loss} at best, and {allowed} is allowed."
 
 
 def _facts(data: RunData) -> list[Fact]:
@@ -123,13 +134,12 @@ def _trust(data: RunData, best: Trial) -> list[Fact]:
     judge, criterion = data.judge, data.criterion
     found = []
     if best.interval is not None:
-        low, high = (wording.loss(end, criterion) for end in best.interval)
         sure = judge.sureness(best)
         said = "" if sure is None else f"{percent(sure.chosen)} sure that it is within the criterion on such data"
-        found.append(Fact("loss between", f"{low} and {high}", said))
+        found.append(Fact("loss between", loss_between(best.interval, criterion), said))
     losses = judge.losses(best)
     for lost in losses[:LIMITS] if len(losses) > 1 else ():
-        shown, allowed = (_in_unit(value, lost.limit) for value in (lost.loss, lost.limit.allowed))
+        shown, allowed = (loss_text(value, lost.limit.relative) for value in (lost.loss, lost.limit.allowed))
         found.append(Fact(f"loss of {lost.limit.name or 'the score'}"[:60], shown, f"{allowed} is allowed"))
     for one in judge.confirmations:
         verdict = "within the criterion" if one.met else "NOT within the criterion"
@@ -140,10 +150,6 @@ def _trust(data: RunData, best: Trial) -> list[Fact]:
         total = data.baseline.seen * sum(bool(row.trial.samples) for row in data.rows)
         found.append(Fact("stopped early", wording.count(stopped, "trial"), f"{seen:,} of {total:,} samples scored"))
     return found
-
-
-def _in_unit(value: float, limit: Limit) -> str:
-    return f"{value * 100:.2f} %" if limit.relative else f"{value:.4g}"
 
 
 def _allowed_score(data: RunData) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from quaver.criterion import Criterion
+from quaver.limit import loss_text
 from quaver.ops import OpConfig
 
 # Characters of a name that are shown; the middle of a longer one is left out.
@@ -38,10 +39,8 @@ def score(value: float | None) -> str:
 
 
 def loss(value: float | None, criterion: Criterion) -> str:
-    """A loss in the criterion's unit."""
-    if value is None:
-        return UNKNOWN
-    return f"{value * 100:.2f} %" if criterion.is_relative else f"{value:.4g}"
+    """Return a loss in the criterion's unit, for a place that says that it is one; a gain is called "better"."""
+    return UNKNOWN if value is None else loss_text(value, criterion.is_relative)
 
 
 def allowed(criterion: Criterion) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +20,14 @@ from quaver.api.keywords import Settings
 from quaver.api.phrases import conversions
 from quaver.api.preparing import pointing_to, prepare, say_conversions
 from quaver.api.result import TuneResult
+from quaver.api.result_warnings import failure_warnings, run_warnings
 from quaver.api.resuming import Given, announce, changed_versions, settle
 from quaver.api.run_log import RunLog, run_log
 from quaver.api.settings import Config, make_config
 from quaver.api.shown import shown, write_report
 from quaver.api.spaces import space_of
 from quaver.api.starting import first_config
-from quaver.api.telling import aloud, tell
+from quaver.api.telling import aloud, levels_to_the_caller, tell
 from quaver.api.workspace import open_workspace, write_settings
 from quaver.budget import StopReason
 from quaver.engine.clock import Clock, used
@@ -288,6 +290,8 @@ class TuningRun:
             with self._log.here():
                 self._run.stop(StopReason.INTERRUPTED)
                 said = self._result = self._finish()
+                for text in failure_warnings(self._run.judge):
+                    warnings.warn(text, UserWarning, stacklevel=levels_to_the_caller())
                 if self.config.report:  # before anybody is told that the run is over: trackers keep it
                     write_report(self.workspace)
                 self._tell(RunFinished(said.reason, said.best, said.baseline, said.evaluations, str(said)))
@@ -392,6 +396,7 @@ class TuningRun:
             losses=() if best is None else tuple(judge.losses(best)),
             sureness=None if best is None else judge.sureness(best),
             confirmations=judge.confirmations,
+            warnings=run_warnings(judge, history.notes, history.baseline),
         )
 
     def _look_inside(self, best: Trial, found: Diagnosis | None) -> None:

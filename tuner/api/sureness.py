@@ -9,6 +9,7 @@ from quaver.criterion import Criterion
 from quaver.engine.confirmations import Confirmation
 from quaver.engine.judge import Judge, Sureness
 from quaver.engine.losses import Lost
+from quaver.limit import loss_phrase, loss_text
 from quaver.trial import Trial
 
 # So many limits are named, the worst first.
@@ -52,8 +53,8 @@ def interval_phrase(trial: Trial, criterion: Criterion) -> str:
     """Between what the loss on such data lies; empty if nobody can say."""
     if trial.interval is None:
         return ""
-    low, high = (wording.loss(end, criterion) for end in trial.interval)
-    return f"{low} to {high} with {criterion.confidence or 0.95:.4g} confidence"
+    between = wording.loss_between(trial.interval, criterion)
+    return f"{between} with {criterion.confidence or 0.95:.4g} confidence"
 
 
 def lost_phrases(losses: Sequence[Lost]) -> Iterator[str]:
@@ -61,12 +62,11 @@ def lost_phrases(losses: Sequence[Lost]) -> Iterator[str]:
     if len(losses) < 2:
         return
     for lost in losses[:NAMED]:
-        loss, allowed = (
-            f"{value:.2%}" if lost.limit.relative else f"{value:.4g}" for value in (lost.loss, lost.limit.allowed)
-        )
+        loss = loss_phrase(lost.loss, lost.limit.relative)
+        allowed = loss_text(lost.limit.allowed, lost.limit.relative)
         verdict = "" if lost.met else ", NOT met"
         name = lost.limit.name or "score"
-        yield f"{name}: {lost.score:.6g} against {lost.baseline:.6g}, loss {loss} (allowed: {allowed}){verdict}"
+        yield f"{name}: {lost.score:.6g} against {lost.baseline:.6g}, {loss} (allowed: {allowed}){verdict}"
     if len(losses) > NAMED:
         yield f"and {len(losses) - NAMED} more limits, with no larger losses"
 
@@ -75,10 +75,10 @@ def confirmed_phrases(confirmations: Iterable[Confirmation], criterion: Criterio
     """What each trial that was confirmed scores on the other data."""
     for one in confirmations:
         verdict = "confirmed" if one.met else "NOT confirmed"
-        loss = wording.loss(one.loss, criterion)
+        loss = wording.loss_or_gain(one.loss, criterion)
         yield (
             f"trial {one.trial} {verdict} on other data: score {one.score:.6g} against {one.baseline:.6g} in fp32, "
-            f"loss {loss} (allowed: {wording.allowed(criterion)})"
+            f"{loss} (allowed: {wording.allowed(criterion)})"
         )
 
 

@@ -65,7 +65,7 @@ def _interval(trial: Trial, judged: Judge) -> str:
     """Between what the loss on such data lies."""
     if trial.interval is None:
         return "-"
-    return " to ".join(wording.loss(end, judged.criterion) for end in trial.interval)
+    return wording.loss_between(trial.interval, judged.criterion)
 
 
 def met(trial: Trial) -> Text:

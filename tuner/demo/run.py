@@ -20,6 +20,7 @@ from quaver.engine.events import BaselineScored, Event, Planned, StageStarted, T
 from quaver.engine.latency import relative_latency
 from quaver.engine.probing import AdapterProbe
 from quaver.history import History
+from quaver.limit import loss_phrase
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 from quaver.trial import Trial
@@ -101,7 +102,7 @@ def tell(event: Event) -> None:
             if trial.failed:
                 said = f"failed: {wording.last_line(trial.error)}"
             else:
-                said = f"accuracy {trial.score:.2%}, loss {trial.loss:6.2%}, {wording.verdict(trial)}"
+                said = f"accuracy {trial.score:.2%}, {_loss(trial)}, {wording.verdict(trial)}"
             print(f"  trial {trial.number:<3} {said}, {wording.counts(trial)} ops", flush=True)
 
 
@@ -186,6 +187,11 @@ def _tell_figures(result: quaver.TuneResult, images: Images) -> None:
     if best > 0.97:
         slower = "no faster" if best < 1.03 else "slower"
         print(f"  The best model is {slower} than fp32 on this machine: fp32 ops amid int8 ones need conversions.")
+
+
+def _loss(trial: Trial) -> str:
+    """Return "loss of 2.90%", padded to the width of a loss of up to 99.99%."""
+    return f"{loss_phrase(trial.loss or 0.0, relative=True):14}"
 
 
 def _percent(value: float | None) -> str:

@@ -33,6 +33,8 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Print the table, or the JSON."""
     from quaver.ancestry import origins
+    from quaver.api.result_warnings import run_warnings
+    from quaver.api.showing import WARNED
     from quaver.api.sureness import trial_phrases
     from quaver.command import as_json, facts, repairing, trial_table
     from quaver.engine.judge import judge_snapshot
@@ -59,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
                 "damage": snapshot.damage,
                 "best": None if judged.best is None else judged.best.number,
                 "met": judged.met,
+                "warnings": list(run_warnings(judged, snapshot.notes, base)),
                 "trust": as_json.trust(
                     None if judged.best is None else judged.sureness(judged.best),
                     [] if judged.best is None else judged.losses(judged.best),
@@ -83,6 +86,8 @@ def run(args: argparse.Namespace) -> int:
             print(wording.name(said))
         for fact in facts.about_latency(judged.best, snapshot):
             print(fact)
+    for text in run_warnings(judged, snapshot.notes, base):
+        print(f"{WARNED}{text}")
     for fact in facts.about_the_model(snapshot):
         print(fact)
     if snapshot.damage:

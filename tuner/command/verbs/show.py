@@ -78,17 +78,24 @@ def _trial(number: int | str, snapshot: Snapshot, judged: Judge) -> Trial:
 def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namespace) -> None:
     from quaver.api import tables
     from quaver.api.phrases import LATENCY
+    from quaver.api.result_warnings import run_warnings
+    from quaver.api.showing import WARNED
     from quaver.api.sureness import trial_phrases
     from quaver.command import as_json, facts, op_table
 
     ops = [op for op in snapshot.header.ops if not args.fp32 or not trial.config[op.name].reduced]
+    is_best = judged.best is not None and trial.number == judged.best.number
+    warned = run_warnings(judged, snapshot.notes, snapshot.baseline) if is_best else ()
     if args.json:
         rows = [op_table.plain(op, trial.config[op.name]) for op in ops]
-        as_json.print_json({**as_json.plain(trial, judged.best), **as_json.about_the_model(snapshot), "ops": rows})
+        about = {**as_json.about_the_model(snapshot), "warnings": list(warned)}
+        as_json.print_json({**as_json.plain(trial, judged.best), **about, "ops": rows})
         return
     tables.line(*_headline(trial, judged))
     for said in trial_phrases(trial, judged) if trial.number else ():
         print(wording.name(said))
+    for text in warned:
+        print(f"{WARNED}{text}")
     op_table.write(ops, trial.config)
     for fact in (*facts.about_latency(trial, snapshot), *facts.about_the_model(snapshot)):
         tables.line(fact)
@@ -143,7 +150,7 @@ def _headline(trial: Trial, judged: Judge) -> list[Any]:
         return [f"trial {trial.number}: not evaluated, {wording.counts(trial)} ops"]
     if trial.failed:
         return [f"trial {trial.number}: ", tables.cell("failed", tables.NOT_MET), f", {counts}"]
-    loss = f"loss {wording.loss(trial.loss, judged.criterion)} (allowed: {wording.allowed(judged.criterion)})"
+    loss = f"{wording.loss_or_gain(trial.loss, judged.criterion)} (allowed: {wording.allowed(judged.criterion)})"
     met = tables.cell(wording.verdict(trial), tables.MET if trial.met else tables.NOT_MET)
     return [f"trial {trial.number}: score {wording.scores(trial)}, {loss}, ", met, f", {counts}"]
 

@@ -1,0 +1,86 @@
+"""What a user must not overlook in a result: `TuneResult.warnings`, also on the page, in the report and in JSON.
+
+All of it follows from the judged trials and the notes of a history, so whoever reads the snapshot later is warned of
+the same things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from quaver.api import wording
+from quaver.api.phrases import milliseconds
+from quaver.engine.benefit import LATENCY, PREDICTED, SIZE, Benefit, benefit
+from quaver.engine.ending import noted_warnings
+from quaver.engine.judge import Judge
+from quaver.trial import Trial
+
+# What to do about a model that is no better than the float model, by the figure that it was tuned for.
+ADVICE = {
+    LATENCY: "Deploy the float model on this machine; to tune for another machine pass its `cost_model`, to tune for "
+    'the file size pass objective="size"',
+    PREDICTED: "Deploy the float model on that machine",
+    SIZE: "Deploy the float model",
+}
+# Of a recorded warning so many characters are shown: a snapshot may come from anywhere.
+MAX_LENGTH = 1000
+
+
+def run_warnings(judge: Judge, notes: Mapping[str, Any], fp32: Trial | None) -> tuple[str, ...]:
+    """Return what a user must not overlook in a run, a sentence or two each, the gravest first.
+
+    Args:
+        judge: the judged trials.
+        notes: the notes of the history; `quaver.engine.ending.note_warning` adds warnings there.
+        fp32: the float model's trial.
+    """
+    return tuple(wording.paragraph(text)[:MAX_LENGTH] for text in _warnings(judge, notes, fp32))
+
+
+def _warnings(judge: Judge, notes: Mapping[str, Any], fp32: Trial | None) -> Iterator[str]:
+    yield from failure_warnings(judge)
+    best = judge.best
+    if best is not None and not best.config.reduced_ops:
+        yield f"trial {best.number} runs every op in fp32: nothing was quantized. Deploy the float model"
+    elif best is not None:
+        compared = benefit(best, judge.objective, fp32)
+        if compared is not None and not compared.is_gain:
+            yield f"trial {best.number} {no_gain_phrase(compared)}. {ADVICE[compared.figure]}"
+    yield from noted_warnings(notes).values()
+
+
+def failure_warnings(judge: Judge) -> Iterator[str]:
+    """Yield that every quantized trial failed, with the first error: eval_func is probably at fault, not int8."""
+    quantized = [trial for trial in judge.trials if trial.config.reduced_ops]
+    if quantized and all(trial.failed for trial in quantized):
+        count = len(quantized)
+        trials = "the only quantized trial" if count == 1 else f"all {count} quantized trials"
+        yield f"{trials} failed; the first error is: {wording.last_line(quantized[0].error)}"
+
+
+def no_gain_phrase(compared: Benefit) -> str:
+    """Return in what a trial is no better than the float model: "is slower than fp32: 1.12x fp32 latency (...)".
+
+    Args:
+        compared: a comparison with the float model that is no gain.
+    """
+    if compared.figure == SIZE:
+        sizes = [wording.size(int(value or 0)) for value in (compared.trial_figure, compared.float_figure)]
+        larger = "larger" if compared.is_loss else "not smaller"
+        return f"is {larger} than fp32: {compared.ratio:.2f}x fp32 size ({sizes[0]} vs {sizes[1]})"
+    figures = [f"±{compared.margin:.0%}"]
+    if compared.trial_figure is not None and compared.float_figure is not None:
+        figures.insert(0, f"{milliseconds(compared.trial_figure)} vs {milliseconds(compared.float_figure)}")
+    slower = "slower" if compared.is_loss else "not faster"
+    where = ", as predicted for the target" if compared.figure == PREDICTED else ""
+    return f"is {slower} than fp32{where}: {compared.ratio:.2f}x fp32 latency ({', '.join(figures)})"
+
+
+def no_gain_summary(compared: Benefit | None) -> str:
+    """Return the same in a few words, "slower than fp32 (1.12x latency)"; empty where the trial is a gain."""
+    if compared is None or compared.is_gain:
+        return ""
+    if compared.figure == SIZE:
+        return f"{'larger' if compared.is_loss else 'not smaller'} than fp32 ({compared.ratio:.2f}x size)"
+    return f"{'slower' if compared.is_loss else 'not faster'} than fp32 ({compared.ratio:.2f}x latency)"
