@@ -10,7 +10,7 @@ from typing import Any
 
 from quaver.criterion import Criterion
 from quaver.engine.confirmations import NOTE as CONFIRMED
-from quaver.engine.confirmations import confirmations
+from quaver.engine.confirmations import confirmations, is_required
 from quaver.engine.ending import NOTE as ENDED
 from quaver.engine.judge import Judge
 from quaver.errors import QuaverError
@@ -131,7 +131,7 @@ class RunData:
                 self._raw[place] = trial
                 self.judge.add(trial)
         if snapshot.notes.get(CONFIRMED) is not earlier.notes.get(CONFIRMED) or not self.judge.confirmations:
-            self.judge.confirm(confirmations(snapshot.notes, self.criterion))
+            self.judge.confirm(confirmations(snapshot.notes, self.criterion), is_required(snapshot.notes))
         self.rows = [self._judged(row) for row in self.rows]
         self.version += 1
 

@@ -58,7 +58,9 @@ class Verdict:
 def verdict(data: RunData) -> Verdict:
     """The verdict on a run as it stands."""
     kind, headline = _headline(data)
-    warnings = run_warnings(data.judge, data.snapshot.notes, data.baseline)
+    warnings: tuple[str, ...] = ()
+    if data.state is not RunState.RUNNING:  # the best so far is no result yet
+        warnings = run_warnings(data.judge, data.snapshot.notes, data.baseline)
     if kind == "met" and warnings:
         kind = "warned"
     facts, about = tuple(_facts(data)), tuple(_about(data))
@@ -93,6 +95,8 @@ def _headline(data: RunData) -> tuple[str, str]:
     if best.met and not best.config.reduced_ops:
         return "nothing", "Nothing was quantized: the best trial runs every op in fp32."
     if best.met and not data.judge.met:
+        if data.state is RunState.RUNNING and not data.judge.confirmations:
+            return "running", f"Not confirmed on other data yet: {loss} here, and {allowed} is allowed."
         return "not met", f"Criterion not met on other data: {loss} here, and {allowed} is allowed."
     if criterion.ceiling is not None:
         kept = "kept" if best.met else "not kept"

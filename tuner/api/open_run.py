@@ -31,7 +31,7 @@ from quaver.api.telling import aloud, levels_to_the_caller, tell
 from quaver.api.workspace import open_workspace, write_settings
 from quaver.budget import StopReason
 from quaver.engine.clock import Clock, used
-from quaver.engine.confirming import confirm
+from quaver.engine.confirming import confirm, require_confirmation
 from quaver.engine.diagnosing import diagnose_run, replayable
 from quaver.engine.ending import StageTimes, note_ending
 from quaver.engine.evaluation import referred
@@ -307,11 +307,17 @@ class TuningRun:
         with self._log.here():
             return self._run.take_unscored()
 
+    def require_confirmation(self) -> None:
+        """Let no trial count as met before it is confirmed; `fit` with `confirm` does so before the first trial."""
+        require_confirmation(self._run.judge, self._run.history)
+
     def confirm(self, eval_func: Callable[[Any], Any]) -> None:
         """Score the winner on data that took no part in choosing it, once the run is over.
 
-        If it misses the criterion there, the next best trials are scored, too, up to `confirm_tries` in all.
+        If it misses the criterion there, the next best trials are scored, too, up to `confirm_tries` in all. Only a
+        confirmed trial is met from then on.
         """
+        self.require_confirmation()
         with self._log.here():
             if self._run.reason is StopReason.INTERRUPTED:
                 log.warning("the run was interrupted, so its best trial is not confirmed: resume it")

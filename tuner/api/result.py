@@ -182,8 +182,8 @@ class TuneResult:
             how = f"{self._counts(' and ')} ops, chosen without labels"
             return f"trial {self.best.number} was not evaluated: {how}; pass eval_func to see whether it is good enough"
         verdict = "meets" if self.met else "does NOT meet"
-        if self.confirmed is False:
-            verdict = "meets (but not on other data)"
+        if self.best.met and not self.met:
+            verdict = f"meets ({'but not' if self.confirmed is False else 'but is not confirmed'} on other data)"
         if self.criterion.ceiling is not None:
             verdict = "is the most accurate within" if self.met else "comes nearest to, but does NOT keep,"
         only = ", but runs all in fp32: nothing was quantized" if not self.best.config.reduced_ops else ""

@@ -11,6 +11,7 @@ from typing import Any
 
 from quaver.api import wording
 from quaver.api.phrases import milliseconds
+from quaver.api.sureness import unconfirmed_phrase
 from quaver.engine.benefit import LATENCY, PREDICTED, SIZE, Benefit, benefit
 from quaver.engine.ending import noted_warnings
 from quaver.engine.judge import Judge
@@ -41,6 +42,9 @@ def run_warnings(judge: Judge, notes: Mapping[str, Any], fp32: Trial | None) -> 
 def _warnings(judge: Judge, notes: Mapping[str, Any], fp32: Trial | None) -> Iterator[str]:
     yield from failure_warnings(judge)
     best = judge.best
+    unconfirmed = unconfirmed_phrase(best, judge.met, judge.confirmations)
+    if best is not None and unconfirmed:
+        yield f"trial {best.number} is not confirmed, so the criterion is not met: {unconfirmed}"
     if best is not None and not best.config.reduced_ops:
         yield f"trial {best.number} runs every op in fp32: nothing was quantized. Deploy the float model"
     elif best is not None:

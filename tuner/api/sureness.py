@@ -82,6 +82,26 @@ def confirmed_phrases(confirmations: Iterable[Confirmation], criterion: Criterio
         )
 
 
+def unconfirmed_phrase(best: Trial | None, met: bool | None, confirmations: Sequence[Confirmation]) -> str:
+    """Return what was tried on the data of `confirm`, where the best trial meets the criterion but is not confirmed.
+
+    Args:
+        best: the best trial, judged on the data that it was chosen by.
+        met: the verdict of the run, which asks for a confirmed trial where there is a `confirm`.
+        confirmations: what was scored on the other data.
+    """
+    if best is None or not best.met or met is not False:
+        return ""
+    missed = [str(confirmation.trial) for confirmation in confirmations]
+    if not missed:
+        return "no trial was scored on the data of `confirm`: resume the run with it"
+    if len(missed) == 1:
+        tried = f"trial {missed[0]} was scored on the data of `confirm` and misses the criterion there"
+    else:
+        tried = f"trials {', '.join(missed)} were scored on the data of `confirm`, and all miss the criterion there"
+    return f"{tried}; resume the run to try the next best ones (`confirm_tries`)"
+
+
 def seen_phrase(trials: Iterable[Trial], total: int) -> str:
     """How many samples early stop has saved; empty if it has saved none."""
     scored = [trial for trial in trials if trial.samples]

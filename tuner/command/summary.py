@@ -91,7 +91,8 @@ def verdict(result: TuneResult) -> str:
             "neither time nor space."
         )
     if best.met and not result.met:
-        return f"CRITERION NOT MET ON OTHER DATA: {loss} here, but --confirm refutes it ({result.reason})."
+        other = "but --confirm refutes it" if result.confirmed is False else "but it is not confirmed"
+        return f"CRITERION NOT MET ON OTHER DATA: {loss} here, {other} ({result.reason})."
     if result.criterion.ceiling is not None:
         kept = "Budget kept" if result.met else "BUDGET NOT KEPT, by the nearest that was found"
         return f"{kept}{but}: {result.criterion}; {loss} ({result.reason})."

@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     if judged.best is not None:
         only = "" if judged.best.config.reduced_ops else ", but it runs every op in fp32: nothing was quantized"
         verdict = "was not evaluated" if judged.best.unscored else "is the best"
-        within = "" if judged.met else ", but not on other data" if judged.best.met else ", but not within it"
+        within = "" if judged.met else ", but not confirmed on other data" if judged.best.met else ", but not within it"
         print(f"* trial {judged.best.number} {verdict}{'' if judged.best.unscored else within}{only}")
         for said in trial_phrases(judged.best, judged):
             print(wording.name(said))
