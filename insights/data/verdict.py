@@ -14,6 +14,7 @@ from quaver.api.settings import Config
 from quaver.api.sureness import percent
 from quaver.api.wording import loss_between, loss_is
 from quaver.engine.benefit import benefit
+from quaver.engine.output_drift import drift_of
 from quaver.insights.data import wording
 from quaver.insights.data.followed import RunData, RunState
 from quaver.limit import Limit, loss_text
@@ -122,6 +123,7 @@ def _facts(data: RunData) -> list[Fact]:
     score = "not evaluated" if best.unscored else wording.score(best.score)
     facts.append(Fact("best score", score, f"trial {best.number} of {len(data.rows)}"))
     facts += _trust(data, best)
+    facts += _drift(data, best)
     facts.append(Fact("ops", said, f"of {len(data.ops)}"))
     facts.append(_latency(data))
     if base is not None and base.model_size and best.model_size:
@@ -130,6 +132,17 @@ def _facts(data: RunData) -> list[Fact]:
     tried = [row.trial for row in data.rows] + ([] if base is None else [base])
     evaluations = sum(not trial.unscored for trial in tried)
     facts.append(Fact("evaluations", str(evaluations), f"in {wording.duration(sum(costs(data).values()))}"))
+    return facts
+
+
+def _drift(data: RunData, best: Trial) -> list[Fact]:
+    """Return how far the outputs are from the float model's, as far as that was measured."""
+    drift, facts = drift_of(data.snapshot.notes, best), []
+    note = "" if drift is None else f"of the outputs, against fp32, {wording.count(drift.samples, 'sample')}"
+    if drift is not None and drift.relative_error is not None:
+        facts.append(Fact("relative error", f"{drift.relative_error:.3g}", note))
+    if drift is not None and drift.top1_agreement is not None:
+        facts.append(Fact("top-1 agreement", f"{drift.top1_agreement:.1%}", note))
     return facts
 
 

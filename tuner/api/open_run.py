@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from quaver.adapters import AdapterOptions, adapter_for
+from quaver.adapters import AdapterOptions, Model, adapter_for
 from quaver.adapters.temporary import remove_orphans as remove_orphaned_folders
 from quaver.adapters.writing import remove_orphans
 from quaver.api.aimed import cost_of, placed, target_of
@@ -56,6 +56,7 @@ from quaver.engine.executors.workers import Workers
 from quaver.engine.inside import note_inside
 from quaver.engine.loop import drive
 from quaver.engine.objective import Objective, for_target, make_objective
+from quaver.engine.output_drift import drift_of, note_drift
 from quaver.engine.pending import PendingTrial
 from quaver.engine.probing import AdapterProbe
 from quaver.engine.run import Run
@@ -376,6 +377,7 @@ class TuningRun:
             built = self._adapter.rebuild(best.config)
             model_path = built.save(self._best_path)
             model = self._adapter.load(model_path)
+            self._compare_outputs(best, built)
         if self.config.diagnosis:
             found = diagnose_run(self._adapter, self.space, best, self._data, self.workspace, self._tell)
         if best is not None and self.config.report and self._run.reason is not StopReason.INTERRUPTED:
@@ -402,8 +404,18 @@ class TuningRun:
             losses=() if best is None else tuple(judge.losses(best)),
             sureness=None if best is None else judge.sureness(best),
             confirmations=judge.confirmations,
+            output_drift=drift_of(history.notes, best),
             warnings=run_warnings(judge, history.notes, history.baseline),
         )
+
+    def _compare_outputs(self, best: Trial, model: Model) -> None:
+        """Note how far the outputs of the best model are from the float model's. It can be interrupted."""
+        if self._run.reason is StopReason.INTERRUPTED:
+            return
+        try:
+            note_drift(self._adapter, best, model, self._run.history)
+        except KeyboardInterrupt:
+            log.warning("interrupted while comparing outputs; the result of the run is complete")
 
     def _look_inside(self, best: Trial, found: Diagnosis | None) -> None:
         """Note what the page shows of the best model. It can be interrupted, and nothing is lost by it."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quaver.api.phrases import converted_phrase, latency_phrase, predicted_phrase
-from quaver.api.result_warnings import no_gain_summary
+from quaver.api.result_warnings import drift_phrase, no_gain_summary
 from quaver.api.showing import WARNED, as_html, trial_rows
 from quaver.api.shown import shown
 from quaver.api.sureness import confirmed_phrases, lost_phrases, seen_phrase, sure_line
@@ -20,6 +20,7 @@ from quaver.engine.confirmations import Confirmation
 from quaver.engine.judge import Sureness, pareto
 from quaver.engine.losses import Lost
 from quaver.engine.objective import Objective
+from quaver.engine.output_drift import OutputDrift
 from quaver.errors import MissingPackageError, ModelError
 from quaver.paths import expanded
 from quaver.trial import Trial
@@ -61,6 +62,8 @@ class TuneResult:
         sureness: how sure it is that the best trial's loss on such data is within the criterion; None without scores of
             samples.
         confirmations: what trials score on the data of `confirm`, in the order they were tried.
+        output_drift: how far the best model's outputs are from the float model's on a few calibration samples:
+            `relative_error` and, for classifiers, `top1_agreement`. None without samples.
         warnings: what must not be overlooked, a sentence or two each: a best model that is no faster than the float
             model, quantized trials that all failed, and the like. A result with warnings is no plain success.
     """
@@ -85,6 +88,7 @@ class TuneResult:
     losses: tuple[Lost, ...] = field(repr=False, default=())
     sureness: Sureness | None = None
     confirmations: tuple[Confirmation, ...] = ()
+    output_drift: OutputDrift | None = None
     warnings: tuple[str, ...] = ()
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -157,7 +161,8 @@ class TuneResult:
         here = f"{latency}, on this machine" if predicted and latency else latency
         model = converted_phrase(self.conversions), in_words(self.unquantizable)
         warned = [f"{WARNED}{text}" for text in self.warnings]
-        lines = self._verdict(), *warned, *self.trust, *model, predicted, here
+        drift = drift_phrase(self.output_drift)
+        lines = self._verdict(), *warned, *self.trust, drift, *model, predicted, here
         return "\n".join(filter(None, lines))
 
     @property

@@ -15,6 +15,7 @@ from quaver.api.sureness import unconfirmed_phrase
 from quaver.engine.benefit import LATENCY, PREDICTED, SIZE, Benefit, benefit
 from quaver.engine.ending import noted_warnings
 from quaver.engine.judge import Judge
+from quaver.engine.output_drift import OutputDrift, drift_of
 from quaver.trial import Trial
 
 # What to do about a model that is no better than the float model, by the figure that it was tuned for.
@@ -51,6 +52,9 @@ def _warnings(judge: Judge, notes: Mapping[str, Any], fp32: Trial | None) -> Ite
         compared = benefit(best, judge.objective, fp32)
         if compared is not None and not compared.is_gain:
             yield f"trial {best.number} {no_gain_phrase(compared)}. {ADVICE[compared.figure]}"
+    drift = drift_of(notes, best)
+    if drift is not None and drift.far_off and (judge.met or judge.baseline is None):
+        yield f"trial {drift.trial}: {far_off_phrase(drift)}"
     yield from noted_warnings(notes).values()
 
 
@@ -61,6 +65,36 @@ def failure_warnings(judge: Judge) -> Iterator[str]:
         count = len(quantized)
         trials = "the only quantized trial" if count == 1 else f"all {count} quantized trials"
         yield f"{trials} failed; the first error is: {wording.last_line(quantized[0].error)}"
+
+
+def drift_phrase(drift: OutputDrift | None) -> str:
+    """Return how far the outputs are from the float model's, in a line; empty if nothing was compared."""
+    if drift is None or not drift.outputs:
+        return ""
+    parts = []
+    if drift.relative_error is not None:
+        parts.append(f"relative error {drift.relative_error:.3g}")
+    if drift.top1_agreement is not None:
+        parts.append(f"top-1 agreement {drift.top1_agreement:.1%}")
+    many = f", the worst of {len(drift.outputs)} outputs" if len(drift.outputs) > 1 else ""
+    return f"outputs vs fp32: {', '.join(parts)} ({drift.samples} calibration samples{many})"
+
+
+def far_off_phrase(drift: OutputDrift) -> str:
+    """Return which outputs are far from the float model's, and what to do, for a drift that is far off."""
+    worst = max(drift.far_off, key=lambda item: item.relative_error or 0.0)
+    figures = []
+    if worst.relative_error is not None:
+        figures.append(f"relative error {worst.relative_error:.3g}")
+    if worst.agreement is not None:
+        figures.append(f"top-1 agreement {worst.agreement:.1%}")
+    if worst.float_mean is not None and worst.quantized_mean is not None:
+        figures.append(f"mean {worst.float_mean:.3g} in fp32, {worst.quantized_mean:.3g} now")
+    which = "the output is" if len(drift.outputs) == 1 else f"output {worst.index} is"
+    return (
+        f"{which} far from the float model's on {drift.samples} calibration samples ({', '.join(figures)}). The score "
+        "does not show it: check thresholds that were chosen for the float model, or score with a metric of the values"
+    )
 
 
 def no_gain_phrase(compared: Benefit) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from quaver.api import findings, tables
 from quaver.api.phrases import latency_phrase, predicted_phrase
 from quaver.api.result import TuneResult
-from quaver.api.result_warnings import no_gain_summary
+from quaver.api.result_warnings import drift_phrase, no_gain_summary
 from quaver.api.run_log import LOG
 from quaver.api.settings import Config
 from quaver.api.showing import WARNED
@@ -114,6 +114,9 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
             yield "budget", str(criterion)
         for index, said in enumerate(result.trust):
             yield "" if index else "to be trusted", said
+    drift = drift_phrase(result.output_drift)
+    if drift:
+        yield "outputs", drift.removeprefix("outputs ")
     if best is not None:
         yield "ops", ", ".join(f"{count} {precision}" for precision, count in best.config.counts.items())
         yield from fallbacks(best, snapshot, config)

@@ -33,11 +33,12 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Print the table, or the JSON."""
     from quaver.ancestry import origins
-    from quaver.api.result_warnings import run_warnings
+    from quaver.api.result_warnings import drift_phrase, run_warnings
     from quaver.api.showing import WARNED
     from quaver.api.sureness import trial_phrases
     from quaver.command import as_json, facts, repairing, trial_table
     from quaver.engine.judge import judge_snapshot
+    from quaver.engine.output_drift import drift_of
     from quaver.history import read_snapshot
 
     if args.repair:
@@ -61,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
                 "damage": snapshot.damage,
                 "best": None if judged.best is None else judged.best.number,
                 "met": judged.met,
+                "output_drift": as_json.output_drift(drift_of(snapshot.notes, judged.best)),
                 "warnings": list(run_warnings(judged, snapshot.notes, base)),
                 "trust": as_json.trust(
                     None if judged.best is None else judged.sureness(judged.best),
@@ -84,7 +86,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"* trial {judged.best.number} {verdict}{'' if judged.best.unscored else within}{only}")
         for said in trial_phrases(judged.best, judged):
             print(wording.name(said))
-        for fact in facts.about_latency(judged.best, snapshot):
+        drift = drift_phrase(drift_of(snapshot.notes, judged.best))
+        for fact in (*([drift] if drift else []), *facts.about_latency(judged.best, snapshot)):
             print(fact)
     for text in run_warnings(judged, snapshot.notes, base):
         print(f"{WARNED}{text}")

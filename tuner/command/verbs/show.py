@@ -78,17 +78,20 @@ def _trial(number: int | str, snapshot: Snapshot, judged: Judge) -> Trial:
 def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namespace) -> None:
     from quaver.api import tables
     from quaver.api.phrases import LATENCY
-    from quaver.api.result_warnings import run_warnings
+    from quaver.api.result_warnings import drift_phrase, run_warnings
     from quaver.api.showing import WARNED
     from quaver.api.sureness import trial_phrases
     from quaver.command import as_json, facts, op_table
+    from quaver.engine.output_drift import drift_of
 
     ops = [op for op in snapshot.header.ops if not args.fp32 or not trial.config[op.name].reduced]
     is_best = judged.best is not None and trial.number == judged.best.number
     warned = run_warnings(judged, snapshot.notes, snapshot.baseline) if is_best else ()
+    drift = drift_of(snapshot.notes, trial)
     if args.json:
         rows = [op_table.plain(op, trial.config[op.name]) for op in ops]
-        about = {**as_json.about_the_model(snapshot), "warnings": list(warned)}
+        about = {**as_json.about_the_model(snapshot), "output_drift": as_json.output_drift(drift)}
+        about["warnings"] = list(warned)
         as_json.print_json({**as_json.plain(trial, judged.best), **about, "ops": rows})
         return
     tables.line(*_headline(trial, judged))
@@ -96,6 +99,8 @@ def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namesp
         print(wording.name(said))
     for text in warned:
         print(f"{WARNED}{text}")
+    if drift is not None:
+        print(drift_phrase(drift))
     op_table.write(ops, trial.config)
     for fact in (*facts.about_latency(trial, snapshot), *facts.about_the_model(snapshot)):
         tables.line(fact)
