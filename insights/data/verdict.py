@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from quaver.api.phrases import conversions, converted_phrase
+from quaver.api.phrases import conversions, converted_phrase, timing_setup
 from quaver.api.result_warnings import no_gain_summary, run_warnings
 from quaver.api.settings import Config
 from quaver.api.sureness import percent
@@ -189,9 +189,8 @@ def _latency(data: RunData) -> Fact:
     ratio, milliseconds = measured.get("latency"), measured.get("latency_ms")
     if ratio is None:
         return Fact("latency", wording.UNKNOWN, "measured of trials within the criterion")
-    where = ""
-    if "threads" in fp32 and "batch" in fp32:
-        where = f"; batch {fp32['batch']:.0f}, {wording.count(int(fp32['threads']), 'thread')}"
+    setup = timing_setup(fp32)
+    where = f"; {setup}" if setup else ""
     if milliseconds is None:
         return Fact("latency", f"{ratio:.2f} of fp32", where.removeprefix("; "))
     spread = 100 * measured.get("latency_spread", 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from quaver.api.wording import MAX_SECONDS
 from quaver.criterion import Criterion
 from quaver.limit import loss_text
 from quaver.ops import OpConfig
@@ -51,8 +52,8 @@ def allowed(criterion: Criterion) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A time in a unit that suits it, in three digits."""
-    if seconds is None or not math.isfinite(seconds):
+    """Return a time in a unit that suits it, in three digits; a dash for what a clock cannot have measured."""
+    if seconds is None or not abs(seconds) < MAX_SECONDS:
         return UNKNOWN
     for unit, factor in (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)):
         if abs(seconds) < 999.5 * factor or unit == "s":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quaver.api.phrases import converted_phrase, latency_phrase, predicted_phrase
-from quaver.api.result_warnings import drift_phrase, no_gain_summary
+from quaver.api.result_warnings import drift_phrase, no_gain_summary, size_phrase
 from quaver.api.showing import WARNED, as_html, trial_rows
 from quaver.api.shown import shown
 from quaver.api.sureness import confirmed_phrases, lost_phrases, seen_phrase, sure_line
@@ -162,7 +162,7 @@ class TuneResult:
         model = converted_phrase(self.conversions), in_words(self.unquantizable)
         warned = [f"{WARNED}{text}" for text in self.warnings]
         drift = drift_phrase(self.output_drift)
-        lines = self._verdict(), *warned, *self.trust, drift, *model, predicted, here
+        lines = self._verdict(), *warned, *self.trust, drift, *model, predicted, here, size_phrase(self.benefit)
         return "\n".join(filter(None, lines))
 
     @property

@@ -67,6 +67,14 @@ def failure_warnings(judge: Judge) -> Iterator[str]:
         yield f"{trials} failed; the first error is: {wording.last_line(quantized[0].error)}"
 
 
+def size_phrase(compared: Benefit | None) -> str:
+    """Return the file size of a trial that was tuned for it: "size 0.31x fp32 (1.2 MB vs 3.9 MB)"; else nothing."""
+    if compared is None or compared.figure != SIZE:
+        return ""
+    sizes = [wording.size(int(value or 0)) for value in (compared.trial_figure, compared.float_figure)]
+    return f"size {compared.ratio:.2f}x fp32 ({sizes[0]} vs {sizes[1]})"
+
+
 def drift_phrase(drift: OutputDrift | None) -> str:
     """Return how far the outputs are from the float model's, in a line; empty if nothing was compared."""
     if drift is None or not drift.outputs:

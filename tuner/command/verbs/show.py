@@ -164,5 +164,9 @@ def _by(trial: Trial) -> str:
     """Who evaluated it, and when it began; nothing if the run did so itself."""
     if not trial.worker:
         return ""
-    began = datetime.fromtimestamp(trial.started).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    return f", by {trial.worker}, begun {began}"
+    by = f", by {wording.name(trial.worker)}"
+    try:
+        began = datetime.fromtimestamp(trial.started).astimezone()
+    except (OSError, OverflowError, ValueError):  # a time that no clock gives: a file may come from anywhere
+        return by
+    return f"{by}, begun {began:%Y-%m-%d %H:%M:%S}"
