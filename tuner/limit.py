@@ -89,9 +89,9 @@ def loss_text(loss: float, relative: bool) -> str:
 
 
 def loss_phrase(loss: float, relative: bool) -> str:
-    """Return a loss for the middle of a sentence: "loss of 0.87%", or "gain of 0.87%" where the score is better."""
+    """Return a loss with its name: "loss 0.87%", or "gain 0.87%" where the score is above the float model's."""
     amount, is_gain = _amount(loss, relative)
-    return f"{'gain' if is_gain else 'loss'} of {amount}"
+    return f"{'gain' if is_gain else 'loss'} {amount}"
 
 
 def loss_range(low: float, high: float, relative: bool) -> str:

@@ -17,16 +17,16 @@ from quaver.limit import loss_phrase, loss_range, loss_text
 @pytest.mark.parametrize(
     ("loss", "relative", "text", "phrase"),
     [
-        (0.0087, True, "0.87%", "loss of 0.87%"),
-        (-0.0087, True, "0.87% better", "gain of 0.87%"),
-        (0.0, True, "0.00%", "loss of 0.00%"),
-        (-0.0, True, "0.00%", "loss of 0.00%"),
-        (-0.00001, True, "0.00%", "loss of 0.00%"),  # what rounds to zero is no gain
-        (-0.00001, False, "1e-05 better", "gain of 1e-05"),
-        (0.25, False, "0.25", "loss of 0.25"),
-        (-2.5, False, "2.5 better", "gain of 2.5"),
-        (float("inf"), True, "inf%", "loss of inf%"),
-        (float("nan"), False, "nan", "loss of nan"),
+        (0.0087, True, "0.87%", "loss 0.87%"),
+        (-0.0087, True, "0.87% better", "gain 0.87%"),
+        (0.0, True, "0.00%", "loss 0.00%"),
+        (-0.0, True, "0.00%", "loss 0.00%"),
+        (-0.00001, True, "0.00%", "loss 0.00%"),  # what rounds to zero is no gain
+        (-0.00001, False, "1e-05 better", "gain 1e-05"),
+        (0.25, False, "0.25", "loss 0.25"),
+        (-2.5, False, "2.5 better", "gain 2.5"),
+        (float("inf"), True, "inf%", "loss inf%"),
+        (float("nan"), False, "nan", "loss nan"),
     ],
 )
 def test_a_negative_loss_is_a_gain(loss: float, relative: bool, text: str, phrase: str) -> None:
@@ -46,7 +46,7 @@ def test_command_line_page_and_trials_write_it_alike() -> None:
     assert wording.loss_is(loss, criterion) == "the gain is 0.87%"
     assert wording.loss_is(0.0087, criterion) == "the loss is 0.87%"
     trial = Trial(3, QuantConfig({}), TrialState.COMPLETE, 0.9, loss, True)
-    assert "gain of 0.0087, met" in str(trial)
+    assert "gain 0.0087, met" in str(trial)
 
 
 def test_no_other_place_formats_a_loss() -> None:

@@ -41,13 +41,13 @@ def loss(value: float | None, criterion: Criterion) -> str:
 
 
 def loss_or_gain(value: float | None, criterion: Criterion) -> str:
-    """Return "loss of 0.87%" or "gain of 0.87%", for the middle of a sentence."""
-    return "unknown loss" if value is None else loss_phrase(value, criterion.is_relative)
+    """Return "loss 0.87%" or "gain 0.87%", for a list of figures."""
+    return "loss unknown" if value is None else loss_phrase(value, criterion.is_relative)
 
 
 def loss_is(value: float | None, criterion: Criterion) -> str:
     """Return "the loss is 0.87%" or "the gain is 0.87%"."""
-    return f"the {loss_or_gain(value, criterion).replace(' of ', ' is ', 1)}"
+    return f"the {loss_or_gain(value, criterion).replace(' ', ' is ', 1)}"
 
 
 def loss_between(interval: tuple[float, float], criterion: Criterion) -> str:

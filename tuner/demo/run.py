@@ -190,8 +190,8 @@ def _tell_figures(result: quaver.TuneResult, images: Images) -> None:
 
 
 def _loss(trial: Trial) -> str:
-    """Return "loss of 2.90%", padded to the width of a loss of up to 99.99%."""
-    return f"{loss_phrase(trial.loss or 0.0, relative=True):14}"
+    """Return "loss 2.90%", padded to the width of a loss of up to 99.99%."""
+    return f"{loss_phrase(trial.loss or 0.0, relative=True):11}"
 
 
 def _percent(value: float | None) -> str:

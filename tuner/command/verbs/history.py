@@ -33,6 +33,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Print the table, or the JSON."""
     from quaver.ancestry import origins
+    from quaver.api import tables
     from quaver.api.result_warnings import drift_phrase, run_warnings
     from quaver.api.showing import WARNED
     from quaver.api.sureness import trial_phrases
@@ -88,9 +89,9 @@ def run(args: argparse.Namespace) -> int:
             print(wording.name(said))
         drift = drift_phrase(drift_of(snapshot.notes, judged.best))
         for fact in (*([drift] if drift else []), *facts.about_latency(judged.best, snapshot)):
-            print(fact)
+            tables.line(fact)
     for text in run_warnings(judged, snapshot.notes, base):
-        print(f"{WARNED}{text}")
+        tables.line(tables.cell(f"{WARNED}{text}", tables.NOT_MET))
     for fact in facts.about_the_model(snapshot):
         print(fact)
     if snapshot.damage:

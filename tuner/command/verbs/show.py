@@ -98,9 +98,9 @@ def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namesp
     for said in trial_phrases(trial, judged) if trial.number else ():
         print(wording.name(said))
     for text in warned:
-        print(f"{WARNED}{text}")
+        tables.line(tables.cell(f"{WARNED}{text}", tables.NOT_MET))
     if drift is not None:
-        print(drift_phrase(drift))
+        tables.line(drift_phrase(drift))
     op_table.write(ops, trial.config)
     for fact in (*facts.about_latency(trial, snapshot), *facts.about_the_model(snapshot)):
         tables.line(fact)
