@@ -12,7 +12,7 @@ from typing import Any
 
 from dash import Dash
 from dash.exceptions import DependencyException, InvalidResourceError
-from flask import abort, request
+from flask import Flask, abort, request
 
 UPDATE = "/_dash-update-component"
 # Bytes of a request: the page sends a few KB, and a few MB when thousands of trials are ticked.
@@ -25,7 +25,7 @@ class OddRequest(ValueError):
 
 def refuse_odd_requests(app: Dash) -> None:
     """Answer requests that fit no callback with 400, and files that the page does not have with 404."""
-    server = app.server
+    server: Flask = app.server
     server.config["MAX_CONTENT_LENGTH"] = MAX_BYTES
 
     @server.before_request
