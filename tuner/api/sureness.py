@@ -34,8 +34,8 @@ def sure_line(trial: Trial, sure: Sureness | None, criterion: Criterion) -> str:
     """Met or not, how sure that is, and between what the loss lies; empty if nobody can say."""
     interval = interval_phrase(trial, criterion)
     if trial.stopped or sure is None or not interval:
-        return f"the loss is {interval}" if interval else ""
-    return f"{'met' if trial.met else 'not met'}; {sure_phrase(sure, criterion)}; the loss is {interval}"
+        return interval
+    return f"{'met' if trial.met else 'not met'}; {sure_phrase(sure, criterion)}; {interval}"
 
 
 def sure_phrase(sure: Sureness | None, criterion: Criterion) -> str:
@@ -50,11 +50,12 @@ def sure_phrase(sure: Sureness | None, criterion: Criterion) -> str:
 
 
 def interval_phrase(trial: Trial, criterion: Criterion) -> str:
-    """Between what the loss on such data lies; empty if nobody can say."""
+    """Return between what the loss on such data lies, in a sentence; empty if nobody can say."""
     if trial.interval is None:
         return ""
     between = wording.loss_between(trial.interval, criterion)
-    return f"{between} with {criterion.confidence or 0.95:.4g} confidence"
+    subject = "score" if "better" in between else "loss"
+    return f"the {subject} is {between} with {criterion.confidence or 0.95:.4g} confidence"
 
 
 def lost_phrases(losses: Sequence[Lost]) -> Iterator[str]:

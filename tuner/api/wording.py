@@ -98,12 +98,13 @@ def size(count: int) -> str:
     raise AssertionError
 
 
-def latency(ratio: float) -> str:
-    """A latency as a fraction of the fp32 model's."""
+def latency(ratio: float, margin: float = SLOWER - 1.0) -> str:
+    """Return a latency as a fraction of the fp32 model's; `margin` is its error bar, as a part of itself."""
     if ratio <= 0 or not math.isfinite(ratio):
         return f"{ratio:.3g} of fp32"
     change = f"{1 / ratio:.2f}x faster" if ratio < 1 else f"{ratio:.2f}x SLOWER"
-    return f"{ratio:.2f} of fp32 ({'about as fast' if 1 / SLOWER < ratio < SLOWER else change})"
+    is_even = ratio * (1.0 - margin) <= 1.0 <= ratio * (1.0 + margin)
+    return f"{ratio:.2f} of fp32 ({'about as fast' if is_even else change})"
 
 
 def last_line(error: str | None) -> str:

@@ -16,6 +16,7 @@ from quaver.api.showing import WARNED
 from quaver.budget import StopReason
 from quaver.command import facts, wording
 from quaver.engine.benefit import LATENCY
+from quaver.engine.objective import Latency
 from quaver.history import Snapshot, read_snapshot
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
@@ -123,7 +124,7 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
         if "predicted_latency" in best.measured:
             yield "predicted", predicted_phrase(best.measured, result.target).removeprefix("predicted ")
         if "latency" in best.measured:
-            yield "latency", wording.latency(best.measured["latency"])
+            yield "latency", wording.latency(best.measured["latency"], Latency().margin(best))
             if "latency_ms" in best.measured:
                 yield "", latency_phrase(best.measured, result.fp32_measured).removeprefix("latency ")
         if result.objective.name in best.measured and result.objective.name != "latency":

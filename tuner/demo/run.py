@@ -16,6 +16,7 @@ import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.command import wording
 from quaver.demo.data import Accuracy, Images, digits
+from quaver.engine.benefit import LATENCY, Benefit
 from quaver.engine.events import BaselineScored, Event, Planned, StageStarted, TrialFinished, silent
 from quaver.engine.latency import relative_latency
 from quaver.engine.probing import AdapterProbe
@@ -183,9 +184,10 @@ def _tell_figures(result: quaver.TuneResult, images: Images) -> None:
         f"  Latency is that of {LATENCY_IMAGES} images on one thread as a part of fp32's, both run in turns: the "
         f"median, lowest and highest of {LATENCY_TIMES} measurements."
     )
-    best = statistics.median(ratios[-1])
-    if best > 0.97:
-        slower = "no faster" if best < 1.03 else "slower"
+    best, (lowest, *_, highest) = statistics.median(ratios[-1]), ratios[-1]
+    compared = Benefit(LATENCY, best, (highest - lowest) / (2.0 * best))
+    if not compared.is_gain:
+        slower = "slower" if compared.is_loss else "no faster"
         print(f"  The best model is {slower} than fp32 on this machine: fp32 ops amid int8 ones need conversions.")
 
 
