@@ -94,9 +94,9 @@ def page(folder: Path) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def callbacks(page: Browser) -> list[dict[str, Any]]:
     """All callbacks, as the page tells its own script."""
-    found: list[dict[str, Any]] = json.loads(page.ask("GET", "/_dash-dependencies")[1])
-    assert len(found) > 8
-    return found
+    listed: list[dict[str, Any]] = json.loads(page.ask("GET", "/_dash-dependencies")[1])
+    assert len(listed) > 8
+    return listed
 
 
 def identity(name: str) -> tuple[Any, bool]:
@@ -111,9 +111,9 @@ def identity(name: str) -> tuple[Any, bool]:
 
 def component(name: str, prop: str, **value: Any) -> Any:
     """Return a component as Dash's script sends it."""
-    found, wildcard = identity(name)
-    one = {"id": found, "property": prop.partition("@")[0], **value}
-    return [one] if wildcard else one
+    identifier, wildcard = identity(name)
+    part = {"id": identifier, "property": prop.partition("@")[0], **value}
+    return [part] if wildcard else part
 
 
 def request(callback: dict[str, Any], value: Any) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def request(callback: dict[str, Any], value: Any) -> dict[str, Any]:
     names = output[2:-2].split("...") if output.startswith("..") else [output]
     outputs = [component(*(part for part in name.rpartition(".")[::2])) for name in names]
     parts = {
-        kind: [component(one["id"], one["property"], value=value(one["id"])) for one in callback[kind]]
+        kind: [component(spec["id"], spec["property"], value=value(spec["id"])) for spec in callback[kind]]
         for kind in ("inputs", "state")
     }
     first = callback["inputs"][0]
@@ -152,8 +152,8 @@ def test_a_body_that_is_no_request_is_refused(page: Browser, kind: str) -> None:
 
 def test_requests_of_the_right_form_are_answered(page: Browser, folder: Path, callbacks: list[dict[str, Any]]) -> None:
     (key,) = Runs([folder]).scan()
-    known = {"begun": {"run": key, "ready": True, "over": True}, "seen": [key, 1], "run": key, "view": "verdict"}
-    statuses = [page.call(request(callback, known.get)) for callback in callbacks]
+    right = {"begun": {"run": key, "ready": True, "over": True}, "seen": [key, 1], "run": key, "view": "verdict"}
+    statuses = [page.call(request(callback, right.get)) for callback in callbacks]
     assert set(statuses) <= {200, 204} and statuses.count(200) > 3
 
 
@@ -162,12 +162,12 @@ def test_odd_values_and_odd_forms_never_break_a_callback(
 ) -> None:
     (key,) = Runs([folder]).scan()
     rng = random.Random(0)
-    known = {"begun": {"run": key, "ready": True, "over": True}, "seen": [key, 1], "run": key, "view": "verdict"}
+    right = {"begun": {"run": key, "ready": True, "over": True}, "seen": [key, 1], "run": key, "view": "verdict"}
     statuses: Counter[int] = Counter()
     for callback in callbacks:
         for _ in range(REQUESTS):
             body = request(
-                callback, lambda name: known[name] if name in known and rng.random() < 0.5 else rng.choice(ODD)
+                callback, lambda name: right[name] if name in right and rng.random() < 0.5 else rng.choice(ODD)
             )
             break_form(body, rng)
             status = page.call(body)

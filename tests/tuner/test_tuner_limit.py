@@ -54,5 +54,5 @@ def test_no_other_place_formats_a_loss() -> None:
     sources = [path for package in quaver.__path__ for path in Path(package).rglob("*.py")]
     assert len(sources) > 300
     formatted = re.compile(r"\{[^{}]*\bloss\b[^{}()]*:[^{}]*[%gef]\}")
-    found = [path.name for path in sources if path.name != "limit.py" and formatted.search(path.read_text())]
-    assert found == []
+    others = [path.name for path in sources if path.name != "limit.py" and formatted.search(path.read_text())]
+    assert others == []

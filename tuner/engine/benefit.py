@@ -72,7 +72,7 @@ def _latency(trial: Trial, figure: str, milliseconds: str, objective: Objective)
     ratio = trial.measured.get(figure, math.nan)
     if not math.isfinite(ratio) or ratio <= 0.0:
         return None
-    margin, taken = objective.margin(trial), trial.measured.get(milliseconds)
-    if taken is None or not math.isfinite(taken):
+    margin, duration = objective.margin(trial), trial.measured.get(milliseconds)
+    if duration is None or not math.isfinite(duration):
         return Benefit(figure, ratio, margin)
-    return Benefit(figure, ratio, margin, taken, taken / ratio)
+    return Benefit(figure, ratio, margin, duration, duration / ratio)

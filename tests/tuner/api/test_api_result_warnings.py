@@ -34,9 +34,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def tune(folder: Path, **settings: Any) -> TuneResult:
-    given = {"eval_func": lambda model: model.quality, "workspace": folder, "verbose": 0, **settings}
-    model = given.pop("model", FakeFloat({"a": 0.0, "b": 0.0}))
-    return quaver.fit(model, calib_dataloader=DATA, **given)
+    arguments = {"eval_func": lambda model: model.quality, "workspace": folder, "verbose": 0, **settings}
+    model = arguments.pop("model", FakeFloat({"a": 0.0, "b": 0.0}))
+    return quaver.fit(model, calib_dataloader=DATA, **arguments)
 
 
 def at_latency(folder: Path, ratio: float, spread: float = 0.01) -> TuneResult:
@@ -71,9 +71,9 @@ def test_a_slower_model_is_never_a_plain_success(tmp_path: Path, capsys: pytest.
     html = result._repr_html_()
     assert "#b3450b" in html and "#00734f" not in html and "1.12x fp32 latency" in html
     assert tuned(result)["warnings"] == [warning] and tuned(result)["benefit"]["is_gain"] is False
-    said = page_of(folder)
-    assert said.kind == "warned" and "but the model is slower than fp32 (1.12x latency)" in said.headline
-    assert said.warnings == result.warnings
+    shown = page_of(folder)
+    assert shown.kind == "warned" and "but the model is slower than fp32 (1.12x latency)" in shown.headline
+    assert shown.warnings == result.warnings
     report = write_report(folder, tmp_path / "report.html").read_text()
     assert "but the model is slower than fp32" in report and "Deploy the float model on this machine" in report
     assert main.main(["history", str(folder)]) == 0
@@ -91,8 +91,8 @@ def test_within_the_error_bar_it_is_not_called_slower(tmp_path: Path) -> None:
 def test_a_faster_model_has_no_warnings(tmp_path: Path) -> None:
     result = at_latency(tmp_path / "run", 0.5)
     assert result.warnings == () and "WARNING" not in str(result) and "#00734f" in result._repr_html_()
-    said = page_of(tmp_path / "run")
-    assert said.kind == "met" and said.warnings == ()
+    shown = page_of(tmp_path / "run")
+    assert shown.kind == "met" and shown.warnings == ()
 
 
 def test_a_larger_file_is_no_success_where_size_is_the_objective(
@@ -133,8 +133,8 @@ def test_any_part_of_a_run_can_add_a_warning_and_withdraw_it(tmp_path: Path) -> 
     with History.resume(folder) as history:
         note_warning(history, "kernels", "two kernels were\nnot found \x1b[31m")
         note_warning(history, "other", "x" * 5000)
-    said = page_of(folder)
-    assert said.warnings[0] == "two kernels were not found \\x1b[31m" and len(said.warnings[1]) == 1000
+    shown = page_of(folder)
+    assert shown.warnings[0] == "two kernels were not found \\x1b[31m" and len(shown.warnings[1]) == 1000
     with History.resume(folder) as history:
         note_warning(history, "kernels", "")
         note_warning(history, "other", "")

@@ -112,8 +112,8 @@ def detector() -> onnx.ModelProto:
 
 def tune(folder: Path, model: onnx.ModelProto, **settings: Any) -> quaver.TuneResult:
     """Tune with a score that sees no values, as a rank metric may not."""
-    given = {**SETTINGS, "workspace": folder, "eval_func": lambda model: 1.0, "objective": "int8_ops", **settings}
-    return quaver.fit(model, calib_dataloader=inputs(), **given)
+    arguments = {**SETTINGS, "workspace": folder, "eval_func": lambda model: 1.0, "objective": "int8_ops", **settings}
+    return quaver.fit(model, calib_dataloader=inputs(), **arguments)
 
 
 def test_a_score_that_sees_no_values_does_not_hide_the_drift(
@@ -131,9 +131,9 @@ def test_a_score_that_sees_no_values_does_not_hide_the_drift(
     assert tuned(result)["output_drift"]["relative_error"] == drift.relative_error
     data = FollowedRun(folder).poll()
     assert data is not None
-    said = verdict(data)
-    assert said.kind == "warned" and said.warnings == result.warnings
-    facts = {fact.label: fact.value for fact in said.facts}
+    shown = verdict(data)
+    assert shown.kind == "warned" and shown.warnings == result.warnings
+    facts = {fact.label: fact.value for fact in shown.facts}
     assert facts["relative error"] == f"{drift.relative_error:.3g}" and facts["top-1 agreement"].endswith("%")
     assert "far from the float model" in write_report(folder, tmp_path / "report.html").read_text()
     capsys.readouterr()
