@@ -154,6 +154,8 @@ def tuned(
         run = stack.enter_context(
             open_run(model, config, calib_dataloader=calib_dataloader, observer=watching, executor=executor, **settings)
         )
+        if confirm is not None:
+            run.require_confirmation()
         if eval_func is None:
             run.quantize()
         else:

@@ -109,7 +109,7 @@ def tried(trial: Trial, best: Trial | None, criterion: Criterion) -> str:
     crown = ", best so far" if best is not None and best.number == trial.number else ""
     about = "about " if trial.estimated else ""
     return (
-        f"trial {trial.number}: score {about}{wording.scores(trial)}, loss {wording.loss(trial.loss, criterion)}, "
+        f"trial {trial.number}: score {about}{wording.scores(trial)}, {wording.loss_or_gain(trial.loss, criterion)}, "
         f"{wording.verdict(trial)}, {wording.counts(trial)} ops, {wording.seconds(trial.seconds)}{crown}"
     )
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from quaver.adapters import AdapterOptions, adapter_for
+from quaver.adapters import AdapterOptions, Model, adapter_for
 from quaver.adapters.calibrated import comparison_of, left_out_of
 from quaver.adapters.temporary import remove_orphans as remove_orphaned_folders
 from quaver.adapters.writing import remove_orphans
@@ -20,17 +21,18 @@ from quaver.api.keywords import Settings
 from quaver.api.phrases import conversions
 from quaver.api.preparing import pointing_to, prepare, say_conversions
 from quaver.api.result import TuneResult
+from quaver.api.result_warnings import failure_warnings, run_warnings
 from quaver.api.resuming import Given, announce, changed_versions, settle
 from quaver.api.run_log import RunLog, run_log
 from quaver.api.settings import Config, make_config
 from quaver.api.shown import shown, write_report
 from quaver.api.spaces import space_of
 from quaver.api.starting import first_config
-from quaver.api.telling import aloud, tell
+from quaver.api.telling import aloud, levels_to_the_caller, tell
 from quaver.api.workspace import open_workspace, write_settings
 from quaver.budget import StopReason
 from quaver.engine.clock import Clock, used
-from quaver.engine.confirming import confirm
+from quaver.engine.confirming import confirm, require_confirmation
 from quaver.engine.diagnosing import diagnose_run, replayable
 from quaver.engine.ending import StageTimes, note_ending
 from quaver.engine.evaluation import referred
@@ -55,6 +57,7 @@ from quaver.engine.executors.workers import Workers
 from quaver.engine.inside import note_inside
 from quaver.engine.loop import drive
 from quaver.engine.objective import Objective, for_target, make_objective
+from quaver.engine.output_drift import drift_of, note_drift
 from quaver.engine.pending import PendingTrial
 from quaver.engine.probing import AdapterProbe
 from quaver.engine.run import Run
@@ -295,6 +298,8 @@ class TuningRun:
             with self._log.here():
                 self._run.stop(StopReason.INTERRUPTED)
                 said = self._result = self._finish()
+                for text in failure_warnings(self._run.judge):
+                    warnings.warn(text, UserWarning, stacklevel=levels_to_the_caller())
                 if self.config.report:  # before anybody is told that the run is over: trackers keep it
                     write_report(self.workspace)
                 self._tell(RunFinished(said.reason, said.best, said.baseline, said.evaluations, str(said)))
@@ -310,11 +315,17 @@ class TuningRun:
         with self._log.here():
             return self._run.take_unscored()
 
+    def require_confirmation(self) -> None:
+        """Let no trial count as met before it is confirmed; `fit` with `confirm` does so before the first trial."""
+        require_confirmation(self._run.judge, self._run.history)
+
     def confirm(self, eval_func: Callable[[Any], Any]) -> None:
         """Score the winner on data that took no part in choosing it, once the run is over.
 
-        If it misses the criterion there, the next best trials are scored, too, up to `confirm_tries` in all.
+        If it misses the criterion there, the next best trials are scored, too, up to `confirm_tries` in all. Only a
+        confirmed trial is met from then on.
         """
+        self.require_confirmation()
         with self._log.here():
             if self._run.reason is StopReason.INTERRUPTED:
                 log.warning("the run was interrupted, so its best trial is not confirmed: resume it")
@@ -373,6 +384,7 @@ class TuningRun:
             built = self._adapter.rebuild(best.config)
             model_path = built.save(self._best_path)
             model = self._adapter.load(model_path)
+            self._compare_outputs(best, built)
         if self.config.diagnosis:
             found = diagnose_run(self._adapter, self.space, best, self._data, self.workspace, self._tell)
         if best is not None and self.config.report and self._run.reason is not StopReason.INTERRUPTED:
@@ -400,7 +412,18 @@ class TuningRun:
             losses=() if best is None else tuple(judge.losses(best)),
             sureness=None if best is None else judge.sureness(best),
             confirmations=judge.confirmations,
+            output_drift=drift_of(history.notes, best),
+            warnings=run_warnings(judge, history.notes, history.baseline),
         )
+
+    def _compare_outputs(self, best: Trial, model: Model) -> None:
+        """Note how far the outputs of the best model are from the float model's. It can be interrupted."""
+        if self._run.reason is StopReason.INTERRUPTED:
+            return
+        try:
+            note_drift(self._adapter, best, model, self._run.history)
+        except KeyboardInterrupt:
+            log.warning("interrupted while comparing outputs; the result of the run is complete")
 
     def _look_inside(self, best: Trial, found: Diagnosis | None) -> None:
         """Note what the page shows of the best model. It can be interrupted, and nothing is lost by it."""

@@ -183,7 +183,7 @@ class Progress:
             parts.append(f"for {wording.seconds(running)}")
         best = self._best
         if best is not None:
-            loss = wording.loss(best.loss, self._criterion)
-            parts.append(f"| best {wording.score(best.score)} (loss {loss}, {wording.verdict(best)})")
+            loss = wording.loss_or_gain(best.loss, self._criterion)
+            parts.append(f"| best {wording.score(best.score)} ({loss}, {wording.verdict(best)})")
         left = self._clock.left()
         return [*parts, f"| {left}"] if left else parts

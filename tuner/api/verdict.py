@@ -8,6 +8,7 @@ from typing import Any
 
 from quaver.api.phrases import milliseconds
 from quaver.api.sureness import percent
+from quaver.limit import loss_phrase, loss_range, loss_text
 
 
 class Verdict(enum.StrEnum):
@@ -56,15 +57,11 @@ class LimitVerdict:
         return f"{self.metric} of {self.slice}" if self.slice else self.metric
 
     def __str__(self) -> str:
-        text = f"{self.name} {self.score:.6g} of {self.baseline:.6g}: loss {self._loss(self.loss)}"
+        text = f"{self.name} {self.score:.6g} of {self.baseline:.6g}: {loss_phrase(self.loss, self.relative)}"
         if self.interval is not None and self.sureness is not None:
-            low, high = map(self._loss, self.interval)
-            text += f" ({low} to {high} on such data, from {self.samples} samples)"
-        text += f", {self._loss(self.allowed)} allowed: {self.verdict}"
+            text += f" ({loss_range(*self.interval, self.relative)} on such data, from {self.samples} samples)"
+        text += f", {loss_text(self.allowed, self.relative)} allowed: {self.verdict}"
         return text if self.sureness is None else f"{text}; {percent(self.sureness)} sure that it is within"
-
-    def _loss(self, value: float) -> str:
-        return f"{value:.2%}" if self.relative else f"{value:.4g}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from quaver.ancestry import Change, Origin
 from quaver.api.phrases import conversions
 from quaver.api.result import TuneResult
 from quaver.command import wording
+from quaver.engine.benefit import Benefit
 from quaver.engine.confirmations import Confirmation
 from quaver.engine.judge import Sureness
 from quaver.engine.losses import Lost
+from quaver.engine.output_drift import OutputDrift
 from quaver.history import Snapshot
 from quaver.trial import Trial
 from quaver.unquantizable import from_notes
@@ -49,15 +52,34 @@ def tuned(result: TuneResult) -> dict[str, Any]:
         "met": result.met,
         "reason": str(result.reason),
         "verdict": str(result),
+        "warnings": list(result.warnings),
         "criterion": str(result.criterion),
         "baseline": result.baseline,
         "evaluations": result.evaluations,
+        "benefit": benefit(result.benefit),
+        "output_drift": output_drift(result.output_drift),
         "trust": trust(result.sureness, result.losses, result.confirmations),
         "best": None if result.best is None else plain(result.best, result.best),
         "trials": [plain(trial, result.best) for trial in result.trials],
         "workspace": str(result.workspace),
         "history": str(result.history_path),
     }
+
+
+def benefit(compared: Benefit | None) -> dict[str, Any] | None:
+    """Return the best trial's latency or size beside the float model's, for JSON."""
+    if compared is None:
+        return None
+    figures = {"figure": compared.figure, "ratio": compared.ratio, "margin": compared.margin}
+    return {**figures, "is_gain": compared.is_gain}
+
+
+def output_drift(drift: OutputDrift | None) -> dict[str, Any] | None:
+    """Return how far the best trial's outputs are from the float model's, for JSON."""
+    if drift is None:
+        return None
+    figures = {"relative_error": drift.relative_error, "top1_agreement": drift.top1_agreement}
+    return {**figures, "samples": drift.samples, "outputs": [asdict(item) for item in drift.outputs]}
 
 
 def origin(found: Origin) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from quaver.adapters import Adapter, Model
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
 from quaver.engine.clock import EVERY, Clock
-from quaver.engine.confirmations import confirmations
+from quaver.engine.confirmations import confirmations, is_required
 from quaver.engine.crashes import given_up, let_go
 from quaver.engine.dialogue import Dialogue
 from quaver.engine.early_stop import rules_out
@@ -86,7 +86,7 @@ class Run:
         self.judge = Judge(criterion, objective, space.allows)
         self.judge.begin(history.baseline)
         self.judge.extend(history.trials)
-        self.judge.confirm(confirmations(history.notes, criterion))
+        self.judge.confirm(confirmations(history.notes, criterion), is_required(history.notes))
         self._budget, self._observer = budget, observer
         self._clock = clock or Clock()
         if clock is None:

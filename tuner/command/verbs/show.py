@@ -78,17 +78,29 @@ def _trial(number: int | str, snapshot: Snapshot, judged: Judge) -> Trial:
 def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namespace) -> None:
     from quaver.api import tables
     from quaver.api.phrases import LATENCY
+    from quaver.api.result_warnings import drift_phrase, run_warnings
+    from quaver.api.showing import WARNED
     from quaver.api.sureness import trial_phrases
     from quaver.command import as_json, facts, op_table
+    from quaver.engine.output_drift import drift_of
 
     ops = [op for op in snapshot.header.ops if not args.fp32 or not trial.config[op.name].reduced]
+    is_best = judged.best is not None and trial.number == judged.best.number
+    warned = run_warnings(judged, snapshot.notes, snapshot.baseline) if is_best else ()
+    drift = drift_of(snapshot.notes, trial)
     if args.json:
         rows = [op_table.plain(op, trial.config[op.name]) for op in ops]
-        as_json.print_json({**as_json.plain(trial, judged.best), **as_json.about_the_model(snapshot), "ops": rows})
+        about = {**as_json.about_the_model(snapshot), "output_drift": as_json.output_drift(drift)}
+        about["warnings"] = list(warned)
+        as_json.print_json({**as_json.plain(trial, judged.best), **about, "ops": rows})
         return
     tables.line(*_headline(trial, judged))
     for said in trial_phrases(trial, judged) if trial.number else ():
         print(wording.name(said))
+    for text in warned:
+        tables.line(tables.cell(f"{WARNED}{text}", tables.NOT_MET))
+    if drift is not None:
+        tables.line(drift_phrase(drift))
     op_table.write(ops, trial.config)
     for fact in (*facts.about_latency(trial, snapshot), *facts.about_the_model(snapshot)):
         tables.line(fact)
@@ -143,7 +155,7 @@ def _headline(trial: Trial, judged: Judge) -> list[Any]:
         return [f"trial {trial.number}: not evaluated, {wording.counts(trial)} ops"]
     if trial.failed:
         return [f"trial {trial.number}: ", tables.cell("failed", tables.NOT_MET), f", {counts}"]
-    loss = f"loss {wording.loss(trial.loss, judged.criterion)} (allowed: {wording.allowed(judged.criterion)})"
+    loss = f"{wording.loss_or_gain(trial.loss, judged.criterion)} (allowed: {wording.allowed(judged.criterion)})"
     met = tables.cell(wording.verdict(trial), tables.MET if trial.met else tables.NOT_MET)
     return [f"trial {trial.number}: score {wording.scores(trial)}, {loss}, ", met, f", {counts}"]
 
@@ -152,5 +164,9 @@ def _by(trial: Trial) -> str:
     """Who evaluated it, and when it began; nothing if the run did so itself."""
     if not trial.worker:
         return ""
-    began = datetime.fromtimestamp(trial.started).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    return f", by {trial.worker}, begun {began}"
+    by = f", by {wording.name(trial.worker)}"
+    try:
+        began = datetime.fromtimestamp(trial.started).astimezone()
+    except (OSError, OverflowError, ValueError):  # a time that no clock gives: a file may come from anywhere
+        return by
+    return f"{by}, begun {began:%Y-%m-%d %H:%M:%S}"
