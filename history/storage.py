@@ -93,6 +93,23 @@ class Storage(ABC):
         """How often the process ended while this configuration was tried."""
 
     @abstractmethod
+    def begin_step(self, name: str) -> None:
+        """Record that native work between trials begins, under its name. One step is under way at a time."""
+
+    @abstractmethod
+    def end_step(self) -> None:
+        """Take back `begin_step`: the process survived the step. Otherwise nothing."""
+
+    @abstractmethod
+    def step_crashes(self, name: str) -> int:
+        """Return how often the process ended during the step of that name."""
+
+    @property
+    @abstractmethod
+    def crashed_steps(self) -> Mapping[str, int]:
+        """Return how often the process ended during each step, by the sha256 of the step's name."""
+
+    @abstractmethod
     def measure(self, number: int, figures: Mapping[str, float]) -> Trial:
         """Record figures that were taken of a trial, besides those it has; the trial with all of them."""
 

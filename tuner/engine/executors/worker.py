@@ -11,12 +11,11 @@ from dataclasses import replace
 from quaver.engine.evaluation import score
 from quaver.engine.executors.task import Kind, Outcome, State, Task
 from quaver.engine.executors.workplace import Absent, Workplace
+from quaver.engine.measurements import carry_out
 from quaver.engine.no_space import want_of_space
-from quaver.engine.output_error import OutputErrors
 from quaver.errors import QuaverError
 
 _workplaces: dict[tuple[str, str, str, int], Workplace] = {}
-_errors: dict[int, OutputErrors] = {}
 
 
 def name() -> str:
@@ -53,9 +52,13 @@ def work(task: Task) -> Outcome:
         config = task.config(place.ops)
         if task.kind is Kind.ERROR:
             assert config is not None
-            value = _measure(place).error(config, task.samples)
+            value = place.bench.errors.error(config, task.samples)
             spent = time.monotonic() - begin
             return Outcome(State.DONE, value, seconds=spent, worker=name(), started=started)
+        if task.measurement is not None:
+            measured = carry_out(place.bench, task.measurement)
+            spent = time.monotonic() - begin
+            return Outcome(State.DONE, seconds=spent, worker=name(), started=started, result=measured)
         model = place.adapter.build(config)
         try:
             built = time.monotonic()
@@ -91,12 +94,5 @@ def _workplace(task: Task) -> Workplace:
     if key not in _workplaces:
         while _workplaces:  # of an earlier run
             _workplaces.popitem()[1].close()
-        _errors.clear()
         _workplaces[key] = Workplace(task)
     return _workplaces[key]
-
-
-def _measure(place: Workplace) -> OutputErrors:
-    if id(place) not in _errors:
-        _errors[id(place)] = OutputErrors(place.adapter, place.ops[-1].name, place.samples)
-    return _errors[id(place)]

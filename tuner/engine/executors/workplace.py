@@ -19,6 +19,7 @@ from quaver.engine.evaluation import referred
 from quaver.engine.executors.machine_folder import machine_folder, unpack
 from quaver.engine.executors.site import CALIBRATION, EVAL_FUNC, MODEL, OPENING, PREFIX, SAMPLES, Opening
 from quaver.engine.executors.task import Task
+from quaver.engine.measurements import Bench
 from quaver.errors import ExecutorError
 
 
@@ -70,9 +71,10 @@ class Workplace:
         return referred(found, lambda: self.adapter.build(None))
 
     @functools.cached_property
-    def samples(self) -> list[Any]:
-        """A few calibration samples."""
-        return list(_load((self._folder / SAMPLES).read_bytes()))
+    def bench(self) -> Bench:
+        """What measurements run on: the model, and the few calibration samples that the run has."""
+        self.adapter.keep(list(_load((self._folder / SAMPLES).read_bytes())))
+        return Bench(self.adapter, self.ops[-1].name, self.adapter.kept)
 
     @property
     def is_over(self) -> bool:
