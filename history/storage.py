@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -126,10 +126,10 @@ class Storage(ABC):
         """The newest trial of this configuration, if it was tried; in constant time."""
 
     @abstractmethod
-    def forget_trailing_failures(self) -> None:
+    def forget_trailing_failures(self, is_fatal: Callable[[QuantConfig], bool] = lambda config: False) -> None:
         """Let `find` no longer answer with the failed trials at the very end, so that they are tried again.
 
-        Not those of configurations that ended the process more than `RETRIES` times.
+        Not those of configurations that ended the process more than `RETRIES` times, or that `is_fatal` names.
         """
 
     @abstractmethod

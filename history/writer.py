@@ -7,7 +7,7 @@ import io
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -270,16 +270,16 @@ class History(Storage):
         number = self._known.get(config)
         return None if number is None else self._content.known(number)
 
-    def forget_trailing_failures(self) -> None:
+    def forget_trailing_failures(self, is_fatal: Callable[[QuantConfig], bool] = lambda config: False) -> None:
         """Let `find` no longer answer with the failed trials at the very end, so that they are tried again.
 
         They stay in the file. A run that ended in failures is resumed when their cause, often eval_func, is repaired.
-        Configurations that ended the process too often stay failed.
+        Configurations that ended the process too often, or that `is_fatal` names, stay failed.
         """
         for trial in reversed(self.trials):
             if not trial.failed:
                 break
-            if self.crashes(trial.config) <= RETRIES:
+            if self.crashes(trial.config) <= RETRIES and not is_fatal(trial.config):
                 self._known.pop(trial.config, None)
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from quaver.adapters import AdapterOptions, adapter_for
 from quaver.adapters.temporary import remove_orphans as remove_orphaned_folders
 from quaver.adapters.writing import remove_orphans
 from quaver.api.aimed import cost_of, placed, target_of
+from quaver.api.failure_warnings import warn_of_failed_trials
 from quaver.api.keywords import Settings
 from quaver.api.phrases import conversions
 from quaver.api.preparing import pointing_to, prepare, say_conversions
@@ -25,12 +27,12 @@ from quaver.api.settings import Config, make_config
 from quaver.api.shown import shown, write_report
 from quaver.api.spaces import space_of
 from quaver.api.starting import first_config
-from quaver.api.telling import aloud, tell
+from quaver.api.telling import aloud, levels_to_the_caller, tell
 from quaver.api.workspace import open_workspace, write_settings
 from quaver.budget import StopReason
 from quaver.engine.clock import Clock, used
 from quaver.engine.confirming import confirm
-from quaver.engine.crashes import CONFIRMING, check_confirming, last_step, step
+from quaver.engine.crashes import CONFIRMING, DIED, check_confirming, last_step, step
 from quaver.engine.diagnosing import diagnose_run, replayable
 from quaver.engine.ending import StageTimes, note_ending
 from quaver.engine.evaluation import referred
@@ -295,6 +297,8 @@ class TuningRun:
             with self._log.here():
                 self._run.stop(StopReason.INTERRUPTED)
                 said = self._result = self._finish()
+                if failed := warn_of_failed_trials(said.trials):
+                    warnings.warn(failed, UserWarning, stacklevel=levels_to_the_caller())
                 if self.config.report:  # before anybody is told that the run is over: trackers keep it
                     write_report(self.workspace)
                 self._tell(RunFinished(said.reason, said.best, said.baseline, said.evaluations, str(said)))
@@ -414,6 +418,7 @@ class TuningRun:
             losses=() if best is None else tuple(judge.losses(best)),
             sureness=None if best is None else judge.sureness(best),
             confirmations=judge.confirmations,
+            skipped_measurements=tuple(str(what) for what in history.notes.get(DIED, {}).values()),
         )
 
     def _look_inside(self, best: Trial, found: Diagnosis | None) -> None:

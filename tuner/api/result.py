@@ -8,6 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quaver.api.failure_warnings import (
+    warn_of_batch_dependence,
+    warn_of_failed_trials,
+    warn_of_skipped_measurements,
+)
 from quaver.api.phrases import converted_phrase, latency_phrase, predicted_phrase
 from quaver.api.showing import as_html, trial_rows
 from quaver.api.shown import shown
@@ -59,6 +64,7 @@ class TuneResult:
         sureness: how sure it is that the best trial's loss on such data is within the criterion; None without scores of
             samples.
         confirmations: what trials score on the data of `confirm`, in the order they were tried.
+        skipped_measurements: measurements without labels that were given up because they ended their process.
     """
 
     best: Trial | None
@@ -81,9 +87,15 @@ class TuneResult:
     losses: tuple[Lost, ...] = field(repr=False, default=())
     sureness: Sureness | None = None
     confirmations: tuple[Confirmation, ...] = ()
+    skipped_measurements: tuple[str, ...] = ()
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the best model to a file, also one that misses the criterion: look at `met` first."""
+        if self.model is None and self.best is not None:
+            raise ModelError(
+                f"the best model was not saved by this run: quaver.recover(model, {str(self.history_path)!r}, "
+                f"{self.best.number}) writes it"
+            )
         if self.model is None:
             raise ModelError("no trial has a score, so there is no best model to save; see the errors in `trials`")
         return self.model.save(expanded(path))
@@ -144,7 +156,7 @@ class TuneResult:
         predicted = "" if self.best is None else predicted_phrase(self.best.measured, self.target)
         here = f"{latency}, on this machine" if predicted and latency else latency
         model = converted_phrase(self.conversions), in_words(self.unquantizable)
-        lines = self._verdict(), *self.trust, *model, predicted, here
+        lines = self._verdict(), *self.trust, *model, predicted, here, *self._failure_warnings()
         return "\n".join(filter(None, lines))
 
     @property
@@ -157,6 +169,15 @@ class TuneResult:
         said += confirmed_phrases(self.confirmations, self.criterion)
         said.append(seen_phrase(self.trials, 0 if self.fp32 is None else self.fp32.seen))
         return [line for line in said if line]
+
+    def _failure_warnings(self) -> list[str]:
+        """Return a sentence for each thing that went wrong on the way or limits what the score says."""
+        sentences = (
+            warn_of_failed_trials(self.trials),
+            warn_of_skipped_measurements(self.skipped_measurements),
+            warn_of_batch_dependence(self.best),
+        )
+        return [f"warning: {sentence}" for sentence in sentences if sentence is not None]
 
     def _counts(self, between: str) -> str:
         counts = {} if self.best is None else self.best.config.counts

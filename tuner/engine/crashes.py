@@ -11,23 +11,46 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import warnings
 from collections.abc import Iterator
 
 from quaver.engine.measurements import OUTPUT_ERROR, Measurement
 from quaver.errors import EvaluationError, HistoryError
 from quaver.history import RETRIES, Storage
 from quaver.history.begun import digest_step
-from quaver.ops import QuantConfig
+from quaver.ops import OpConfig, QuantConfig
 from quaver.trial import Trial, TrialState
 
 log = logging.getLogger(__name__)
 
 # The note that holds the measurements that were given up: digest of the name -> description.
 DIED = "probe.died"
+# The note that holds the ops that end the process though no other op is quantized: "precision mode op" -> True. Other
+# calibrations and granularities of an op give the same graph, so they are not tried one by one.
+FATAL_OPS = "probe.fatal_ops"
 # The step in which `confirm` is called.
 CONFIRMING = "scoring the winner on other data"
 # A measurement or a step that ended its process this often is given up.
 MAX_DEATHS = 2
+
+
+def fatal_ops(history: Storage, config: QuantConfig) -> list[str]:
+    """Return the quantized ops of a configuration that end the process though no other op is quantized."""
+    fatal = history.notes.get(FATAL_OPS, {})
+    return [op for op, pick in config.items() if fatal_key(op, pick) in fatal] if fatal else []
+
+
+def fatal_key(op: str, pick: OpConfig) -> str:
+    """Return the key of an op in the note `FATAL_OPS`."""
+    return f"{pick.precision} {pick.mode} {op}"
+
+
+def is_fatal(history: Storage, config: QuantConfig) -> bool:
+    """Return whether a configuration ended its process on calibration samples, or one of its ops does alone."""
+    dead = history.notes.get(DIED, {})
+    if not dead:  # the usual case costs no digest
+        return False
+    return digest_step(Measurement(OUTPUT_ERROR, (config,)).name) in dead or bool(fatal_ops(history, config))
 
 
 def given_up(history: Storage, number: int, config: QuantConfig, isolated: bool = False) -> Trial | None:
@@ -36,8 +59,7 @@ def given_up(history: Storage, number: int, config: QuantConfig, isolated: bool 
     Trials that end a process of their own (`isolated`) are not counted here. Measurements that did are, anyway.
     """
     crashes = 0 if isolated else history.crashes(config)
-    measured = digest_step(Measurement(OUTPUT_ERROR, (config,)).name) in history.notes.get(DIED, {})
-    if crashes <= RETRIES and not measured:
+    if crashes <= RETRIES and not is_fatal(history, config):
         return None
     doing, crashes = ("built or evaluated", crashes) if crashes > RETRIES else ("run on samples", MAX_DEATHS)
     error = (
@@ -106,7 +128,9 @@ def last_step(history: Storage, name: str, consequence: str) -> Iterator[bool]:
     """
     crashes = history.step_crashes(name)
     if crashes >= MAX_DEATHS:
-        log.warning("the process ended %d times while %s, so this is skipped: %s", crashes, name, consequence)
+        sentence = f"the process ended {crashes} times while {name}, so this is skipped: {consequence}"
+        log.warning("%s", sentence)
+        warnings.warn(sentence, UserWarning, stacklevel=3)
         yield False
         return
     with step(history, name):

@@ -170,7 +170,7 @@ class MeasurementDied(Event):
     """A measurement without labels ended its process too often and is given up.
 
     Attributes:
-        what: the measurement, such as "the output error of a configuration with 1 quantized op (conv)".
+        what: the measurement, such as "the output error of a configuration (conv: int8 minmax)".
         deaths: how often its process ended.
     """
 

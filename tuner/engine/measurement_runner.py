@@ -12,11 +12,11 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from quaver.engine.crashes import DIED, MAX_DEATHS, step
+from quaver.engine.crashes import DIED, FATAL_OPS, MAX_DEATHS, fatal_key, fatal_ops, step
 from quaver.engine.events import MeasurementDied, Observer
 from quaver.engine.executors.task import Executor, Kind, State, Task
 from quaver.engine.measurements import OUTPUT_ERROR, Bench, Measurement, carry_out
-from quaver.errors import ExecutorError, QuaverError
+from quaver.errors import QuaverError
 from quaver.history import Storage
 from quaver.history.begun import digest_step
 from quaver.ops import QuantConfig
@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 # Entries of the note `DIED`. A run with more dead measurements than this keeps the rest in memory.
 MAX_NOTED = 1000
+# Characters of a description there.
+MAX_DESCRIPTION = 1000
 
 OpenWorker = Callable[[], contextlib.AbstractContextManager[Executor]]
 
@@ -104,24 +106,16 @@ class MeasurementRunner:
         return self._is_given_up(measurement)
 
     def is_fatal(self, config: QuantConfig) -> bool:
-        """Return whether running a configuration on calibration samples ended its process too often."""
-        return self._is_given_up(Measurement(OUTPUT_ERROR, (config,)))
+        """Return whether a configuration ended its process on calibration samples, or one of its ops does alone."""
+        return self._is_given_up(Measurement(OUTPUT_ERROR, (config,))) or bool(self.fatal_ops(config))
 
     def fatal_ops(self, config: QuantConfig) -> list[str]:
-        """Return the quantized ops of a configuration that end the process even if no other op is quantized."""
-        if not self._dead and not self._crashed:
-            return []
-        float_config = self._space.float_config()
-        return [op for op in config.reduced_ops if self.is_fatal(float_config.replace({op: config[op]}))]
+        """Return the quantized ops of a configuration that end the process though no other op is quantized."""
+        return fatal_ops(self._history, config)
 
     def give_up(self, measurement: Measurement) -> None:
         """Note that a measurement ended its process too often, and report it."""
-        self._give_up(digest_step(measurement.name), str(measurement))
-
-    @property
-    def given_up(self) -> Sequence[str]:
-        """Return the descriptions of the measurements that were given up in this run and in earlier ones."""
-        return list(self._history.notes.get(DIED, {}).values())
+        self._give_up(digest_step(measurement.name), measurement)
 
     def close(self) -> None:
         """End the worker, if there is one."""
@@ -131,35 +125,41 @@ class MeasurementRunner:
     def _attempt(self, measurement: Measurement) -> Any:
         """Take a measurement once. Only in a worker its death is an exception."""
         worker = self._shared or self._own_worker()
-        if worker is None:
-            with step(self._history, measurement.name):
-                return carry_out(self._bench(), measurement)
-        outcome = worker.submit(Task(0, Kind.MEASUREMENT, measurement=measurement)).result()
-        if outcome.state is State.DONE:
-            return outcome.result
-        if outcome.state is State.DIED:
-            log.warning("measuring %s: %s", measurement, outcome.said)
-            raise ProcessDied(str(measurement))
-        raise ExecutorError(f"a worker could not measure {measurement}: {outcome.said or outcome.error}")
+        if worker is not None:
+            outcome = worker.submit(Task(0, Kind.MEASUREMENT, measurement=measurement)).result()
+            if outcome.state is State.DONE:
+                return outcome.result
+            if outcome.state is State.DIED:
+                log.warning("measuring %s: %s", measurement, outcome.said)
+                raise ProcessDied(str(measurement))
+            # An exception is the same one here; a worker that cannot open the model is of no use.
+            log.warning("a worker cannot measure %s (%s), so this process does", measurement, outcome.said)
+            self._shared = self._worker = self._open_worker = None
+        with step(self._history, measurement.name):
+            return carry_out(self._bench(), measurement)
 
     def _is_given_up(self, measurement: Measurement) -> bool:
         if not self._dead and not self._crashed:  # the usual case costs no digest
             return False
         key = digest_step(measurement.name)
         if key not in self._dead and self._history.crashed_steps.get(key, 0) >= MAX_DEATHS:
-            self._give_up(key, str(measurement))
+            self._give_up(key, measurement)
         return key in self._dead
 
-    def _give_up(self, key: str, description: str) -> None:
+    def _give_up(self, key: str, measurement: Measurement) -> None:
         self._dead.add(key)
         if len(self._history.notes.get(DIED, {})) < MAX_NOTED:
-            self._history.extend_note(DIED, {key: description[:1000]})
-        self._observer(MeasurementDied(description, MAX_DEATHS))
+            self._history.extend_note(DIED, {key: str(measurement)[:MAX_DESCRIPTION]})
+        if measurement.kind == OUTPUT_ERROR and len(measurement.configs[0].reduced_ops) == 1:
+            (op,) = measurement.configs[0].reduced_ops
+            self._history.extend_note(FATAL_OPS, {fatal_key(op, measurement.configs[0][op]): True})
+        self._observer(MeasurementDied(str(measurement), MAX_DEATHS))
 
     @property
     def _crashed(self) -> Collection[str]:
         """Return the steps that ended the process of an earlier run, the fp32 model's evaluation not among them."""
-        return self._history.crashed_steps.keys() - {self._space.float_config().fingerprint}
+        crashed = self._history.crashed_steps
+        return crashed.keys() - {self._space.float_config().fingerprint} if crashed else ()
 
     def _own_worker(self) -> Executor | None:
         """Return a worker once a measurement has ended the process of an earlier run, or of a worker."""

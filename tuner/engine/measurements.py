@@ -51,11 +51,11 @@ class Measurement:
     def __str__(self) -> str:
         if not self.configs:
             return f"the {self.kind} of the float model"
-        quantized = list(dict.fromkeys(op for config in self.configs for op in config.reduced_ops))
-        count = f"{len(quantized)} quantized op{'' if len(quantized) == 1 else 's'}"
-        names = f" ({', '.join(quantized)})" if len(quantized) <= MAX_NAMES else ""
-        whole = "a configuration" if len(self.configs) == 1 else f"{len(self.configs)} configurations"
-        return f"the {self.kind} of {whole} with {count}{names}"
+        if len(self.configs) > 1:
+            return f"the {self.kind} of {len(self.configs)} configurations"
+        choices = [f"{op}: {pick}" for op, pick in self.configs[0].items() if pick.reduced]
+        ops = ", ".join(choices) if len(choices) <= MAX_NAMES else f"{len(choices)} quantized ops"
+        return f"the {self.kind} of a configuration ({ops})"
 
 
 @dataclass

@@ -180,6 +180,9 @@ class AdapterProbe(Probe):
             self._keep("speed", {config.fingerprint: speed for config, speed in measured.items() if speed is not None})
             if died := {config.fingerprint: math.inf for config, speed in measured.items() if speed is None}:
                 self._history.extend_note("probe.speed", died)
+                for config in missing:
+                    if config.fingerprint in died:
+                        self._find_fatal_ops(config)
         return [self._history.notes["probe.speed"][config.fingerprint] for config in configs]
 
     def _times_of(self, name: str, configs: Sequence[QuantConfig]) -> Mapping[str, Any]:
@@ -244,7 +247,7 @@ class AdapterProbe(Probe):
 
         The sensitivity of its ops tells which they are.
         """
-        self.sensitivity(config)
+        self._find_fatal_ops(config)
         survivors = config.fallback(*self._runner.fatal_ops(config))
         return survivors if survivors != config and survivors.reduced_ops else None
 
@@ -289,7 +292,13 @@ class AdapterProbe(Probe):
         try:
             return float(self._runner.run(Measurement(OUTPUT_ERROR, (config,), feeds())))
         except ProcessDied:
+            self._find_fatal_ops(config)
             return math.inf
+
+    def _find_fatal_ops(self, config: QuantConfig) -> None:
+        """Measure each op of a configuration that died alone, unless one is known that ends the process."""
+        if len(config.reduced_ops) > 1 and not self._runner.fatal_ops(config):
+            self.sensitivity(config)
 
     def _all(self) -> int:
         return len(self._samples())
@@ -363,19 +372,15 @@ class AdapterProbe(Probe):
                 self._check_time()
                 yield key, self._error(config, feeds)
             return
-        alive = {}
-        for key, config in configs:
-            if self._runner.is_fatal(config):
-                yield key, math.inf
-            else:
-                alive[key] = config
 
         def deaths(config: QuantConfig) -> int:
             return self._history.step_crashes(Measurement(OUTPUT_ERROR, (config,)).name)
 
-        for key, error in measured_beside(self._executor, alive, feeds(), self._check_time, deaths):
-            if error is None:
-                self._runner.give_up(Measurement(OUTPUT_ERROR, (alive[key],)))
+        every, is_fatal = dict(configs), self._runner.is_fatal
+        for key, error in measured_beside(self._executor, every, feeds(), self._check_time, deaths, is_fatal):
+            if error is None and not is_fatal(every[key]):
+                self._runner.give_up(Measurement(OUTPUT_ERROR, (every[key],)))
+                self._find_fatal_ops(every[key])
             yield key, math.inf if error is None else error
 
 

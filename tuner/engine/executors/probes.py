@@ -40,11 +40,12 @@ def measured_beside(
     samples: int,
     check_time: Callable[[], None],
     deaths: Callable[[QuantConfig], int] = lambda config: 0,
+    is_fatal: Callable[[QuantConfig], bool] = lambda config: False,
 ) -> Iterator[tuple[str, float | None]]:
     """Yield the output error of each configuration by name, in the order in which workers finish.
 
-    One whose worker dies is measured again. After `MAX_DEATHS` deaths, those of earlier runs (`deaths`) included, it
-    has no error: None.
+    One whose worker dies is measured again. It has no error, None, after `MAX_DEATHS` deaths, those of earlier runs
+    (`deaths`) included, or once `is_fatal` says so.
     """
     waiting = [(key, config, deaths(config)) for key, config in configs.items()][::-1]
     under_way: dict[Future[Outcome], tuple[str, QuantConfig, int]] = {}
@@ -52,8 +53,11 @@ def measured_beside(
         check_time()
         while waiting and len(under_way) < AHEAD * executor.jobs:
             key, config, died = waiting.pop()
+            if is_fatal(config):
+                yield key, None
+                continue
             under_way[executor.submit(Task.of(0, config, Kind.ERROR, samples))] = key, config, died
-        for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+        for future in wait(under_way, return_when=FIRST_COMPLETED).done if under_way else ():
             key, config, died = under_way.pop(future)
             outcome = future.result()
             if outcome.state is State.DONE:

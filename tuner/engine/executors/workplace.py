@@ -19,6 +19,7 @@ from quaver.engine.evaluation import referred
 from quaver.engine.executors.machine_folder import machine_folder, unpack
 from quaver.engine.executors.site import CALIBRATION, EVAL_FUNC, MODEL, OPENING, PREFIX, SAMPLES, Opening
 from quaver.engine.executors.task import Task
+from quaver.engine.failures import message_of
 from quaver.engine.measurements import Bench
 from quaver.errors import ExecutorError
 
@@ -63,9 +64,9 @@ class Workplace:
         """The user's, in this process."""
         try:
             found = _load((self._folder / EVAL_FUNC).read_bytes())
-        except Exception as error:
+        except BaseException as error:
             raise ExecutorError(
-                f"eval_func cannot be loaded by a worker process: {type(error).__name__}: {error}. What it needs must "
+                f"eval_func cannot be loaded by a worker process: {message_of(error)}. What it needs must "
                 "be installed there, or lie in a module that can be imported there"
             ) from error
         return referred(found, lambda: self.adapter.build(None))
