@@ -122,7 +122,7 @@ tell(result.trials[0].score, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 def test_a_worker_that_floods_stderr_takes_no_memory_of_the_run(tmp_path: Path) -> None:
     [[score, megabytes]] = run(FLOOD, tmp_path / "run")
-    assert score == 1.0 and megabytes < 150
+    assert score == 1.0 and megabytes < 80
 
 
 def flooding(model: Any) -> float:
