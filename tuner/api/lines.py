@@ -12,6 +12,7 @@ from quaver.engine.events import (
     CalibrationCut,
     Confirmed,
     Event,
+    MeasurementDied,
     ModelConverted,
     PageOpened,
     Planned,
@@ -54,7 +55,7 @@ class Lines:
                 self._line(event, str(stage))
             case Planned() | SettingChanged() | ModelConverted() | CalibrationCut() | PageOpened() | Uncalibrated():
                 self._line(event, str(event))
-            case SamplesOrdered() | StartedFrom() | Confirmed() | TimingsReused():
+            case SamplesOrdered() | StartedFrom() | Confirmed() | TimingsReused() | MeasurementDied():
                 self._line(event, str(event))
             case BaselineScored(trial):
                 self._line(event, f"fp32: score {wording.scores(trial)}, {wording.seconds(trial.seconds)}")

@@ -12,6 +12,7 @@ from quaver.api.calibrating import calibrate
 from quaver.api.phrases import CONVERSIONS, conversions
 from quaver.api.settings import Config
 from quaver.engine.clock import Clock
+from quaver.engine.crashes import is_fatal
 from quaver.engine.events import ModelConverted, Observer
 from quaver.engine.same_model import check_same_ops, restore
 from quaver.engine.versions import versions_of
@@ -41,7 +42,7 @@ def prepare(
     check_same_ops(adapter, header, history.path)
     history.start_run(config.plain(), versions_of(adapter))
     restore(adapter, header, history.path)
-    history.forget_trailing_failures()
+    history.forget_trailing_failures(lambda tried: is_fatal(history, tried))
     if data is not None:
         adapter.keep(data)
 

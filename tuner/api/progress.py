@@ -23,6 +23,7 @@ from quaver.engine.events import (
     CalibrationCut,
     Confirmed,
     Event,
+    MeasurementDied,
     ModelConverted,
     PageOpened,
     Planned,
@@ -108,7 +109,7 @@ class Progress:
                 self._print(str(event))
             case TimingsReused():
                 self._print(str(event))
-            case SamplesOrdered():
+            case SamplesOrdered() | MeasurementDied():
                 self._print(str(event), "yellow")
             case Confirmed(met=met):
                 self._print(str(event), "green" if met else "red")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quaver.api.failure_warnings import warn_of_batch_dependence
 from quaver.api.phrases import converted_phrase, latency_phrase, predicted_phrase
 from quaver.api.result_warnings import drift_phrase, no_gain_summary, size_phrase
 from quaver.api.showing import WARNED, as_html, trial_rows
@@ -68,6 +69,7 @@ class TuneResult:
             `relative_error` and, for classifiers, `top1_agreement`. None without samples.
         warnings: what must not be overlooked, a sentence or two each: a best model that is no faster than the float
             model, quantized trials that all failed, and the like. A result with warnings is no plain success.
+        skipped_measurements: measurements without labels that were given up because they ended their process.
     """
 
     best: Trial | None
@@ -93,9 +95,15 @@ class TuneResult:
     confirmations: tuple[Confirmation, ...] = ()
     output_drift: OutputDrift | None = None
     warnings: tuple[str, ...] = ()
+    skipped_measurements: tuple[str, ...] = ()
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the best model to a file, also one that misses the criterion: look at `met` first."""
+        if self.model is None and self.best is not None:
+            raise ModelError(
+                f"the best model was not saved by this run: quaver.recover(model, {str(self.history_path)!r}, "
+                f"{self.best.number}) writes it"
+            )
         if self.model is None:
             raise ModelError("no trial has a score, so there is no best model to save; see the errors in `trials`")
         return self.model.save(expanded(path))
@@ -165,8 +173,8 @@ class TuneResult:
         equal = "" if self.comparison is None else str(self.comparison)
         model = converted_phrase(self.conversions), equal, in_words(self.unquantizable)
         warned = [f"{WARNED}{text}" for text in self.warnings]
-        drift = drift_phrase(self.output_drift)
-        lines = self._verdict(), *warned, *self.trust, drift, *model, predicted, here, size_phrase(self.benefit)
+        notes = drift_phrase(self.output_drift), *model, warn_of_batch_dependence(self.best)
+        lines = self._verdict(), *warned, *self.trust, *notes, predicted, here, size_phrase(self.benefit)
         return "\n".join(filter(None, lines))
 
     @property

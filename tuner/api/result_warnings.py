@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from quaver.api import wording
+from quaver.api.failure_warnings import warn_of_failed_trials, warn_of_skipped_measurements
 from quaver.api.phrases import milliseconds
 from quaver.api.sureness import unconfirmed_phrase
 from quaver.engine.benefit import LATENCY, PREDICTED, SIZE, Benefit, benefit
+from quaver.engine.crashes import DIED
 from quaver.engine.ending import noted_warnings
 from quaver.engine.judge import Judge
 from quaver.engine.output_drift import OutputDrift, drift_of
@@ -41,8 +43,9 @@ def run_warnings(judge: Judge, notes: Mapping[str, Any], fp32: Trial | None) -> 
 
 
 def _warnings(judge: Judge, notes: Mapping[str, Any], fp32: Trial | None) -> Iterator[str]:
-    yield from failure_warnings(judge)
     best = judge.best
+    if failed := warn_of_failed_trials(judge.trials):
+        yield failed
     unconfirmed = unconfirmed_phrase(best, judge.met, judge.confirmations)
     if best is not None and unconfirmed:
         yield f"trial {best.number} is not confirmed, so the criterion is not met: {unconfirmed}"
@@ -55,16 +58,15 @@ def _warnings(judge: Judge, notes: Mapping[str, Any], fp32: Trial | None) -> Ite
     drift = drift_of(notes, best)
     if drift is not None and drift.far_off and (judge.met or judge.baseline is None):
         yield f"trial {drift.trial}: {far_off_phrase(drift)}"
+    if skipped := warn_of_skipped_measurements(skipped_measurements(notes)):
+        yield skipped
     yield from noted_warnings(notes).values()
 
 
-def failure_warnings(judge: Judge) -> Iterator[str]:
-    """Yield that every quantized trial failed, with the first error: eval_func is probably at fault, not int8."""
-    quantized = [trial for trial in judge.trials if trial.config.reduced_ops]
-    if quantized and all(trial.failed for trial in quantized):
-        count = len(quantized)
-        trials = "the only quantized trial" if count == 1 else f"all {count} quantized trials"
-        yield f"{trials} failed; the first error is: {wording.last_line(quantized[0].error)}"
+def skipped_measurements(notes: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the measurements are called that were given up because they ended their process."""
+    noted = notes.get(DIED)
+    return tuple(map(str, noted.values())) if isinstance(noted, dict) else ()
 
 
 def size_phrase(compared: Benefit | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from quaver.engine.early_stop import Stopping
+from quaver.engine.failures import without_forks
 from quaver.engine.forms import is_stream, read, read_batch
 from quaver.engine.standard import Standard
 from quaver.errors import EvaluationError
@@ -30,8 +31,12 @@ def referred(eval_func: Callable[[Any], Any], fp32: Callable[[], Any]) -> Callab
 
 
 def score(eval_func: Callable[[Any], Any], model: Any, standard: Standard | None = None) -> Score:
-    """Call eval_func and insist on a score in one of the known forms."""
-    return as_score(eval_func(model), standard)
+    """Call eval_func and insist on a score in one of the known forms.
+
+    A child that eval_func forks and that returns from it ends here.
+    """
+    with without_forks():
+        return as_score(eval_func(model), standard)
 
 
 def as_score(value: Any, standard: Standard | None = None) -> Score:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from quaver.engine.diagnosing import Wishes, everything_reduced, examine
 from quaver.engine.events import Observer
 from quaver.history import Storage
 from quaver.introspection import KernelTime, OpContext, Timing
+from quaver.ops import QuantConfig
 from quaver.quantization import Array
 from quaver.space import TuningSpace
 from quaver.trial import Trial
@@ -54,8 +55,11 @@ def note_inside(
     diagnosis: Diagnosis | None,
     observer: Observer,
     threads: int,
+    avoided: Callable[[QuantConfig], Sequence[str]] = lambda config: (),
 ) -> None:
     """Look into the best trial, with the ops reduced that tuning sent back, and note what is seen.
+
+    Ops that would end the process when they are reduced (`avoided`) stay as they are in the trial.
 
     Nothing that fails here may cost the run: what cannot be had is missing, and the log says why. What an earlier run
     noted of the same trial is left as it is.
@@ -64,6 +68,7 @@ def note_inside(
     if {name: _noted(history).get(name) for name in about} == about:
         return
     config = everything_reduced(space, best)
+    config = config.replace({name: best.config[name] for name in avoided(config)})
     try:
         view = adapter.look(config)
         found = diagnosis

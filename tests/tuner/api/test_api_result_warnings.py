@@ -118,10 +118,12 @@ def test_failures_of_every_quantized_trial_are_repeated_with_the_first_error(tmp
             raise ValueError("labels.npy has 10 rows, and 12 are needed")
         return 0.9
 
-    with pytest.warns(UserWarning, match=r"failed; the first error is: ValueError: labels\.npy"):
+    with pytest.warns(UserWarning, match=r"The first error, in trial 1: ValueError: labels\.npy"):
         result = tune(tmp_path / "run", eval_func=score)
     assert result.best is None and len(result.warnings) == 1
-    assert result.warnings[0].endswith("the first error is: ValueError: labels.npy has 10 rows, and 12 are needed")
+    assert result.warnings[0].endswith(
+        "The first error, in trial 1: ValueError: labels.npy has 10 rows, and 12 are needed"
+    )
     failed = sum(trial.failed for trial in result.trials)
     assert failed > 1 and f"WARNING: all {failed} quantized trials failed" in str(result)
     assert page_of(tmp_path / "run").warnings == result.warnings
