@@ -92,6 +92,8 @@ def fit(
             verbose is 0), written into the workspace, and are `result.diagnosis`.
         report: whether to look into the best model at the end, and to write report.html into the workspace.
         insights: True to show the run on a web page of this machine, live; its address is told to the observers.
+        provenance: whether saved models say where they come from (see `quaver.read_provenance`); False to keep scores
+            and versions out of a file that you give to others.
         workspace: the folder of the run; a dated one under quaver_workspace/ if None.
         resume: the snapshot or workspace of an earlier run; whatever is not given is as it was there.
         framework: the framework whose adapter takes the model; usually left to the model itself.

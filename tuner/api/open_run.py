@@ -56,6 +56,7 @@ from quaver.engine.loop import drive
 from quaver.engine.objective import Objective, for_target, make_objective
 from quaver.engine.pending import PendingTrial
 from quaver.engine.probing import AdapterProbe
+from quaver.engine.provenance import add_provenance
 from quaver.engine.run import Run
 from quaver.engine.timing_cache import timing_cache
 from quaver.engine.versions import versions_of
@@ -364,6 +365,7 @@ class TuningRun:
         model_path = model = found = None
         if best is not None:
             built = self._adapter.rebuild(best.config)
+            add_provenance(built, history, best)
             model_path = built.save(self._best_path)
             model = self._adapter.load(model_path)
         if self.config.diagnosis:

@@ -152,6 +152,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="show the run on a web page of this machine while it goes on",
     )
+    run.add_argument(
+        "--provenance",
+        action=argparse.BooleanOptionalAction,
+        help="write into saved models where they come from: versions, criterion, scores (default: yes)",
+    )
     run.add_argument("--framework", metavar="NAME", help="the framework the model must be of")
     run.add_argument("--workspace", metavar="FOLDER", help="the folder of the run")
     run.add_argument(
