@@ -18,6 +18,7 @@ from quaver.engine.objective import Objective
 from quaver.errors import SettingsError
 from quaver.nearest import hint
 from quaver.paths import unwritable
+from quaver.scores import too_many_scores
 from quaver.slices import Slices
 from quaver.strategies import Strategy
 
@@ -142,6 +143,8 @@ class Config:
         object.__setattr__(self, "calibration_sampling_size", _sampling_size(self.calibration_sampling_size))
         if self.slices is not None:
             object.__setattr__(self, "slices", Slices.of(self.slices))
+            if too_many := too_many_scores(self.slices.count):
+                raise SettingsError(f"`slices` names too many samples: {too_many}")
         self.criterion, self.budget  # noqa: B018 - both check their values
         for name in _FLAGS:
             _check(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")

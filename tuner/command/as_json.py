@@ -9,7 +9,7 @@ from typing import Any
 from quaver.ancestry import Change, Origin
 from quaver.api.phrases import conversions
 from quaver.api.result import TuneResult
-from quaver.command import wording
+from quaver.command import output, wording
 from quaver.engine.confirmations import Confirmation
 from quaver.engine.judge import Sureness
 from quaver.engine.losses import Lost
@@ -104,4 +104,4 @@ def about_the_model(snapshot: Snapshot) -> dict[str, Any]:
 
 def print_json(data: Any) -> None:
     """Write plain data to stdout as JSON."""
-    print(json.dumps(wording.finite(data), indent=2, allow_nan=False))
+    output.write_json(json.dumps(wording.finite(data), indent=2, allow_nan=False))
