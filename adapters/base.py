@@ -265,6 +265,14 @@ class Adapter(ABC):
     def load(self, path: Path) -> Model:
         """A model that was saved before. It outlives the adapter."""
 
+    @classmethod
+    def read_provenance(cls, path: Path) -> tuple[dict[str, str], str]:
+        """Return what `Model.add_provenance` wrote into a file, and the sha256 of the model in it without that.
+
+        The properties are empty if there are none, and the hash is empty if it cannot be told.
+        """
+        return {}, ""
+
     @property
     def kept(self) -> Sequence[Feed]:
         """A few calibration samples, for work that needs no labels."""

@@ -48,6 +48,10 @@ class Storage(ABC):
         """The latest run; one of number 0 that says nothing as long as there is none."""
         return self.runs[-1] if self.runs else Run(0, "", {}, {})
 
+    def run_of(self, number: int) -> Run:
+        """Return the run that recorded the trial of that number; the latest one if that is not recorded."""
+        return self.run
+
     @property
     @abstractmethod
     def baseline(self) -> Trial | None:

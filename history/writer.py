@@ -117,6 +117,10 @@ class History(Storage):
         """Every `fit` so far, the first one first."""
         return tuple(self._content.runs)
 
+    def run_of(self, number: int) -> Run:
+        """Return the run that recorded the trial of that number."""
+        return self._content.snapshot(self.path).run_of(number)
+
     @property
     def baseline(self) -> Trial | None:
         """The fp32 model's trial, the last one recorded."""

@@ -15,6 +15,7 @@ from quaver.adapters.calibrated import crowded_of, ranges_of
 from quaver.adapters.channels import from_plain
 from quaver.adapters.comparison import Comparison, compare_models, comparison_feeds, runner_of
 from quaver.adapters.keeping import first
+from quaver.adapters.litert.build.provenance import read_provenance
 from quaver.adapters.litert.read import sources
 from quaver.adapters.reading import reading
 from quaver.adapters.view import View
@@ -130,7 +131,11 @@ class LiteRTAdapter(Adapter):
     def load(self, path: Path) -> LiteRTModel:
         from quaver.adapters.litert.run.model import LiteRTModel
 
-        return LiteRTModel(path.read_bytes(), self._inputs, self._options.threads)
+        return LiteRTModel.loaded(path.read_bytes(), self._inputs, self._options.threads)
+
+    @classmethod
+    def read_provenance(cls, path: Path) -> tuple[dict[str, str], str]:
+        return read_provenance(path)
 
     @classmethod
     def given(cls, model: Any, threads: int = 0) -> LiteRTModel:

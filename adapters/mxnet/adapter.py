@@ -102,10 +102,16 @@ class MXNetAdapter(Adapter):
         return MXNetModel(self._given, self._options.threads)
 
     def load(self, path: Path) -> MXNetModel:
-        from quaver.adapters.mxnet.read.intake import take_in
         from quaver.adapters.mxnet.run.model import loaded
 
-        return loaded(take_in(path), self._inputs, self._options.threads)
+        return loaded(path, self._inputs, self._options.threads)
+
+    @classmethod
+    def read_provenance(cls, path: Path) -> tuple[dict[str, str], str]:
+        from quaver.adapters.mxnet.run.model import loaded
+
+        model = loaded(path, None, 0)
+        return dict(model.provenance), model.sha256 if model.provenance else ""
 
     def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
         from quaver.adapters.mxnet.look.observation import watch

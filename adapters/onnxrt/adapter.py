@@ -22,6 +22,7 @@ from quaver.adapters.channels import from_plain
 from quaver.adapters.comparison import TOLERANCE, Comparison
 from quaver.adapters.keeping import first
 from quaver.adapters.onnxrt.build.assembler import Assembler
+from quaver.adapters.onnxrt.build.provenance import read_provenance
 from quaver.adapters.onnxrt.build.weights import WeightStore
 from quaver.adapters.onnxrt.look.alone import FileAlone
 from quaver.adapters.onnxrt.look.file_view import FileView
@@ -223,6 +224,10 @@ class OnnxAdapter(Adapter):
 
     def load(self, path: Path) -> SavedModel:
         return SavedModel(path, self._inputs, self._options.threads)
+
+    @classmethod
+    def read_provenance(cls, path: Path) -> tuple[dict[str, str], str]:
+        return read_provenance(path)
 
     def close(self) -> None:
         self._store.close()

@@ -43,6 +43,7 @@ class Settings(TypedDict, total=False):
     diagnosis: bool
     report: bool
     insights: bool
+    provenance: bool
     workspace: str | os.PathLike[str] | None
     resume: str | os.PathLike[str] | None
     framework: str | None

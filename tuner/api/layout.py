@@ -42,6 +42,7 @@ YAML_LAYOUT = {
     "tuning.workers.width": "width",
     "tuning.report": "report",
     "tuning.insights": "insights",
+    "tuning.provenance": "provenance",
     "tuning.workspace": "workspace",
     "tuning.resume": "resume",
     "tuning.start_from": "start_from",

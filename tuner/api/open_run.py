@@ -64,6 +64,7 @@ from quaver.engine.objective import Objective, for_target, make_objective
 from quaver.engine.output_drift import drift_of, note_drift
 from quaver.engine.pending import PendingTrial
 from quaver.engine.probing import AdapterProbe
+from quaver.engine.provenance import add_provenance
 from quaver.engine.run import Run
 from quaver.engine.timing_cache import timing_cache
 from quaver.engine.versions import versions_of
@@ -402,6 +403,7 @@ class TuningRun:
             with last_step(history, f"saving trial {best.number}", advice) as may_run:
                 if may_run:
                     built = self._adapter.rebuild(best.config)
+                    add_provenance(built, history, best)
                     model_path = built.save(self._best_path)
                     model = self._adapter.load(model_path)
                     self._compare_outputs(best, built)

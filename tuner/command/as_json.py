@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from quaver.adapters.calibrated import comparison_of
 from quaver.ancestry import Change, Origin
 from quaver.api.phrases import conversions
 from quaver.api.result import TuneResult
-from quaver.command import wording
+from quaver.command import output, wording
 from quaver.engine.benefit import Benefit
 from quaver.engine.confirmations import Confirmation
 from quaver.engine.judge import Sureness
@@ -56,6 +57,7 @@ def tuned(result: TuneResult) -> dict[str, Any]:
         "criterion": str(result.criterion),
         "baseline": result.baseline,
         "evaluations": result.evaluations,
+        "comparison": None if result.comparison is None else result.comparison.to_dict(),
         "benefit": benefit(result.benefit),
         "output_drift": output_drift(result.output_drift),
         "trust": trust(result.sureness, result.losses, result.confirmations),
@@ -121,9 +123,14 @@ def trust(sure: Sureness | None, losses: Iterable[Lost], confirmations: Iterable
 def about_the_model(snapshot: Snapshot) -> dict[str, Any]:
     """What was converted when the model was read, and what in it cannot be quantized."""
     left_out = [{"kind": one.kind, "count": one.count, "share": one.share} for one in from_notes(snapshot.notes)]
-    return {"conversions": list(conversions(snapshot.notes)), "unquantizable": left_out}
+    comparison = comparison_of(snapshot.header.calibration)
+    return {
+        "conversions": list(conversions(snapshot.notes)),
+        "comparison": None if comparison is None else comparison.to_dict(),
+        "unquantizable": left_out,
+    }
 
 
 def print_json(data: Any) -> None:
     """Write plain data to stdout as JSON."""
-    print(json.dumps(wording.finite(data), indent=2, allow_nan=False))
+    output.write_json(json.dumps(wording.finite(data), indent=2, allow_nan=False))

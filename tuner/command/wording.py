@@ -45,7 +45,10 @@ def in_shell_words(text: str) -> str:
 
 def path(place: Path) -> str:
     """A path, from here if it lies below."""
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except OSError:  # it was removed meanwhile
+        return str(place)
     return str(place.relative_to(here) if place.is_relative_to(here) else place)
 
 

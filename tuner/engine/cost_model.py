@@ -23,6 +23,7 @@ from quaver.engine.ways import APART, Plan, priced
 from quaver.errors import SettingsError
 from quaver.nearest import hint
 from quaver.ops import QuantConfig
+from quaver.paths import check_regular
 from quaver.space import TuningSpace
 from quaver.time_model import USUAL, Border, TimeModel
 
@@ -128,6 +129,7 @@ def this_machine(feed: Feed) -> str:
 def read_file(path: str | Path) -> Any:
     """What stands in the file of a cost model; one that cannot be read is named."""
     place = Path(path)
+    check_regular(place, "the cost model")
     try:
         if place.stat().st_size > MOST_BYTES:
             raise SettingsError(f"cost_model {str(path)!r} is too large to be one")

@@ -21,6 +21,7 @@ from typing import Any
 from quaver.adapters import Adapter
 from quaver.adapters.writing import write_safely
 from quaver.engine.versions import versions_of
+from quaver.paths import check_regular
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class TimingCache:
     def _read(self) -> dict[str, dict[str, Any]]:
         if self._path is None:
             return {}
+        check_regular(self._path, f"the timing cache (a file in the folder that {FOLDER} names)")
         try:
             if self._path.stat().st_size > LARGEST:
                 return {}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from quaver.api.phrases import milliseconds
-from quaver.command import loading, wording
+from quaver.command import loading, output, wording
 from quaver.errors import SettingsError
 
 DESCRIPTION = """\
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output is not None:
         found.save(args.output)
     if args.json:
-        print(found.to_json(), end="")
+        output.write_json(found.to_json())
         return 0
     heads, rows = found.table
     shown = rows[: args.rows] if args.rows else rows
