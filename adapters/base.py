@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from quaver.adapters.alone import QuantizedView
 from quaver.adapters.batches import Feed, InputSpec, Rest, feeds
-from quaver.adapters.keeping import KEPT_SAMPLES, keeping
 from quaver.adapters.model import Model
 from quaver.adapters.reading import reading
+from quaver.adapters.rebatching import KEPT_SAMPLES, cut, keep, timing_feed
 from quaver.adapters.streaming import Enough, Progress, StreamingCalibrator, never, silent
 from quaver.adapters.view import View
 from quaver.errors import SettingsError
@@ -36,6 +36,7 @@ class AdapterOptions:
         threads: threads of one inference; 0 lets the runtime decide.
         quant_format: how int8 is written into the model, where the framework knows several ways; None is its default.
         optimise_float: rewrite the float graph, exactly, so that it is fast before it is quantized.
+        batch: samples of one inference that is timed, where the model leaves that open.
         shared: other processes of this machine work on the same model with the same folder: large weights need lie
             there but once. Whoever made the folder removes what is in it.
     """
@@ -44,6 +45,7 @@ class AdapterOptions:
     threads: int = 0
     quant_format: str | None = None
     optimise_float: bool = True
+    batch: int = 1
     shared: bool = False
 
 
@@ -163,9 +165,12 @@ class Adapter(ABC):
     ) -> dict[str, Any]:
         """Run `data` through the float model once, for all methods. Returns the result as builtins, and uses it.
 
-        At most `limit` samples are taken, and no more once `enough` says so; one at least.
+        At most `limit` samples are taken, and no more once `enough` says so; one at least. How `data` is cut into
+        batches does not matter where the model takes samples one by one.
         """
-        calibration = self.calibrator().run(self._keeping(data, limit), limit, progress, enough)
+        calibrator = self.calibrator()
+        stream = self._keeping(data, limit, calibrator.takes_one)
+        calibration = calibrator.run(stream, limit, progress, enough)
         self._samples_kept()
         self.restore(calibration)
         return calibration
@@ -232,12 +237,17 @@ class Adapter(ABC):
 
     @property
     def kept(self) -> Sequence[Feed]:
-        """A few calibration samples, for work that needs no labels."""
+        """A few calibration samples, for work that needs no labels: one in each feed, where the model takes that."""
         return self._kept
+
+    @property
+    def timing_feed(self) -> Feed:
+        """What models are timed on: `batch` of the samples kept, or the first batch of a model that fixes it."""
+        return timing_feed(self._kept, self._inputs, self._options.batch)
 
     def keep(self, data: Any) -> None:
         """Take those samples from `data` without calibrating, for a resumed run."""
-        for _ in self._keeping(data, KEPT_SAMPLES):
+        for _ in self._keeping(data, KEPT_SAMPLES, lambda feed: self.calibrator().takes_one(feed)):
             pass
         self._samples_kept()
 
@@ -246,9 +256,9 @@ class Adapter(ABC):
         """Whether the limit of the last calibration left samples over, or may have."""
         return self._rest.more
 
-    def _keeping(self, data: Any, limit: int | None) -> Iterator[Feed]:
+    def _keeping(self, data: Any, limit: int | None, takes_one: Callable[[Feed], bool]) -> Iterator[Feed]:
         self._rest = Rest()
-        return keeping(feeds(data, self._inputs, limit, self._rest), self._inputs, self._kept)
+        return keep(cut(feeds(data, self._inputs, limit, self._rest), self._inputs, takes_one), self._kept)
 
     def _samples_kept(self) -> None:  # noqa: B027 - few have something to do
         """Called when there are samples."""
@@ -293,7 +303,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
-        """Seconds of each op in one inference of a kept sample, on so many threads; "" is all the rest."""
+        """Seconds of each op in one inference of `timing_feed`, on so many threads; "" is all the rest."""
 
     def flows(self) -> Mapping[str, tuple[str, ...]]:
         """For each op that hands its result on in 8 bits, the ops that take it so; empty if that is not known."""

@@ -12,7 +12,6 @@ from quaver.adapters.alone import QuantizedView
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
 from quaver.adapters.calibrated import crowded_of, ranges_of
 from quaver.adapters.channels import from_plain
-from quaver.adapters.keeping import first
 from quaver.adapters.litert.read import sources
 from quaver.adapters.reading import reading
 from quaver.adapters.view import View
@@ -87,7 +86,7 @@ class LiteRTAdapter(Adapter):
         found = unquantizable(self._graph, self._builder.units)
         if not timed or not found:
             return found
-        sample = first(self._kept[0], self._inputs, 1)
+        sample = self.timing_feed
         operators = unquantizable_operators(self._graph, self._builder.units)
         return with_shares(found, *seconds_by_kind(self._graph, sample, operators))
 
@@ -149,7 +148,7 @@ class LiteRTAdapter(Adapter):
         from quaver.adapters.litert.read.graph import Graph
         from quaver.adapters.litert.time.profiling import op_seconds
 
-        sample = first(self._kept[0], self._inputs, 1)
+        sample = self.timing_feed
         used = self._options.threads if threads is None else threads
         return op_seconds(self._builder, Graph(self._builder.build(config)), sample, used)
 

@@ -12,12 +12,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from quaver.adapters import AdapterOptions, adapter_for
+from quaver.adapters.rebatching import check_batch
 from quaver.adapters.temporary import remove_orphans as remove_orphaned_folders
 from quaver.adapters.writing import remove_orphans
 from quaver.api.aimed import cost_of, placed, target_of
 from quaver.api.keywords import Settings
 from quaver.api.phrases import conversions
-from quaver.api.preparing import pointing_to, prepare, say_conversions
+from quaver.api.preparing import check_timing_batch, pointing_to, prepare, say_conversions
 from quaver.api.result import TuneResult
 from quaver.api.resuming import Given, announce, changed_versions, settle
 from quaver.api.run_log import RunLog, run_log
@@ -174,18 +175,22 @@ class TuningRun:
             tell(PageOpened(page.url), self._tell, heard=bool(self._observers))
         self._model = os.fspath(model) if isinstance(model, str | os.PathLike) else ""
         self._tell(StageStarted(Stage.READING))
-        options = AdapterOptions(self.workspace, config.threads, config.quant_format, config.optimise_float)
+        options = AdapterOptions(
+            self.workspace, config.threads, config.quant_format, config.optimise_float, config.batch
+        )
         self._best_path = self.workspace / f"best_model{kind.suffix}"
         remove_orphans(self._best_path)
         remove_orphaned_folders()
         self._adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         self._given, self._options = model, options
+        check_batch(self._adapter.inputs, config.batch)
         self.space = self._space(config, objective, history)
-        cost = cost_of(config.cost_model, self._adapter, history)
+        cost = cost_of(config.cost_model, self._adapter, history, config.batch)
         stack.enter_context(pointing_to(history))
         others = changed_versions(history.run.versions, versions_of(self._adapter))
         announce(others, self._tell, heard=bool(self._observers))
         prepare(self._adapter, history, config, self._data, self._tell, bool(self._observers), self._clock)
+        check_timing_batch(self._adapter, config.batch)
         # An older calibration may not know enough for repairs.
         self.space = self._space(config, objective, history).without(self._adapter.crowded_out)
         if not self.space.quantizable:

@@ -33,7 +33,7 @@ class Measuring:
 
     def measured(self, trial: Trial, model: Model) -> Trial:
         """A trial with the figures of the objective, which are recorded."""
-        feed = self._adapter.kept[0] if self._adapter.kept else None
+        feed = self._adapter.timing_feed if self._adapter.kept else None
         try:
             figures = self._objective.measure(model, self._reference, feed) | self._objective.predict(trial.config)
             name = recorded_name(self._objective)

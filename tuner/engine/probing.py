@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from quaver.adapters import Adapter
-from quaver.adapters.batches import samples
+from quaver.adapters.batches import Feed, samples
 from quaver.engine import latency
 from quaver.engine.cost_model import CostModel
 from quaver.engine.events import Observer, Progressed, Stage, StageStarted, TimingsReused
@@ -131,7 +131,7 @@ class AdapterProbe(Probe):
         if key not in self._times_of("time_model", [config]):
             self._check_time()
             self._observer(StageStarted(Stage.TIMING))
-            measured = to_plain(measure_time_model(self._adapter, config, self._samples()[0]))
+            measured = to_plain(measure_time_model(self._adapter, config, self._timed()))
             self._keep("time_model", {key: measured})
         return from_plain(self._history.notes["probe.time_model"][key])
 
@@ -147,7 +147,7 @@ class AdapterProbe(Probe):
             self._check_time()
             models = [self._adapter.rebuild(config).on_threads(1) for config in (None, *missing)]
             spend = CANDIDATE_SECONDS * len(models)
-            base, *others = latency.measure(models, self._samples()[0], spend, within=IN_THE_RUNNING)
+            base, *others = latency.measure(models, self._timed(), spend, within=IN_THE_RUNNING)
             found = {
                 config.fingerprint: one.seconds / base.seconds for config, one in zip(missing, others, strict=True)
             }
@@ -231,6 +231,11 @@ class AdapterProbe(Probe):
                 "a resumed run"
             )
         return self._adapter.kept
+
+    def _timed(self) -> Feed:
+        """Return the batch that models are timed on."""
+        self._samples()
+        return self._adapter.timing_feed
 
     def _once(self, name: str, stage: Stage, measure: Callable[[], Any]) -> Any:
         """A measurement as a whole, from the history if it was taken before of what the rules leave now."""
