@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from quaver.adapters.alone import QuantizedView
 from quaver.adapters.batches import Feed, InputSpec, Rest, feeds, is_finite, samples
 from quaver.adapters.comparison import MAX_SAMPLES, Comparison, compare_models, comparison_feeds, runner_of
-from quaver.adapters.keeping import KEPT_SAMPLES, keeping
 from quaver.adapters.model import Model
 from quaver.adapters.reading import reading
+from quaver.adapters.rebatching import KEPT_SAMPLES, cut, keep, timing_feed
 from quaver.adapters.streaming import Enough, Progress, StreamingCalibrator, never, silent
 from quaver.adapters.view import View
 from quaver.errors import SettingsError
@@ -38,6 +38,7 @@ class AdapterOptions:
         threads: threads of one inference; 0 lets the runtime decide.
         quant_format: how int8 is written into the model, where the framework knows several ways; None is its default.
         optimise_float: rewrite the float graph, exactly, so that it is fast before it is quantized.
+        batch: samples of one inference that is timed, where the model leaves that open.
         shared: other processes of this machine work on the same model with the same folder: large weights need lie
             there but once. Whoever made the folder removes what is in it.
         left_out: rewrites of the float graph that must not be applied, because they change what the model computes.
@@ -47,6 +48,7 @@ class AdapterOptions:
     threads: int = 0
     quant_format: str | None = None
     optimise_float: bool = True
+    batch: int = 1
     shared: bool = False
     left_out: tuple[str, ...] = ()
 
@@ -169,14 +171,18 @@ class Adapter(ABC):
     ) -> dict[str, Any]:
         """Run `data` through the float model once, for all methods. Returns the result as builtins, and uses it.
 
-        At most `limit` samples are taken, and no more once `enough` says so; one at least. Before that the float model
-        is compared with the model as given on the first samples; the result is part of what is returned.
+        At most `limit` samples are taken, and no more once `enough` says so; one at least. How `data` is cut into
+        batches does not matter where the model takes samples one by one. Before that the float model is compared with
+        the model as given on the first samples; the result is part of what is returned.
         """
-        stream = self._keeping(data, limit)
+        calibrator, options = self.calibrator(), self._options
+        stream = self._keeping(data, limit, calibrator.takes_one)
         first = list(itertools.islice(stream, MAX_SAMPLES))
         # Calibration refuses data that is not finite, and names the tensor.
         comparison = self.compare(first) if first and all(map(is_finite, first)) else None
-        calibration = self.calibrator().run(itertools.chain(first, stream), limit, progress, enough)
+        if self._options != options:  # a rewrite was left out, and the graph is another one
+            calibrator = self.calibrator()
+        calibration = calibrator.run(itertools.chain(first, stream), limit, progress, enough)
         if comparison is not None:
             calibration["comparison"] = comparison.to_dict()
         self._samples_kept()
@@ -275,12 +281,17 @@ class Adapter(ABC):
 
     @property
     def kept(self) -> Sequence[Feed]:
-        """A few calibration samples, for work that needs no labels."""
+        """A few calibration samples, for work that needs no labels: one in each feed, where the model takes that."""
         return self._kept
+
+    @property
+    def timing_feed(self) -> Feed:
+        """What models are timed on: `batch` of the samples kept, or the first batch of a model that fixes it."""
+        return timing_feed(self._kept, self._inputs, self._options.batch)
 
     def keep(self, data: Any) -> None:
         """Take those samples from `data` without calibrating, for a resumed run."""
-        for _ in self._keeping(data, KEPT_SAMPLES):
+        for _ in self._keeping(data, KEPT_SAMPLES, lambda feed: self.calibrator().takes_one(feed)):
             pass
         self._samples_kept()
 
@@ -289,9 +300,9 @@ class Adapter(ABC):
         """Whether the limit of the last calibration left samples over, or may have."""
         return self._rest.more
 
-    def _keeping(self, data: Any, limit: int | None) -> Iterator[Feed]:
+    def _keeping(self, data: Any, limit: int | None, takes_one: Callable[[Feed], bool]) -> Iterator[Feed]:
         self._rest = Rest()
-        return keeping(feeds(data, self._inputs, limit, self._rest), self._inputs, self._kept)
+        return keep(cut(feeds(data, self._inputs, limit, self._rest), self._inputs, takes_one), self._kept)
 
     def _samples_kept(self) -> None:  # noqa: B027 - few have something to do
         """Called when there are samples."""
@@ -336,7 +347,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
-        """Seconds of each op in one inference of a kept sample, on so many threads; "" is all the rest."""
+        """Seconds of each op in one inference of `timing_feed`, on so many threads; "" is all the rest."""
 
     def flows(self) -> Mapping[str, tuple[str, ...]]:
         """For each op that hands its result on in 8 bits, the ops that take it so; empty if that is not known."""

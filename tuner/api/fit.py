@@ -89,6 +89,7 @@ def fit(
         optimise_float: whether the float graph is made fast, exactly, before it is quantized.
         threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
             measured on one.
+        batch: samples of one inference, as it will be deployed: latency is measured at this batch.
         diagnosis: whether to say at the end which ops are bad in int8 and why: tables and causes are printed (unless
             verbose is 0), written into the workspace, and are `result.diagnosis`.
         report: whether to look into the best model at the end, and to write report.html into the workspace.

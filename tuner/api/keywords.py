@@ -40,6 +40,7 @@ class Settings(TypedDict, total=False):
     optimise_float: bool
     timing_cache: bool
     threads: int
+    batch: int
     diagnosis: bool
     report: bool
     insights: bool

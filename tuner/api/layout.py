@@ -32,6 +32,7 @@ YAML_LAYOUT = {
     "tuning.cost_model": "cost_model",
     "tuning.random_seed": "seed",
     "tuning.threads": "threads",
+    "tuning.batch": "batch",
     "tuning.timing_cache": "timing_cache",
     "tuning.diagnosis": "diagnosis",
     "tuning.workers.n_jobs": "n_jobs",

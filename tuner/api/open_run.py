@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from quaver.adapters import AdapterOptions, Model, adapter_for
 from quaver.adapters.calibrated import comparison_of, left_out_of
+from quaver.adapters.rebatching import check_batch
 from quaver.adapters.temporary import remove_orphans as remove_orphaned_folders
 from quaver.adapters.writing import remove_orphans
 from quaver.api.aimed import cost_of, placed, target_of
 from quaver.api.failure_warnings import warn_of_failed_trials
 from quaver.api.keywords import Settings
 from quaver.api.phrases import conversions
-from quaver.api.preparing import pointing_to, prepare, say_conversions
+from quaver.api.preparing import check_timing_batch, pointing_to, prepare, say_conversions
 from quaver.api.result import TuneResult
 from quaver.api.result_warnings import run_warnings, skipped_measurements
 from quaver.api.resuming import Given, announce, changed_versions, settle
@@ -188,6 +189,7 @@ class TuningRun:
             config.threads,
             config.quant_format,
             config.optimise_float,
+            config.batch,
             left_out=() if history.header is None else left_out_of(history.header.calibration),
         )
         self._best_path = self.workspace / f"best_model{kind.suffix}"
@@ -195,12 +197,14 @@ class TuningRun:
         remove_orphaned_folders()
         self._adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         self._given = model
+        check_batch(self._adapter.inputs, config.batch)
         self.space = self._space(config, objective, history)
-        cost = cost_of(config.cost_model, self._adapter, history)
+        cost = cost_of(config.cost_model, self._adapter, history, config.batch)
         stack.enter_context(pointing_to(history))
         others = changed_versions(history.run.versions, versions_of(self._adapter))
         announce(others, self._tell, heard=bool(self._observers))
         prepare(self._adapter, history, config, self._data, self._tell, bool(self._observers), self._clock)
+        check_timing_batch(self._adapter, config.batch)
         # An older calibration may not know enough for repairs.
         self.space = self._space(config, objective, history).without(self._adapter.crowded_out)
         if not self.space.quantizable:

@@ -76,6 +76,8 @@ class Config:
             what this one measures: the same call gives the same model, also on a machine that is busy by now.
         threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
             measured on one.
+        batch: samples of one inference, as it will be deployed: latency is measured at this batch. Where the model
+            fixes its batch, that is the one; any other number than 1 is then refused.
         diagnosis: whether to write tables and causes into the workspace at the end.
         report: whether to look into the best model at the end, and to write report.html into the workspace.
         insights: whether to show the run on a page of this machine while it goes on.
@@ -122,6 +124,7 @@ class Config:
     optimise_float: bool = True
     timing_cache: bool = True
     threads: int = 0
+    batch: int = 1
     diagnosis: bool = False
     report: bool = True
     insights: bool = False
@@ -161,6 +164,7 @@ class Config:
         _check(right, "confirm_tries", self.confirm_tries, "a whole number of at least 1")
         _check(_is_count(self.seed), "seed", self.seed, "a whole number of at least 0")
         _check(_is_count(self.threads), "threads", self.threads, "a whole number; 0 lets the runtime decide")
+        _check(_is_count(self.batch) and self.batch > 0, "batch", self.batch, "a whole number of at least 1")
         object.__setattr__(self, "trial_timeout", check_limit(self.trial_timeout))
         _check(_is_jobs(self.n_jobs), "n_jobs", self.n_jobs, "a whole number of at least 1, or -1 for one each core")
         _check(self.width is None or (_is_count(self.width) and self.width > 0), "width", self.width, "at least 1")

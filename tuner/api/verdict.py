@@ -75,7 +75,8 @@ class SpeedVerdict:
         fp32_ms: milliseconds of one inference of the float model.
         quantized_ms: of the quantized model.
         spread: by what part the figures may be off.
-        threads: of one inference, one sample at a time.
+        threads: of one inference.
+        batch: samples of one inference: 1, or what the model fixes.
     """
 
     verdict: Verdict
@@ -85,11 +86,13 @@ class SpeedVerdict:
     quantized_ms: float
     spread: float
     threads: int
+    batch: int = 1
 
     def __str__(self) -> str:
         return (
             f"speed {self.speedup:.2f} times fp32 ({milliseconds(self.quantized_ms)} instead of "
-            f"{milliseconds(self.fp32_ms)}, ±{self.spread:.0%}), {self.faster_than:g} asked for: {self.verdict}"
+            f"{milliseconds(self.fp32_ms)}, ±{self.spread:.0%}; batch {self.batch}, {self.threads} "
+            f"thread{'' if self.threads == 1 else 's'}), {self.faster_than:g} asked for: {self.verdict}"
         )
 
 

@@ -115,6 +115,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="threads of one inference; 0 lets the runtime decide, and measures latency on one",
     )
     run.add_argument(
+        "--batch",
+        type=int,
+        metavar="N",
+        help="samples of one inference, as it will be deployed: latency is measured at this batch (default: 1)",
+    )
+    run.add_argument(
         "--diagnosis",
         action=argparse.BooleanOptionalAction,
         help="say which ops are bad in int8 and why; tables go to the workspace",

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from quaver.adapters import Adapter, TimingOptions, View
+from quaver.adapters.batches import samples
 from quaver.diagnosis import Bars, Diagnosis, Histograms
 from quaver.diagnosis.pictures import from_arrays
 from quaver.engine.diagnosing import Wishes, everything_reduced, examine
@@ -175,8 +176,9 @@ def _profile(adapter: Adapter, best: Trial, history: Storage, threads: int) -> d
     """Kernels of both models as builtins; conversions between precisions stand for themselves."""
     base = history.baseline
     usual = 1e-3 * (base.measured.get("latency_ms", 50.0) if base is not None else 50.0)
-    options = TimingOptions(1, threads or 1, 2, max(3, min(PROFILE_RUNS, int(PROFILE_SECONDS / max(usual, 1e-6)))))
-    kind, data = type(adapter), list(adapter.kept) or None
+    runs = max(3, min(PROFILE_RUNS, int(PROFILE_SECONDS / max(usual, 1e-6))))
+    kind, data = type(adapter), [adapter.timing_feed] if adapter.kept else None
+    options = TimingOptions(1 if data is None else samples(data[0]), threads or 1, 2, runs)
     fp32, other = (
         kind.time(adapter.rebuild(config).SerializeToString(), data, options, adapter) for config in (None, best.config)
     )

@@ -102,13 +102,15 @@ def _op_seconds(bench: Bench, measurement: Measurement) -> list[dict[str, float]
 
 def _time_model(bench: Bench, measurement: Measurement) -> dict[str, Any]:
     (config,) = measurement.configs
-    return to_plain(measure_time_model(bench.adapter, config, bench.feeds[0]))
+    return to_plain(measure_time_model(bench.adapter, config, bench.adapter.timing_feed))
 
 
 def _speed(bench: Bench, measurement: Measurement) -> list[float]:
     """Return the latency of each configuration as a fraction of the float model's, all interleaved."""
     models = [bench.adapter.rebuild(config).on_threads(1) for config in (None, *measurement.configs)]
-    base, *others = latency.measure(models, bench.feeds[0], CANDIDATE_SECONDS * len(models), within=IN_THE_RUNNING)
+    base, *others = latency.measure(
+        models, bench.adapter.timing_feed, CANDIDATE_SECONDS * len(models), within=IN_THE_RUNNING
+    )
     return [other.seconds / base.seconds for other in others]
 
 

@@ -41,7 +41,7 @@ class Measuring:
             return self._with_figures(trial, model) if may_run else trial
 
     def _with_figures(self, trial: Trial, model: Model) -> Trial:
-        feed = self._adapter.kept[0] if self._adapter.kept else None
+        feed = self._adapter.timing_feed if self._adapter.kept else None
         try:
             figures = self._objective.measure(model, self._reference, feed) | self._objective.predict(trial.config)
             name = recorded_name(self._objective)

@@ -78,10 +78,10 @@ class TimingCache:
 
 
 def timing_cache(adapter: Adapter, *options: Any) -> TimingCache:
-    """That of a model on the first sample that is kept; `options` are those that change what is built of it."""
+    """That of a model on the batch that is timed; `options` are those that change what is built of it."""
     if not adapter.kept:
         return TimingCache(None)
-    shapes = {name: [list(values.shape), str(values.dtype)] for name, values in adapter.kept[0].items()}
+    shapes = {name: [list(values.shape), str(values.dtype)] for name, values in adapter.timing_feed.items()}
     meant = [adapter.name, adapter.fingerprint, versions_of(adapter), machine(), shapes, options]
     digest = hashlib.sha256(json.dumps(meant, sort_keys=True, default=str).encode()).hexdigest()
     folder = cache_folder()

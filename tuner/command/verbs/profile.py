@@ -122,10 +122,11 @@ def _save(args: argparse.Namespace) -> int:
     if args.calib is None:
         raise SettingsError("--save and --board need --calib: typical inputs to quantize and to time the model with")
     if args.board is not None:
-        place = quaver.save_board_kit(args.model, args.board, loading.calibration(args.calib))
+        place = quaver.save_board_kit(args.model, args.board, loading.calibration(args.calib), batch=args.batch)
         print(f"run this on the board: python3 {place.name} > cost.json (it needs onnxruntime and numpy)")
         return 0
-    place = quaver.save_cost_model(args.model, args.save, loading.calibration(args.calib), target=args.target)
+    data = loading.calibration(args.calib)
+    place = quaver.save_cost_model(args.model, args.save, data, target=args.target, batch=args.batch)
     print(f"the cost model is in {wording.path(place)}; tune with --cost-model {wording.path(place)}")
     return 0
 
