@@ -38,6 +38,7 @@ class AdapterOptions:
         optimise_float: rewrite the float graph, exactly, so that it is fast before it is quantized.
         shared: other processes of this machine work on the same model with the same folder: large weights need lie
             there but once. Whoever made the folder removes what is in it.
+        portable: build int8 weights so that the model gives the same answers on x86 processors without VNNI.
     """
 
     folder: Path | None = None
@@ -45,6 +46,7 @@ class AdapterOptions:
     quant_format: str | None = None
     optimise_float: bool = True
     shared: bool = False
+    portable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ class Adapter(ABC):
     takes: ClassVar[str] = "what its documentation says"  # the forms of a model, for a user who gave another
     formats: ClassVar[tuple[str, ...]] = ()  # what `quant_format` may be, the default first
     implied_formats: ClassVar[Mapping[str, str]] = MappingProxyType({})  # of names in `frameworks` that say it, too
+    # Why answers are the same on every x86 processor: "built" so if `portable`, "inherent" in the kernels, "" if not.
+    portability: ClassVar[str] = ""
 
     def __init__(self, options: AdapterOptions, inputs: Sequence[InputSpec]) -> None:
         self._options = options
@@ -132,6 +136,20 @@ class Adapter(ABC):
                 f"framework {framework!r} means quant_format {implied!r}, and quant_format is {wanted!r}: give one only"
             )
         return wanted
+
+    @classmethod
+    def resolve_portable(cls, wanted: bool | None) -> bool:
+        """Return whether int8 models are to give the same answers on every x86 processor, as wanted or by default.
+
+        Raises:
+            SettingsError: if it is wanted and this framework's models cannot be built so.
+        """
+        if wanted and not cls.portability:
+            raise SettingsError(
+                f"`portable` is True, and {cls.name} cannot promise it: int8 sums may saturate on processors without "
+                "VNNI. Leave `portable` out, or export the model to ONNX and tune that"
+            )
+        return bool(cls.portability) if wanted is None else wanted
 
     @classmethod
     def recorded_format(cls, settings: Mapping[str, Any]) -> str | None:

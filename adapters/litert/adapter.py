@@ -37,6 +37,7 @@ class LiteRTAdapter(Adapter):
     frameworks = ("tensorflow", "keras", "tflite", "litert")
     suffix = ".tflite"
     takes = sources.TAKES
+    portability = "inherent"  # its kernels add in 32 bits on every processor
     formats = ("float_io", "full_integer")
 
     def __init__(self, taken: Taken, options: AdapterOptions) -> None:

@@ -55,6 +55,7 @@ class OnnxAdapter(Adapter):
     frameworks = ("onnxrt", "onnx", "onnxruntime", "onnxrt_qdq", "onnxrt_qlinearops")
     suffix = ".onnx"
     takes = "a path ending in .onnx, an onnx.ModelProto or bytes"
+    portability = "built"
     formats = ("qdq", "qoperator")
     implied_formats = MappingProxyType({"onnxrt_qdq": "qdq", "onnxrt_qlinearops": "qoperator"})
 
@@ -64,7 +65,7 @@ class OnnxAdapter(Adapter):
         self._units = find_units(graph, options.optimise_float)
         mark = _mark(graph)
         self._store = WeightStore(graph.constants, options.folder, mark, options.shared)
-        self._assembler = Assembler(graph, self._units, self._store, mark)
+        self._assembler = Assembler(graph, self._units, self._store, mark, options.portable)
         self._repairs = {unit.op.name: self._offered(unit) for unit in self._units}
         self._source: Any = None
         self._applied: Applied = ()

@@ -100,7 +100,8 @@ def diagnose(
     kind = adapter_for(model, target.settings.get("framework"))
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
-        options = AdapterOptions(folder, chosen.threads, kind.recorded_format(target.settings), target.optimised)
+        quant_format = kind.recorded_format(target.settings)
+        options = AdapterOptions(folder, chosen.threads, quant_format, target.optimised, portable=target.portable)
         adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         given = op_name_dict is not None or op_type_dict is not None
         space = _space(adapter, chosen if given else None, target)

@@ -141,7 +141,8 @@ class TuningRun:
             wanted = kind.quant_format(self.config.quant_format, self.config.framework)
         else:
             wanted = kind.recorded_format(history.run.settings)
-        self.config = config = replace(self.config, quant_format=wanted)
+        portable = kind.resolve_portable(self.config.portable)
+        self.config = config = replace(self.config, quant_format=wanted, portable=portable)
         if self._data is None and config.diagnosis:
             raise SettingsError(
                 "diagnosis=True runs samples through the model: pass calib_dataloader to a resumed run too, or "
@@ -174,7 +175,9 @@ class TuningRun:
             tell(PageOpened(page.url), self._tell, heard=bool(self._observers))
         self._model = os.fspath(model) if isinstance(model, str | os.PathLike) else ""
         self._tell(StageStarted(Stage.READING))
-        options = AdapterOptions(self.workspace, config.threads, config.quant_format, config.optimise_float)
+        options = AdapterOptions(
+            self.workspace, config.threads, config.quant_format, config.optimise_float, portable=portable
+        )
         self._best_path = self.workspace / f"best_model{kind.suffix}"
         remove_orphans(self._best_path)
         remove_orphaned_folders()

@@ -61,10 +61,11 @@ def profile(
     model = expanded(model)
     kind = adapter_for(model)
     timing = TimingOptions(batch, threads, warmup, runs)
+    quant_format = kind.recorded_format(target.settings)
     with (
         temporary_folder() as folder,
         _opened(
-            kind, model, AdapterOptions(folder, threads, kind.recorded_format(target.settings), target.optimised)
+            kind, model, AdapterOptions(folder, threads, quant_format, target.optimised, portable=target.portable)
         ) as adapter,
     ):
         other = _other(target, adapter)

@@ -17,6 +17,7 @@ from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
 from quaver.adapters.onnxrt.build.recurrent import DOMAIN
 from quaver.adapters.onnxrt.build.repairing import RepairedUnit, repair_unit
 from quaver.adapters.onnxrt.build.rescaling import Rescaler
+from quaver.adapters.onnxrt.build.saturation import Reduction, reduction_of
 from quaver.adapters.onnxrt.build.walk import Walk
 from quaver.adapters.onnxrt.build.weights import Entry, WeightStore
 from quaver.adapters.onnxrt.read.graph import Graph, integer
@@ -33,8 +34,9 @@ Ranges = Mapping[str, Mapping[str, Range]]
 class Assembler:
     """Builds assemblies of one model. Everything that does not depend on the configuration is done once."""
 
-    def __init__(self, graph: Graph, units: list[Unit], store: WeightStore, mark: str) -> None:
+    def __init__(self, graph: Graph, units: list[Unit], store: WeightStore, mark: str, portable: bool = False) -> None:
         self.graph, self.units, self.store, self.mark = graph, units, store, mark
+        self.portable = portable
         self.unit_of = {index: unit for unit in units for index in unit.nodes}
         self.root_of = families(graph)
         self.pinned = graph.pinned
@@ -55,6 +57,10 @@ class Assembler:
     def root(self, name: str) -> str:
         """The tensor whose scale this one shares."""
         return self.root_of.get(name, name)
+
+    def reduction(self, unit: Unit) -> Reduction | None:
+        """Return the sum that must not saturate when a unit runs in int8; None if it cannot, or may."""
+        return reduction_of(self.graph, unit) if self.portable else None
 
     def needed(self) -> list[str]:
         """The tensors whose range has to be known: what int8 ops read or write, before it was moved about."""
@@ -158,8 +164,9 @@ class Assembler:
         assert unit.weight is not None and unit.bias is not None
         axis = unit.axis if per_channel else None
         step = self.params(self.root(unit.activations[0]), scheme).scale
-        wider = self.store.bias_scale(unit.weight, axis, unit.bias, step)
-        scale = self.store.scale(unit.weight, axis) if wider is None else wider
+        scale = self.store.scale(unit.weight, axis, self.reduction(unit))
+        wider = self.store.bias_scale(unit.bias, step, scale)
+        scale = scale if wider is None else wider
         node, entries = self.store.bias(self.label(unit.op.name, "bias"), unit.bias, step, scale)
         return node, entries, wider
 
@@ -172,7 +179,10 @@ class Assembler:
         axis = unit.axis if per_channel else None
         reads = self.rescaler.of(unit.activations[0], scheme.rescaling) if scheme.rescaling else None
         writes = self.rescaler.of(unit.output, divided) if divided else None
-        return repair_unit(self.graph, self.store, unit, repairs, self.statistics, axis, step, self.mark, reads, writes)
+        reduction = self.reduction(unit)
+        return repair_unit(
+            self.graph, self.store, unit, repairs, self.statistics, axis, step, self.mark, reads, writes, reduction
+        )
 
     def label(self, name: str, part: str) -> str:
         """A name for something made from `name`, that the model cannot hold already."""
