@@ -23,6 +23,7 @@ from quaver.errors import SettingsError
 from quaver.introspection import Timing
 from quaver.nearest import hint
 from quaver.ops import Op, QuantConfig
+from quaver.processors import Portability, this_processor
 from quaver.quantization import as_float
 from quaver.unquantizable import Unquantizable
 
@@ -150,6 +151,10 @@ class Adapter(ABC):
                 "VNNI. Leave `portable` out, or export the model to ONNX and tune that"
             )
         return bool(cls.portability) if wanted is None else wanted
+
+    def portability_of(self, config: QuantConfig | None) -> Portability:
+        """Return on which processors a configuration gives the answers that it gives on this one."""
+        return Portability(this_processor(), "inherent" if self.portability == "inherent" else "")
 
     @classmethod
     def recorded_format(cls, settings: Mapping[str, Any]) -> str | None:
@@ -294,6 +299,15 @@ class Adapter(ABC):
     def board_script(cls) -> str | None:
         """The source of a script that times models where there is nothing of quaver; None if there is none."""
         return None
+
+    @classmethod
+    def emulated_script(cls) -> Path:
+        """Return the script that runs a model in a process of its own, for `quaver.engine.emulation`.
+
+        Raises:
+            SettingsError: if there is none.
+        """
+        raise SettingsError(f"models of {cls.name} cannot be run on an emulated processor: leave out `cpu`")
 
     def op_seconds_from(self, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
         """Seconds of each op, and of all that belongs to none, from what such a script says of kernels."""

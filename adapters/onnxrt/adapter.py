@@ -45,6 +45,7 @@ from quaver.adapters.view import View
 from quaver.errors import ModelError
 from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
+from quaver.processors import Portability, this_processor
 from quaver.unquantizable import Unquantizable, with_shares
 
 
@@ -147,6 +148,11 @@ class OnnxAdapter(Adapter):
             return QOperatorModel(assembly, self._inputs, self._options.threads)
         return OnnxModel(assembly, self._inputs, self._options.threads)
 
+    def portability_of(self, config: QuantConfig | None) -> Portability:
+        if not self._options.portable or config is None:
+            return super().portability_of(config)
+        return Portability(this_processor(), "bounded", self._assembler.coarsened(config))
+
     def _offered(self, unit: Unit) -> tuple[str, ...]:
         """The repairs that an op may be given."""
         op = self._assembler.rescaler.op(unit)
@@ -172,6 +178,10 @@ class OnnxAdapter(Adapter):
     @classmethod
     def board_script(cls) -> str:
         return (Path(__file__).parent / "time" / "board.py").read_text(encoding="utf-8")
+
+    @classmethod
+    def emulated_script(cls) -> Path:
+        return Path(__file__).parent / "run" / "emulated.py"
 
     def op_seconds_from(self, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
         return attributed(self._assembler, kernels, graph)

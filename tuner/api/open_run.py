@@ -62,6 +62,8 @@ from quaver.engine.versions import versions_of
 from quaver.errors import HistoryError, SettingsError
 from quaver.history import Storage
 from quaver.paths import expanded
+from quaver.processors import NOTE as PORTABILITY
+from quaver.processors import Portability
 from quaver.space import TuningSpace
 from quaver.strategies import StartingFrom, make_strategy, prepared
 from quaver.trial import Trial
@@ -373,6 +375,7 @@ class TuningRun:
             found = diagnose_run(self._adapter, self.space, best, self._data, self.workspace, self._tell)
         if best is not None and self.config.report and self._run.reason is not StopReason.INTERRUPTED:
             self._look_inside(best, found)
+        portability = None if best is None else self._portability(best)
         self._note_ending(self._run.reason)
         return TuneResult(
             best=best,
@@ -395,7 +398,19 @@ class TuningRun:
             losses=() if best is None else tuple(judge.losses(best)),
             sureness=None if best is None else judge.sureness(best),
             confirmations=judge.confirmations,
+            portability=portability,
         )
+
+    def _portability(self, best: Trial) -> Portability:
+        """Return on which processors the verdict holds, and note it, unless it was noted before."""
+        history = self._run.history
+        portability = self._adapter.portability_of(best.config)
+        if history.notes.get(PORTABILITY) != portability.to_dict():
+            try:
+                history.note(PORTABILITY, portability.to_dict())
+            except HistoryError as error:
+                log.warning("on which processor the scores were taken could not be noted: %s", error)
+        return portability
 
     def _look_inside(self, best: Trial, found: Diagnosis | None) -> None:
         """Note what the page shows of the best model. It can be interrupted, and nothing is lost by it."""

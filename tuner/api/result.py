@@ -20,6 +20,7 @@ from quaver.engine.losses import Lost
 from quaver.engine.objective import Objective
 from quaver.errors import MissingPackageError, ModelError
 from quaver.paths import expanded
+from quaver.processors import Portability
 from quaver.trial import Trial
 from quaver.unquantizable import Unquantizable, in_words
 
@@ -59,6 +60,7 @@ class TuneResult:
         sureness: how sure it is that the best trial's loss on such data is within the criterion; None without scores of
             samples.
         confirmations: what trials score on the data of `confirm`, in the order they were tried.
+        portability: which processor the verdict was measured on, and on which others it holds.
     """
 
     best: Trial | None
@@ -81,6 +83,7 @@ class TuneResult:
     losses: tuple[Lost, ...] = field(repr=False, default=())
     sureness: Sureness | None = None
     confirmations: tuple[Confirmation, ...] = ()
+    portability: Portability | None = field(repr=False, default=None)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the best model to a file, also one that misses the criterion: look at `met` first."""
@@ -144,7 +147,8 @@ class TuneResult:
         predicted = "" if self.best is None else predicted_phrase(self.best.measured, self.target)
         here = f"{latency}, on this machine" if predicted and latency else latency
         model = converted_phrase(self.conversions), in_words(self.unquantizable)
-        lines = self._verdict(), *self.trust, *model, predicted, here
+        where = "" if self.portability is None else str(self.portability)
+        lines = self._verdict(), *self.trust, *model, predicted, here, where
         return "\n".join(filter(None, lines))
 
     @property

@@ -60,6 +60,17 @@ def lstm_parts(
     return wire.block(wire.GRAPH_NODE, node.SerializeToString(deterministic=True)), tuple(entries), reads
 
 
+def coarser_lstm_channels(assembler: Assembler, unit: Unit, per_channel: bool) -> tuple[int, int]:
+    """Return how many output channels the weights of an LSTM have, and how many are coarser if `portable`."""
+    channels = coarser = 0
+    for name in assembler.graph.nodes[unit.anchor].input[1:3]:
+        weight = assembler.store.array(name)
+        is_coarser = quantized(weight, per_channel, portable=True)[1] > quantized(weight, per_channel)[1]
+        channels += weight.shape[0] * weight.shape[1]
+        coarser += round(weight.shape[0] * weight.shape[1] * float(np.mean(is_coarser)))
+    return channels, coarser
+
+
 def quantized(weight: Array, per_channel: bool, portable: bool = False) -> tuple[Array, Float]:
     """Return a weight [directions, 4 units, inputs] as [directions, inputs, 4 units] in int8, and its scales.
 

@@ -25,11 +25,13 @@ class RepairedUnit(NamedTuple):
         nodes: that dequantize them.
         entries: the constants.
         inputs: which inputs of the unit's nodes they are: (node, slot) -> name.
+        is_coarser: of an int8 weight, for each of its scales whether it is larger so that no sum saturates.
     """
 
     nodes: bytes
     entries: tuple[Entry, ...]
     inputs: Mapping[tuple[int, int], str]
+    is_coarser: tuple[bool, ...] = ()
 
 
 def repairable(graph: Graph, unit: Unit) -> RepairableOp | None:
@@ -95,6 +97,7 @@ def repair_unit(
     _check(after, before, names)
     weight = np.ascontiguousarray(_turned(graph, unit, np.asarray(after.weight, np.float32)))
     scale = weight_scale(weight, axis, reduction)
+    is_coarser = () if reduction is None else tuple((scale > weight_scale(weight, axis)).reshape(-1).tolist())
     bias = None if after.bias is None else np.asarray(after.bias, np.float32)
     place = _bias_place(graph, unit)
     in_kernel = place is not None and place[0] == unit.anchor
@@ -110,7 +113,7 @@ def repair_unit(
             entries += more
         else:
             entries.append(store.add(name, bias))
-    return RepairedUnit(nodes, tuple(entries), inputs)
+    return RepairedUnit(nodes, tuple(entries), inputs, is_coarser)
 
 
 def rescaled(op: RepairableOp, reads: Float | None, writes: Float | None) -> RepairableOp:

@@ -1,4 +1,4 @@
-"""The setting `portable`: recorded with the run, kept when it is resumed, and built in again when a trial is recovered."""
+"""The setting `portable`: recorded with the run, kept when it is resumed, and built in when a trial is recovered."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_an_adapter_that_cannot_promise_it_refuses_it_before_any_work(
 ) -> None:
     monkeypatch.setitem(registry._registered, "fake", FakeAdapter)
     model = FakeFloat({"a": 0.1})
-    with pytest.raises(SettingsError, match="fake cannot promise it.*Leave `portable` out"):
+    with pytest.raises(SettingsError, match=r"fake cannot promise it.*Leave `portable` out"):
         quaver.fit(model, eval_func=quality, calib_dataloader=[], workspace=tmp_path, portable=True)
 
 
