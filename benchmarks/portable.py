@@ -2,9 +2,10 @@
 
     python -m benchmarks.portable [NAME...]   # models of benchmarks.models and benchmarks.unseen; needs qemu-user
 
-For each model `fit` runs with `portable=False` and with `portable=True`. Scores are taken on this machine, latency of
-both models and of fp32 is processor time on one thread, interleaved. Then some samples go through both models natively
-and on an emulated processor without VNNI; errors are relative to the outputs of the float model on this machine.
+For each model `fit` runs with `portable=False` and with `portable=True`. The search may choose other calibrations and
+repairs for the second, so the configuration of the first is built with `portable=True`, too ("same"). Scores are taken
+on this machine; latency is processor time on one thread, all models and fp32 interleaved. Then some samples go through
+each model natively and on an emulated processor without VNNI. Errors are relative to the float model's outputs here.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from benchmarks.models import Bench
 from benchmarks.models.bench import feeds
 from benchmarks.peers.onnx_session import OnnxSession
 from benchmarks.remedies import RELATIVE, find, in_turns
-from quaver.adapters import open_given
+from quaver.adapters import AdapterOptions, open_given, open_model
 from quaver.engine.emulation import EmulatedSession, emulator_command
 from quaver.engine.output_error import as_outputs
 from quaver.processors import noted_portability, this_processor
@@ -52,6 +53,7 @@ def measure(name: str, folder: Path, samples: int) -> list[dict[str, Any]]:
     """Return a row for each setting."""
     bench = find(name)
     rows = [_tune(bench, portable, folder / f"{name} {portable}") for portable in (False, True)]
+    rows.append(_same_config(bench, folder / f"{name} False", rows[0]["trial"], folder / "same.onnx"))
     sessions = [OnnxSession(bench.model_path), *(OnnxSession(row["path"]) for row in rows)]
     fp32_seconds, *seconds = in_turns(sessions, bench.calib[0])
     inputs = samples_of(bench, samples)
@@ -93,8 +95,28 @@ def _tune(bench: Bench, portable: bool, workspace: Path) -> dict[str, Any]:
         "int8_ops": len(result.best.config.int8_ops),
         "fp32_ops": len(result.best.config.fp32_ops),
         "coarsened": None if coarsened is None else noted.to_dict()["coarsened"],  # type: ignore[union-attr]
+        "trial": result.best.number,
         "path": result.model_path,
     }
+
+
+def _same_config(bench: Bench, workspace: Path, trial: int, path: Path) -> dict[str, Any]:
+    """Return the row of the best configuration of a run, built with `portable=True`."""
+    snapshot = quaver.read_snapshot(workspace)
+    config = snapshot.trial(trial).config
+    with closing(open_model(str(bench.model_path), AdapterOptions(threads=1, portable=True))) as adapter:
+        assert snapshot.header is not None
+        adapter.restore(snapshot.header.calibration)
+        model = adapter.rebuild(config)
+        model.save(path)
+        return {
+            "model": bench.name,
+            "portable": "same",
+            "score": round(bench.eval_func(model), 4),
+            "held_out": round(bench.held_out_eval_func(model), 4),
+            "coarsened": adapter.portability_of(config).to_dict()["coarsened"],
+            "path": path,
+        }
 
 
 def samples_of(bench: Bench, count: int) -> list[dict[str, Any]]:
@@ -125,21 +147,22 @@ def agreement(reference: list[Any], outputs: list[Any]) -> float:
 def summary(rows: list[dict[str, Any]]) -> str:
     """Return a table with a line for each model."""
     lines = [
-        "| model | score fp32 / False / True | held out False / True | latency False / True | coarser channels "
-        f"| error False: native -> {CPU} | error True: native -> {CPU} | top-1 False, True on {CPU} |",
-        "|---|---|---|---|---|---|---|---|",
+        "| model | score fp32 / False / True / same | held out False / True / same | latency False / True / same "
+        f"| coarser channels | error False: native -> {CPU} | error True: native -> {CPU} "
+        f"| error same: native -> {CPU} | top-1 on {CPU} False / True / same |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    for off, on in zip(rows[::2], rows[1::2], strict=True):
+    for off, on, same in zip(rows[::3], rows[1::3], rows[2::3], strict=True):
         coarser = on["coarsened"]
         share = coarser["coarser_channels"] / max(coarser["channels"], 1) if coarser else 0.0
         cells = (
             on["model"],
-            f"{on['fp32']} / {off['score']} / {on['score']}",
-            f"{off['held_out']} / {on['held_out']}",
-            f"{off['latency']} / {on['latency']}",
+            f"{on['fp32']} / {off['score']} / {on['score']} / {same['score']}",
+            f"{off['held_out']} / {on['held_out']} / {same['held_out']}",
+            f"{off['latency']} / {on['latency']} / {same['latency']}",
             f"{share:.0%} of {coarser['ops'] if coarser else 0} ops",
-            *(f"{row['error_native']} -> {row[f'error_{CPU}']}" for row in (off, on)),
-            f"{off[f'top1_{CPU}']}, {on[f'top1_{CPU}']}",
+            *(f"{row['error_native']} -> {row[f'error_{CPU}']}" for row in (off, on, same)),
+            f"{off[f'top1_{CPU}']} / {on[f'top1_{CPU}']} / {same[f'top1_{CPU}']}",
         )
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
@@ -161,7 +184,7 @@ def main() -> None:
     for name in args.names or MODELS:
         with tempfile.TemporaryDirectory() as folder:
             rows += measure(name, Path(folder), args.samples)
-        print(summary(rows[-2:]), flush=True)
+        print(summary(rows[-3:]), flush=True)
         RESULTS.write_text(json.dumps(_document(args, rows), indent=1) + "\n", encoding="utf-8")
     print(summary(rows))
 

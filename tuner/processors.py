@@ -46,7 +46,7 @@ class Processor:
         return any(name in VNNI for name in self.int8)
 
     def __str__(self) -> str:
-        kinds = ["VNNI" if self.has_vnni else "no VNNI"] if self.is_x86 and self.int8 else []
+        kinds = ["no VNNI"] if self.is_x86 and self.int8 and not self.has_vnni else []
         return f"{self.name} ({', '.join([self.architecture, *self.int8[:1], *kinds])})"
 
 
