@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-# The name of the note in a history that holds a `Portability`.
+# The names of the notes in a history: a `Portability`, and by processor what was verified on it afterwards.
 NOTE = "portability"
+VERIFIED = "verified processors"
 # Instruction sets that decide how 8 bits are multiplied: what Linux calls them, and what the makers do. The best first.
 _X86 = {"amx_int8": "AMX", "avx512_vnni": "AVX512-VNNI", "avx_vnni": "AVX-VNNI", "avx512bw": "AVX512", "avx2": "AVX2"}
 _ARM = {"i8mm": "I8MM", "asimddp": "dot products", "asimd": "NEON"}
@@ -86,6 +87,31 @@ class Coarsened:
 
 
 @dataclass(frozen=True, slots=True)
+class Verification:
+    """What a model answered on another processor, emulated or real.
+
+    Attributes:
+        cpu: the processor.
+        samples: how many samples it ran.
+        native_error: relative output error on the processor that the verdict was measured on.
+        emulated_error: the same on the other one.
+        met: whether the answers are as good there.
+        model_hash: of the model's file.
+    """
+
+    cpu: str
+    samples: int
+    native_error: float
+    emulated_error: float
+    met: bool
+    model_hash: str
+
+    def __str__(self) -> str:
+        errors = f"relative output error {self.emulated_error:.3g} there, {self.native_error:.3g} here"
+        return f"{'verified' if self.met else 'NOT the same'} on {self.cpu}: {errors} ({self.samples} samples)"
+
+
+@dataclass(frozen=True, slots=True)
 class Portability:
     """Where the verdict on a model was measured, and where else it holds.
 
@@ -94,16 +120,19 @@ class Portability:
         promise: "bounded" if weights are such that no int8 sum saturates, for any input; "inherent" if the kernels of
             the framework add in 32 bits everywhere; empty if sums may saturate on x86 processors without VNNI.
         coarsened: what a bounded model pays for it; None for others.
+        verified: what `quaver check --cpu` found afterwards.
     """
 
     measured_on: Processor
     promise: str
     coarsened: Coarsened | None = None
+    verified: tuple[Verification, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return builtins, for the history and for JSON."""
         fields = asdict(self)
         fields["measured_on"]["int8"] = list(self.measured_on.int8)
+        fields["verified"] = list(fields["verified"])
         return fields
 
     @classmethod
@@ -116,11 +145,11 @@ class Portability:
             )
             counts = None if coarser is None else Coarsened(**{name: int(value) for name, value in coarser.items()})
             return cls(processor, str(noted["promise"]), counts)
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
             return None
 
     def __str__(self) -> str:
-        return f"measured on {self.measured_on}; {self.statement}"
+        return "; ".join([f"measured on {self.measured_on}", self.statement, *map(str, self.verified)])
 
     @property
     def statement(self) -> str:
@@ -133,6 +162,29 @@ class Portability:
         return "int8 sums may saturate on x86 processors without VNNI and change the score there"
 
 
-def noted_portability(notes: Mapping[str, Any]) -> Portability | None:
-    """Return the portability of a run's best model from the notes of its history."""
-    return Portability.from_dict(notes.get(NOTE))
+def noted_portability(notes: Mapping[str, Any], model_hash: str = "") -> Portability | None:
+    """Return the portability of a run's best model from the notes of its history.
+
+    Args:
+        notes: of the history.
+        model_hash: of the best model, so that what was verified of another one does not count for it.
+    """
+    portability, noted = Portability.from_dict(notes.get(NOTE)), notes.get(VERIFIED)
+    if portability is None or not isinstance(noted, Mapping):
+        return portability
+    verified = [one for one in map(_verification, noted.values()) if one is not None and one.model_hash == model_hash]
+    return replace(portability, verified=tuple(verified))
+
+
+def _verification(noted: Any) -> Verification | None:
+    try:
+        return Verification(
+            cpu=str(noted["cpu"]),
+            samples=int(noted["samples"]),
+            native_error=float(noted["native_error"]),
+            emulated_error=float(noted["emulated_error"]),
+            met=noted["met"] is True,
+            model_hash=str(noted["model_hash"]),
+        )
+    except (KeyError, OverflowError, TypeError, ValueError):
+        return None

@@ -14,6 +14,7 @@ from quaver.api.sureness import percent
 from quaver.insights.data import wording
 from quaver.insights.data.followed import RunData, RunState
 from quaver.limit import Limit
+from quaver.processors import noted_portability
 from quaver.trial import Trial
 from quaver.unquantizable import from_notes, in_words
 
@@ -109,6 +110,7 @@ def _facts(data: RunData) -> list[Fact]:
     facts += _trust(data, best)
     facts.append(Fact("ops", said, f"of {len(data.ops)}"))
     facts.append(_latency(data))
+    facts += _processors(data, best)
     if base is not None and base.model_size and best.model_size:
         ratio = best.model_size / base.model_size
         facts.append(Fact("size", wording.size(best.model_size), f"{ratio:.2f} of {wording.size(base.model_size)}"))
@@ -116,6 +118,16 @@ def _facts(data: RunData) -> list[Fact]:
     evaluations = sum(not trial.unscored for trial in tried)
     facts.append(Fact("evaluations", str(evaluations), f"in {wording.duration(sum(costs(data).values()))}"))
     return facts
+
+
+def _processors(data: RunData, best: Trial) -> list[Fact]:
+    """Return the processor that the verdict was measured on, and those it was verified for; empty for older runs."""
+    portability = noted_portability(data.snapshot.notes, best.model_hash)
+    if portability is None:
+        return []
+    measured = Fact("measured on", wording.name(str(portability.measured_on), 200), portability.statement)
+    others = [(wording.name(one.cpu), wording.name(str(one), 200)) for one in portability.verified]
+    return [measured, *(Fact("on another processor", cpu, details) for cpu, details in others)]
 
 
 def _trust(data: RunData, best: Trial) -> list[Fact]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +36,15 @@ from quaver.engine.latency import measure
 from quaver.engine.losses import Losses, Lost
 from quaver.engine.output_error import as_outputs, relative_error, same_top1
 from quaver.engine.standard import Standard
-from quaver.errors import EvaluationError, SettingsError
+from quaver.errors import EvaluationError, HistoryError, SettingsError
+from quaver.history import FILE_NAME, History, read_snapshot
 from quaver.metrics import Metric
 from quaver.paths import expanded
+from quaver.processors import VERIFIED, Verification
 from quaver.scores import Score
 from quaver.statistics import Interval, corrected, paired_interval, sureness
+
+log = logging.getLogger(__name__)
 
 # How many samples run on an emulated processor unless the user says otherwise: some minutes for most models.
 CPU_SAMPLES = 64
@@ -127,6 +133,7 @@ def check(
             there = _score_within_limit(bound, EmulatedModel(int8, session), Standard(config.criterion, baseline))
             judged = () if there is None else _judged(losses, baseline, there, confidence)
             processor = _compare(cpu, session, fp32, int8, judged)
+        _record(quantized, int8, processor)
     verdicts = [one.verdict for one in (*limits, speed, processor) if one is not None]
     known = confidence if any(one.interval is not None for one in limits) else None
     return CheckResult(together(verdicts), limits, speed, known, fp32.size, int8.size, processor)
@@ -185,6 +192,28 @@ def _compare(
         identical=identical,
         limits=limits,
     )
+
+
+def _record(quantized: Any, model: Model, processor: ProcessorVerdict) -> None:
+    """Note in the history of the run that a model came from, if it lies in its workspace, where it was verified."""
+    path = Path(expanded(quantized)).parent / FILE_NAME if isinstance(quantized, str | os.PathLike) else None
+    if path is None or not path.is_file():
+        return
+    verification = Verification(
+        processor.cpu,
+        processor.samples,
+        processor.native_error,
+        processor.emulated_error,
+        processor.verdict is Verdict.MET,
+        model.sha256,
+    )
+    try:
+        if all(trial.model_hash != verification.model_hash for trial in read_snapshot(path).trials):
+            return
+        with History.resume(path) as history:
+            history.extend_note(VERIFIED, {processor.cpu: asdict(verification)})
+    except HistoryError as error:
+        log.warning("the answers on %s could not be noted in %s: %s", processor.cpu, path, error)
 
 
 def _judged(losses: Losses, baseline: Score, found: Score, confidence: float | None) -> tuple[LimitVerdict, ...]:

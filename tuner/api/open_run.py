@@ -63,7 +63,7 @@ from quaver.errors import HistoryError, SettingsError
 from quaver.history import Storage
 from quaver.paths import expanded
 from quaver.processors import NOTE as PORTABILITY
-from quaver.processors import Portability
+from quaver.processors import Portability, noted_portability
 from quaver.space import TuningSpace
 from quaver.strategies import StartingFrom, make_strategy, prepared
 from quaver.trial import Trial
@@ -410,7 +410,7 @@ class TuningRun:
                 history.note(PORTABILITY, portability.to_dict())
             except HistoryError as error:
                 log.warning("on which processor the scores were taken could not be noted: %s", error)
-        return portability
+        return noted_portability(history.notes, best.model_hash) or portability
 
     def _look_inside(self, best: Trial, found: Diagnosis | None) -> None:
         """Note what the page shows of the best model. It can be interrupted, and nothing is lost by it."""

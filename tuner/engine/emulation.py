@@ -83,7 +83,6 @@ class EmulatedSession:
         progress: called after each inference with the number of samples so far.
 
     Attributes:
-        features: the instruction sets that the process sees.
         runs: the feeds so far, with their outputs.
         samples: how many samples these hold.
     """
@@ -97,27 +96,40 @@ class EmulatedSession:
         progress: Callable[[int], None] | None = None,
     ) -> None:
         self._native, self._limit, self._progress = native, limit, progress
+        script = adapter_for(str(path)).emulated_script()
+        self._command = [*command, sys.executable, str(script), str(path), "1"]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: Any = None
+        self._features: tuple[str, ...] = ()
         self.runs: list[tuple[Feed, list[Any]]] = []
         self.samples = 0
-        script = adapter_for(str(path)).emulated_script()
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        self._process = subprocess.Popen(  # nosec B603
-            [*command, sys.executable, str(script), str(path), "1"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-        )
-        self.features: tuple[str, ...] = tuple(self._receive())
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Return the instruction sets that the process sees, as numpy calls them."""
+        self._started()
+        return self._features
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        """Return the process, which is started when it is first needed."""
+        if self._process is None:
+            self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+            self._process = subprocess.Popen(  # nosec B603
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
+            )
+            self._features = tuple(self._receive(self._process))
+        return self._process
 
     def run(self, names: Sequence[str] | None, feed: Feed) -> list[Any]:
         """Return the outputs of these names, or all of them."""
         if self._limit is not None and self.samples >= self._limit:
             raise SampleLimitReached
-        assert self._process.stdin is not None
+        process = self._started()
+        assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # `_receive` says why the process ended
-            pickle.dump(dict(feed), self._process.stdin)
-            self._process.stdin.flush()
-        answer = self._receive()
+            pickle.dump(dict(feed), process.stdin)
+            process.stdin.flush()
+        answer = self._receive(process)
         if isinstance(answer, str):
             raise EvaluationError(f"the model fails on the emulated processor: {answer}")
         outputs = list(answer)
@@ -133,19 +145,21 @@ class EmulatedSession:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._native.session, name)
 
-    def _receive(self) -> Any:
-        assert self._process.stdout is not None
+    def _receive(self, process: subprocess.Popen[bytes]) -> Any:
+        assert process.stdout is not None
         try:
-            return pickle.load(self._process.stdout)  # nosec B301
+            return pickle.load(process.stdout)  # nosec B301
         except (EOFError, pickle.UnpicklingError):
-            code = self._process.wait()
+            code = process.wait()
             self._log.seek(0)
             lines = self._log.read().decode(errors="replace").splitlines()
             message = "\n".join(line for line in lines if "warning: TCG" not in line)[-MESSAGE_TAIL:]
             raise EvaluationError(f"the emulated process ended with exit code {code}: {message}") from None
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, if there is one."""
+        if self._process is None:
+            return
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._log):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ from fake import FakeAdapter, FakeFloat, quality
 
 import quaver
 from quaver import Config, SettingsError, metrics
-from quaver.adapters import registry
+from quaver.adapters import open_given, registry
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
+from quaver.api.check import _record
 from quaver.api.resuming import resumed_config
+from quaver.api.verdict import ProcessorVerdict, Verdict
 from quaver.demo.data import digits
+from quaver.processors import VERIFIED, noted_portability, this_processor
 
 MODEL = Path(__file__).parents[2] / "data" / "digits_resnet.onnx"
 
@@ -102,3 +106,38 @@ def test_each_adapter_says_what_portable_means_there() -> None:
 def test_only_true_false_and_none_are_taken(value: Any) -> None:
     with pytest.raises(SettingsError, match="`portable` must be True or False, not"):
         Config(portable=value)
+
+
+def test_a_result_says_where_it_was_measured_and_where_it_holds(runs: dict[bool | None, quaver.TuneResult]) -> None:
+    portable, other = runs[True].portability, runs[False].portability
+    assert portable is not None and other is not None
+    assert (portable.promise, other.promise) == ("bounded", "")
+    assert portable.measured_on == other.measured_on == this_processor()
+    assert other.coarsened is None and portable.coarsened is not None
+    coarsened = portable.coarsened
+    assert 0 < coarsened.coarser_ops <= coarsened.ops == 12  # the convolutions and the product of the network
+    assert 0 < coarsened.coarser_channels <= coarsened.channels
+    assert str(runs[True]).splitlines()[-1] == str(portable)
+    noted = noted_portability(quaver.read_snapshot(runs[True].workspace).notes)
+    assert noted == portable
+
+
+def test_what_is_verified_of_the_best_model_is_noted_in_its_run(runs: dict[bool | None, quaver.TuneResult]) -> None:
+    run = runs[None]
+    assert run.best is not None and run.model_path is not None and run.model is not None
+    processor = ProcessorVerdict(Verdict.MET, "haswell", "AVX2", 8, 0.01, 0.01, 1.0, 1.0, True, ())
+    _record(run.model_path, open_given(str(run.model_path)), processor)
+    noted = noted_portability(quaver.read_snapshot(run.workspace).notes, run.best.model_hash)
+    assert noted is not None and [one.cpu for one in noted.verified] == ["haswell"]
+    again = tuned_again(run.workspace)
+    assert again.portability == noted and "verified on haswell" in str(again)
+
+
+def test_another_model_in_the_same_folder_is_not_taken_for_it(
+    tmp_path: Path, runs: dict[bool | None, quaver.TuneResult]
+) -> None:
+    shutil.copy(runs[True].history_path, tmp_path / "history.snapshot")
+    shutil.copy(MODEL, tmp_path / "other.onnx")
+    processor = ProcessorVerdict(Verdict.MET, "haswell", "AVX2", 8, 0.01, 0.01, 1.0, 1.0, True, ())
+    _record(tmp_path / "other.onnx", open_given(str(tmp_path / "other.onnx")), processor)
+    assert VERIFIED not in quaver.read_snapshot(tmp_path).notes

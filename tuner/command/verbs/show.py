@@ -82,15 +82,17 @@ def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namesp
     from quaver.command import as_json, facts, op_table
 
     ops = [op for op in snapshot.header.ops if not args.fp32 or not trial.config[op.name].reduced]
+    best_hash = "" if judged.best is None else judged.best.model_hash
     if args.json:
         rows = [op_table.plain(op, trial.config[op.name]) for op in ops]
-        as_json.print_json({**as_json.plain(trial, judged.best), **as_json.about_the_model(snapshot), "ops": rows})
+        about = as_json.about_the_model(snapshot, best_hash)
+        as_json.print_json({**as_json.plain(trial, judged.best), **about, "ops": rows})
         return
     tables.line(*_headline(trial, judged))
     for said in trial_phrases(trial, judged) if trial.number else ():
         print(wording.name(said))
     op_table.write(ops, trial.config)
-    for fact in (*facts.about_latency(trial, snapshot), *facts.about_the_model(snapshot)):
+    for fact in (*facts.about_latency(trial, snapshot), *facts.about_the_model(snapshot, best_hash)):
         tables.line(fact)
     for what, value in trial.measured.items():
         if what not in LATENCY:
