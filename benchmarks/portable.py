@@ -15,10 +15,11 @@ import json
 import subprocess
 import sys
 import tempfile
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -29,9 +30,12 @@ from benchmarks.models.bench import feeds
 from benchmarks.peers.onnx_session import OnnxSession
 from benchmarks.remedies import RELATIVE, find, in_turns
 from quaver.adapters import AdapterOptions, open_given, open_model
+from quaver.adapters.onnxrt.build import affine
 from quaver.engine.emulation import EmulatedSession, emulator_command
 from quaver.engine.output_error import as_outputs
 from quaver.processors import noted_portability, this_processor
+from quaver.quantization import QuantizationParameters
+from quaver.space import TuningSpace
 
 RESULTS = Path(__file__).parent / "results" / "portable.json"
 MODELS = (
@@ -119,6 +123,58 @@ def _same_config(bench: Bench, workspace: Path, trial: int, path: Path) -> dict[
         }
 
 
+def compare_ways(name: str, samples: int) -> dict[str, Any]:
+    """Return the relative output error of a model with all ops in int8, each way to rule overflow out."""
+    bench = find(name)
+    inputs = samples_of(bench, samples)
+    reference = outputs_of(bench.model_path, inputs, [])
+    row: dict[str, Any] = {"model": name, "samples": len(inputs)}
+    for way, portable, patches in WAYS:
+        with (
+            ExitStack() as stack,
+            closing(open_model(str(bench.model_path), AdapterOptions(threads=1, portable=portable))) as adapter,
+        ):
+            for target, function in patches:
+                stack.enter_context(patch(target, function))
+            adapter.calibrate(bench.calib)
+            model = adapter.rebuild(TuningSpace(adapter.inspect()).without(adapter.crowded_out).all_int8())
+            outputs = [as_outputs(model.run(feed)) for feed in inputs]
+        row[way] = float(f"{relative_error(reference, outputs):.3g}")
+    return row
+
+
+def _seven_bit_weights(weight: Any, axis: int | None, reduction: Any = None) -> Any:
+    """Scale all weights to at most 64 steps: what a blanket reduce_range does."""
+    return affine.weight_scale(weight, axis) * np.float32(127 / 64)
+
+
+def _any_two_weights(weight: Any, axis: int | None, reduction: Any = None) -> Any:
+    """Scale weights so that no two of a channel overflow, whichever are neighbours."""
+    scale = affine.weight_scale(weight, axis)
+    if axis is None or reduction is None:
+        return scale * np.float32(127 / 64 if reduction is not None else 1)
+    rows = np.sort(np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1), axis=1)
+    largest = np.maximum(rows[:, -2:].clip(0).sum(axis=1), -rows[:, :2].clip(None, 0).sum(axis=1))
+    return np.maximum(scale, largest / np.float32(128)).astype(np.float32)
+
+
+def _seven_bit_activations(low: float, high: float, scheme: str) -> QuantizationParameters:
+    """Map the calibrated range onto 0..127; what lies beyond it can still overflow."""
+    params = affine.activation_parameters(low, high, scheme)
+    return QuantizationParameters(params.scale * np.float32(255 / 127), (params.zero_point // 2).astype(np.uint8))
+
+
+_BUILD = "quaver.adapters.onnxrt.build"
+# What a way is called, whether neighbours are bounded, and what is done instead of the usual.
+WAYS: tuple[tuple[str, bool, tuple[tuple[str, Any], ...]], ...] = (
+    ("none", False, ()),
+    ("neighbours bounded", True, ()),
+    ("any two weights bounded", True, ((f"{_BUILD}.weights.weight_scale", _any_two_weights),)),
+    ("all weights on 7 bits", False, ((f"{_BUILD}.weights.weight_scale", _seven_bit_weights),)),
+    ("activations on 7 bits", False, ((f"{_BUILD}.assembler.activation_parameters", _seven_bit_activations),)),
+)
+
+
 def samples_of(bench: Bench, count: int) -> list[dict[str, Any]]:
     """Return the first evaluation samples, one in each feed where the model allows it."""
     batch = min(bench.eval_func.batch, 1)
@@ -187,6 +243,10 @@ def main() -> None:
         print(summary(rows[-3:]), flush=True)
         RESULTS.write_text(json.dumps(_document(args, rows), indent=1) + "\n", encoding="utf-8")
     print(summary(rows))
+    ways = [compare_ways(name, args.samples) for name in args.names or MODELS]
+    for row in ways:
+        print(row, flush=True)
+    RESULTS.write_text(json.dumps({**_document(args, rows), "ways": ways}, indent=1) + "\n", encoding="utf-8")
 
 
 def _document(args: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -128,6 +128,10 @@ class LiteRTAdapter(Adapter):
         return LiteRTModel(path.read_bytes(), self._inputs, self._options.threads)
 
     @classmethod
+    def emulated_script(cls) -> Path:
+        return Path(__file__).parent / "run" / "emulated.py"
+
+    @classmethod
     def given(cls, model: Any, threads: int = 0) -> LiteRTModel:
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
         from quaver.adapters.litert.read.graph import Graph

@@ -1,4 +1,4 @@
-"""Runs a model in a process of its own, on the processor of this machine or on an emulated one.
+"""Runs an ONNX model in a process of its own, on the processor of this machine or on an emulated one.
 
 This file is a script that imports numpy and onnxruntime and nothing of quaver, which an emulator would take long to
 import. `quaver.engine.emulation` starts it with the path of a model and the number of threads. It first writes the
