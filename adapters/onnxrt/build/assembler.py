@@ -42,6 +42,7 @@ class Assembler:
         self.moved = {index for index, node in enumerate(graph.nodes) if moves(graph, node)}
         self.functions = {(function.domain, function.name) for function in graph.shell.functions}
         self.moved_outputs = {value.name for value in graph.outputs if graph.producers.get(value.name) in self.moved}
+        self.moved_captures = {name for name in graph.captured if graph.producers.get(name) in self.moved}
         self.gates = {unit.output: unit.gate for unit in units if unit.gate is not None}
         self.looked_up = {unit.output: unit.weight for unit in units if unit.looks_up and unit.weight is not None}
         self.rescaler = Rescaler(graph, units, store, mark, self.root_of)
