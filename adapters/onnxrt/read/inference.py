@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import ModelProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
-from quaver.adapters.onnxrt.read.graph import Array, Graph
+from quaver.adapters.onnxrt.read.graph import Array, Graph, subgraphs
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.errors import BuildError
 
@@ -44,7 +45,22 @@ def light_model(graph: Graph, inside: Collection[str] = ()) -> ModelProto:
         elif name not in given:
             model.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
         graph.types[name], graph.ranks[name] = kind, array.ndim
+    _open_negative_dimensions(model.graph)
     return model
+
+
+def _open_negative_dimensions(graph: GraphProto) -> None:
+    """Clear dimensions below zero, which some exporters write for unknown ones.
+
+    onnx takes them for lengths, and its inference of a Slice aborts the process.
+    """
+    for value in itertools.chain(graph.input, graph.output, graph.value_info):
+        for dimension in value.type.tensor_type.shape.dim:
+            if dimension.dim_value < 0:
+                dimension.Clear()
+    for node in graph.node:
+        for body in subgraphs(node):
+            _open_negative_dimensions(body)
 
 
 def _note(graph: Graph, value: ValueInfoProto) -> None:
