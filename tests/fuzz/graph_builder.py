@@ -221,17 +221,18 @@ class GraphBuilder:
         graph = helper.make_graph([node], "node", inputs, outputs)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
         try:
-            session = plain_session(model.SerializeToString())
+            session = session_of(model.SerializeToString())
             results: list[Array] = session.run(None, {name: self.value(name) for name in read})
         except Exception as error:
             raise Rejected(f"{node.op_type}: {error}") from error
         return [np.asarray(result) for result in results]
 
 
-def plain_session(model: bytes) -> Any:
-    """Return a session of ONNX Runtime that runs the model exactly as it is written."""
+def session_of(model: bytes, optimised: bool = False) -> Any:
+    """Return a session of ONNX Runtime that runs the model exactly as it is written, unless `optimised`."""
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -215,7 +215,11 @@ def pool(b: GraphBuilder) -> Any:
     attributes = _window(b, source, dilated=(kind == "MaxPool" and b.opset >= 10) or (b.opset >= 19 and kind != "LpPool"))
     if kind == "AveragePool" and b.chance(0.4):
         attributes["count_include_pad"] = 1
-    if kind != "LpPool" and b.opset >= 10 and "auto_pad" not in attributes and b.chance(0.3):
+    steps = attributes.get("strides", attributes["kernel_shape"])
+    ends = attributes.get("pads", [])[len(steps) :] or [0] * len(steps)
+    # Of windows that begin behind the image ONNX Runtime's inference of shapes and its kernels think differently.
+    inside = all(step <= size - end for size, end, step in zip(attributes["kernel_shape"], ends, steps, strict=True))
+    if kind != "LpPool" and b.opset >= 10 and "auto_pad" not in attributes and inside and b.chance(0.4):
         attributes["ceil_mode"] = 1
     return b.add(kind, source, **attributes)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx
-from graph_builder import Array, InputRecord, make_feeds, plain_session, record_inputs, recorded_inputs
+from graph_builder import Array, InputRecord, make_feeds, session_of, record_inputs, recorded_inputs
 from onnx import helper
 
 MAX_TRIES = 150
@@ -57,7 +57,7 @@ def _values(model: onnx.ModelProto) -> dict[str, Array]:
     made = [name for node in model.graph.node for name in node.output if name]
     whole.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in made if name not in known)
     try:
-        session = plain_session(whole.SerializeToString())
+        session = session_of(whole.SerializeToString())
         names = [value.name for value in session.get_outputs()]
         pairs = zip(names, session.run(names, feed), strict=True)
     except Exception:
