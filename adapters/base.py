@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters.alone import QuantizedView
-from quaver.adapters.batches import Feed, InputSpec, Rest, feeds
+from quaver.adapters.batches import Feed, InputSpec, Rest, feeds, samples
+from quaver.adapters.comparison import MAX_SAMPLES, Comparison, compare_models, comparison_feeds, runner_of
 from quaver.adapters.keeping import KEPT_SAMPLES, keeping
 from quaver.adapters.model import Model
 from quaver.adapters.reading import reading
@@ -38,6 +40,7 @@ class AdapterOptions:
         optimise_float: rewrite the float graph, exactly, so that it is fast before it is quantized.
         shared: other processes of this machine work on the same model with the same folder: large weights need lie
             there but once. Whoever made the folder removes what is in it.
+        left_out: rewrites of the float graph that must not be applied, because they change what the model computes.
     """
 
     folder: Path | None = None
@@ -45,6 +48,7 @@ class AdapterOptions:
     quant_format: str | None = None
     optimise_float: bool = True
     shared: bool = False
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,7 @@ class Adapter(ABC):
         self._inputs = tuple(inputs)
         self._kept: list[Feed] = []
         self._rest = Rest()
+        self._comparison: Comparison | None = None
 
     @classmethod
     @abstractmethod
@@ -163,12 +168,41 @@ class Adapter(ABC):
     ) -> dict[str, Any]:
         """Run `data` through the float model once, for all methods. Returns the result as builtins, and uses it.
 
-        At most `limit` samples are taken, and no more once `enough` says so; one at least.
+        At most `limit` samples are taken, and no more once `enough` says so; one at least. Before that the float model
+        is compared with the model as given on the first samples; the result is part of what is returned.
         """
-        calibration = self.calibrator().run(self._keeping(data, limit), limit, progress, enough)
+        stream = self._keeping(data, limit)
+        first = list(itertools.islice(stream, MAX_SAMPLES))
+        comparison = self.compare(first) if first else None
+        calibration = self.calibrator().run(itertools.chain(first, stream), limit, progress, enough)
+        if comparison is not None:
+            calibration["comparison"] = comparison.to_dict()
         self._samples_kept()
         self.restore(calibration)
         return calibration
+
+    def compare(self, feeds: Sequence[Feed] = ()) -> Comparison:
+        """Compare the float model that is tuned with the model as given, on these feeds or on made-up inputs.
+
+        A rewrite that changes what the model computes is left out from then on: ask `inspect` for the ops after this.
+
+        Raises:
+            ModelError: if the model was changed when it was converted; the message names the op.
+        """
+        self._comparison = self._compare(feeds)
+        return self._comparison
+
+    def _compare(self, feeds: Sequence[Feed]) -> Comparison:
+        """What `compare` does. An adapter that tunes the very model it was given has nothing to compare."""
+        chosen = comparison_feeds(feeds, self._inputs)
+        if type(self).as_given is Adapter.as_given:
+            return Comparison(batches=tuple(map(samples, chosen)))
+        return compare_models(chosen, self._inputs, runner_of(self.as_given()), runner_of(self.rebuild(None)))
+
+    @property
+    def options(self) -> AdapterOptions:
+        """How this adapter works, with the rewrites that it leaves out."""
+        return self._options
 
     @abstractmethod
     def calibrator(self) -> StreamingCalibrator:

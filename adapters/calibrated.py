@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from quaver.adapters.comparison import Comparison
 from quaver.adapters.ranges import Range
 from quaver.errors import CalibrationError
 from quaver.ops import CALIBRATIONS
@@ -26,6 +27,17 @@ def crowded_of(calibration: Any) -> frozenset[str]:
     return (
         frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list | tuple) else frozenset()
     )
+
+
+def comparison_of(calibration: Any) -> Comparison | None:
+    """Return how the float model compared with the model as given; None of a calibration before 0.3.0."""
+    return Comparison.from_dict(calibration.get("comparison")) if isinstance(calibration, dict) else None
+
+
+def left_out_of(calibration: Any) -> tuple[str, ...]:
+    """Return the rewrites that the float model of a calibration is built without."""
+    comparison = comparison_of(calibration)
+    return () if comparison is None else comparison.left_out
 
 
 def _by_method(tensor: Any, methods: Any) -> dict[str, Range]:

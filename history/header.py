@@ -52,7 +52,7 @@ class Header:
     @property
     def calibrated(self) -> bool:
         """Whether there was calibration data."""
-        return self.calibration != UNCALIBRATED
+        return {name: part for name, part in self.calibration.items() if name != "comparison"} != UNCALIBRATED
 
 
 class Opening(NamedTuple):

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from quaver.adapters.alone import QuantizedView
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
+from quaver.adapters.batches import Feed, samples
 from quaver.adapters.calibrated import crowded_of, ranges_of
 from quaver.adapters.channels import from_plain
+from quaver.adapters.comparison import Comparison, compare_models, comparison_feeds, runner_of
 from quaver.adapters.keeping import first
 from quaver.adapters.litert.read import sources
 from quaver.adapters.reading import reading
@@ -107,12 +109,16 @@ class LiteRTAdapter(Adapter):
         self._crowded = crowded_of(calibration)
         self._builder.calibrate(ranges_of(calibration), from_plain(calibration.get("statistics", ())))
 
-    def _samples_kept(self) -> None:
-        """See whether the .tflite computes what its source does; then let go of the source."""
-        from quaver.adapters.litert.run.calibration import check_conversion
+    def _compare(self, feeds: Sequence[Feed]) -> Comparison:
+        chosen = comparison_feeds(feeds, self._inputs)
+        if self._source is None:
+            return Comparison(batches=tuple(map(samples, chosen)))
+        return compare_models(chosen, self._inputs, self._source, runner_of(self.rebuild(None)))
 
+    def _samples_kept(self) -> None:
+        """Compare the .tflite with the model it was converted from on all samples; then let go of that model."""
         if self._source is not None:
-            check_conversion(self.rebuild(None), self._source, self._kept)
+            compare_models(self._kept, self._inputs, self._source, runner_of(self.rebuild(None)))
             self._source = None
 
     def rebuild(self, config: QuantConfig | None) -> LiteRTModel:

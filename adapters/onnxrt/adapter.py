@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,9 +16,10 @@ import onnx
 import onnxruntime as ort
 
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
-from quaver.adapters.batches import InputSpec
+from quaver.adapters.batches import Feed, InputSpec
 from quaver.adapters.calibrated import crowded_of, ranges_of
 from quaver.adapters.channels import from_plain
+from quaver.adapters.comparison import TOLERANCE, Comparison
 from quaver.adapters.keeping import first
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.build.weights import WeightStore
@@ -25,8 +27,9 @@ from quaver.adapters.onnxrt.look.alone import FileAlone
 from quaver.adapters.onnxrt.look.file_view import FileView
 from quaver.adapters.onnxrt.look.observation import Watcher, local_errors, watch
 from quaver.adapters.onnxrt.look.views import ConfigView
+from quaver.adapters.onnxrt.read.equality import EqualityCheck
 from quaver.adapters.onnxrt.read.graph import Graph
-from quaver.adapters.onnxrt.read.intake import check_given, take_in
+from quaver.adapters.onnxrt.read.intake import ReadModel, check_given, read_model
 from quaver.adapters.onnxrt.read.other_floats import of_other_floats, some, warn_of_doubles
 from quaver.adapters.onnxrt.read.rewrites.pipeline import Applied
 from quaver.adapters.onnxrt.read.units import Unit, find_units
@@ -47,6 +50,8 @@ from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
 from quaver.unquantizable import Unquantizable, with_shares
 
+log = logging.getLogger(__name__)
+
 
 class OnnxAdapter(Adapter):
     """One ONNX model: taken apart once, then put together anew for each trial."""
@@ -58,18 +63,23 @@ class OnnxAdapter(Adapter):
     formats = ("qdq", "qoperator")
     implied_formats = MappingProxyType({"onnxrt_qdq": "qdq", "onnxrt_qlinearops": "qoperator"})
 
-    def __init__(self, graph: Graph, fingerprint: str, options: AdapterOptions) -> None:
-        super().__init__(options, [_input_spec(value) for value in graph.inputs])
-        self._fingerprint = fingerprint
+    def __init__(self, source: Any, model: ReadModel, options: AdapterOptions) -> None:
+        super().__init__(options, [_input_spec(value) for value in model.graph.inputs])
+        self._source = source
+        self._crowded: frozenset[str] = frozenset()
+        self._use(model)
+
+    def _use(self, model: ReadModel) -> None:
+        """Find the ops of a model and prepare to build it."""
+        self._model, graph, options = model, model.graph, self._options
         self._units = find_units(graph, options.optimise_float)
         mark = _mark(graph)
         self._store = WeightStore(graph.constants, options.folder, mark, options.shared)
         self._assembler = Assembler(graph, self._units, self._store, mark)
         self._repairs = {unit.op.name: self._offered(unit) for unit in self._units}
-        self._source: Any = None
-        self._applied: Applied = ()
-        self._conversions: tuple[str, ...] = ()
-        self._crowded: frozenset[str] = frozenset()
+        if not self._units:
+            self.close()
+            raise ModelError(f"nothing in the model can run in int8: {_what_it_holds(graph)}")
 
     @classmethod
     def accepts(cls, model: Any) -> bool:
@@ -82,18 +92,32 @@ class OnnxAdapter(Adapter):
     def open(cls, model: Any, options: AdapterOptions) -> OnnxAdapter:
         """Read and clean the model, and find its ops."""
         options = replace(options, quant_format=cls.quant_format(options.quant_format))
-        graph, fingerprint, applied, conversions = take_in(model, options.optimise_float)
-        adapter = cls(graph, fingerprint, options)
-        adapter._source, adapter._applied, adapter._conversions = model, applied, conversions
-        if not adapter._units:
-            adapter.close()
-            raise ModelError(f"nothing in the model can run in int8: {_what_it_holds(graph)}")
-        warn_of_doubles(graph)
+        adapter = cls(model, read_model(model, options.optimise_float, options.left_out), options)
+        warn_of_doubles(adapter._model.graph)
         return adapter
+
+    def _compare(self, feeds: Sequence[Feed]) -> Comparison:
+        check = EqualityCheck(self._source, self._inputs, feeds)
+        comparison, difference = check.check(self._model, self.rebuild(None).source())
+        left_out = self._options.left_out
+        if comparison.obstacle:  # nobody can tell whether a rewrite is right on this model
+            left_out = tuple(dict.fromkeys([*left_out, *self._model.rewritten.active]))
+        elif difference.error > TOLERANCE:
+            model, left_out = check.without_wrong_rewrites(self._read_without, left_out)
+            comparison, difference = check.check(model)
+            log.warning("the float model is built without these rewrites, which change it: %s", ", ".join(left_out))
+        if left_out != self._options.left_out:
+            self._store.close()
+            self._options = replace(self._options, left_out=left_out)
+            self._use(self._read_without(left_out))
+        return replace(comparison, left_out=tuple(dict.fromkeys([*left_out, *comparison.left_out])))
+
+    def _read_without(self, left_out: Sequence[str]) -> ReadModel:
+        return read_model(self._source, self._options.optimise_float, left_out)
 
     @property
     def fingerprint(self) -> str:
-        return self._fingerprint
+        return self._model.fingerprint
 
     @property
     def versions(self) -> dict[str, str]:
@@ -101,11 +125,11 @@ class OnnxAdapter(Adapter):
 
     @property
     def rewrites(self) -> Applied:
-        return self._applied
+        return self._model.rewritten.applied
 
     @property
     def conversions(self) -> tuple[str, ...]:
-        return self._conversions
+        return self._model.conversions
 
     def inspect(self) -> tuple[Op, ...]:
         ops = ((unit.op, self._repairs[unit.op.name], unit.activations) for unit in self._units)

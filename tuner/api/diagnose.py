@@ -100,7 +100,13 @@ def diagnose(
     kind = adapter_for(model, target.settings.get("framework"))
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
-        options = AdapterOptions(folder, chosen.threads, kind.recorded_format(target.settings), target.optimised)
+        options = AdapterOptions(
+            folder,
+            chosen.threads,
+            kind.recorded_format(target.settings),
+            target.optimised,
+            left_out=target.left_out,
+        )
         adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         given = op_name_dict is not None or op_type_dict is not None
         space = _space(adapter, chosen if given else None, target)
@@ -113,6 +119,8 @@ def diagnose(
                 raise
             log.warning("the float model alone was looked at, because calibration failed: %s", error)
         else:
+            if adapter.options != options:  # calibration has left out a rewrite, and with it ops may be others
+                space = _space(adapter, chosen if given else None, target)
             if target.config is None and config is not None:
                 config = space.without(adapter.crowded_out).all_int8()
             view = adapter.look(target.file if config is None else config)

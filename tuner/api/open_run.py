@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from quaver.adapters import AdapterOptions, adapter_for
+from quaver.adapters.calibrated import comparison_of, left_out_of
 from quaver.adapters.temporary import remove_orphans as remove_orphaned_folders
 from quaver.adapters.writing import remove_orphans
 from quaver.api.aimed import cost_of, placed, target_of
@@ -174,12 +175,18 @@ class TuningRun:
             tell(PageOpened(page.url), self._tell, heard=bool(self._observers))
         self._model = os.fspath(model) if isinstance(model, str | os.PathLike) else ""
         self._tell(StageStarted(Stage.READING))
-        options = AdapterOptions(self.workspace, config.threads, config.quant_format, config.optimise_float)
+        options = AdapterOptions(
+            self.workspace,
+            config.threads,
+            config.quant_format,
+            config.optimise_float,
+            left_out=() if history.header is None else left_out_of(history.header.calibration),
+        )
         self._best_path = self.workspace / f"best_model{kind.suffix}"
         remove_orphans(self._best_path)
         remove_orphaned_folders()
         self._adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
-        self._given, self._options = model, options
+        self._given = model
         self.space = self._space(config, objective, history)
         cost = cost_of(config.cost_model, self._adapter, history)
         stack.enter_context(pointing_to(history))
@@ -332,7 +339,7 @@ class TuningRun:
         header = run.history.header
         assert header is not None
         with Site.opened(
-            self.workspace, self._adapter, header.calibration, self._given, self._options, eval_func
+            self.workspace, self._adapter, header.calibration, self._given, self._adapter.options, eval_func
         ) as site:
             try:
                 yield Workers(pool.executor, site, pool.jobs, pool.threads, pool.deaths)
@@ -386,6 +393,7 @@ class TuningRun:
             diagnosis=found,
             unquantizable=from_notes(history.notes),
             conversions=conversions(history.notes),
+            comparison=None if history.header is None else comparison_of(history.header.calibration),
             target=target_of(history.notes) if self.config.cost_model is not None else "",
             fp32_measured={} if history.baseline is None else dict(history.baseline.measured),
             fp32=history.baseline,

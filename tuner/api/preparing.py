@@ -29,6 +29,7 @@ def prepare(
             raise SettingsError(f"{history.path} ended before calibration was done: pass calib_dataloader to resume it")
         if data is None:
             calibration = dict(UNCALIBRATED)
+            calibration["comparison"] = adapter.compare().to_dict()
             adapter.restore(calibration)
         else:
             calibration = calibrate(adapter, config, data, observer, heard, clock)

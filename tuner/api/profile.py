@@ -64,7 +64,15 @@ def profile(
     with (
         temporary_folder() as folder,
         _opened(
-            kind, model, AdapterOptions(folder, threads, kind.recorded_format(target.settings), target.optimised)
+            kind,
+            model,
+            AdapterOptions(
+                folder,
+                threads,
+                kind.recorded_format(target.settings),
+                target.optimised,
+                left_out=target.left_out,
+            ),
         ) as adapter,
     ):
         other = _other(target, adapter)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions, Model, adapter_for
+from quaver.adapters.calibrated import left_out_of
 from quaver.adapters.temporary import temporary_folder
 from quaver.engine.same_model import check_same_model, complete, restore
 from quaver.engine.versions import versions_of, was_optimised
@@ -37,7 +38,13 @@ def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads:
     kind = adapter_for(model, run.settings.get("framework"))
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
-        options = AdapterOptions(folder, threads, kind.recorded_format(run.settings), was_optimised(run.settings))
+        options = AdapterOptions(
+            folder,
+            threads,
+            kind.recorded_format(run.settings),
+            was_optimised(run.settings),
+            left_out=left_out_of(snapshot.header.calibration),
+        )
         adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         rebuilt = _rebuild(adapter, snapshot, trial)
         # The model reads weights from the adapter's files whenever it needs them.

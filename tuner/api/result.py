@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from quaver.adapters import Model
+    from quaver.adapters.comparison import Comparison
     from quaver.diagnosis import Diagnosis
     from quaver.insights import Plot
 
@@ -51,6 +52,7 @@ class TuneResult:
         diagnosis: what was found if it was asked for: the best trial, with the ops that were sent back in int8 too.
         unquantizable: what computes in the model and can only run in float, with its share of the fp32 model's time.
         conversions: what the model was converted from and to when it was read, such as ("opset 11 to 17",).
+        comparison: how the float model that was tuned compares with the model as given; None of a run before 0.3.0.
         target: what the machine is called that latencies are predicted for; empty if it is this one.
         fp32_measured: figures of the fp32 model: `latency_ms` of the optimised one and its `latency_spread`,
             `as_given_ms` of the one given if that is another, and the `batch` and `threads` of all latencies.
@@ -75,6 +77,7 @@ class TuneResult:
     diagnosis: Diagnosis | None = field(repr=False, default=None)
     unquantizable: tuple[Unquantizable, ...] = ()
     conversions: tuple[str, ...] = ()
+    comparison: Comparison | None = None
     target: str = ""
     fp32_measured: Mapping[str, float] = field(default_factory=dict, hash=False)
     fp32: Trial | None = field(repr=False, default=None)
@@ -143,7 +146,8 @@ class TuneResult:
         latency = "" if self.best is None else latency_phrase(self.best.measured, self.fp32_measured)
         predicted = "" if self.best is None else predicted_phrase(self.best.measured, self.target)
         here = f"{latency}, on this machine" if predicted and latency else latency
-        model = converted_phrase(self.conversions), in_words(self.unquantizable)
+        equal = "" if self.comparison is None else str(self.comparison)
+        model = converted_phrase(self.conversions), equal, in_words(self.unquantizable)
         lines = self._verdict(), *self.trust, *model, predicted, here
         return "\n".join(filter(None, lines))
 

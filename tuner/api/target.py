@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from quaver.adapters.calibrated import left_out_of
 from quaver.api.result import TuneResult
 from quaver.engine.versions import was_optimised
 from quaver.errors import SettingsError
@@ -34,6 +35,11 @@ class Target:
     def settings(self) -> Mapping[str, Any]:
         """The settings of the run, as it recorded them; empty without one."""
         return {} if self.snapshot is None else self.snapshot.run.settings
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Rewrites of the float graph that the run was made without."""
+        return () if self.snapshot is None else left_out_of(self.snapshot.header.calibration)
 
     @property
     def optimised(self) -> bool:

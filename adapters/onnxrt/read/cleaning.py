@@ -10,7 +10,6 @@ import onnx
 from onnx import NodeProto
 from onnx.reference import ReferenceEvaluator
 
-from quaver.adapters.onnxrt.read.channelwise import fold_followers
 from quaver.adapters.onnxrt.read.graph import Array, Graph
 from quaver.adapters.onnxrt.read.inference import infer_types
 from quaver.adapters.onnxrt.read.tensors import to_array
@@ -25,20 +24,11 @@ _FOLDED = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Cast"}
 _IDLE = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
 
 
-def clean(graph: Graph, scalars: bool = False) -> None:
-    """Constants out of nodes, weights next to their readers, BatchNorm into its Conv, a name for every node.
-
-    With `scalars` a single number for all channels goes into a Conv, too; it may belong to an activation (hard-swish)
-    that a later rewrite wants to see.
-    """
+def separate_constants(graph: Graph) -> None:
+    """Turn Constant nodes into constants of the graph. The other nodes become copies, which may be changed."""
     graph.nodes = [_copy(node) for node in graph.nodes]
     take_constants(graph)
-    _fold_constants(graph)
-    drop_idle(graph)
     graph.index()
-    name_nodes(graph)
-    fold_followers(graph, scalars)
-    drop_unread(graph)
 
 
 def _copy(node: NodeProto) -> NodeProto:
@@ -72,8 +62,11 @@ def _constant_value(node: NodeProto) -> Array | None:
     return None
 
 
-def _fold_constants(graph: Graph) -> None:
-    """Run the cheap ops that only constants feed, so that a transposed or reshaped weight is seen as a weight."""
+def fold_constants(graph: Graph) -> int:
+    """Run the cheap ops that only constants feed, so that a transposed or reshaped weight is seen as a weight.
+
+    Returns how many nodes it replaced.
+    """
     opset = [entry for entry in graph.shell.opset_import if entry.domain in ("", "ai.onnx")]
     outputs = {value.name for value in graph.shell.graph.output}
     kept = []
@@ -86,7 +79,10 @@ def _fold_constants(graph: Graph) -> None:
             kept.append(node)
         else:
             graph.constants[node.output[0]] = value
+    folded = len(graph.nodes) - len(kept)
     graph.nodes = kept
+    graph.index()
+    return folded
 
 
 def _evaluate(node: NodeProto, feed: dict[str, Array], opset: list[onnx.OperatorSetIdProto]) -> Array | None:
@@ -105,8 +101,11 @@ def _evaluate(node: NodeProto, feed: dict[str, Array], opset: list[onnx.Operator
     return np.asarray(value, order="C")
 
 
-def drop_idle(graph: Graph) -> None:
-    """Drop what multiplies by one or adds zero. The optimiser would, and then fuse what stands around it."""
+def drop_idle(graph: Graph) -> int:
+    """Drop what multiplies by one or adds zero. The optimiser would, and then fuse what stands around it.
+
+    Returns how many nodes it dropped.
+    """
     graph.index()
     renamed: dict[str, str] = {}
     kept = []
@@ -119,6 +118,8 @@ def drop_idle(graph: Graph) -> None:
         else:
             renamed[node.output[0]] = source
     graph.nodes = kept
+    graph.index()
+    return len(renamed)
 
 
 def _unchanged(graph: Graph, node: NodeProto) -> str | None:

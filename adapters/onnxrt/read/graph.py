@@ -70,7 +70,8 @@ class Graph:
         for node in self.nodes:
             nodes.append(NodeProto())
             nodes[-1].CopyFrom(node)
-        twin = Graph(nodes, dict(self.constants), shell, merged=dict(self.merged))
+        tables = dict(self.types), dict(self.ranks), dict(self.shapes)
+        twin = Graph(nodes, dict(self.constants), shell, *tables, merged=dict(self.merged))
         twin.index()
         return twin
 

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection
 
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
+from onnx import ModelProto, TensorProto, ValueInfoProto
 
-from quaver.adapters.onnxrt.read.graph import Array, Graph, subgraphs
+from quaver.adapters.onnxrt.read.graph import Array, Graph
+from quaver.adapters.onnxrt.read.tensors import SHAPE_ELEMENTS
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.errors import BuildError
 
-# Larger constants are no shapes, and take part with their own type and shape alone.
-_SHAPE_ELEMENTS = 256
-
 
 def infer_types(graph: Graph) -> None:
-    """Fill in element types and ranks. What stays unknown is not offered for int8."""
+    """Fill in element types, ranks and fixed shapes. What stays unknown is not offered for int8.
+
+    A shape counts as fixed only if it follows from the inputs and the constants, which the runtime enforces. The shape
+    that a model declares for an output it does not enforce: many say a batch of one and take any.
+    """
     model = light_model(graph)
     try:
-        known = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        inferred = onnx.shape_inference.infer_shapes(_without_declared_shapes(model), data_prop=True)
     except Exception:  # a node that inference cannot follow; inputs and outputs are still known
-        known = model
-    for value in [*known.graph.input, *known.graph.output, *known.graph.value_info]:
+        inferred = ModelProto()
+        inferred.graph.input.extend(model.graph.input)
+    graph.shapes.clear()
+    for value in model.graph.output:
+        _note(graph, value, fixed=False)
+    for value in [*inferred.graph.input, *inferred.graph.output, *inferred.graph.value_info]:
         _note(graph, value)
     unknown = [name for node in graph.nodes for name in node.output if name and name not in graph.types]
     if unknown:
@@ -40,36 +45,36 @@ def light_model(graph: Graph, inside: Collection[str] = ()) -> ModelProto:
     given = {value.name for value in model.graph.input}
     for name, array in graph.constants.items():
         kind = _element_type(array)
-        if array.dtype != object and (array.size <= _SHAPE_ELEMENTS or name in inside):
+        if array.dtype != object and (array.size <= SHAPE_ELEMENTS or name in inside):
             model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), name))
         elif name not in given:
             model.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
         graph.types[name], graph.ranks[name] = kind, array.ndim
-    _open_negative_dimensions(model.graph)
     return model
 
 
-def _open_negative_dimensions(graph: GraphProto) -> None:
-    """Clear dimensions below zero, which some exporters write for unknown ones.
+def _without_declared_shapes(model: ModelProto) -> ModelProto:
+    """The model with the types of its outputs only, and with open dimensions of inputs, which some write as -1 or 0."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    for value in copy.graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    del copy.graph.value_info[:]
+    for value in copy.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.HasField("dim_value") and dim.dim_value <= 0:
+                dim.ClearField("dim_value")
+    return copy
 
-    onnx takes them for lengths, and its inference of a Slice aborts the process.
-    """
-    for value in itertools.chain(graph.input, graph.output, graph.value_info):
-        for dimension in value.type.tensor_type.shape.dim:
-            if dimension.dim_value < 0:
-                dimension.Clear()
-    for node in graph.node:
-        for body in subgraphs(node):
-            _open_negative_dimensions(body)
 
-
-def _note(graph: Graph, value: ValueInfoProto) -> None:
+def _note(graph: Graph, value: ValueInfoProto, fixed: bool = True) -> None:
     kind = value.type.tensor_type
     if kind.elem_type:
         graph.types[value.name] = kind.elem_type
         if kind.HasField("shape"):
             graph.ranks[value.name] = len(kind.shape.dim)
-            if all(dim.HasField("dim_value") for dim in kind.shape.dim):
+            if fixed and all(dim.HasField("dim_value") and dim.dim_value > 0 for dim in kind.shape.dim):
                 graph.shapes[value.name] = tuple(dim.dim_value for dim in kind.shape.dim)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import os
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +13,20 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto
 
-from quaver.adapters.onnxrt.read.cleaning import clean
-from quaver.adapters.onnxrt.read.gemm import join_bias
+from quaver.adapters.onnxrt.read.cleaning import separate_constants
+from quaver.adapters.onnxrt.read.conversion import open_negative_dimensions, opset_of_model, to_modern_opset
 from quaver.adapters.onnxrt.read.graph import Graph, subgraphs, with_bodies
 from quaver.adapters.onnxrt.read.inference import infer_types
-from quaver.adapters.onnxrt.read.rewrites.pipeline import Applied, optimise
+from quaver.adapters.onnxrt.read.rewrites.pipeline import Rewritten, rewrite
 from quaver.adapters.onnxrt.read.rewrites.skeleton import opset_of
 from quaver.adapters.onnxrt.read.structure import check_structure
-from quaver.adapters.onnxrt.read.tensors import elements, to_array, to_dense
+from quaver.adapters.onnxrt.read.tensors import SHAPE_ELEMENTS, elements, to_array, to_dense
 from quaver.adapters.reading import reading
 from quaver.errors import ModelError
 
-log = logging.getLogger(__name__)
-
-# Per-channel QuantizeLinear came with opset 13; older models are converted to this one.
-OLDEST_OPSET = 13
-CONVERT_TO = 17
 # The newest format that every supported ONNX Runtime reads. A newer onnx package stamps models with its own, and
 # nothing that came since changes what a graph means.
 NEWEST_IR = 10
-_CONVERTER_ELEMENTS = 256
 _QUANTIZED = {
     "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger",
     "MatMulInteger", "QGemm", "QAttention", "QLinearAdd", "MatMulNBits", "DynamicQuantizeMatMul",
@@ -39,41 +34,56 @@ _QUANTIZED = {
 }  # fmt: skip
 
 
-def take_in(source: Any, optimise_float: bool = True) -> tuple[Graph, str, Applied, tuple[str, ...]]:
-    """Read, check, clean and optimise a model.
+@dataclass(frozen=True, slots=True)
+class ReadModel:
+    """A model that was read, converted and rewritten.
 
-    Returns the graph, the fingerprint of the model as given, which rewrites were applied how often, and what the model
-    was converted to. Whatever is wrong with the model is a `ModelError`.
+    Attributes:
+        graph: the float graph that is tuned.
+        fingerprint: a hash of the model before it was rewritten.
+        rewritten: which rewrites were applied, how often, and which failed.
+        conversions: what the model was converted from and to, such as ("opset 11 to 17",).
+    """
+
+    graph: Graph
+    fingerprint: str
+    rewritten: Rewritten
+    conversions: tuple[str, ...]
+
+
+def read_model(source: Any, optimise_float: bool = True, left_out: Collection[str] = ()) -> ReadModel:
+    """Read, check, convert and rewrite a model. Whatever is wrong with it is a `ModelError`.
+
+    Args:
+        source: a path, a `ModelProto` or bytes.
+        optimise_float: rewrite the float graph so that it is fast before it is quantized.
+        left_out: names of rewrites that must not be applied.
     """
     with reading("the ONNX model"):
-        return _take_in(source, optimise_float)
+        model, folder = read_source(source)
+        check_structure(model)
+        _refuse_quantized(model)
+        opset = opset_of_model(model)
+        _fetch_inner_data(model, folder)
+        graph = _take_apart(to_modern_opset(model, folder), folder)
+        graph.index()
+        fingerprint = graph.fingerprint()
+        open_negative_dimensions(graph.shell)
+        separate_constants(graph)
+        graph, rewritten = rewrite(graph, optimise_float, left_out)
+        infer_types(graph)
+        converted = (f"opset {opset} to {opset_of(graph)}",) if opset_of(graph) != opset else ()
+        return ReadModel(graph, fingerprint, rewritten, converted)
 
 
 def check_given(source: Any) -> None:
     """Refuse what cannot be read, or is not put together as a model is; a quantized one is fine."""
     with reading("the ONNX model"):
-        check_structure(_read(source)[0])
+        check_structure(read_source(source)[0])
 
 
-def _take_in(source: Any, optimise_float: bool) -> tuple[Graph, str, Applied, tuple[str, ...]]:
-    model, folder = _read(source)
-    check_structure(model)
-    _refuse_quantized(model)
-    opset = _opset(model)
-    _fetch_inner_data(model, folder)
-    graph = _take_apart(_modern(model, folder), folder)
-    graph.index()
-    fingerprint = graph.fingerprint()
-    given = Graph(graph.nodes, dict(graph.constants), graph.shell)  # cleaning copies nodes before it changes them
-    clean(graph, scalars=not optimise_float)
-    graph, applied = optimise(given, graph) if optimise_float else (graph, ())
-    infer_types(graph)
-    join_bias(graph, any_rank=optimise_float)
-    converted = (f"opset {opset} to {opset_of(graph)}",) if opset_of(graph) != opset else ()
-    return graph, fingerprint, applied, converted
-
-
-def _read(source: Any) -> tuple[ModelProto, Path]:
+def read_source(source: Any) -> tuple[ModelProto, Path]:
+    """Return a copy of the user's model, and the folder that its external data lies in."""
     if isinstance(source, ModelProto):
         copy = ModelProto()
         copy.CopyFrom(source)
@@ -110,6 +120,13 @@ def _refuse_quantized(model: ModelProto) -> None:
         )
 
 
+def fetch_small_data(model: ModelProto, folder: Path) -> None:
+    """Read external data of shapes, axes and other small constants: ONNX Runtime must know them to infer shapes."""
+    for tensor in model.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL and elements(tensor, tensor.name) <= SHAPE_ELEMENTS:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(np.asarray(to_array(tensor, folder)), tensor.name))
+
+
 def _fetch_inner_data(model: ModelProto, folder: Path) -> None:
     """Read external data of tensors inside nodes; only initializers can stay outside."""
     for node in with_bodies(model.graph.node):
@@ -119,55 +136,6 @@ def _fetch_inner_data(model: ModelProto, folder: Path) -> None:
         for tensor in tensors:
             if tensor.data_location == TensorProto.EXTERNAL:
                 tensor.CopyFrom(onnx.numpy_helper.from_array(np.asarray(to_array(tensor, folder)), tensor.name))
-
-
-def _modern(model: ModelProto, folder: Path) -> ModelProto:
-    opset = _opset(model)
-    if opset >= OLDEST_OPSET:
-        return model
-    heavy = _lighten(model, folder)
-    try:
-        converted = onnx.version_converter.convert_version(model, CONVERT_TO)
-    except Exception as error:
-        raise ModelError(
-            f"the model is of opset {opset}; per-channel int8 needs {OLDEST_OPSET}, and converting it to {CONVERT_TO} "
-            f"failed: {str(error).strip()}. Export it again with opset {OLDEST_OPSET} or newer"
-        ) from error
-    log.info("converted the model from opset %d to %d", opset, CONVERT_TO)
-    if not converted.metadata_props:
-        converted.metadata_props.extend(model.metadata_props)
-    converted.ir_version = max(converted.ir_version, 8)
-    converted.graph.initializer.extend(heavy)
-    return converted
-
-
-def _opset(model: ModelProto) -> int:
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), None)
-    if opset is None:
-        raise ModelError("the model imports no version of the standard operators (opset_import is empty)")
-    return int(opset)
-
-
-def _lighten(model: ModelProto, folder: Path) -> list[TensorProto]:
-    """Take the large constants out of a model, so that neither their size nor their place counts for the converter.
-
-    It reads small ones (shapes, axes, scales), which must therefore be inside; the others become inputs for a while.
-    """
-    light, heavy = [], []
-    listed = {value.name for value in model.graph.input}
-    for tensor in model.graph.initializer:
-        if elements(tensor, tensor.name) > _CONVERTER_ELEMENTS:
-            heavy.append(tensor)
-            if tensor.name not in listed:
-                value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-                model.graph.input.append(value)
-        elif tensor.data_location == TensorProto.EXTERNAL:
-            light.append(onnx.numpy_helper.from_array(np.asarray(to_array(tensor, folder)), tensor.name))
-        else:
-            light.append(tensor)
-    del model.graph.initializer[:]
-    model.graph.initializer.extend(light)
-    return heavy
 
 
 def _take_apart(model: ModelProto, folder: Path) -> Graph:
@@ -184,6 +152,8 @@ def _take_apart(model: ModelProto, folder: Path) -> Graph:
     shell.graph.doc_string = model.graph.doc_string
     shell.graph.input.extend(inputs)
     shell.graph.output.extend(model.graph.output)
+    if any(True for node in nodes for _ in subgraphs(node)):  # shapes that bodies need and ONNX Runtime cannot infer
+        shell.graph.value_info.extend(model.graph.value_info)
     shell.ir_version = min(max(model.ir_version, 7), NEWEST_IR)
     return Graph(nodes, constants, shell)
 

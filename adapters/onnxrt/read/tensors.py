@@ -25,6 +25,11 @@ _PACKED = {
 }
 
 
+# Constants of up to this many elements may be shapes, axes or scales, which shape inference reads. Larger ones take
+# part with their type and shape alone.
+SHAPE_ELEMENTS = 256
+
+
 def elements(tensor: TensorProto | SparseTensorProto, name: str) -> int:
     """How many elements a tensor says it has."""
     dims = list(tensor.dims)

@@ -15,7 +15,7 @@ from onnx_models import Net, weight
 import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.adapters.onnxrt.read.intake import take_in
+from quaver.adapters.onnxrt.read.intake import read_model
 from quaver.adapters.onnxrt.read.structure import check_structure
 from quaver.errors import ModelError
 
@@ -236,5 +236,5 @@ def test_a_chain_of_thousands_of_relus_is_taken_in() -> None:
     hidden = net.Gemm(net.input("n", 4), weight(4, 4))
     for _ in range(2000):
         hidden = net.Relu(hidden)
-    graph, *_ = take_in(net.model(hidden))
+    graph = read_model(net.model(hidden)).graph
     assert len(graph.nodes) == 2001

@@ -145,7 +145,7 @@ def test_nothing_changes_for_who_does_not_ask_for_it(which: str, monkeypatch: py
         hashes = [adapter.rebuild(config).sha256 for config in configs]
         monkeypatch.setattr(repairs, "_registered", {})
         without = adapter.calibrate(data)
-        assert list(without) == ["ranges"] and without["ranges"] == with_repairs["ranges"]
+        assert list(without) == ["ranges", "comparison"] and without["ranges"] == with_repairs["ranges"]
         assert [adapter.rebuild(config).sha256 for config in configs] == hashes
 
 

@@ -84,7 +84,7 @@ def _fold(graph: Graph, place: _Place) -> bool:
     label = place.norm.output[0]
     if np.any(shift != 0) and _meets_padding(place):
         grouped = integer(conv, "group", 1) != 1 or integer(layer, "group", 1) != 1
-        if grouped or _waste(channels) > _MOST_WASTE:
+        if layer.op_type != "Conv" or grouped or _waste(channels) > _MOST_WASTE:
             return False
         constant = _carry_shift(graph, place, signs, shift, label)
         wide, bias = np.concatenate([wide, np.zeros((1, *wide.shape[1:]))]), np.append(bias, constant)

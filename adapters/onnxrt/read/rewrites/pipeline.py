@@ -1,15 +1,21 @@
-"""The float graph as it should be before it is quantized: all rewrites in their order."""
+"""The float graph as it should be before it is quantized: all rewrites, in their order.
+
+Every rewrite can be left out by its name. One that raises is left out by itself: it costs speed, not the model.
+"""
 
 from __future__ import annotations
 
+import functools
 import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 from quaver.adapters.onnxrt.read.channelwise import fold_followers
-from quaver.adapters.onnxrt.read.cleaning import drop_idle, drop_unread
+from quaver.adapters.onnxrt.read.cleaning import drop_idle, drop_unread, fold_constants, name_nodes
+from quaver.adapters.onnxrt.read.gemm import join_bias
 from quaver.adapters.onnxrt.read.graph import Graph
 from quaver.adapters.onnxrt.read.inference import infer_types
 from quaver.adapters.onnxrt.read.rewrites.channels_first import move_transposes
-from quaver.adapters.onnxrt.read.rewrites.checking import differs
 from quaver.adapters.onnxrt.read.rewrites.denormals import flush_denormals
 from quaver.adapters.onnxrt.read.rewrites.fold_forward import fold_into_next_layer
 from quaver.adapters.onnxrt.read.rewrites.gelu import OPSET as GELU_OPSET
@@ -26,63 +32,129 @@ from quaver.adapters.onnxrt.read.rewrites.skeleton import opset_of
 
 log = logging.getLogger(__name__)
 
-# Which rewrites were applied, and how often.
+# Names of rewrites, and how often each was applied.
 Applied = tuple[tuple[str, int], ...]
+# Changes a graph, or returns another one, and says how many places it changed.
+Step = Callable[[Graph], tuple[Graph, int]]
 
 
-def optimise(given: Graph, clean: Graph) -> tuple[Graph, Applied]:
-    """The clean graph rewritten, and what was done. It is the clean graph itself if that differs from the one given."""
-    graph, applied = rewrite(clean.copy())
-    if not applied:
-        return clean, ()
-    difference = differs(given, graph)
-    if difference is not None:
-        log.warning("the float graph is left as it is: after %s, %s", in_words(applied), difference)
-        return clean, ()
-    log.info("optimised the float graph: %s", in_words(applied))
-    return graph, applied
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What became of a float graph.
+
+    Attributes:
+        applied: the rewrites that make the graph faster, and how often each was applied.
+        active: names of all rewrites that changed something, in their order; those that only tidy up too.
+        failed: names of rewrites that raised, and were left out.
+    """
+
+    applied: Applied = ()
+    active: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+
+
+def rewrite(graph: Graph, optimise_float: bool = True, left_out: Collection[str] = ()) -> tuple[Graph, Rewritten]:
+    """Return the graph ready to be quantized, and what was done to it.
+
+    Args:
+        graph: a graph whose Constant nodes have become constants. It may be changed.
+        optimise_float: apply the rewrites that make the graph faster, too.
+        left_out: names of rewrites that must not be applied.
+    """
+    runner = _Runner(left_out)
+    graph, _ = runner.run(graph, [("constant folding", _in_place(fold_constants)), ("idle ops", _in_place(drop_idle))])
+    name_nodes(graph)
+    followers = functools.partial(fold_followers, scalars=not optimise_float)
+    graph, _ = runner.run(graph, [("into convolutions", _in_place(followers))])
+    drop_unread(graph)
+    applied: Applied = ()
+    if optimise_float:
+        infer_types(graph)
+        faster, applied = runner.run(graph.copy(), _faster())
+        drop_unread(faster)
+        if applied:
+            graph = faster
+            log.info("optimised the float graph: %s", in_words(applied))
+    infer_types(graph)
+    join = functools.partial(join_bias, any_rank=optimise_float)
+    graph, _ = runner.run(graph, [("bias into product", _in_place(join))])
+    drop_unread(graph)
+    return graph, Rewritten(applied, tuple(runner.active), tuple(runner.failed))
 
 
 def in_words(applied: Applied) -> str:
-    """The rewrites for a line of text."""
+    """Return the rewrites for a line of text."""
     return ", ".join(f"{name} ({count})" for name, count in applied)
 
 
-def rewrite(graph: Graph) -> tuple[Graph, Applied]:
-    """Apply all rewrites, each where it fits."""
-    counts: dict[str, int] = {}
-    infer_types(graph)
-    graph = _new_enough(graph, counts)
-    before = len(graph.nodes)
-    basic = basic_level(graph)
-    if basic is not None:
-        graph = basic
-        drop_idle(graph)
-        graph.index()
-        counts["runtime's basic level"] = before - len(graph.nodes)
-        infer_types(graph)
-    counts["channels first"] = move_transposes(graph)
-    counts["Gelu"] = recognise_gelu(graph) if opset_of(graph) >= GELU_OPSET else 0
-    counts["LayerNormalization"] = recognise_layer_norm(graph) if opset_of(graph) >= NORM_OPSET else 0
-    counts["hard-swish"] = recognise_hard_swish(graph)
-    counts["hard-sigmoid as Clip"] = clip_behind_layers(graph)
-    counts["into the layer before"] = fold_followers(graph, scalars=True)
-    counts["through Relu"] = fold_norm_behind_relu(graph)
-    counts["into the next layer"] = fold_into_next_layer(graph)
-    counts["PRelu"] = spell_out_prelu(graph)
-    counts["denormal weights"] = flush_denormals(graph)
-    drop_unread(graph)
-    return graph, tuple((name, count) for name, count in counts.items() if count)
+def _faster() -> list[tuple[str, Step]]:
+    """The rewrites that make a float graph faster."""
+    return [
+        ("newer opset", _newer_opset),
+        ("runtime's basic level", _basic_level),
+        ("channels first", _in_place(move_transposes)),
+        ("Gelu", _in_place(recognise_gelu, GELU_OPSET)),
+        ("LayerNormalization", _in_place(recognise_layer_norm, NORM_OPSET)),
+        ("hard-swish", _in_place(recognise_hard_swish)),
+        ("hard-sigmoid as Clip", _in_place(clip_behind_layers)),
+        ("into the layer before", _in_place(functools.partial(fold_followers, scalars=True))),
+        ("through Relu", _in_place(fold_norm_behind_relu)),
+        ("into the next layer", _in_place(fold_into_next_layer)),
+        ("PRelu", _in_place(spell_out_prelu)),
+        ("denormal weights", _in_place(flush_denormals)),
+    ]
 
 
-def _new_enough(graph: Graph, counts: dict[str, int]) -> Graph:
-    """In an opset that has what can be recognised."""
+class _Runner:
+    """Applies rewrites one after another, each to a copy, so that one that raises leaves no trace."""
+
+    def __init__(self, left_out: Collection[str]) -> None:
+        self._left_out = frozenset(left_out)
+        self.active: list[str] = []
+        self.failed: list[str] = []
+
+    def run(self, graph: Graph, steps: Sequence[tuple[str, Step]]) -> tuple[Graph, Applied]:
+        """Return the graph after these steps, and how often each was applied."""
+        counts: dict[str, int] = {}
+        for name, step in steps:
+            if name in self._left_out:
+                continue
+            try:
+                changed, count = step(graph.copy())
+            except Exception as error:
+                reason = str(error).strip().partition("\n")[0][:200]
+                log.warning("the rewrite %r fails on this model and is left out: %s", name, reason)
+                self.failed.append(name)
+                continue
+            graph, counts[name] = changed, count
+            if count:
+                self.active.append(name)
+        return graph, tuple((name, count) for name, count in counts.items() if count)
+
+
+def _in_place(change: Callable[[Graph], int], oldest_opset: int = 0) -> Step:
+    """A step out of a function that changes a graph, in models of this opset or newer."""
+
+    def step(graph: Graph) -> tuple[Graph, int]:
+        return graph, change(graph) if opset_of(graph) >= oldest_opset else 0
+
+    return step
+
+
+def _basic_level(graph: Graph) -> tuple[Graph, int]:
+    before, basic = len(graph.nodes), basic_level(graph)
+    if basic is None:
+        return graph, 0
+    drop_idle(basic)
+    infer_types(basic)
+    return basic, before - len(basic.nodes)
+
+
+def _newer_opset(graph: Graph) -> tuple[Graph, int]:
+    """Convert the graph to an opset that has the operators which can be recognised in it."""
     needed = GELU_OPSET if find_gelu(graph) else NORM_OPSET if has_layer_norm(graph) else 0
-    if opset_of(graph) >= needed:
-        return graph
-    newer = raised(graph, needed)
+    newer = raised(graph, needed) if opset_of(graph) < needed else None
     if newer is None:
-        return graph
-    counts[f"opset {needed}"] = 1
+        return graph, 0
     infer_types(newer)
-    return newer
+    return newer, 1

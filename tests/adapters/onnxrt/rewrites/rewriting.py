@@ -46,6 +46,7 @@ def between_products(part: Part, opset: int = 17) -> onnx.ModelProto:
 def kinds(model: onnx.ModelProto, **options: Any) -> str:
     """The nodes of the float graph, in order; it must compute what the model does."""
     with opened(model, calibrate=False, **options) as adapter:
+        adapter.compare()
         assert deviation(model, adapter) < 1e-5
         onnx.checker.check_model(adapter.rebuild(None).SerializeToString(), full_check=True)
         return " ".join(node.op_type for node in adapter._assembler.graph.nodes)

@@ -1,0 +1,302 @@
+"""Compare the float model that is tuned with the model as the user gave it, output by output.
+
+Converters and rewrites must not change what a model computes. They are trusted as far as this comparison goes: on the
+user's own calibration data, at two batch sizes where the model takes both.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaver.adapters.batches import Feed, InputSpec, head, open_batch, samples
+from quaver.adapters.model import Model
+from quaver.adapters.one_batch import one_batch
+from quaver.errors import ModelError, SettingsError
+
+log = logging.getLogger(__name__)
+
+# Two sums of the same products differ by rounding: up to about 1e-6 of the largest value in one layer, and more behind
+# many. What passes this is a difference, unless rounding alone explains it (ROUNDING, ROUNDING_MARGIN).
+TOLERANCE = 1e-4
+# Weights are changed by a millionth to see what rounding does to an output; a difference of up to four times that is
+# rounding still.
+ROUNDING, ROUNDING_MARGIN = 1e-6, 4.0
+# Integers and booleans are choices, and near a tie rounding decides. This share of them may differ.
+MAX_FLIPPED = 1e-3
+# A model that other kernels run than the one given, as converted models are, may differ by this much.
+OTHER_KERNELS = 1e-3
+# A difference is not divided by less than this.
+_TINY = 1e-30
+# Samples in the larger of the two batches.
+MAX_SAMPLES = 4
+
+# Runs a model on a feed and returns its outputs; raises if the model does not take the feed.
+Runner = Callable[[Feed], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far two results of a model lie apart.
+
+    Attributes:
+        error: the largest difference as a part of the output's largest value; infinite where shape or type differ.
+        output: the output where it was found.
+        reason: what differs, in words.
+    """
+
+    error: float = 0.0
+    output: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Evidence that the float model that is tuned computes what the model as given does.
+
+    Attributes:
+        difference: the largest difference of an output, as a part of that output's largest value.
+        output: the output where it was found; empty if nothing differs.
+        batches: sizes of the batches that were compared; empty if nothing was.
+        made_up: whether the inputs were made up, because there was no calibration data.
+        left_out: rewrites that would have changed the result of this model and are not applied.
+        obstacle: why nothing was compared; empty if it was.
+    """
+
+    difference: float = 0.0
+    output: str = ""
+    batches: tuple[int, ...] = ()
+    made_up: bool = False
+    left_out: tuple[str, ...] = ()
+    obstacle: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as builtins, for a history."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, record: Any) -> Comparison | None:
+        """Return the comparison that a history recorded; None if it recorded none that makes sense."""
+        if not isinstance(record, Mapping) or {field.name for field in fields(cls)} != set(record):
+            return None
+        difference, batches, left_out = record["difference"], record["batches"], record["left_out"]
+        texts = [record["output"], record["obstacle"]]
+        if not isinstance(difference, float) or not difference >= 0 or not isinstance(record["made_up"], bool):
+            return None
+        if not isinstance(batches, list | tuple) or not all(type(size) is int for size in batches):
+            return None
+        if not isinstance(left_out, list | tuple) or not all(isinstance(text, str) for text in [*texts, *left_out]):
+            return None
+        return cls(difference, texts[0], tuple(batches), record["made_up"], tuple(left_out), texts[1])
+
+    def __str__(self) -> str:
+        if self.obstacle:
+            return f"the float model could not be compared with the model as given: {self.obstacle}"
+        sizes = " and ".join(map(str, self.batches))
+        inputs = "made-up inputs" if self.made_up else "calibration data"
+        where = f" of the largest value of {self.output!r}" if self.difference else ""
+        told = f"the float model equals the model as given: largest difference {self.difference:.1e}{where} on {inputs}"
+        skipped = f"; left out, because they change it: {', '.join(self.left_out)}" if self.left_out else ""
+        return f"{told}, batch {sizes}{skipped}"
+
+
+def comparison_feeds(feeds: Sequence[Feed], inputs: Sequence[InputSpec]) -> list[Feed]:
+    """Return feeds to compare a model on: one sample, then several, out of the first feeds of the calibration data.
+
+    A model that fixes its batch gets the first feed as it is.
+    """
+    if not feeds or not open_batch(inputs):
+        return list(feeds[:1])
+    several = head(feeds[0], MAX_SAMPLES)
+    if samples(several) == 1:
+        several = _joined(feeds[:MAX_SAMPLES])
+    single = head(feeds[0], 1)
+    return [single] if samples(several) == 1 else [single, several]
+
+
+def runner_of(model: Model) -> Runner:
+    """Return a function that runs a model and gives its outputs as a list."""
+
+    def run(feed: Feed) -> list[Any]:
+        outputs = model.run(feed)
+        return outputs if isinstance(outputs, list) else [outputs]
+
+    return run
+
+
+def compare_models(feeds: Sequence[Feed], inputs: Sequence[InputSpec], given: Runner, tuned: Runner) -> Comparison:
+    """Compare two models of a framework, where other kernels run the second one.
+
+    Args:
+        feeds: what to run both on; one sample is made up if there are none.
+        inputs: what the models take.
+        given: runs the model as the user gave it.
+        tuned: runs the float model that is tuned.
+
+    Raises:
+        ModelError: if they differ.
+    """
+    made_up = not feeds
+    try:
+        feeds = feeds or [one_batch(None, inputs, 1)]
+    except SettingsError as error:
+        return Comparison(made_up=True, obstacle=str(error))
+    try:
+        count = len(given(feeds[-1]))
+    except Exception as error:
+        return Comparison(made_up=made_up, obstacle=f"it does not run: {str(error).partition(chr(10))[0][:200]}")
+    names = [f"output {index}" for index in range(count)]
+    difference, sizes = compare(feeds, given, tuned, names)
+    if difference.error > OTHER_KERNELS:
+        raise ModelError(
+            f"the model is not tuned, because converting it changes what it computes: {difference.reason}. Layers that "
+            "behave otherwise in training, or that draw random numbers, are the usual cause"
+        )
+    return Comparison(difference.error, difference.output, sizes, made_up)
+
+
+def _joined(feeds: Sequence[Feed]) -> Feed:
+    """As many of the feeds as have the first one's shape, in one batch."""
+    alike = [feed for feed in feeds if all(feed[name].shape == array.shape for name, array in feeds[0].items())]
+    if any(array.ndim == 0 or len(array) != samples(feeds[0]) for array in feeds[0].values()):
+        return feeds[0]
+    return {name: np.concatenate([feed[name] for feed in alike]) for name in feeds[0]}
+
+
+def compare(
+    feeds: Sequence[Feed],
+    given: Runner,
+    tuned: Runner,
+    names: Sequence[str],
+    rounded: Runner | None = None,
+    bounded: Collection[str] = (),
+) -> tuple[Difference, tuple[int, ...]]:
+    """Return the largest difference between two models on all feeds that the given one takes, and their batch sizes.
+
+    Args:
+        feeds: what to run both on.
+        given: runs the model as the user gave it.
+        tuned: runs the float model that is tuned.
+        names: of the outputs that both return.
+        rounded: runs the tuned model with its weights changed by `ROUNDING`, to see what rounding does. A difference
+            that rounding explains is not counted.
+        bounded: names of outputs between 0 and 1. A difference there is not measured by the largest value, which may be
+            next to 0, but by 1.
+    """
+    worst, sizes = Difference(), []
+    for feed in feeds:
+        try:
+            expected = given(feed)
+        except Exception as error:  # runtimes have no class of their own for a batch size that does not fit
+            log.debug("the model as given does not take a batch of %d: %s", samples(feed), error)
+            continue
+        sizes.append(samples(feed))
+        difference = _run_and_compare(feed, expected, tuned, names, rounded, bounded)
+        if difference.error > worst.error or not worst.output:
+            worst = difference
+        if math.isinf(worst.error):
+            break
+    return worst, tuple(sizes)
+
+
+def _run_and_compare(
+    feed: Feed,
+    expected: Sequence[Any],
+    tuned: Runner,
+    names: Sequence[str],
+    rounded: Runner | None,
+    bounded: Collection[str],
+) -> Difference:
+    try:
+        actual = tuned(feed)
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0][:200]
+        return Difference(math.inf, "", f"the float model does not run on a batch of {samples(feed)}: {reason}")
+    worst = Difference()
+    suspicious: list[tuple[int, Difference]] = []
+    for index, name in enumerate(names):
+        difference = compare_values(name, expected[index], actual[index], 1.0 if name in bounded else _TINY)
+        if difference.error > TOLERANCE:
+            suspicious.append((index, difference))
+        elif difference.error >= worst.error:
+            worst = difference
+    if not suspicious:
+        return worst
+    shaken = _outputs_or_none(rounded, feed)
+    for index, difference in suspicious:
+        if shaken is not None:
+            noise = compare_values(names[index], actual[index], shaken[index])
+            if difference.error <= ROUNDING_MARGIN * noise.error:
+                continue
+        if difference.error >= worst.error:
+            worst = difference
+    return worst
+
+
+def _outputs_or_none(runner: Runner | None, feed: Feed) -> Sequence[Any] | None:
+    if runner is None:
+        return None
+    try:
+        return runner(feed)
+    except Exception as error:
+        log.debug("the model with rounded weights does not run: %s", error)
+        return None
+
+
+def compare_values(name: str, expected: Any, actual: Any, least_scale: float = _TINY) -> Difference:
+    """Return how far two values of one output lie apart, as a part of its largest value or of `least_scale`.
+
+    They may be arrays, numbers, or lists and dicts of those.
+    """
+    worst = Difference(0.0, name)
+    for part, first, second in _arrays(name, expected, actual):
+        difference = _compare_arrays(part, first, second, least_scale)
+        if difference.error >= worst.error:
+            worst = difference
+    return worst
+
+
+def _arrays(name: str, expected: Any, actual: Any) -> Iterator[tuple[str, NDArray[Any], NDArray[Any]]]:
+    """The arrays that two values are made of, in pairs. Containers that differ are pairs of different shapes."""
+    if isinstance(expected, Mapping) and isinstance(actual, Mapping) and list(expected) == list(actual):
+        for key in expected:
+            yield from _arrays(f"{name}[{key!r}]", expected[key], actual[key])
+    elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        for index, (first, second) in enumerate(zip(expected, actual, strict=True)):
+            yield from _arrays(f"{name}[{index}]", first, second)
+    elif isinstance(expected, Mapping | list) or isinstance(actual, Mapping | list):
+        yield name, np.zeros(_length(expected)), np.zeros((_length(actual), 1))
+    else:
+        yield name, np.asarray(expected), np.asarray(actual)
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, Mapping | list) else 1
+
+
+def _compare_arrays(name: str, expected: NDArray[Any], actual: NDArray[Any], least_scale: float) -> Difference:
+    if expected.dtype != actual.dtype:
+        return Difference(math.inf, name, f"{name!r} is of type {actual.dtype} instead of {expected.dtype}")
+    if expected.shape != actual.shape:
+        shapes = f"{list(actual.shape)} instead of {list(expected.shape)}"
+        return Difference(math.inf, name, f"{name!r} has the shape {shapes}")
+    if expected.dtype.kind not in "fc":
+        count = int(np.count_nonzero(expected != actual))
+        if count <= MAX_FLIPPED * expected.size:
+            return Difference(0.0, name)
+        return Difference(math.inf, name, f"{name!r} differs in {count:,} of {expected.size:,} values")
+    finite = np.isfinite(expected)
+    same = np.array_equal(finite, np.isfinite(actual))
+    if not same or not np.array_equal(expected[~finite], actual[~finite], equal_nan=True):
+        return Difference(math.inf, name, f"{name!r} is not finite in other places")
+    if not finite.any():
+        return Difference(0.0, name)
+    largest = max(float(np.abs(expected[finite]).max()), least_scale)
+    error = float(np.abs(expected[finite].astype(np.float64) - actual[finite]).max()) / largest
+    return Difference(error, name, f"{name!r} differs by {error:.1e} of its largest value")
