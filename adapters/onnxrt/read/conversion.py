@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from quaver.adapters.onnxrt.read.graph import Array, attribute, integer, subgraphs, with_bodies
+from quaver.adapters.onnxrt.read.graph import Array, attribute, captures, integer, subgraphs, with_bodies
 from quaver.adapters.onnxrt.read.tensors import SHAPE_ELEMENTS, elements, to_array
 from quaver.errors import ModelError
 
@@ -26,9 +26,8 @@ log = logging.getLogger(__name__)
 # LayerNormalization.
 OLDEST_OPSET = 13
 CONVERT_TO = 17
-# Since these opsets the operators mean what they do today.
+# Since this opset Resize means what it does today.
 _RESIZE_OPSET = 11
-_HARDMAX_OPSET = 13
 
 
 def opset_of_model(model: ModelProto) -> int:
@@ -51,9 +50,8 @@ def to_modern_opset(model: ModelProto, folder: Path) -> ModelProto:
         return model
     _spell_domain_as_converter_does(model)
     open_negative_dimensions(model)
-    if opset < _HARDMAX_OPSET:
-        for nodes in _node_lists(model.graph):
-            _flatten_around_hardmax(nodes)
+    for nodes in _node_lists(model.graph):
+        _flatten_around_softmax(nodes)
     large = _take_out_large_constants(model, folder)
     try:
         converted = onnx.version_converter.convert_version(model, CONVERT_TO)
@@ -102,21 +100,30 @@ def _node_lists(graph: GraphProto) -> Iterator[MutableSequence[NodeProto]]:
     yield graph.node
 
 
-def _flatten_around_hardmax(nodes: MutableSequence[NodeProto]) -> None:
-    """Give each Hardmax a matrix: before opset 13 it took all axes from `axis` on as one, and now a single axis."""
-    if not any(node.op_type == "Hardmax" and not node.domain for node in nodes):
+def _flatten_around_softmax(nodes: MutableSequence[NodeProto]) -> None:
+    """Give a Softmax of any kind a matrix: before opset 13 it took all axes from `axis` on as one, now a single axis.
+
+    The converter forgets this for Hardmax, and fails on the others if a body reads their result.
+    """
+    captured = set().union(*(captures(node) for node in nodes))
+    affected = [
+        node
+        for node in nodes
+        if node.op_type == "Hardmax" or (node.op_type in ("Softmax", "LogSoftmax") and node.output[0] in captured)
+    ]
+    if not affected:
         return
     changed: list[NodeProto] = []
     for node in nodes:
-        if node.op_type != "Hardmax" or node.domain:
+        if node not in affected or node.domain:
             changed.append(node)
             continue
         source, result = node.input[0], node.output[0]
-        shape, rows, flat = (f"{result}.{part}" for part in ("shape", "rows", "hardmax"))
+        shape, rows, flat = (f"{result}.{part}" for part in ("shape", "rows", "matrix"))
         changed += [
             helper.make_node("Shape", [source], [shape], f"{shape}_of"),
             helper.make_node("Flatten", [source], [rows], f"{rows}_of", axis=integer(node, "axis", 1)),
-            helper.make_node("Hardmax", [rows], [flat], node.name, axis=1),
+            helper.make_node(node.op_type, [rows], [flat], node.name, axis=1),
             helper.make_node("Reshape", [flat, shape], [result], f"{result}.back"),
         ]
     copies = [NodeProto.FromString(node.SerializeToString()) for node in changed]

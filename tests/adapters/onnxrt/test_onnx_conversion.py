@@ -77,6 +77,17 @@ def test_what_flattens_its_axes_keeps_doing_so(kind: str, opset: int, axis: int 
     assert_float_model_equals(segmentation(helper.make_node(kind, ["a"], ["u"], "flat", **attributes), opset))
 
 
+@pytest.mark.parametrize("kind", ["Hardmax", "Softmax", "LogSoftmax"])
+def test_so_does_one_whose_result_a_body_reads(kind: str) -> None:
+    model = in_a_branch(helper.make_node("Identity", ["s"], ["t"], "same"), 11)
+    model.graph.node.insert(1, helper.make_node(kind, ["c"], ["s"], "flat", axis=1))
+    with opened(model, calibrate=False) as adapter:
+        feed = {"x": np.random.default_rng(0).normal(size=(2, 3, 10, 10)).astype(np.float32)}
+        adapter.calibrate([feed])
+        (expected,), (actual,) = as_given(model, feed), adapter.build(None).session.run(None, feed)
+        assert np.allclose(expected, actual, atol=1e-5)
+
+
 def in_a_branch(node: onnx.NodeProto, opset: int, *constants: Any) -> onnx.ModelProto:
     """A convolution, and an operator in the branch of an If that is always taken."""
     then = helper.make_graph([node], "then", [], [helper.make_tensor_value_info("t", TensorProto.FLOAT, None)])
