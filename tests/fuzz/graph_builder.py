@@ -104,10 +104,10 @@ class GraphBuilder:
     def constant(self, value: Any, dtype: str = "float32", stem: str = "constant") -> str:
         """Add a constant: an initializer, at times a Constant node, at times one that is there already."""
         array = np.asarray(value, dtype)
-        if self.chance(self.share):
+        if dtype == "float32" and self.chance(self.share):
             for name in sorted(self.constants):
                 other = self.values[name]
-                if other.shape == array.shape and other.dtype == array.dtype and dtype == "float32":
+                if other.shape == array.shape and other.dtype == array.dtype and array.size > 1:
                     return name
         name = self.name(stem)
         if self.chance(0.15):
@@ -148,7 +148,9 @@ class GraphBuilder:
         """Return the shape of a tensor."""
         return tuple(self.value(name).shape)
 
-    def add(self, op: str, *inputs: str, outputs: int = 1, bodies: Sequence[GraphBuilder] = (), **attributes: Any) -> Any:
+    def add(
+        self, op: str, *inputs: str, outputs: int = 1, bodies: Sequence[GraphBuilder] = (), **attributes: Any
+    ) -> Any:
         """Add a node and run it; return the name of its output, or a list of several."""
         names = [self.name(op.lower()) for _ in range(outputs)]
         node = helper.make_node(op, list(inputs), names, name=self._node_name(op), **attributes)
@@ -215,8 +217,12 @@ class GraphBuilder:
     def _run(self, node: onnx.NodeProto, names: Sequence[str]) -> list[Array]:
         """Run one node on the values of the sample."""
         read = [name for name in dict.fromkeys(names) if name]
-        kinds = [helper.np_dtype_to_tensor_dtype(self.value(name).dtype) for name in read]
-        inputs = [helper.make_tensor_value_info(name, kind, self.shape(name)) for name, kind in zip(read, kinds)]
+        inputs = [
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(self.value(name).dtype), self.shape(name)
+            )
+            for name in read
+        ]
         outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
         graph = helper.make_graph([node], "node", inputs, outputs)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)

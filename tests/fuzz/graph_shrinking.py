@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx
-from graph_builder import Array, InputRecord, make_feeds, session_of, record_inputs, recorded_inputs
+from graph_builder import Array, InputRecord, make_feeds, record_inputs, recorded_inputs, session_of
 from onnx import helper
 
 MAX_TRIES = 150

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import graph_bodies
 import graph_layers
+import graph_shapes
 import numpy as np
 import onnx
 from graph_builder import OPSETS, GraphBuilder, Rejected, record_inputs
@@ -14,9 +15,9 @@ from onnx import helper
 LAYERS: dict[Layer, float] = {
     graph_layers.conv: 5.0, graph_layers.conv_transpose: 1.0, graph_layers.gemm: 2.0, graph_layers.matmul: 3.0,
     graph_layers.projections: 0.7, graph_layers.normalization: 2.0, graph_layers.layer_norm: 0.7,
-    graph_layers.activation: 6.0, graph_layers.softmax: 1.0, graph_layers.pool: 2.0, graph_layers.pad: 1.0,
-    graph_layers.resize: 1.0, graph_layers.binary: 4.0, graph_layers.concat: 1.5, graph_layers.split: 1.0,
-    graph_layers.slicing: 1.0, graph_layers.movement: 4.0, graph_layers.reduction: 1.5, graph_layers.recurrent: 0.7,
+    graph_layers.activation: 6.0, graph_layers.softmax: 1.0, graph_layers.pool: 2.0, graph_shapes.pad: 1.0,
+    graph_shapes.resize: 1.0, graph_layers.binary: 4.0, graph_shapes.concat: 1.5, graph_shapes.split: 1.0,
+    graph_shapes.slicing: 1.0, graph_shapes.movement: 4.0, graph_shapes.reduction: 1.5, graph_layers.recurrent: 0.7,
     graph_layers.embedding: 0.4, graph_layers.selection: 0.5, graph_bodies.branching: 0.6, graph_bodies.looping: 0.4,
     graph_bodies.scanning: 0.4,
 }  # fmt: skip

@@ -10,7 +10,9 @@ from pathlib import Path
 
 def test_a_sample_of_the_backend_suite_is_tuned_right_or_refused_with_a_reason() -> None:
     script = Path(__file__).parent / "backend_suite.py"
-    done = subprocess.run([sys.executable, script, "--sample"], capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        [sys.executable, script, "--sample"], capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.stdout, done.stderr[-2000:]
     result = json.loads(done.stdout)
     assert result["wrong"] == []

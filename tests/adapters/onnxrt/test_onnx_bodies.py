@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from captured_tensors import BETWEEN, BODIES
-from onnx_models import Net, opened, space, weight
+from onnx_models import Net, deviation, kernels, opened, space, weight
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -26,6 +26,19 @@ def test_a_body_reads_an_int8_result_behind_ops_that_pass_it_on(body: str) -> No
         assert float(as_int8) < 0.05, between
         assert "Conv_0" in ran, between
         assert any(name.startswith("Sigmoid") for name in ran) == (goes_on == "True"), between
+
+
+def test_a_captured_tensor_that_a_float_op_reads_too_has_one_guard() -> None:
+    net = Net()
+    rows = net.Flatten(net.Conv(net.input(2, 4, 8, 8), weight(4, 4, 1, 1)))
+    outputs = BODIES["Loop"](net, rows), net.Gemm(rows, weight(256, 8))
+    model = net.model(*outputs)
+    with opened(model) as adapter:
+        config = space(adapter).only_int8("Conv_0")
+        nodes = adapter.build(config).model.graph.node
+        assert len({node.name for node in nodes}) == len(nodes)
+        assert set(kernels(adapter, config)) == {"Conv_0"}
+        assert deviation(model, adapter, config) < 0.05
 
 
 def test_there_is_no_local_error_where_no_op_is_int8() -> None:
