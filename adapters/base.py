@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters.alone import QuantizedView
-from quaver.adapters.batches import Feed, InputSpec, Rest, feeds, samples
+from quaver.adapters.batches import Feed, InputSpec, Rest, feeds, is_finite, samples
 from quaver.adapters.comparison import MAX_SAMPLES, Comparison, compare_models, comparison_feeds, runner_of
-from quaver.adapters.keeping import KEPT_SAMPLES, keeping
 from quaver.adapters.model import Model
 from quaver.adapters.reading import reading
+from quaver.adapters.rebatching import KEPT_SAMPLES, cut, keep, timing_feed
 from quaver.adapters.streaming import Enough, Progress, StreamingCalibrator, never, silent
 from quaver.adapters.view import View
 from quaver.errors import SettingsError
@@ -38,6 +38,7 @@ class AdapterOptions:
         threads: threads of one inference; 0 lets the runtime decide.
         quant_format: how int8 is written into the model, where the framework knows several ways; None is its default.
         optimise_float: rewrite the float graph, exactly, so that it is fast before it is quantized.
+        batch: samples of one inference that is timed, where the model leaves that open.
         shared: other processes of this machine work on the same model with the same folder: large weights need lie
             there but once. Whoever made the folder removes what is in it.
         left_out: rewrites of the float graph that must not be applied, because they change what the model computes.
@@ -47,6 +48,7 @@ class AdapterOptions:
     threads: int = 0
     quant_format: str | None = None
     optimise_float: bool = True
+    batch: int = 1
     shared: bool = False
     left_out: tuple[str, ...] = ()
 
@@ -83,7 +85,9 @@ class Adapter(ABC):
     Everything else has an answer here, and may have a better one: `local_errors`, `look`, `look_alone` and `time` if
     the framework shows more, `given` if quantized files can be run, `unquantizable` and `conversions` if there is
     something to say of what it holds, `close` if there are files to remove, `_samples_kept` to be told when there are
-    samples. `formats` and `implied_formats` say how int8 can be written into a model, if there are several ways.
+    samples. `as_given` is the user's own model where a converted or rewritten one is tuned; `compare` then makes sure
+    that both compute the same. `formats` and `implied_formats` say how int8 can be written into a model, if there are
+    several ways.
 
     `quaver.testing.check_adapter` checks a new adapter against this contract. `examples/custom_adapter.py` is one.
     """
@@ -100,7 +104,6 @@ class Adapter(ABC):
         self._inputs = tuple(inputs)
         self._kept: list[Feed] = []
         self._rest = Rest()
-        self._comparison: Comparison | None = None
 
     @classmethod
     @abstractmethod
@@ -168,13 +171,18 @@ class Adapter(ABC):
     ) -> dict[str, Any]:
         """Run `data` through the float model once, for all methods. Returns the result as builtins, and uses it.
 
-        At most `limit` samples are taken, and no more once `enough` says so; one at least. Before that the float model
-        is compared with the model as given on the first samples; the result is part of what is returned.
+        At most `limit` samples are taken, and no more once `enough` says so; one at least. How `data` is cut into
+        batches does not matter where the model takes samples one by one. Before that the float model is compared with
+        the model as given on the first samples; the result is part of what is returned.
         """
-        stream = self._keeping(data, limit)
+        calibrator, options = self.calibrator(), self._options
+        stream = self._keeping(data, limit, calibrator.takes_one)
         first = list(itertools.islice(stream, MAX_SAMPLES))
-        comparison = self.compare(first) if first else None
-        calibration = self.calibrator().run(itertools.chain(first, stream), limit, progress, enough)
+        # Calibration refuses data that is not finite, and names the tensor.
+        comparison = self.compare(first) if first and all(map(is_finite, first)) else None
+        if self._options != options:  # a rewrite was left out, and the graph is another one
+            calibrator = self.calibrator()
+        calibration = calibrator.run(itertools.chain(first, stream), limit, progress, enough)
         if comparison is not None:
             calibration["comparison"] = comparison.to_dict()
         self._samples_kept()
@@ -189,8 +197,7 @@ class Adapter(ABC):
         Raises:
             ModelError: if the model was changed when it was converted; the message names the op.
         """
-        self._comparison = self._compare(feeds)
-        return self._comparison
+        return self._compare(feeds)
 
     def _compare(self, feeds: Sequence[Feed]) -> Comparison:
         """What `compare` does. An adapter that tunes the very model it was given has nothing to compare."""
@@ -264,14 +271,27 @@ class Adapter(ABC):
     def load(self, path: Path) -> Model:
         """A model that was saved before. It outlives the adapter."""
 
+    @classmethod
+    def read_provenance(cls, path: Path) -> tuple[dict[str, str], str]:
+        """Return what `Model.add_provenance` wrote into a file, and the sha256 of the model in it without that.
+
+        The properties are empty if there are none, and the hash is empty if it cannot be told.
+        """
+        return {}, ""
+
     @property
     def kept(self) -> Sequence[Feed]:
-        """A few calibration samples, for work that needs no labels."""
+        """A few calibration samples, for work that needs no labels: one in each feed, where the model takes that."""
         return self._kept
+
+    @property
+    def timing_feed(self) -> Feed:
+        """What models are timed on: `batch` of the samples kept, or the first batch of a model that fixes it."""
+        return timing_feed(self._kept, self._inputs, self._options.batch)
 
     def keep(self, data: Any) -> None:
         """Take those samples from `data` without calibrating, for a resumed run."""
-        for _ in self._keeping(data, KEPT_SAMPLES):
+        for _ in self._keeping(data, KEPT_SAMPLES, lambda feed: self.calibrator().takes_one(feed)):
             pass
         self._samples_kept()
 
@@ -280,9 +300,9 @@ class Adapter(ABC):
         """Whether the limit of the last calibration left samples over, or may have."""
         return self._rest.more
 
-    def _keeping(self, data: Any, limit: int | None) -> Iterator[Feed]:
+    def _keeping(self, data: Any, limit: int | None, takes_one: Callable[[Feed], bool]) -> Iterator[Feed]:
         self._rest = Rest()
-        return keeping(feeds(data, self._inputs, limit, self._rest), self._inputs, self._kept)
+        return keep(cut(feeds(data, self._inputs, limit, self._rest), self._inputs, takes_one), self._kept)
 
     def _samples_kept(self) -> None:  # noqa: B027 - few have something to do
         """Called when there are samples."""
@@ -327,7 +347,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
-        """Seconds of each op in one inference of a kept sample, on so many threads; "" is all the rest."""
+        """Seconds of each op in one inference of `timing_feed`, on so many threads; "" is all the rest."""
 
     def flows(self) -> Mapping[str, tuple[str, ...]]:
         """For each op that hands its result on in 8 bits, the ops that take it so; empty if that is not known."""

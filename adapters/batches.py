@@ -91,6 +91,11 @@ def samples(feed: Feed) -> int:
     return first.shape[0] if first.ndim else 1
 
 
+def is_finite(feed: Feed) -> bool:
+    """Return whether a feed holds neither NaN nor infinity."""
+    return all(array.dtype.kind != "f" or bool(np.isfinite(array).all()) for array in feed.values())
+
+
 def open_batch(inputs: Sequence[InputSpec]) -> bool:
     """Whether a model takes batches of any size."""
     return all(not spec.shape or spec.shape[0] is None for spec in inputs)

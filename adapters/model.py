@@ -6,7 +6,7 @@ import hashlib
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
@@ -33,11 +33,13 @@ class Model(ABC):
     - call it: `model(x)`, `model(x, y)` by position, `model({"x": x})` or `model(x=x)` by input name. One output comes
       as an array, several as a list. `model.run(feed)` is the same for a dict of arrays that fit, without a check;
     - go on with the framework's own objects: `session` is what runs the model, `model` what it is made of;
-    - ask for its bytes: `SerializeToString()` is the complete model file, `sha256` its hash, `size` its length;
+    - ask for its bytes: `SerializeToString()` is the complete model file, `size` its length, `sha256` the hash of the
+      model in it;
     - `save` it to a file, and `close` it to let go of the session; it is made anew when it is needed again.
 
     An adapter's subclass says in `suffix` how files of such models end, and writes three methods: `_open` makes the
     session, `_outputs` runs it, `chunks` gives the bytes. `size`, `model` and `_write` may be done better than here.
+    `file_chunks` adds `provenance` to those bytes, where the format has a place for it.
     """
 
     suffix: ClassVar[str]
@@ -48,6 +50,7 @@ class Model(ABC):
         self._threads = threads
         self._session: Any = None
         self._sha256: Future[str] | None = None
+        self._provenance: dict[str, str] = {}
         watch_for_fork(self)
 
     @abstractmethod
@@ -60,7 +63,23 @@ class Model(ABC):
 
     @abstractmethod
     def chunks(self) -> Iterator[bytes | memoryview]:
-        """The bytes of the complete model, piece by piece."""
+        """The bytes of the complete model, piece by piece, without provenance."""
+
+    def file_chunks(self) -> Iterator[bytes | memoryview]:
+        """Yield the bytes of the file that `save` writes: the model, and its provenance where the format has a place.
+
+        Here provenance is left out. An adapter that writes it must give the same `chunks` after `load`.
+        """
+        return self.chunks()
+
+    @property
+    def provenance(self) -> Mapping[str, str]:
+        """Where the model comes from, as text by name; empty until the model is the result of a run."""
+        return self._provenance
+
+    def add_provenance(self, properties: Mapping[str, str]) -> None:
+        """Write these properties into the file when the model is saved. `sha256` stays the hash of the model alone."""
+        self._provenance = dict(properties)
 
     def __call__(self, *args: Any, **inputs: Any) -> Any:
         """Run the model: `model(x)`, `model(x, y)`, `model({"x": x})` or `model(x=x)`."""
@@ -109,11 +128,11 @@ class Model(ABC):
     @property
     def size(self) -> int:
         """Size of the complete model file in bytes."""
-        return sum(len(chunk) for chunk in self.chunks())
+        return sum(len(chunk) for chunk in self.file_chunks())
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - the name that evaluation code for ONNX expects
         """The complete model file."""
-        return b"".join(self.chunks())
+        return b"".join(self.file_chunks())
 
     def save(self, path: str | Path) -> Path:
         """Write the complete model to a file, in folders that are made if need be. Never leaves half a file."""
@@ -140,7 +159,7 @@ class Model(ABC):
         return path
 
     def _write(self, path: Path) -> None:
-        write_safely(path, self.chunks())
+        write_safely(path, self.file_chunks())
 
     def start_hashing(self) -> None:
         """Begin to compute `sha256` aside: hashing needs no interpreter lock, and goes on while eval_func runs."""
@@ -159,7 +178,7 @@ class Model(ABC):
 
     @property
     def sha256(self) -> str:
-        """Hash of the complete model file."""
+        """Hash of the model as it was scored: of its file without provenance, as the history records it."""
         self.start_hashing()
         assert self._sha256 is not None
         return self._sha256.result()

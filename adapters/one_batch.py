@@ -9,11 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters.batches import Feed, InputSpec, feeds, open_batch, samples
+from quaver.adapters.rebatching import check_batch
 from quaver.errors import CalibrationError, SettingsError
 
 
 def one_batch(data: Any, inputs: Sequence[InputSpec], size: int) -> Feed:
-    """A feed of `size` samples, where the model leaves that open. Too few samples are repeated."""
+    """A feed of `size` samples, where the model leaves that open. Too few samples are repeated.
+
+    Raises `SettingsError` if the model fixes another batch, unless `size` is 1, the default.
+    """
+    check_batch(inputs, size)
     if data is None:
         rng = np.random.default_rng(0)
         return {spec.name: _made_up(spec, size, rng) for spec in inputs}

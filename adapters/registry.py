@@ -19,6 +19,7 @@ from quaver.adapters.base import Adapter, AdapterOptions
 from quaver.adapters.model import Model
 from quaver.errors import ModelError, SettingsError
 from quaver.nearest import hint
+from quaver.paths import check_regular
 
 GROUP = "quaver.adapters"
 _OURS = "quaver.adapters."
@@ -95,6 +96,8 @@ def open_given(model: Any, threads: int = 0, framework: str | None = None) -> Mo
 
 def adapter_for(model: Any, framework: str | None = None) -> type[Adapter]:
     """The adapter of a framework, which must take the model; or, if none is named, the first that accepts it."""
+    if isinstance(model, str | os.PathLike):  # before anybody opens it to see what it is
+        check_regular(model, "the model", ModelError, folders=True)
     named = None if framework is None else _named(framework)
     for name, adapter in _usable() if named is None else [(framework, named)]:
         if _accepts(name, adapter, model):

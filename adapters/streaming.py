@@ -1,10 +1,12 @@
 """One streaming pass over the calibration data: all ranges and statistics of all tensors, in bounded memory.
 
-Statistics of one batch are taken by a second thread while the model runs the next one.
+Statistics of one batch are taken by a second thread while the model runs the next one. Batches are those of
+`rebatching`, not those of the user.
 """
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,13 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.adapters.batches import Feed, InputSpec, head, open_batch, samples, split, tail
+from quaver.adapters.batches import Feed, InputSpec, head, open_batch, samples
 from quaver.adapters.channels import KINDS, Accumulator, Statistic, to_plain
 from quaver.adapters.ranges import WAITING, WAITING_TOGETHER, TensorStatistics
+from quaver.adapters.rebatching import MAX_RUN_SAMPLES, Batching, join, joined
 from quaver.errors import CalibrationError
 
-# All tensors of two runs are held at once; batches are cut so that those of one take about this much.
+# All tensors of two runs are held at once; batches are made so that those of one take about this much.
 HELD_BYTES = 128 * 2**20
+# Ranges that two samples together and one alone show may differ by this part, which is far above rounding.
+SAME_RANGE = 1e-3
 Values = list[tuple[str, NDArray[np.float32]]]
 # Told of samples done, and of how many there are if that is known.
 Progress = Callable[[int, int | None], None]
@@ -52,8 +57,8 @@ class StreamingCalibrator(ABC):
         self._takers: dict[str, list[TensorStatistics | Accumulator]] = {name: [self._ranges[name]] for name in names}
         for wanted, accumulator in self._channels.items():
             self._takers.setdefault(wanted.tensor, []).append(accumulator)
-        self._sample_bytes = 0.0
-        self._cuttable = open_batch(inputs)
+        self._sample_bytes = self._input_bytes = 0.0
+        self._batching: Batching | None = None if open_batch(inputs) else Batching.AS_GIVEN
 
     @abstractmethod
     def values(self, feed: Feed) -> Values:
@@ -71,10 +76,24 @@ class StreamingCalibrator(ABC):
         """The tensors of which something is wanted."""
         return list(self._takers)
 
+    def batching(self, feed: Feed) -> Batching:
+        """Tell how the model takes samples, from two runs on the first sample of a feed, alone and twice in a batch.
+
+        Some models leave the first axis open and have its length inside all the same. For others it is an axis of
+        time: what they compute of a step depends on the steps before it.
+        """
+        if self._batching is None:
+            self._batching = self._try_batching(head(feed, 1))
+        return self._batching
+
+    def takes_one(self, feed: Feed) -> bool:
+        """Tell whether the model takes the samples of a feed one by one."""
+        return self.batching(feed) is not Batching.AS_GIVEN
+
     def run(
         self, stream: Iterator[Feed], limit: int | None, progress: Progress, enough: Enough = never
     ) -> dict[str, Any]:
-        """Take in all feeds, or those until `enough`, one at least.
+        """Take in all feeds, or those until `enough`, one at least; single samples where the model takes them.
 
         Returns, as builtins, the `ranges` of every tensor by every method, `statistics`, and the tensors in which real
         values are `crowded_out` by what stands for infinity.
@@ -82,7 +101,7 @@ class StreamingCalibrator(ABC):
         taken = 0
         with ThreadPoolExecutor(1) as worker:
             waiting: Future[None] = worker.submit(self._take, [])
-            for part in (part for feed in stream for part in self._parts(feed)):
+            for part in self._runs(stream):
                 values = self._observed(part)
                 waiting.result()
                 self._check_finite()
@@ -104,35 +123,43 @@ class StreamingCalibrator(ABC):
             found["statistics"] = to_plain({wanted: seen.result() for wanted, seen in self._channels.items()})
         return found
 
-    def _parts(self, feed: Feed) -> Iterator[Feed]:
-        """Cut a batch so that its activations fit. The first sample goes alone, to see how large they are."""
-        count = samples(feed)
-        if self._sample_bytes == 0 and count > 1:
-            self._cuttable = self._takes_one(alone := head(feed, 1))
-            if self._cuttable:
-                yield alone
-                feed = tail(feed, 1)
-        known = self._cuttable and self._sample_bytes
-        yield from split(feed, max(1, int(HELD_BYTES / self._sample_bytes)) if known else count)
+    def _runs(self, stream: Iterator[Feed]) -> Iterator[Feed]:
+        """The feeds to run: the first sample alone, in case there is time for no more, then several at once."""
+        yield from itertools.islice(stream, 1)
+        yield from joined(stream, self._run_samples)
 
-    def _takes_one(self, feed: Feed) -> bool:
-        """Whether the model takes a batch of one. Some leave the axis open and have its length inside all the same."""
-        if not open_batch(self._inputs):
-            return False
+    def _run_samples(self, feed: Feed) -> int:
+        """Return how many samples like this one to run at once, so that their activations fit."""
+        if samples(feed) > 1 or self.batching(feed) is not Batching.ANY:
+            return 1
+        larger = _bytes(feed) / self._input_bytes
+        return min(MAX_RUN_SAMPLES, max(1, int(HELD_BYTES / (larger * self._sample_bytes))))
+
+    def _try_batching(self, sample: Feed) -> Batching:
         try:
-            self.values(feed)
+            alone, self._sample_bytes = self._extremes(sample)
         except Exception:
-            return False
-        return True
+            return Batching.AS_GIVEN
+        self._input_bytes = _bytes(sample)
+        try:
+            together, _ = self._extremes(join([sample, sample]))
+        except Exception:
+            return Batching.SINGLE
+        far = SAME_RANGE * np.abs(alone).max(axis=1, initial=0.0)
+        same = (np.abs(together - alone) <= far[:, None]) | ~np.isfinite(alone)  # what is no number is reported later
+        return Batching.ANY if same.all() else Batching.AS_GIVEN
+
+    def _extremes(self, feed: Feed) -> tuple[NDArray[np.float64], float]:
+        """Run a feed; the smallest and largest value of each tensor, and the bytes of all."""
+        values = [array for _, array in self.values(feed)]
+        pairs = [(array.min(), array.max()) if array.size else (0.0, 0.0) for array in values]
+        return np.array(pairs, np.float64).reshape(-1, 2), max(float(sum(array.nbytes for array in values)), 1.0)
 
     def _observed(self, feed: Feed) -> Values:
         try:
-            values = self.values(feed)
+            return self.values(feed)
         except Exception as error:
             raise CalibrationError(f"the float model fails on a calibration batch: {error}") from error
-        if self._sample_bytes == 0:
-            self._sample_bytes = max(sum(array.nbytes for _, array in values) / samples(feed), 1.0)
-        return values
 
     def _take(self, values: Values) -> None:
         for name, array in values:
@@ -146,3 +173,7 @@ class StreamingCalibrator(ABC):
                     f"tensor {name!r} ({self.whose(name)}) holds NaN or infinity on calibration data "
                     f"(range {seen.low} to {seen.high}); check the data's preprocessing and the float model"
                 )
+
+
+def _bytes(feed: Feed) -> float:
+    return max(float(sum(array.nbytes for array in feed.values())), 1.0)

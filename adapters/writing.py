@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,10 +20,19 @@ def write_safely(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
     The temporary file is made as any new file is, so that the system sets its mode as the user's mask wants it. Its
     name says whose it is: what a process that was killed left of an earlier try is removed.
     """
+    _check_replaceable(path)
     remove_orphans(path)
     with marked() as mark:
         _write_as(path.with_name(f".{path.name}.{mark}"), path, chunks)
     _sync_folder(path.parent)
+
+
+def _check_replaceable(path: Path) -> None:
+    """Refuse to put a file in the place of a pipe or a device, which other programs use."""
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # a folder is refused by the system
+            raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file")
 
 
 def _write_as(temporary: Path, path: Path, chunks: Iterable[bytes | memoryview]) -> None:

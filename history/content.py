@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from quaver.errors import HistoryError
-from quaver.history.begun import Begun, to_begun, to_dropped
+from quaver.history.begun import STEP, Begun, to_begun, to_dropped
 from quaver.history.frames import MAGIC, FrameReader, Position, is_kind, unpack
 from quaver.history.header import SCHEMA, Header, NewerSchema, Opening, to_header
 from quaver.history.notes import to_items, to_note
@@ -44,6 +44,7 @@ class Content:
         position: how far the file was read.
         damage: what follows, in a sentence; None if nothing does.
         torn: whether the damage is a write that was interrupted, not the loss of whole frames.
+        before_step: where the file ends without the record of a step that is under way, if that is its last record.
     """
 
     header: Header | None = None
@@ -62,6 +63,7 @@ class Content:
     position: Position = field(default_factory=Position)
     damage: str | None = None
     torn: bool = False
+    before_step: Position | None = None
     _places: dict[int, int] = field(default_factory=dict)  # number of a trial -> where it stands in `trials`
     _given: set[str] = field(default_factory=set)  # notes that a snapshot holds, too: to be copied before they grow
 
@@ -226,7 +228,9 @@ def read_all(stream: BinaryIO, path: Path, content: Content) -> Iterator[tuple[i
             if at.prefix == content.header_frame[1]:
                 content.headers += 1
                 continue
-            content.add(unpack(payload))
+            record = unpack(payload)
+            content.add(record)
+            content.before_step = before if record["kind"] == "begun" and record["number"] == STEP else None
             if not content.header_frame[1]:
                 content.headers, content.header_frame = 1, (at.last, at.prefix)
         except NewerSchema as error:

@@ -10,10 +10,12 @@ import shutil
 from pathlib import Path
 
 from quaver.errors import HistoryError
+from quaver.paths import check_regular
 
 
 def open_file(path: Path, flags: int) -> io.FileIO:
     """Open for reading and writing, unbuffered."""
+    check_regular(path, "the history", HistoryError)
     try:
         return io.FileIO(os.open(path, flags | getattr(os, "O_BINARY", 0), 0o644), "r+")
     except OSError as error:

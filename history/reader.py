@@ -94,6 +94,8 @@ class SnapshotReader:
         content = self._content
         before = content.position, self._snapshot.damage if self._snapshot else None
         read(stream, place, content)
+        if content.before_step is not None:  # it is cut off when the step ends, and all would be read anew
+            content.position, content.before_step = content.before_step, None
         if content.torn:
             content.damage = None
         if content.header is not None and (self._snapshot is None or before != (content.position, content.damage)):

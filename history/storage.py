@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -47,6 +47,10 @@ class Storage(ABC):
     def run(self) -> Run:
         """The latest run; one of number 0 that says nothing as long as there is none."""
         return self.runs[-1] if self.runs else Run(0, "", {}, {})
+
+    def run_of(self, number: int) -> Run:
+        """Return the run that recorded the trial of that number; the latest one if that is not recorded."""
+        return self.run
 
     @property
     @abstractmethod
@@ -93,6 +97,23 @@ class Storage(ABC):
         """How often the process ended while this configuration was tried."""
 
     @abstractmethod
+    def begin_step(self, name: str) -> None:
+        """Record that native work between trials begins, under its name. One step is under way at a time."""
+
+    @abstractmethod
+    def end_step(self) -> None:
+        """Take back `begin_step`: the process survived the step. Otherwise nothing."""
+
+    @abstractmethod
+    def step_crashes(self, name: str) -> int:
+        """Return how often the process ended during the step of that name."""
+
+    @property
+    @abstractmethod
+    def crashed_steps(self) -> Mapping[str, int]:
+        """Return how often the process ended during each step, by the sha256 of the step's name."""
+
+    @abstractmethod
     def measure(self, number: int, figures: Mapping[str, float]) -> Trial:
         """Record figures that were taken of a trial, besides those it has; the trial with all of them."""
 
@@ -109,10 +130,10 @@ class Storage(ABC):
         """The newest trial of this configuration, if it was tried; in constant time."""
 
     @abstractmethod
-    def forget_trailing_failures(self) -> None:
+    def forget_trailing_failures(self, is_fatal: Callable[[QuantConfig], bool] = lambda config: False) -> None:
         """Let `find` no longer answer with the failed trials at the very end, so that they are tried again.
 
-        Not those of configurations that ended the process more than `RETRIES` times.
+        Not those of configurations that ended the process more than `RETRIES` times, or that `is_fatal` names.
         """
 
     @abstractmethod

@@ -7,7 +7,7 @@ import io
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 
 from quaver.errors import HistoryError
 from quaver.history.appender import Appender
-from quaver.history.begun import RETRIES, from_begun, from_dropped, to_begun
+from quaver.history.begun import RETRIES, STEP, digest_step, from_begun, from_dropped, to_begun
 from quaver.history.content import Content, read
 from quaver.history.durable import keep_copy, open_file, sync_folder
 from quaver.history.frames import MAGIC, PREFIX, is_unwritten, pack
@@ -117,6 +117,10 @@ class History(Storage):
         """Every `fit` so far, the first one first."""
         return tuple(self._content.runs)
 
+    def run_of(self, number: int) -> Run:
+        """Return the run that recorded the trial of that number."""
+        return self._content.snapshot(self.path).run_of(number)
+
     @property
     def baseline(self) -> Trial | None:
         """The fp32 model's trial, the last one recorded."""
@@ -186,10 +190,29 @@ class History(Storage):
 
     def begin_trial(self, number: int, config: QuantConfig) -> None:
         """Record that a configuration is handed out, so that one that ends the process is known afterwards."""
-        what = f"that trial {number} begins"
+        self._begin(number, config.fingerprint, f"that trial {number} begins")
+
+    def begin_step(self, name: str) -> None:
+        """Record that native work between trials begins, so that a step that ends the process is known afterwards."""
+        self._begin(STEP, digest_step(name), f"that a step ({name:.80}) begins")
+
+    def end_step(self) -> None:
+        """Take back that a step was begun."""
+        self.drop_trial(STEP)
+
+    def step_crashes(self, name: str) -> int:
+        """Return how often the process ended during the step of that name."""
+        return self.crashed_steps.get(digest_step(name), 0)
+
+    @property
+    def crashed_steps(self) -> Mapping[str, int]:
+        """Return how often the process ended during each step, by the sha256 of the step's name."""
+        return self._content.begun.crashed_steps
+
+    def _begin(self, number: int, fingerprint: str, what: str) -> None:
         with self._recording(what):
             self._need_header()
-            record = from_begun(number, config.fingerprint)
+            record = from_begun(number, fingerprint)
             data = pack(record)
             # A process that ends takes nothing with it that was written; only a power cut could, which is no crash.
             start = self._write(data, what, sync=False)
@@ -251,16 +274,16 @@ class History(Storage):
         number = self._known.get(config)
         return None if number is None else self._content.known(number)
 
-    def forget_trailing_failures(self) -> None:
+    def forget_trailing_failures(self, is_fatal: Callable[[QuantConfig], bool] = lambda config: False) -> None:
         """Let `find` no longer answer with the failed trials at the very end, so that they are tried again.
 
         They stay in the file. A run that ended in failures is resumed when their cause, often eval_func, is repaired.
-        Configurations that ended the process too often stay failed.
+        Configurations that ended the process too often, or that `is_fatal` names, stay failed.
         """
         for trial in reversed(self.trials):
             if not trial.failed:
                 break
-            if self.crashes(trial.config) <= RETRIES:
+            if self.crashes(trial.config) <= RETRIES and not is_fatal(trial.config):
                 self._known.pop(trial.config, None)
 
     def close(self) -> None:

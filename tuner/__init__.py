@@ -19,6 +19,7 @@ from quaver.api import (
     fit,
     open_run,
     profile,
+    read_provenance,
     recover,
     save_board_kit,
     save_cost_model,
@@ -45,6 +46,7 @@ from quaver.history import Snapshot, read_snapshot
 from quaver.limit import Limit
 from quaver.ops import FP32, INT4, INT8, Op, OpConfig, Precision, QuantConfig
 from quaver.probe import Probe
+from quaver.provenance import Provenance
 from quaver.scores import Samples
 from quaver.slices import Slices
 from quaver.space import TuningSpace
@@ -62,11 +64,11 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 __all__ = [
     "FP32", "INT4", "INT8", "Adapter", "Budget", "BuildError", "CalibrationError", "Cause", "CheckResult", "Config",
     "Criterion", "Diagnosis", "EvaluationError", "ExecutorError", "HistoryError", "Limit", "MissingPackageError",
-    "Model", "ModelError", "Objective", "Observer", "Op", "OpConfig", "Precision", "Probe", "Profile", "QuantConfig",
-    "QuantizedStatistics", "QuaverError", "Samples", "SettingsError", "Slices", "Snapshot", "Stage", "StopReason",
-    "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningRun", "TuningSpace", "Unquantizable",
-    "Verdict", "__version__", "check", "diagnose", "diagnose_quantized", "events", "fit", "open_run", "profile",
-    "read_snapshot", "recover", "register_strategy", "save_board_kit", "save_cost_model",
+    "Model", "ModelError", "Objective", "Observer", "Op", "OpConfig", "Precision", "Probe", "Profile", "Provenance",
+    "QuantConfig", "QuantizedStatistics", "QuaverError", "Samples", "SettingsError", "Slices", "Snapshot", "Stage",
+    "StopReason", "Strategy", "StrategyError", "Trial", "TrialState", "TuneResult", "TuningRun", "TuningSpace",
+    "Unquantizable", "Verdict", "__version__", "check", "diagnose", "diagnose_quantized", "events", "fit", "open_run",
+    "profile", "read_provenance", "read_snapshot", "recover", "register_strategy", "save_board_kit", "save_cost_model",
 ]  # fmt: skip
 
 

@@ -65,13 +65,25 @@ def origins(trials: Iterable[Trial]) -> dict[int, Origin]:
     found = {ordered[0].number: Origin(None, ())}
     for index in range(1, len(ordered)):
         first = max(0, index - LOOK_BACK)
-        apart = np.count_nonzero(codes[first:index] != codes[index], axis=1)
-        parent = index - 1 - int(np.argmin(apart[::-1]))
+        parent = first + nearest(codes[first:index], codes[index])
         changed = np.flatnonzero(codes[parent] != codes[index])
         before, now = ordered[parent].config, ordered[index].config
         changes = (Change(names[at], before.get(names[at]), now.get(names[at])) for at in changed)
         found[ordered[index].number] = Origin(ordered[parent].number, tuple(changes))
     return found
+
+
+def nearest(earlier: npt.NDArray[np.uint16], codes: npt.NDArray[np.uint16]) -> int:
+    """Return the row that differs in the fewest ops from a configuration, of several the last.
+
+    This is the one rule for which trial a trial came from, for the command line and the page.
+
+    Args:
+        earlier: a row of codes for each earlier trial, in the order of their numbers, at most `LOOK_BACK` of them.
+        codes: those of the configuration; equal codes mean that an op runs in the same way.
+    """
+    apart = np.count_nonzero(earlier != codes, axis=1)
+    return len(earlier) - 1 - int(np.argmin(apart[::-1]))
 
 
 def told(origin: Origin, names: int = 0) -> str:

@@ -75,3 +75,34 @@ class Limit:
         sign = "loss" if self.higher_is_better else "loss (lower is better)"
         of = f"{self.name}: " if self.name else ""
         return f"{of}{sign} of at most {f'{self.allowed:.2%}' if self.relative else self.allowed}"
+
+
+def loss_text(loss: float, relative: bool) -> str:
+    """Return a loss as a table shows it: "0.87%", or "0.87% better" where the score is above the float model's.
+
+    Args:
+        loss: the loss; negative where the score is better.
+        relative: whether it is a fraction of the baseline, and not in units of the score.
+    """
+    amount, is_gain = _amount(loss, relative)
+    return f"{amount} better" if is_gain else amount
+
+
+def loss_phrase(loss: float, relative: bool) -> str:
+    """Return a loss with its name: "loss 0.87%", or "gain 0.87%" where the score is above the float model's."""
+    amount, is_gain = _amount(loss, relative)
+    return f"{'gain' if is_gain else 'loss'} {amount}"
+
+
+def loss_range(low: float, high: float, relative: bool) -> str:
+    """Return an interval of the loss: "0.10% to 1.63%", "0.42% better to 1.63% worse" or "1.20% to 0.42% better"."""
+    (best, best_is_gain), (worst, worst_is_gain) = _amount(low, relative), _amount(high, relative)
+    if not best_is_gain:
+        return f"{best} to {worst}"
+    return f"{best} to {worst} better" if worst_is_gain else f"{best} better to {worst} worse"
+
+
+def _amount(loss: float, relative: bool) -> tuple[str, bool]:
+    """Return the size of a loss, and whether it is a gain. What rounds to zero is neither."""
+    amount = f"{abs(loss):.2%}" if relative else f"{abs(loss):.4g}"
+    return amount, loss < 0 and any(digit in "123456789" for digit in amount.partition("e")[0])

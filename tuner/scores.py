@@ -15,6 +15,19 @@ UNNAMED = "score"
 # How the scores of samples are kept, the smallest first; whichever holds them exactly is taken.
 BITS, FLOAT32, FLOAT64 = "bits", "f4", "f8"
 WIDTHS = {FLOAT32: 4, FLOAT64: 8}
+# Scores of samples of one evaluation, all metrics together: as many as a frame of the history (64 MiB) holds at eight
+# bytes each, with a MiB left for the rest of the trial.
+MAX_SAMPLE_SCORES = (64 - 1) * 2**20 // 8
+
+
+def too_many_scores(count: int) -> str:
+    """Return why so many scores of samples cannot be kept, and what to do; empty if they can."""
+    if count <= MAX_SAMPLE_SCORES:
+        return ""
+    return (
+        f"{count:,} scores of samples are more than the {MAX_SAMPLE_SCORES:,} that the history of a run holds for a "
+        "trial: return the mean as one number, or the scores of fewer samples"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from quaver.limit import loss_phrase
 from quaver.ops import QuantConfig
 from quaver.scores import UNNAMED, Samples
 
@@ -105,7 +106,9 @@ class Trial:
             return f"trial {self.number}: failed, {counts}"
         if self.score is None:
             return f"trial {self.number}: not evaluated, {counts}"
-        verdict = "" if self.loss is None else f"loss {self.loss:.4g}, {'met' if self.met else 'not met'}, "
+        verdict = ""
+        if self.loss is not None:  # the trial does not know whether the loss is relative
+            verdict = f"{loss_phrase(self.loss, relative=False)}, {'met' if self.met else 'not met'}, "
         if self.stopped:
             return f"trial {self.number}: stopped after {self.seen} samples, about {verdict}{counts}"
         return f"trial {self.number}: score {self.score:.6g}, {verdict}{counts}"

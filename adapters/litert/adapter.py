@@ -14,7 +14,7 @@ from quaver.adapters.batches import Feed, samples
 from quaver.adapters.calibrated import crowded_of, ranges_of
 from quaver.adapters.channels import from_plain
 from quaver.adapters.comparison import Comparison, compare_models, comparison_feeds, runner_of
-from quaver.adapters.keeping import first
+from quaver.adapters.litert.build.provenance import read_provenance
 from quaver.adapters.litert.read import sources
 from quaver.adapters.reading import reading
 from quaver.adapters.view import View
@@ -89,7 +89,7 @@ class LiteRTAdapter(Adapter):
         found = unquantizable(self._graph, self._builder.units)
         if not timed or not found:
             return found
-        sample = first(self._kept[0], self._inputs, 1)
+        sample = self.timing_feed
         operators = unquantizable_operators(self._graph, self._builder.units)
         return with_shares(found, *seconds_by_kind(self._graph, sample, operators))
 
@@ -130,7 +130,11 @@ class LiteRTAdapter(Adapter):
     def load(self, path: Path) -> LiteRTModel:
         from quaver.adapters.litert.run.model import LiteRTModel
 
-        return LiteRTModel(path.read_bytes(), self._inputs, self._options.threads)
+        return LiteRTModel.loaded(path.read_bytes(), self._inputs, self._options.threads)
+
+    @classmethod
+    def read_provenance(cls, path: Path) -> tuple[dict[str, str], str]:
+        return read_provenance(path)
 
     @classmethod
     def given(cls, model: Any, threads: int = 0) -> LiteRTModel:
@@ -155,7 +159,7 @@ class LiteRTAdapter(Adapter):
         from quaver.adapters.litert.read.graph import Graph
         from quaver.adapters.litert.time.profiling import op_seconds
 
-        sample = first(self._kept[0], self._inputs, 1)
+        sample = self.timing_feed
         used = self._options.threads if threads is None else threads
         return op_seconds(self._builder, Graph(self._builder.build(config)), sample, used)
 

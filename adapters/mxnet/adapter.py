@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
 from quaver.adapters.calibrated import ranges_of
-from quaver.adapters.keeping import first
 from quaver.adapters.mxnet.read import sources
 from quaver.adapters.view import View
 from quaver.errors import ModelError
@@ -80,7 +79,7 @@ class MXNetAdapter(Adapter):
         found = unquantizable(graph, quantizable)
         if not timed or not found:
             return found
-        sample = first(self._kept[0], self._inputs, 1)
+        sample = self.timing_feed
         return with_shares(found, *seconds_by_kind(self._builder, sample))
 
     def calibrator(self) -> Calibrator:
@@ -102,10 +101,16 @@ class MXNetAdapter(Adapter):
         return MXNetModel(self._given, self._options.threads)
 
     def load(self, path: Path) -> MXNetModel:
-        from quaver.adapters.mxnet.read.intake import take_in
         from quaver.adapters.mxnet.run.model import loaded
 
-        return loaded(take_in(path), self._inputs, self._options.threads)
+        return loaded(path, self._inputs, self._options.threads)
+
+    @classmethod
+    def read_provenance(cls, path: Path) -> tuple[dict[str, str], str]:
+        from quaver.adapters.mxnet.run.model import loaded
+
+        model = loaded(path, None, 0)
+        return dict(model.provenance), model.sha256 if model.provenance else ""
 
     def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
         from quaver.adapters.mxnet.look.observation import watch
@@ -120,7 +125,7 @@ class MXNetAdapter(Adapter):
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
         from quaver.adapters.mxnet.time.profiling import op_seconds
 
-        sample = first(self._kept[0], self._inputs, 1)
+        sample = self.timing_feed
         used = self._options.threads if threads is None else threads
         return op_seconds(self._builder, self._builder.build(config), sample, used)
 

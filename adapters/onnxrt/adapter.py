@@ -20,8 +20,8 @@ from quaver.adapters.batches import Feed, InputSpec
 from quaver.adapters.calibrated import crowded_of, ranges_of
 from quaver.adapters.channels import from_plain
 from quaver.adapters.comparison import TOLERANCE, Comparison
-from quaver.adapters.keeping import first
 from quaver.adapters.onnxrt.build.assembler import Assembler
+from quaver.adapters.onnxrt.build.provenance import read_provenance
 from quaver.adapters.onnxrt.build.weights import WeightStore
 from quaver.adapters.onnxrt.look.alone import FileAlone
 from quaver.adapters.onnxrt.look.file_view import FileView
@@ -140,7 +140,7 @@ class OnnxAdapter(Adapter):
         found = unquantizable(graph, self._units)
         if not timed or not found:
             return found
-        sample = first(self._kept[0], self._inputs, 1)
+        sample = self.timing_feed
         nodes = unquantizable_nodes(graph, self._units)
         return with_shares(found, *seconds_by_kind(self._assembler, self.rebuild(None), sample, nodes))
 
@@ -200,7 +200,7 @@ class OnnxAdapter(Adapter):
         return attributed(self._assembler, kernels, graph)
 
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
-        sample = first(self._kept[0], self._inputs, 1)
+        sample = self.timing_feed
         used = self._options.threads if threads is None else threads
         return op_seconds(self._assembler, self.rebuild(config), sample, used)
 
@@ -223,6 +223,10 @@ class OnnxAdapter(Adapter):
 
     def load(self, path: Path) -> SavedModel:
         return SavedModel(path, self._inputs, self._options.threads)
+
+    @classmethod
+    def read_provenance(cls, path: Path) -> tuple[dict[str, str], str]:
+        return read_provenance(path)
 
     def close(self) -> None:
         self._store.close()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import bisect
 import enum
 import os
 import threading
 from pathlib import Path
 from typing import Any
 
+from quaver.ancestry import LOOK_BACK
 from quaver.criterion import Criterion
 from quaver.engine.confirmations import NOTE as CONFIRMED
-from quaver.engine.confirmations import confirmations
+from quaver.engine.confirmations import confirmations, is_required
 from quaver.engine.ending import NOTE as ENDED
 from quaver.engine.judge import Judge
 from quaver.errors import QuaverError
@@ -56,6 +58,7 @@ class RunData:
         self.judge = self._new_judge()
         self._raw: list[Trial] = []
         self._index: dict[int, int] = {}
+        self._order: list[tuple[int, int]] = []  # number and row of each trial, by number
         self._inside: Inside | None = None
         self.take(snapshot)
 
@@ -121,7 +124,7 @@ class RunData:
         earlier, self.snapshot = self.snapshot, snapshot
         if snapshot.runs != earlier.runs:
             self.judge = self._new_judge()
-            self._raw, self.rows, self._index, self.picks = [], [], {}, Picks(self.picks.ops)
+            self._raw, self.rows, self._index, self._order, self.picks = [], [], {}, [], Picks(self.picks.ops)
         if snapshot.baseline is not None and snapshot.baseline.score != self.judge.baseline:
             self.judge.begin(snapshot.baseline)
         for place, trial in enumerate(snapshot.trials):
@@ -131,29 +134,37 @@ class RunData:
                 self._raw[place] = trial
                 self.judge.add(trial)
         if snapshot.notes.get(CONFIRMED) is not earlier.notes.get(CONFIRMED) or not self.judge.confirmations:
-            self.judge.confirm(confirmations(snapshot.notes, self.criterion))
+            self.judge.confirm(confirmations(snapshot.notes, self.criterion), is_required(snapshot.notes))
         self.rows = [self._judged(row) for row in self.rows]
         self.version += 1
 
     def _add(self, trial: Trial) -> None:
         row = len(self.rows)
-        best = None if self.best is None else self._index.get(self.best.number)
         judged = self.judge.add(trial)
         self.picks.add(trial.config)
-        origin = self.picks.origin(row, best)
-        changes = [] if origin is None else self.picks.changes(self.picks.rows[origin], self.picks.rows[row])
         reduced = int(self.picks.reduced[self.picks.rows[row]].sum())
         self._raw.append(trial)
         self._index[trial.number] = row
-        self.rows.append(
-            TrialRow(
-                judged,
-                reduced,
-                len(self.ops) - reduced,
-                None if origin is None else self._raw[origin].number,
-                len(changes),
-                "" if origin is None else in_words(changes),
-            )
+        self.rows.append(TrialRow(judged, reduced, len(self.ops) - reduced, None, 0, ""))
+        bisect.insort(self._order, (trial.number, row))
+        place = bisect.bisect_left(self._order, (trial.number, row))
+        # With several workers a trial may end before one with a lower number, which may be its origin.
+        for later in range(place, min(place + LOOK_BACK + 1, len(self._order))):
+            self._find_origin(later)
+
+    def _find_origin(self, place: int) -> None:
+        """Fill in which trial the one at a place in the order of numbers came from."""
+        row = self._order[place][1]
+        earlier = [item[1] for item in self._order[max(0, place - LOOK_BACK) : place]]
+        origin, shown = self.picks.origin(row, earlier), self.rows[row]
+        changes = [] if origin is None else self.picks.changes(self.picks.rows[origin], self.picks.rows[row])
+        self.rows[row] = TrialRow(
+            shown.trial,
+            shown.reduced,
+            shown.fp32,
+            None if origin is None else self._raw[origin].number,
+            len(changes),
+            "" if origin is None else in_words(changes),
         )
 
     def _judged(self, row: TrialRow) -> TrialRow:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from quaver.api.wording import MAX_SECONDS
 from quaver.engine.inside import ABOUT, CAUSES, FINE, OPS, PROFILE
 
 Floats = NDArray[np.float64]
@@ -161,10 +162,11 @@ class Inside:
         return all(one is other for one, other in zip(self._seen, _notes(notes), strict=True))
 
     def latency(self, which: str) -> dict[str, float]:
-        """What the profile says of one model as a whole."""
+        """Return what the profile says of one model as a whole; what is no plausible figure is left out."""
         found = self.profile.get(which)
         entries = found.items() if isinstance(found, dict) else ()
-        return {name: float(value) for name, value in entries if isinstance(value, int | float)}
+        figures = {name: value for name, value in entries if isinstance(value, int | float)}
+        return {name: float(value) for name, value in figures.items() if abs(value) < MAX_SECONDS}
 
 
 def _notes(notes: Mapping[str, Any]) -> tuple[Any, ...]:

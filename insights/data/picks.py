@@ -8,12 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from quaver.ancestry import LOOK_BACK, nearest
 from quaver.ops import OpConfig, QuantConfig
 
 Codes = NDArray[np.uint16]
 
-# The trial that a trial came from is looked for among so many before it, the best one and the first.
-RECENT = 24
 _MOST_CHOICES = 2**16 - 1
 
 
@@ -62,16 +61,17 @@ class Picks:
         """Of each choice whether it computes in less than fp32."""
         return np.array([choice.reduced for choice in self.choices], np.bool_)
 
-    def origin(self, row: int, best: int | None) -> int | None:
-        """Which earlier trial a trial differs least from: it came from that. None for the first."""
-        candidates = sorted({*range(max(0, row - RECENT), row), 0, *([] if best is None else [best])})
-        candidates = [one for one in candidates if one < row]
-        if not candidates:
+    def origin(self, row: int, earlier: Sequence[int]) -> int | None:
+        """Return the row that a trial came from, by the rule of `quaver.ancestry`; None for the first trial.
+
+        Args:
+            row: the trial's own row.
+            earlier: the rows of the trials with lower numbers, in the order of those.
+        """
+        recent = earlier[-LOOK_BACK:]
+        if not recent:
             return None
-        table = np.stack([self.rows[one] for one in candidates])
-        distances = (table != self.rows[row]).sum(axis=1)
-        nearest: int = candidates[len(candidates) - 1 - int(np.argmin(distances[::-1]))]  # the latest of those alike
-        return nearest
+        return recent[nearest(np.stack([self.rows[place] for place in recent]), self.rows[row])]
 
     def changes(self, before: Codes, after: Codes) -> list[Change]:
         """What is different."""

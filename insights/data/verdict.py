@@ -8,12 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from quaver.api.phrases import conversions, converted_phrase
+from quaver.api.phrases import conversions, converted_phrase, timing_setup
+from quaver.api.result_warnings import no_gain_summary, run_warnings
 from quaver.api.settings import Config
 from quaver.api.sureness import percent
+from quaver.api.wording import loss_between, loss_is
+from quaver.engine.benefit import benefit
+from quaver.engine.output_drift import drift_of
 from quaver.insights.data import wording
 from quaver.insights.data.followed import RunData, RunState
-from quaver.limit import Limit
+from quaver.limit import Limit, loss_text
 from quaver.trial import Trial
 from quaver.unquantizable import from_notes, in_words
 
@@ -34,8 +38,9 @@ class Verdict:
     """What the first view says.
 
     Attributes:
-        kind: "met", "not met", "nothing" or "running", for the colour.
+        kind: "met", "warned" (met, but with warnings), "not met", "nothing" or "running", for the colour.
         headline: in a sentence.
+        warnings: what must not be overlooked, as in `TuneResult.warnings`.
         facts: the figures.
         costs: seconds by what they were spent on.
         about: what the run was made with.
@@ -44,6 +49,7 @@ class Verdict:
 
     kind: str
     headline: str
+    warnings: tuple[str, ...]
     facts: tuple[Fact, ...]
     costs: Mapping[str, float]
     about: tuple[Fact, ...]
@@ -53,7 +59,13 @@ class Verdict:
 def verdict(data: RunData) -> Verdict:
     """The verdict on a run as it stands."""
     kind, headline = _headline(data)
-    return Verdict(kind, headline, tuple(_facts(data)), costs(data), tuple(_about(data)), tuple(commands(data)))
+    warnings: tuple[str, ...] = ()
+    if data.state is not RunState.RUNNING:  # the best so far is no result yet
+        warnings = run_warnings(data.judge, data.snapshot.notes, data.baseline)
+    if kind == "met" and warnings:
+        kind = "warned"
+    facts, about = tuple(_facts(data)), tuple(_about(data))
+    return Verdict(kind, headline, warnings, facts, costs(data), about, tuple(commands(data)))
 
 
 def state_phrase(data: RunData) -> str:
@@ -78,19 +90,23 @@ def _headline(data: RunData) -> tuple[str, str]:
         return "nothing", f"No result: {f'all {failed} trials failed' if failed else 'nothing was tried'}."
     if best.unscored:
         return "running" if data.state is RunState.RUNNING else "nothing", "Not evaluated: there was no eval_func."
-    loss, allowed = wording.loss(best.loss, criterion), wording.allowed(criterion)
+    loss, allowed = loss_is(best.loss, criterion), wording.allowed(criterion)
+    no_gain = no_gain_summary(benefit(best, data.judge.objective, data.baseline))
+    but = f", but the model is {no_gain}" if no_gain else ""
     if best.met and not best.config.reduced_ops:
         return "nothing", "Nothing was quantized: the best trial runs every op in fp32."
     if best.met and not data.judge.met:
-        return "not met", f"Criterion not met on other data: the loss is {loss} here, and {allowed} is allowed."
+        if data.state is RunState.RUNNING and not data.judge.confirmations:
+            return "running", f"Not confirmed on other data yet: {loss} here, and {allowed} is allowed."
+        return "not met", f"Criterion not met on other data: {loss} here, and {allowed} is allowed."
     if criterion.ceiling is not None:
         kept = "kept" if best.met else "not kept"
         kind = "met" if best.met else "running" if data.state is RunState.RUNNING else "not met"
-        return kind, f"Budget {kept}: {criterion}; the loss is {loss}."
+        return kind, f"Budget {kept}{but}: {criterion}; {loss}."
     if best.met:
-        return "met", f"Criterion met: the loss is {loss}, and {allowed} is allowed."
+        return "met", f"Criterion met{but}: {loss}, and {allowed} is allowed."
     kind = "running" if data.state is RunState.RUNNING else "not met"
-    return kind, f"Criterion not met: the smallest loss is {loss}, and {allowed} is allowed."
+    return kind, f"Criterion not met: {loss} at best, and {allowed} is allowed."
 
 
 def _facts(data: RunData) -> list[Fact]:
@@ -107,6 +123,7 @@ def _facts(data: RunData) -> list[Fact]:
     score = "not evaluated" if best.unscored else wording.score(best.score)
     facts.append(Fact("best score", score, f"trial {best.number} of {len(data.rows)}"))
     facts += _trust(data, best)
+    facts += _drift(data, best)
     facts.append(Fact("ops", said, f"of {len(data.ops)}"))
     facts.append(_latency(data))
     if base is not None and base.model_size and best.model_size:
@@ -118,18 +135,28 @@ def _facts(data: RunData) -> list[Fact]:
     return facts
 
 
+def _drift(data: RunData, best: Trial) -> list[Fact]:
+    """Return how far the outputs are from the float model's, as far as that was measured."""
+    drift, facts = drift_of(data.snapshot.notes, best), []
+    note = "" if drift is None else f"of the outputs, against fp32, {wording.count(drift.samples, 'sample')}"
+    if drift is not None and drift.relative_error is not None:
+        facts.append(Fact("relative error", f"{drift.relative_error:.3g}", note))
+    if drift is not None and drift.top1_agreement is not None:
+        facts.append(Fact("top-1 agreement", f"{drift.top1_agreement:.1%}", note))
+    return facts
+
+
 def _trust(data: RunData, best: Trial) -> list[Fact]:
     """Between what the loss lies, how sure that is, each of several limits, and what other data say."""
     judge, criterion = data.judge, data.criterion
     found = []
     if best.interval is not None:
-        low, high = (wording.loss(end, criterion) for end in best.interval)
         sure = judge.sureness(best)
         said = "" if sure is None else f"{percent(sure.chosen)} sure that it is within the criterion on such data"
-        found.append(Fact("loss between", f"{low} and {high}", said))
+        found.append(Fact("loss between", loss_between(best.interval, criterion), said))
     losses = judge.losses(best)
     for lost in losses[:LIMITS] if len(losses) > 1 else ():
-        shown, allowed = (_in_unit(value, lost.limit) for value in (lost.loss, lost.limit.allowed))
+        shown, allowed = (loss_text(value, lost.limit.relative) for value in (lost.loss, lost.limit.allowed))
         found.append(Fact(f"loss of {lost.limit.name or 'the score'}"[:60], shown, f"{allowed} is allowed"))
     for one in judge.confirmations:
         verdict = "within the criterion" if one.met else "NOT within the criterion"
@@ -140,10 +167,6 @@ def _trust(data: RunData, best: Trial) -> list[Fact]:
         total = data.baseline.seen * sum(bool(row.trial.samples) for row in data.rows)
         found.append(Fact("stopped early", wording.count(stopped, "trial"), f"{seen:,} of {total:,} samples scored"))
     return found
-
-
-def _in_unit(value: float, limit: Limit) -> str:
-    return f"{value * 100:.2f} %" if limit.relative else f"{value:.4g}"
 
 
 def _allowed_score(data: RunData) -> float | None:
@@ -166,9 +189,8 @@ def _latency(data: RunData) -> Fact:
     ratio, milliseconds = measured.get("latency"), measured.get("latency_ms")
     if ratio is None:
         return Fact("latency", wording.UNKNOWN, "measured of trials within the criterion")
-    where = ""
-    if "threads" in fp32 and "batch" in fp32:
-        where = f"; batch {fp32['batch']:.0f}, {wording.count(int(fp32['threads']), 'thread')}"
+    setup = timing_setup(fp32)
+    where = f"; {setup}" if setup else ""
     if milliseconds is None:
         return Fact("latency", f"{ratio:.2f} of fp32", where.removeprefix("; "))
     spread = 100 * measured.get("latency_spread", 0.0)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
+from quaver.api.wording import MAX_SECONDS
 from quaver.criterion import Criterion
+from quaver.limit import loss_text
 from quaver.ops import OpConfig
 
 # Characters of a name that are shown; the middle of a longer one is left out.
@@ -38,10 +40,8 @@ def score(value: float | None) -> str:
 
 
 def loss(value: float | None, criterion: Criterion) -> str:
-    """A loss in the criterion's unit."""
-    if value is None:
-        return UNKNOWN
-    return f"{value * 100:.2f} %" if criterion.is_relative else f"{value:.4g}"
+    """Return a loss in the criterion's unit, for a place that says that it is one; a gain is called "better"."""
+    return UNKNOWN if value is None else loss_text(value, criterion.is_relative)
 
 
 def allowed(criterion: Criterion) -> str:
@@ -52,8 +52,8 @@ def allowed(criterion: Criterion) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A time in a unit that suits it, in three digits."""
-    if seconds is None or not math.isfinite(seconds):
+    """Return a time in a unit that suits it, in three digits; a dash for what a clock cannot have measured."""
+    if seconds is None or not abs(seconds) < MAX_SECONDS:
         return UNKNOWN
     for unit, factor in (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)):
         if abs(seconds) < 999.5 * factor or unit == "s":

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from quaver.insights.data.followed import RunData
-from quaver.insights.data.wording import figure_text
+from quaver.insights.data.wording import figure_text, loss
 from quaver.insights.figures.style import SERIES, empty, styled
 
 
@@ -42,18 +42,18 @@ def compare_tradeoff(runs: Sequence[RunData]) -> go.Figure:
             y=[factor * (row.trial.loss or 0.0) for row in rows],
             mode="markers",
             name=figure_text(data.name, 40),
-            customdata=[row.trial.number for row in rows],
+            customdata=[[row.trial.number, loss(row.trial.loss, data.criterion)] for row in rows],
             marker={
                 "color": colour,
                 "size": [14 if row.trial.number == best else 8 for row in rows],
                 "symbol": ["diamond" if row.trial.number == best else "circle-open" for row in rows],
                 "line": {"width": 1.6, "color": colour},
             },
-            hovertemplate="trial %{customdata}: loss %{y:.3g}, latency %{x:.3g}<extra></extra>",
+            hovertemplate="trial %{customdata[0]}: loss %{customdata[1]}, latency %{x:.3g}<extra></extra>",
         )
     if not runs:
         return empty("Choose two or more runs.")
-    down = {"title": "loss (%, where it is relative)"}
+    down = {"title": "loss (%, where it is relative; below 0: better than fp32)"}
     return styled(figure, x={"title": "latency, as a part of fp32's"}, y=down)
 
 

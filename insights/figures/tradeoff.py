@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
+from quaver.insights.data import wording
 from quaver.insights.data.followed import RunData
 from quaver.insights.data.trial_rows import TrialRow
 from quaver.insights.figures.style import INT8, MET, NOT_MET, STOPPED, best_marker, empty, level, styled
@@ -26,14 +27,16 @@ def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
             figure.add_scatter(
                 x=[_value(row, by) for row in chosen],
                 y=[factor * (row.trial.loss or 0.0) for row in chosen],
-                customdata=[[row.trial.number, row.reduced, row.fp32] for row in chosen],
+                customdata=[
+                    [row.trial.number, row.reduced, row.fp32, wording.loss(row.trial.loss, criterion)] for row in chosen
+                ],
                 mode="markers+text" if len(rows) <= 40 else "markers",
                 text=[str(row.trial.number) for row in chosen],
                 textposition="top center",
                 textfont={"size": 10},
                 name=name,
                 marker={"color": colour, "symbol": symbol, "size": 10, "line": {"width": 1.6, "color": colour}},
-                hovertemplate=f"trial %{{customdata[0]}}: loss %{{y:.3g}}{unit}, {by} %{{x:.3g}}<br>"
+                hovertemplate=f"trial %{{customdata[0]}}: loss %{{customdata[3]}}, {by} %{{x:.3g}}<br>"
                 "%{customdata[1]} int8, %{customdata[2]} fp32 ops<extra></extra>",
             )
     front = _front(rows, by)
@@ -60,10 +63,10 @@ def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
         most = criterion.ceiling.latency if by == "latency" else _megabytes(data, criterion.ceiling.size)
         if most is not None:
             figure.add_vline(x=most, line={"color": MET, "dash": "dash", "width": 1})
-        return styled(figure, 440, x={"title": AXES[by]}, y={"title": f"loss{unit}"})
+        return styled(figure, 440, x={"title": AXES[by]}, y={"title": f"loss{unit} (below 0: better than fp32)"})
     limit = factor * criterion.allowed
     figure.add_hline(**level(limit, f"allowed {limit:.3g}{unit}", MET, "dash"))
-    return styled(figure, 440, x={"title": AXES[by]}, y={"title": f"loss{unit}"})
+    return styled(figure, 440, x={"title": AXES[by]}, y={"title": f"loss{unit} (below 0: better than fp32)"})
 
 
 def _megabytes(data: RunData, part: float | None) -> float | None:

@@ -19,6 +19,7 @@ from quaver.insights.figures.ops import ops_figure
 from quaver.insights.figures.tradeoff import tradeoff_figure
 from quaver.insights.figures.trials import trials_figure
 from quaver.insights.figures.weights import weights_figure
+from quaver.insights.page.callback_requests import refuse_odd_requests
 from quaver.insights.page.guard import guard
 from quaver.insights.page.looks import INDEX
 from quaver.insights.page.runs import Runs
@@ -68,6 +69,7 @@ def make_app(folders: Sequence[str | os.PathLike[str]], host: str, token: str) -
     app.layout = lambda: _frame(runs)
     _add_callbacks(app, runs)
     guard(app.server, host, token, app.csp_hashes())
+    refuse_odd_requests(app)
     return app
 
 
@@ -149,34 +151,39 @@ class _Answers:
         if ctx.triggered_id == "op" and view != "op":
             return no_update
         with self._runs.lock:
-            key = (begun or {}).get("run")
+            key = _run_of(begun)
             shown = self._shown(key, place if isinstance(place, int) else None)
             if shown is None:
                 return [html.P(wording.name(self._runs.problem(key), 600))]
-            return html.Div(VIEWS[view][1](shown), className=f"view {view}") if view in VIEWS else no_update
+            if not isinstance(view, str) or view not in VIEWS:
+                return no_update
+            return html.Div(VIEWS[view][1](shown), className=f"view {view}")
 
     def update(self, seen: Any, figures: Any, grids: Any, texts: Any) -> tuple[list[Any], list[Any], list[Any]]:
         """What is on the screen, as it is now."""
         with self._runs.lock:
-            shown = self._shown(seen[0]) if seen else None
+            key = seen[0] if isinstance(seen, list) and seen else None
+            shown = self._shown(key if isinstance(key, str) else None)
             if shown is None:
                 return [no_update] * len(figures), [no_update] * len(grids), [no_update] * len(texts)
-            drawn = [LIVE[one["live"]](shown) if one["live"] in LIVE else no_update for one in figures]
-            tables = [trials.rows(shown.data) if one["grid"] == "trials" else no_update for one in grids]
-            said = [verdict.headline(shown) if one["text"] == "headline" else no_update for one in texts]
+            draw = [LIVE.get(_named(one, "live")) for one in figures]
+            drawn = [no_update if make is None else make(shown) for make in draw]
+            tables = [trials.rows(shown.data) if _named(one, "grid") == "trials" else no_update for one in grids]
+            said = [verdict.headline(shown) if _named(one, "text") == "headline" else no_update for one in texts]
             return drawn, tables, said
 
     def trial(self, ticked: Any, begun: Any) -> Any:
         """The trial that was ticked, or the difference of two."""
         with self._runs.lock:
-            shown = self._shown((begun or {}).get("run"))
-            numbers = [row["number"] for row in ticked or [] if isinstance(row.get("number"), int)]
+            shown = self._shown(_run_of(begun))
+            rows = [row for row in ticked if isinstance(row, dict)] if isinstance(ticked, list) else []
+            numbers = [row["number"] for row in rows if isinstance(row.get("number"), int)]
             return [] if shown is None else trials.detail(shown.data, numbers)
 
     def point(self, clicked: list[Any], begun: Any) -> Any:
         """How to have the model of the point that was clicked."""
         with self._runs.lock:
-            shown = self._shown((begun or {}).get("run"))
+            shown = self._shown(_run_of(begun))
             chosen = (
                 next((one for one in clicked if one), None) if len(ctx.triggered) != 1 else ctx.triggered[0]["value"]
             )
@@ -186,15 +193,17 @@ class _Answers:
     def ops(self, wanted: str, kind: str | None, text: str | None, begun: Any) -> Any:
         """The ops that were asked for."""
         with self._runs.lock:
-            shown = self._shown((begun or {}).get("run"))
-            return no_update if shown is None else ops.rows(shown.ops(), wanted, kind, text or "")
+            shown = self._shown(_run_of(begun))
+            searched = text if isinstance(text, str) else ""
+            return no_update if shown is None else ops.rows(shown.ops(), wanted, kind, searched)
 
     def graph(self, depth: str, colour: str, opened: Any, begun: Any) -> Any:
         """The graph, folded and coloured as wanted."""
         with self._runs.lock:
-            shown = self._shown((begun or {}).get("run"))
-            level = int(depth) if isinstance(depth, str) and depth.isdigit() else None
-            return no_update if shown is None else graph.elements(shown.ops(), level, opened or [], colour)
+            shown = self._shown(_run_of(begun))
+            level = int(depth) if isinstance(depth, str) and depth.isdecimal() and len(depth) < 10 else None
+            keys = [key for key in opened if isinstance(key, str)] if isinstance(opened, list) else []
+            return no_update if shown is None else graph.elements(shown.ops(), level, keys, colour)
 
     def tapped(self, node: Any, opened: Any) -> tuple[Any, Any, Any]:
         """A module is opened; an op is looked into."""
@@ -202,13 +211,27 @@ class _Answers:
             return no_update, no_update, no_update
         if isinstance(node.get("place"), int) and node["place"] >= 0:
             return node["place"], "op", no_update
-        return no_update, no_update, [*(opened or []), str(node.get("id"))]
+        before = opened if isinstance(opened, list) else []
+        return no_update, no_update, [*before, str(node.get("id"))]
 
     def compared(self, keys: Any) -> Any:
         """The runs that were chosen, side by side."""
         with self._runs.lock:
-            found = [self._runs.poll(key) for key in keys or [] if isinstance(key, str)]
+            chosen = [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
+            found = [self._runs.poll(key) for key in chosen]
             return compare.comparison([data for data in found if data is not None])
+
+
+def _run_of(begun: Any) -> str | None:
+    """Return the key of the run that the page shows; None if the browser names none."""
+    key = begun.get("run") if isinstance(begun, dict) else None
+    return key if isinstance(key, str) else None
+
+
+def _named(identity: Any, kind: str) -> str:
+    """Return the name of a component with a pattern id; empty if it has none."""
+    name = identity.get(kind) if isinstance(identity, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def _number(clicked: Any) -> int | None:
@@ -223,14 +246,16 @@ def _number(clicked: Any) -> int | None:
 def _row(cell: Any) -> tuple[Any, Any]:
     """The op whose row was clicked."""
     key = cell.get("rowId") if isinstance(cell, dict) else None
-    return (int(key), "op") if isinstance(key, str) and key.isdigit() else (no_update, no_update)
+    if not isinstance(key, str) or not key.isdecimal() or len(key) > 9:
+        return no_update, no_update
+    return int(key), "op"
 
 
 def _bar(clicked: Any) -> tuple[Any, Any]:
     """The op whose mark was clicked: figures count ops from 1."""
     try:
         place = int(clicked["points"][0]["x"]) - 1
-    except (TypeError, KeyError, IndexError, ValueError):
+    except (TypeError, KeyError, IndexError, ValueError, OverflowError):
         return no_update, no_update
     return place, "op"
 

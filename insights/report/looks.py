@@ -14,7 +14,7 @@ h4 { margin: 12px 0 0; }
 nav a { margin-right: 16px; color: #0072B2; text-decoration: none; }
 section { scroll-margin-top: 60px; }
 .headline { font-size: 20px; font-weight: 600; margin: 8px 0 4px; }
-.headline.met { color: var(--met); } .headline.not-met, .headline.nothing { color: var(--bad); }
+.headline.met { color: var(--met); } .headline.not-met, .headline.nothing, .headline.warned { color: var(--bad); }
 .faint { color: var(--faint); font-size: 13px; } .warn { color: var(--bad); }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(165px, 1fr)); gap: 10px; margin: 14px 0; }
 .card { border: 1px solid var(--line); border-radius: 8px; padding: 10px 14px; background: var(--soft); }

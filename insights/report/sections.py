@@ -55,6 +55,8 @@ def facts_list(facts: Sequence[Fact], copied: bool = False) -> Html:
 def _verdict(data: RunData, figures: bool) -> Iterator[Html]:
     said = verdict(data)
     yield element("p", text(said.headline), class_=f"headline {said.kind.replace(' ', '-')}")
+    for warning in said.warnings:
+        yield element("p", text(warning), class_="warn")
     yield element("p", text(state_phrase(data)), class_="faint")
     if data.snapshot.damage:
         yield element("p", text(f"The file is damaged: {data.snapshot.damage}. Shown is what is whole."), class_="warn")

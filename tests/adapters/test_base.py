@@ -11,8 +11,8 @@ from fake import FakeAdapter, FakeFloat, FakeModel
 
 import quaver
 from quaver.adapters import Adapter, AdapterOptions
-from quaver.adapters.keeping import KEPT_SAMPLES
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
+from quaver.adapters.rebatching import KEPT_SAMPLES
 from quaver.space import TuningSpace
 
 DATA = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
@@ -83,7 +83,7 @@ def test_a_built_model_has_its_session_and_a_rebuilt_one_has_not() -> None:
 def test_the_error_of_single_ops_needs_nothing_but_a_look_at_outputs() -> None:
     """The base builds each op alone; ONNX hangs all of them off one float model. Both find the same."""
     adapter = OnnxAdapter.open(networks.chain(5), AdapterOptions(threads=1))
-    adapter.calibrate(networks.inputs())
+    adapter.calibrate(networks.inputs(1))  # of several samples ONNX looks at half
     config = TuningSpace(adapter.inspect()).all_int8().fallback("layer.2/Gemm")
     plain, clever = Adapter.local_errors(adapter, config), adapter.local_errors(config)
     adapter.close()

@@ -47,6 +47,26 @@ def test_what_is_appended_is_there_at_the_next_poll(tmp_path: Path) -> None:
     assert first.trials == ()
 
 
+def test_a_step_that_comes_and_goes_is_no_change_and_nothing_is_read_anew(tmp_path: Path) -> None:
+    reader = SnapshotReader(tmp_path)
+    with History.create(tmp_path) as history:
+        history.begin(a_header())
+        history.start_run({}, {})
+        history.append(a_trial(1))
+        first, content = reader.poll(), reader._content
+        for number in range(3):
+            history.begin_step(f"measuring {number}")
+            assert (reader.poll() is first, reader.changed) == (True, False)
+            history.end_step()
+            assert (reader.poll() is first, reader.changed) == (True, False)
+        history.begin_step("measuring more")
+        reader.poll()
+        history.end_step()
+        history.extend_note("probe", {"a": 1.0})
+        assert reader.poll() == read_snapshot(tmp_path) and reader.changed
+        assert reader._content is content
+
+
 def test_a_snapshot_that_was_given_out_does_not_change(tmp_path: Path) -> None:
     reader = SnapshotReader(tmp_path / FILE_NAME)
     with History.create(tmp_path) as history:

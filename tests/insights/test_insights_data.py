@@ -6,15 +6,20 @@ import math
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import quaver
+from quaver.ancestry import LOOK_BACK, origins
+from quaver.history import Header, History
 from quaver.insights import FollowedRun, RunData, RunState
 from quaver.insights.data import culprits, wording
 from quaver.insights.data.graph import make_graph, usual_depth
 from quaver.insights.data.op_rows import op_rows
 from quaver.insights.data.profile import profile_rows, totals
 from quaver.insights.data.verdict import verdict
+from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
+from quaver.trial import Trial, TrialState
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +48,8 @@ def test_each_trial_says_what_it_changes_against_the_one_it_came_from(data: RunD
 
 def test_the_verdict_says_what_it_cost_and_how_to_have_it_again(data: RunData, demo: quaver.TuneResult) -> None:
     said = verdict(data)
-    assert said.kind == ("met" if demo.met else "not met")
+    assert said.kind == ("not met" if not demo.met else "warned" if demo.warnings else "met")
+    assert said.warnings == demo.warnings
     assert {fact.label for fact in said.facts} >= {"fp32 score", "best score", "ops", "latency", "size", "evaluations"}
     assert {"eval_func", "building models", "calibrating"} <= set(said.costs)
     lines = {fact.label: fact.value for fact in said.commands}
@@ -153,3 +159,31 @@ def test_names_are_short_and_nothing_in_them_is_obeyed() -> None:
     assert wording.figure_text("<a href=x>&") == "&lt;a href=x&gt;&amp;"
     assert [wording.duration(one) for one in (0, 2e-6, 0.5, 90, 600)] == ["0", "2 µs", "500 ms", "90 s", "10 min"]
     assert wording.duration(math.nan) == wording.UNKNOWN
+
+
+def test_the_page_and_the_command_line_agree_on_which_trial_a_trial_came_from(tmp_path: Path) -> None:
+    """Also far back, and where trials of several workers end out of order."""
+    random = np.random.default_rng(0)
+    names = [f"op{number}" for number in range(12)]
+    choice = OpConfig(INT8)
+    ops = tuple(Op(name, "Gemm", (name,), (choice, FLOAT)) for name in names)
+    all_int8 = QuantConfig(dict.fromkeys(names, choice))
+    numbers = [int(number) for number in random.permutation(np.arange(1, 401))]  # as far out of order as can be
+    with History.create(tmp_path / "history.snapshot") as history:
+        history.begin(Header("f" * 64, "onnxrt", ops, {}, "now"))
+        history.start_run({"relative": 0.01}, {})
+        history.append(Trial(0, all_int8.fallback(*names), TrialState.COMPLETE, 0.9))
+        run, parts = FollowedRun(tmp_path), 4
+        for part in range(parts):
+            for number in numbers[part::parts]:
+                fallen = [name for name in names if random.random() < 0.4]
+                history.append(Trial(number, all_int8.fallback(*fallen), TrialState.COMPLETE, 0.5))
+            data = run.poll()
+            assert data is not None
+            expected = origins(data.judge.trials)
+            assert {row.trial.number: row.origin for row in data.rows} == {
+                number: origin.parent for number, origin in expected.items()
+            }
+            assert all(row.changed == len(expected[row.trial.number].changes) for row in data.rows)
+    distances = [number - (origin.parent or 0) for number, origin in expected.items()]
+    assert 24 < max(distances) <= LOOK_BACK  # the page once looked no further back than 24

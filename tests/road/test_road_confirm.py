@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ from sample_scores import MODEL, SETTINGS, agrees_elsewhere, as_array, as_number
 
 import quaver
 from quaver import EvaluationError, SettingsError
-from quaver.engine.events import Confirmed, Event, StartedFrom
+from quaver.command import main
+from quaver.engine.events import Confirmed, Event, StartedFrom, TrialFinished
 from quaver.engine.judge import judge_snapshot
+from quaver.insights import FollowedRun, write_report
+from quaver.insights.data.verdict import verdict
 
 pytestmark = pytest.mark.filterwarnings("ignore:resumed run")
 LONGER = {"timeout": 3600, "max_trials": 30}
@@ -66,6 +70,79 @@ def test_where_all_miss_there_nothing_is_met(tmp_path: Path) -> None:
     assert met and len(confirm.scored) == 1 + len(met) and not result.met and result.confirmed is False
     assert result.best is not None and result.best.met and "(but not on other data)" in str(result)
     assert not judge_snapshot(quaver.read_snapshot(result.history_path)).met
+
+
+@pytest.mark.parametrize("tries", [1, 2])
+def test_after_so_many_tries_nothing_is_met(tmp_path: Path, tries: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """The next best trials meet the criterion on the first data, but nobody has confirmed them."""
+    confirm = Confirming(refused=100)
+    chosen = {"strategy": "random", "relative": 0.3, "confirm_tries": tries, **LONGER}
+    with pytest.warns(UserWarning, match="is NOT confirmed"):
+        result = tune(tmp_path / "run", as_array, confirm=confirm, **chosen)
+    assert len(confirm.scored) == 1 + tries and len([trial for trial in result.trials if trial.met]) > tries
+    assert not result.met and result.confirmed is False
+    assert result.best is not None and result.best.number == result.confirmations[0].trial
+    assert "(but not on other data)" in str(result)
+    numbers = ", ".join(str(one.trial) for one in result.confirmations)
+    (warning,) = result.warnings
+    assert f"trial{'' if tries == 1 else 's'} {numbers} w" in warning and "the criterion is not met" in warning
+    everybody_agrees(result, capsys)
+
+
+def test_more_tries_in_a_resumed_run_find_one_that_is_confirmed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    confirm = Confirming(refused=2)
+    chosen = {"strategy": "random", "relative": 0.3, "confirm_tries": 1, **LONGER}
+    first = tune(tmp_path / "run", as_array, confirm=confirm, observer=lambda event: None, **chosen)
+    assert not first.met
+    result = quaver.fit(
+        MODEL, eval_func=as_array, confirm=confirm, resume=first.workspace, confirm_tries=3, verbose=0,
+        observer=lambda event: None,
+    )  # fmt: skip
+    assert result.met and result.confirmed and len(result.confirmations) == 3 and len(confirm.scored) == 4
+    everybody_agrees(result, capsys)
+
+
+def test_an_interrupted_run_with_confirm_is_not_met(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def stopped(event: Event) -> None:
+        if isinstance(event, TrialFinished) and event.trial.met:
+            raise KeyboardInterrupt
+
+    result = tune(tmp_path / "run", as_array, confirm=Confirming(), relative=0.3, observer=stopped, **LONGER)
+    assert result.reason is quaver.StopReason.INTERRUPTED and result.best is not None and result.best.met
+    assert not result.met and result.confirmed is None and "(but is not confirmed on other data)" in str(result)
+    assert "no trial was scored on the data of `confirm`: resume the run with it" in result.warnings[0]
+    everybody_agrees(result, capsys)
+    again = quaver.fit(MODEL, eval_func=as_array, confirm=Confirming(), resume=result.workspace, timeout=0, verbose=0)
+    assert again.met and again.confirmed and again.warnings == ()
+
+
+def test_a_resumed_run_without_confirm_cannot_make_it_met(tmp_path: Path) -> None:
+    """Whoever asked for a confirmation once gets no unconfirmed success from the same history."""
+    chosen = {"strategy": "random", "relative": 0.3, "confirm_tries": 1, **LONGER}
+    first = tune(tmp_path / "run", as_array, confirm=Confirming(100), observer=lambda event: None, **chosen)
+    result = quaver.fit(MODEL, eval_func=as_array, resume=first.workspace, verbose=0)
+    assert not result.met and result.best == first.best
+
+
+def everybody_agrees(result: quaver.TuneResult, capsys: pytest.CaptureFixture[str]) -> None:
+    """`history`, `show`, page and report have the verdict of the result."""
+    judged = judge_snapshot(quaver.read_snapshot(result.history_path))
+    assert (judged.best, judged.met) == (result.best, result.met)
+    capsys.readouterr()
+    assert result.best is not None and main.main(["history", str(result.workspace), "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert (listed["best"], listed["met"]) == (result.best.number, result.met)
+    assert listed["warnings"] == list(result.warnings)
+    assert main.main(["show", str(result.workspace), "best", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["number"] == result.best.number
+    data = FollowedRun(result.workspace).poll()
+    assert data is not None and data.best == result.best and data.judge.met is result.met
+    said = verdict(data)
+    assert said.kind == ("met" if result.met else "not met") and said.warnings == result.warnings
+    report = write_report(result.workspace, result.workspace / "other.html").read_text()
+    assert said.headline in report.replace("&#x27;", "'")
 
 
 def test_a_resumed_run_does_not_repeat_it(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from quaver.command import main
 from quaver.command.verbs import diagnose
 from quaver.engine.judge import Judge, judge_snapshot
 from quaver.history import SnapshotReader
+from quaver.insights import FollowedRun
+from quaver.insights.data.verdict import verdict
 
 HISTORIES = 200
 OPS = dict.fromkeys("abcdef", 0.01)
@@ -51,9 +53,9 @@ def settings(rng: random.Random) -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if name == "objective" or rng.random() < 0.7}
 
 
-def verdicts(judged: Judge | TuneResult) -> tuple[Any, Any]:
+def verdicts(judged: Judge | TuneResult) -> tuple[Any, Any, Any]:
     trials = {trial.number: (trial.loss, trial.met, dict(trial.measured)) for trial in judged.trials}
-    return None if judged.best is None else judged.best.number, trials
+    return None if judged.best is None else judged.best.number, judged.met, trials
 
 
 @pytest.mark.parametrize("part", range(8))
@@ -72,13 +74,17 @@ def test_all_who_judge_agree_on_random_histories_with_random_resumes(
                 raise ConnectionError("gone for a moment")
             return 1.0 if model.config is None else round(chance.uniform(0.7, 1.1), 3)
 
-        reader = None
+        def confirm(model: FakeModel, chance: random.Random = chance) -> float:
+            return 1.0 if model.config is None else chance.choice([1.0, 0.3])
+
+        reader, page = None, FollowedRun(folder)
         for run in range(rng.randint(1, 4)):
             where: dict[str, Any] = {"resume": folder} if run else {"workspace": folder}
             with warnings.catch_warnings(action="ignore"):  # what changes is said aloud
                 result = quaver.fit(
-                    MODEL, calib_dataloader=DATA, eval_func=score, max_trials=3 * (run + 1), **settings(rng), **where
-                )
+                    MODEL, calib_dataloader=DATA, eval_func=score, max_trials=3 * (run + 1), report=False,
+                    confirm=rng.choice([None, confirm]), confirm_tries=rng.choice([1, 2, 5]), **settings(rng), **where,
+                )  # fmt: skip
             reader = reader or SnapshotReader(result.history_path)
             followed = reader.poll()
             assert followed is not None
@@ -88,7 +94,12 @@ def test_all_who_judge_agree_on_random_histories_with_random_resumes(
             assert main.main(["history", str(folder), "--json"]) == 0
             told = json.loads(capsys.readouterr().out)
             listed = {trial["number"]: (trial["loss"], trial["met"], trial["measured"]) for trial in told["trials"]}
-            assert (told["best"], listed) == expected
+            assert (told["best"], told["met"], listed) == expected
+            assert told["warnings"] == list(result.warnings)
+            data = page.poll()
+            assert data is not None and verdicts(data.judge) == expected
+            said = verdict(data)
+            assert said.warnings == result.warnings and (said.kind in ("met", "warned")) <= bool(result.met)
             if result.best is not None:
                 asked = argparse.Namespace(history=str(folder), trial=None)
                 assert diagnose._trial(asked).number == result.best.number

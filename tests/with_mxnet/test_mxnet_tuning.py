@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,18 @@ def test_any_trial_comes_back_without_calibration_data(
         assert again.sha256 == trial.model_hash
         assert accuracy(again) == trial.score
     path = result.save(tmp_path / "best.params")
-    assert Path(path).read_bytes() == quaver.recover(net, result.history_path, result.best.number).SerializeToString()
+    recovered = quaver.recover(net, result.history_path, result.best.number)
+    assert Path(path).read_bytes() == recovered.SerializeToString()
+    recovered.export(tmp_path / "exported")
+    for saved in (path, tmp_path / "exported-symbol.json"):
+        provenance = quaver.read_provenance(saved)
+        assert provenance.scores == {"score": result.best.score} and provenance.baseline == {"score": result.baseline}
+        assert provenance.config == result.best.config.fingerprint and provenance.is_unchanged is True
+        assert provenance.versions["mxnet"] == version("mxnet")
+    block = resnet.mx.gluon.SymbolBlock.imports(
+        str(tmp_path / "exported-symbol.json"), ["data"], str(tmp_path / "exported-0000.params")
+    )
+    assert accuracy(block) == result.best.score
 
 
 def test_local_errors_are_those_of_each_op_alone(net: Any, calibration: Any) -> None:

@@ -8,6 +8,7 @@ from quaver.api.diagnose_quantized import diagnose_quantized
 from quaver.api.fit import fit
 from quaver.api.open_run import TuningRun, open_run
 from quaver.api.profile import profile
+from quaver.api.provenance import read_provenance
 from quaver.api.recover import recover
 from quaver.api.result import TuneResult
 from quaver.api.settings import Config
@@ -15,5 +16,5 @@ from quaver.api.verdict import CheckResult, Verdict
 
 __all__ = [
     "CheckResult", "Config", "TuneResult", "TuningRun", "Verdict", "check", "diagnose", "diagnose_quantized", "fit",
-    "open_run", "profile", "recover", "save_board_kit", "save_cost_model",
+    "open_run", "profile", "read_provenance", "recover", "save_board_kit", "save_cost_model",
 ]  # fmt: skip

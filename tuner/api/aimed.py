@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions, adapter_for
+from quaver.adapters.batches import open_batch
+from quaver.adapters.rebatching import check_batch
 from quaver.adapters.temporary import temporary_folder
 from quaver.api.calibrating import calibrate
 from quaver.api.checked import keywords_checked
+from quaver.api.preparing import check_timing_batch
 from quaver.api.settings import Config
 from quaver.engine.cost_model import CostModel, fitting, measure_cost_model, read_file, resolved
 from quaver.engine.events import Observers
@@ -32,41 +35,51 @@ def save_cost_model(
     calib_dataloader: Any = None,
     *,
     target: str | None = None,
+    batch: int = 1,
 ) -> Path:
     """Time the ops of a model on this machine, in fp32 and int8, for runs elsewhere: `fit(..., cost_model=path)`.
 
     Args:
         model: the float model, as for `fit`.
         path: the JSON file to write.
-        calib_dataloader: typical inputs, as for `fit`; the first batch is what is timed.
+        calib_dataloader: typical inputs, as for `fit`; the first samples are what is timed.
         target: what this machine is called; its host name and processor if None.
+        batch: samples of one inference, as for `fit`.
 
     Returns:
         The path of the file.
     """
     place = Path(expanded(path))
-    with calibrated(model, place, calib_dataloader) as adapter:
+    with calibrated(model, place, calib_dataloader, batch) as adapter:
         found = measure_cost_model(adapter, target)
     place.write_text(json.dumps(found.plain(), indent=1) + "\n", encoding="utf-8")
     return place
 
 
 @contextlib.contextmanager
-def calibrated(model: Any, place: Path, data: Any) -> Iterator[Adapter]:
-    """A calibrated model, for a file to be written to `place`."""
+def calibrated(model: Any, place: Path, data: Any, batch: int = 1) -> Iterator[Adapter]:
+    """A calibrated model, for a file to be written to `place`; `batch` is what it will be timed at."""
+    config = Config(batch=batch)
     if not place.parent.is_dir():
         raise SettingsError(f"there is no folder {str(place.parent)!r} to write {place.name!r} into")
     if data is None:
         raise SettingsError("calib_dataloader is needed: typical inputs to quantize and to time the model with")
     model = expanded(model)
     kind = adapter_for(model)
-    with temporary_folder() as folder, contextlib.closing(kind.take(model, AdapterOptions(folder))) as adapter:
-        calibrate(adapter, Config(), data, Observers(), True)
+    with (
+        temporary_folder() as folder,
+        contextlib.closing(kind.take(model, AdapterOptions(folder, batch=batch))) as adapter,
+    ):
+        check_batch(adapter.inputs, batch)
+        calibrate(adapter, config, data, Observers(), True)
+        check_timing_batch(adapter, batch)
         yield adapter
 
 
-def cost_of(given: str | os.PathLike[str] | None, adapter: Adapter, history: Storage) -> CostModel | None:
-    """The cost model of a run, checked against its model; None if the run is for this machine.
+def cost_of(
+    given: str | os.PathLike[str] | None, adapter: Adapter, history: Storage, batch: int = 1
+) -> CostModel | None:
+    """The cost model of a run, checked against its model and `batch`; None if the run is for this machine.
 
     A resumed run decides by the figures that are kept in the history, whatever became of the file.
     """
@@ -76,14 +89,20 @@ def cost_of(given: str | os.PathLike[str] | None, adapter: Adapter, history: Sto
     noted = history.notes.get(NOTE)
     kept = isinstance(noted, Mapping) and noted.get("path") == path
     data = noted["content"] if kept else read_file(os.fspath(expanded(path)))  # type: ignore[index]
-    return fitting(resolved(data, adapter, path), adapter, path)
+    cost = fitting(resolved(data, adapter, path), adapter, path)
+    if open_batch(adapter.inputs) and cost.batch not in (None, batch):
+        raise SettingsError(
+            f"cost model {path!r} was measured at batch {cost.batch}, and `batch` is {batch}: set "
+            f"`batch={cost.batch}`, or profile the model on the target at batch {batch}"
+        )
+    return cost
 
 
 def placed(cost: CostModel, given: str | os.PathLike[str], adapter: Adapter, history: Storage) -> CostModel:
     """The same with the conversions between ops, as large as they are in this model; kept in the history."""
     path = os.fspath(given)
     history.note(NOTE, {"path": path, "content": cost.plain()})
-    between = borders(adapter, adapter.kept[0]) if adapter.kept else ()
+    between = borders(adapter, adapter.timing_feed) if adapter.kept else ()
     return cost.among(between)
 
 

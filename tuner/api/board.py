@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from quaver.adapters import Adapter
+from quaver.adapters.batches import samples
 from quaver.api.aimed import calibrated
 from quaver.api.checked import keywords_checked
 from quaver.engine.cost_model import KIND, VERSION, plan_for
@@ -24,7 +25,7 @@ HEAD = b"#!/usr/bin/env python3\n"
 
 
 @keywords_checked
-def save_board_kit(model: Any, path: str | os.PathLike[str], calib_dataloader: Any = None) -> Path:
+def save_board_kit(model: Any, path: str | os.PathLike[str], calib_dataloader: Any = None, *, batch: int = 1) -> Path:
     """Write one file that times a model where quaver is not: `python3 FILE > cost.json`, for `fit(..., cost_model=)`.
 
     It holds the float model, the int8 one, one for each other mode, a few mixtures that tell what conversions cost, and
@@ -33,13 +34,14 @@ def save_board_kit(model: Any, path: str | os.PathLike[str], calib_dataloader: A
     Args:
         model: the float model, as for `fit`.
         path: the file to write, such as board.pyz.
-        calib_dataloader: typical inputs, as for `fit`; the first batch is what is timed.
+        calib_dataloader: typical inputs, as for `fit`; the first samples are what is timed.
+        batch: samples of one inference, as for `fit`.
 
     Returns:
         The path of the file.
     """
     place = Path(expanded(path))
-    with calibrated(model, place, calib_dataloader) as adapter:
+    with calibrated(model, place, calib_dataloader, batch) as adapter:
         script = adapter.board_script()
         if script is None:
             raise SettingsError(
@@ -52,7 +54,7 @@ def save_board_kit(model: Any, path: str | os.PathLike[str], calib_dataloader: A
 
 
 def _packed(adapter: Adapter, script: str) -> bytes:
-    feed, plan = adapter.kept[0], plan_for(adapter)
+    feed, plan = adapter.timing_feed, plan_for(adapter)
     profiled = [None, *plan.profiled]
     models = [adapter.rebuild(one) for one in (*profiled, *plan.timed)]
     names = [f"{index}{adapter.suffix}" for index in range(len(models))]
@@ -62,6 +64,7 @@ def _packed(adapter: Adapter, script: str) -> bytes:
         KIND: VERSION,
         "adapter": adapter.name,
         "model": adapter.fingerprint,
+        "batch": samples(feed),
         "configs": plan.fingerprints,
         "alone": list(plan.alone),
         "borders": [[one.producer, list(one.readers), one.elements] for one in borders(adapter, feed)],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from quaver.adapters import Model, open_given
-from quaver.adapters.batches import Feed
+from quaver.adapters.batches import Feed, samples
 from quaver.adapters.one_batch import one_batch
 from quaver.api.checked import keywords_checked
 from quaver.api.direction import check_direction
@@ -136,10 +136,12 @@ def _speed(fp32: Model, int8: Model, faster_than: float, data: Any) -> SpeedVerd
     """Both models in turns, on one sample; what differs by less than the measurement may be off is no failure."""
     threads = fp32.threads or 1
     models = [one.on_threads(threads) for one in (fp32, int8)]
-    slow, fast = measure(models, [_sample(one, data) for one in models])
+    feeds = [_sample(one, data) for one in models]
+    slow, fast = measure(models, feeds)
     speedup, spread = slow.seconds / fast.seconds, slow.spread + fast.spread
     verdict = Verdict.MET if speedup * (1 + spread) >= faster_than else Verdict.NOT_MET
-    return SpeedVerdict(verdict, faster_than, speedup, 1e3 * slow.seconds, 1e3 * fast.seconds, spread, threads)
+    taken = 1e3 * slow.seconds, 1e3 * fast.seconds
+    return SpeedVerdict(verdict, faster_than, speedup, *taken, spread, threads, samples(feeds[0]))
 
 
 def _sample(model: Model, data: Any) -> Feed:

@@ -19,6 +19,7 @@ from quaver.api.terminating import terminating
 from quaver.engine.diagnosing import replayable
 from quaver.engine.events import Observer, make_observers
 from quaver.errors import SettingsError
+from quaver.scores import too_many_scores
 
 # So many rows of the tables of diagnosis are printed; the files hold all.
 ROWS = 10
@@ -88,10 +89,13 @@ def fit(
         optimise_float: whether the float graph is made fast, exactly, before it is quantized.
         threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
             measured on one.
+        batch: samples of one inference, as it will be deployed: latency is measured at this batch.
         diagnosis: whether to say at the end which ops are bad in int8 and why: tables and causes are printed (unless
             verbose is 0), written into the workspace, and are `result.diagnosis`.
         report: whether to look into the best model at the end, and to write report.html into the workspace.
         insights: True to show the run on a web page of this machine, live; its address is told to the observers.
+        provenance: whether saved models say where they come from (see `quaver.read_provenance`); False to keep scores
+            and versions out of a file that you give to others.
         workspace: the folder of the run; a dated one under quaver_workspace/ if None.
         resume: the snapshot or workspace of an earlier run; whatever is not given is as it was there.
         framework: the framework whose adapter takes the model; usually left to the model itself.
@@ -154,6 +158,8 @@ def tuned(
         run = stack.enter_context(
             open_run(model, config, calib_dataloader=calib_dataloader, observer=watching, executor=executor, **settings)
         )
+        if confirm is not None:
+            run.require_confirmation()
         if eval_func is None:
             run.quantize()
         else:
@@ -168,5 +174,8 @@ def _check_functions(eval_func: object, confirm: object) -> None:
         raise SettingsError(f"eval_func must be a function of the model that returns its score, not {eval_func!r}")
     if confirm is not None and not callable(confirm):
         raise SettingsError(f"confirm must be a function of the model, as eval_func is, not {confirm!r}")
+    count = getattr(eval_func, "sample_scores", None)  # a ready-made metric, or a function that says it
+    if isinstance(count, int) and (why := too_many_scores(count)):
+        raise SettingsError(f"eval_func has too many samples: {why}")
     if confirm is not None and eval_func is None:
         raise SettingsError("confirm scores the winner of a run on other data, and without eval_func there is none")

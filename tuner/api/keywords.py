@@ -40,9 +40,11 @@ class Settings(TypedDict, total=False):
     optimise_float: bool
     timing_cache: bool
     threads: int
+    batch: int
     diagnosis: bool
     report: bool
     insights: bool
+    provenance: bool
     workspace: str | os.PathLike[str] | None
     resume: str | os.PathLike[str] | None
     framework: str | None

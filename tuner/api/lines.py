@@ -12,6 +12,7 @@ from quaver.engine.events import (
     CalibrationCut,
     Confirmed,
     Event,
+    MeasurementDied,
     ModelConverted,
     PageOpened,
     Planned,
@@ -54,7 +55,7 @@ class Lines:
                 self._line(event, str(stage))
             case Planned() | SettingChanged() | ModelConverted() | CalibrationCut() | PageOpened() | Uncalibrated():
                 self._line(event, str(event))
-            case SamplesOrdered() | StartedFrom() | Confirmed() | TimingsReused():
+            case SamplesOrdered() | StartedFrom() | Confirmed() | TimingsReused() | MeasurementDied():
                 self._line(event, str(event))
             case BaselineScored(trial):
                 self._line(event, f"fp32: score {wording.scores(trial)}, {wording.seconds(trial.seconds)}")
@@ -109,7 +110,7 @@ def tried(trial: Trial, best: Trial | None, criterion: Criterion) -> str:
     crown = ", best so far" if best is not None and best.number == trial.number else ""
     about = "about " if trial.estimated else ""
     return (
-        f"trial {trial.number}: score {about}{wording.scores(trial)}, loss {wording.loss(trial.loss, criterion)}, "
+        f"trial {trial.number}: score {about}{wording.scores(trial)}, {wording.loss_or_gain(trial.loss, criterion)}, "
         f"{wording.verdict(trial)}, {wording.counts(trial)} ops, {wording.seconds(trial.seconds)}{crown}"
     )
 

@@ -5,32 +5,37 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from quaver.adapters import AdapterOptions, adapter_for
+from quaver.adapters import AdapterOptions, Model, adapter_for
 from quaver.adapters.calibrated import comparison_of, left_out_of
+from quaver.adapters.rebatching import check_batch
 from quaver.adapters.temporary import remove_orphans as remove_orphaned_folders
 from quaver.adapters.writing import remove_orphans
 from quaver.api.aimed import cost_of, placed, target_of
+from quaver.api.failure_warnings import warn_of_failed_trials
 from quaver.api.keywords import Settings
 from quaver.api.phrases import conversions
-from quaver.api.preparing import pointing_to, prepare, say_conversions
+from quaver.api.preparing import check_timing_batch, pointing_to, prepare, say_conversions
 from quaver.api.result import TuneResult
+from quaver.api.result_warnings import run_warnings, skipped_measurements
 from quaver.api.resuming import Given, announce, changed_versions, settle
 from quaver.api.run_log import RunLog, run_log
 from quaver.api.settings import Config, make_config
 from quaver.api.shown import shown, write_report
 from quaver.api.spaces import space_of
 from quaver.api.starting import first_config
-from quaver.api.telling import aloud, tell
+from quaver.api.telling import aloud, levels_to_the_caller, tell
 from quaver.api.workspace import open_workspace, write_settings
 from quaver.budget import StopReason
 from quaver.engine.clock import Clock, used
-from quaver.engine.confirming import confirm
+from quaver.engine.confirming import confirm, require_confirmation
+from quaver.engine.crashes import CONFIRMING, check_confirming, last_step, step
 from quaver.engine.diagnosing import diagnose_run, replayable
 from quaver.engine.ending import StageTimes, note_ending
 from quaver.engine.evaluation import referred
@@ -49,14 +54,18 @@ from quaver.engine.events import (
 )
 from quaver.engine.executors.choosing import Wish, open_pool
 from quaver.engine.executors.in_process import InProcess
+from quaver.engine.executors.local import LocalPool
+from quaver.engine.executors.probes import measuring_worker
 from quaver.engine.executors.site import Site
 from quaver.engine.executors.task import Executor
 from quaver.engine.executors.workers import Workers
 from quaver.engine.inside import note_inside
 from quaver.engine.loop import drive
 from quaver.engine.objective import Objective, for_target, make_objective
+from quaver.engine.output_drift import drift_of, note_drift
 from quaver.engine.pending import PendingTrial
 from quaver.engine.probing import AdapterProbe
+from quaver.engine.provenance import add_provenance
 from quaver.engine.run import Run
 from quaver.engine.timing_cache import timing_cache
 from quaver.engine.versions import versions_of
@@ -180,6 +189,7 @@ class TuningRun:
             config.threads,
             config.quant_format,
             config.optimise_float,
+            config.batch,
             left_out=() if history.header is None else left_out_of(history.header.calibration),
         )
         self._best_path = self.workspace / f"best_model{kind.suffix}"
@@ -187,12 +197,14 @@ class TuningRun:
         remove_orphaned_folders()
         self._adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         self._given = model
+        check_batch(self._adapter.inputs, config.batch)
         self.space = self._space(config, objective, history)
-        cost = cost_of(config.cost_model, self._adapter, history)
+        cost = cost_of(config.cost_model, self._adapter, history, config.batch)
         stack.enter_context(pointing_to(history))
         others = changed_versions(history.run.versions, versions_of(self._adapter))
         announce(others, self._tell, heard=bool(self._observers))
         prepare(self._adapter, history, config, self._data, self._tell, bool(self._observers), self._clock)
+        check_timing_batch(self._adapter, config.batch)
         # An older calibration may not know enough for repairs.
         self.space = self._space(config, objective, history).without(self._adapter.crowded_out)
         if not self.space.quantizable:
@@ -231,7 +243,11 @@ class TuningRun:
         first = strategy.first_success(self.space)
         self._tell(Planned(strategy.name, len(self.space.quantizable), most, first, config.timeout))
         kept = timing_cache(self._adapter, config.quant_format, config.optimise_float) if config.timing_cache else None
-        self._probe = AdapterProbe(self._adapter, self.space, history, self._tell, self._run.out_of_time, cost, kept)
+        out_of_time = self._run.out_of_time
+        self._probe = AdapterProbe(
+            self._adapter, self.space, history, self._tell, out_of_time, cost, kept, self._measuring_worker
+        )
+        stack.callback(self._probe.close)
         self._run.begin(strategy, self._probe)
 
     def _space(self, config: Config, objective: Objective, history: Storage) -> TuningSpace:
@@ -295,6 +311,8 @@ class TuningRun:
             with self._log.here():
                 self._run.stop(StopReason.INTERRUPTED)
                 said = self._result = self._finish()
+                if failed := warn_of_failed_trials(said.trials):
+                    warnings.warn(failed, UserWarning, stacklevel=levels_to_the_caller())
                 if self.config.report:  # before anybody is told that the run is over: trackers keep it
                     write_report(self.workspace)
                 self._tell(RunFinished(said.reason, said.best, said.baseline, said.evaluations, str(said)))
@@ -302,7 +320,8 @@ class TuningRun:
 
     def drive(self, eval_func: Callable[[Any], Any]) -> StopReason:
         """Score all that is asked for with an eval_func, as `fit` does."""
-        with self._log.here(), self._evaluating(eval_func) as executor, self._probe.beside(executor):
+        local = self._pool is not None and isinstance(self._pool.executor, LocalPool)
+        with self._log.here(), self._evaluating(eval_func) as executor, self._probe.beside(executor, local):
             return drive(self._run, executor, self._tell, self.config.trial_timeout)
 
     def quantize(self) -> Trial:
@@ -310,18 +329,26 @@ class TuningRun:
         with self._log.here():
             return self._run.take_unscored()
 
+    def require_confirmation(self) -> None:
+        """Let no trial count as met before it is confirmed; `fit` with `confirm` does so before the first trial."""
+        require_confirmation(self._run.judge, self._run.history)
+
     def confirm(self, eval_func: Callable[[Any], Any]) -> None:
         """Score the winner on data that took no part in choosing it, once the run is over.
 
-        If it misses the criterion there, the next best trials are scored, too, up to `confirm_tries` in all.
+        If it misses the criterion there, the next best trials are scored, too, up to `confirm_tries` in all. Only a
+        confirmed trial is met from then on.
         """
+        self.require_confirmation()
         with self._log.here():
             if self._run.reason is StopReason.INTERRUPTED:
                 log.warning("the run was interrupted, so its best trial is not confirmed: resume it")
                 return
             run = self._run
             bound = referred(eval_func, lambda: self._adapter.build(None))
-            confirm(self._adapter, run.judge, run.history, bound, self.config.confirm_tries, self._tell)
+            check_confirming(run.history)
+            with step(run.history, CONFIRMING):
+                confirm(self._adapter, run.judge, run.history, bound, self.config.confirm_tries, self._tell)
 
     @contextlib.contextmanager
     def _evaluating(self, eval_func: Callable[[Any], Any]) -> Iterator[Executor]:
@@ -345,6 +372,12 @@ class TuningRun:
                 yield Workers(pool.executor, site, pool.jobs, pool.threads, pool.deaths)
             finally:
                 pool.stop()
+
+    def _measuring_worker(self) -> contextlib.AbstractContextManager[Executor]:
+        """Open a worker for measurements, which a run needs after one of them has ended its process."""
+        header = self._run.history.header
+        assert header is not None
+        return measuring_worker(self.workspace, self._adapter, header.calibration, self._given, self._adapter.options)
 
     def close(self) -> None:
         """Let go of the model and of the history. More than once does no harm."""
@@ -370,11 +403,19 @@ class TuningRun:
         best = judge.best
         model_path = model = found = None
         if best is not None:
-            built = self._adapter.rebuild(best.config)
-            model_path = built.save(self._best_path)
-            model = self._adapter.load(model_path)
+            advice = f"quaver.recover writes trial {best.number} to a file"
+            with last_step(history, f"saving trial {best.number}", advice) as may_run:
+                if may_run:
+                    built = self._adapter.rebuild(best.config)
+                    add_provenance(built, history, best)
+                    model_path = built.save(self._best_path)
+                    model = self._adapter.load(model_path)
+                    self._compare_outputs(best, built)
         if self.config.diagnosis:
-            found = diagnose_run(self._adapter, self.space, best, self._data, self.workspace, self._tell)
+            number = "no trial" if best is None else f"trial {best.number}"
+            with last_step(history, f"diagnosing {number}", "the result has no diagnosis") as may_run:
+                if may_run:
+                    found = diagnose_run(self._adapter, self.space, best, self._data, self.workspace, self._tell)
         if best is not None and self.config.report and self._run.reason is not StopReason.INTERRUPTED:
             self._look_inside(best, found)
         self._note_ending(self._run.reason)
@@ -400,12 +441,30 @@ class TuningRun:
             losses=() if best is None else tuple(judge.losses(best)),
             sureness=None if best is None else judge.sureness(best),
             confirmations=judge.confirmations,
+            output_drift=drift_of(history.notes, best),
+            warnings=run_warnings(judge, history.notes, history.baseline),
+            skipped_measurements=skipped_measurements(history.notes),
         )
+
+    def _compare_outputs(self, best: Trial, model: Model) -> None:
+        """Note how far the outputs of the best model are from the float model's. It can be interrupted."""
+        if self._run.reason is StopReason.INTERRUPTED:
+            return
+        try:
+            note_drift(self._adapter, best, model, self._run.history)
+        except KeyboardInterrupt:
+            log.warning("interrupted while comparing outputs; the result of the run is complete")
 
     def _look_inside(self, best: Trial, found: Diagnosis | None) -> None:
         """Note what the page shows of the best model. It can be interrupted, and nothing is lost by it."""
+        history, avoided = self._run.history, self._probe.fatal_ops
+        name = f"looking into trial {best.number}"
         try:
-            note_inside(self._adapter, self.space, best, self._run.history, found, self._tell, self.config.threads)
+            with last_step(history, name, "the page and the report show less of it") as may_run:
+                if may_run:
+                    note_inside(
+                        self._adapter, self.space, best, history, found, self._tell, self.config.threads, avoided
+                    )
         except KeyboardInterrupt:
             log.warning("interrupted while looking into the best model; the result of the run is complete")
 

@@ -8,6 +8,8 @@ from typing import Any
 from quaver.engine.objective import MARGINS
 
 Figures = Mapping[str, float]
+# No batch has more samples, and no machine more threads.
+MAX_COUNT = 1e9
 # The name of the note in a history that says what was converted when the model was read.
 CONVERSIONS = "conversions"
 # What the phrase about the latency says in one.
@@ -64,13 +66,19 @@ def conversions(notes: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(one for one in noted if isinstance(one, str)) if isinstance(noted, list | tuple) else ()
 
 
+def timing_setup(fp32: Figures) -> str:
+    """Return what latencies were measured with, "batch 1, 2 threads"; empty if that is not recorded."""
+    batch, threads = fp32.get("batch", 0.0), fp32.get("threads", 0.0)
+    if not (1 <= batch < MAX_COUNT and 1 <= threads < MAX_COUNT):  # a file may come from anywhere
+        return ""
+    return f"batch {batch:.0f}, {threads:.0f} thread{'' if threads == 1 else 's'}"
+
+
 def _taken(measured: Figures, fp32: Figures) -> str:
     spread = f"{max(measured.get('latency_spread', 0.0), MARGINS[0]) * 100:.0f} %"
     said = f"latency {milliseconds(measured['latency_ms'])} ±{spread}"
-    if "batch" not in fp32 or "threads" not in fp32:
-        return said
-    threads = int(fp32["threads"])
-    return f"{said} (batch {fp32['batch']:.0f}, {threads} thread{'' if threads == 1 else 's'})"
+    setup = timing_setup(fp32)
+    return f"{said} ({setup})" if setup else said
 
 
 def _float_models(compared: float, fp32: Figures) -> str:

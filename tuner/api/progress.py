@@ -23,6 +23,7 @@ from quaver.engine.events import (
     CalibrationCut,
     Confirmed,
     Event,
+    MeasurementDied,
     ModelConverted,
     PageOpened,
     Planned,
@@ -108,7 +109,7 @@ class Progress:
                 self._print(str(event))
             case TimingsReused():
                 self._print(str(event))
-            case SamplesOrdered():
+            case SamplesOrdered() | MeasurementDied():
                 self._print(str(event), "yellow")
             case Confirmed(met=met):
                 self._print(str(event), "green" if met else "red")
@@ -183,7 +184,7 @@ class Progress:
             parts.append(f"for {wording.seconds(running)}")
         best = self._best
         if best is not None:
-            loss = wording.loss(best.loss, self._criterion)
-            parts.append(f"| best {wording.score(best.score)} (loss {loss}, {wording.verdict(best)})")
+            loss = wording.loss_or_gain(best.loss, self._criterion)
+            parts.append(f"| best {wording.score(best.score)} ({loss}, {wording.verdict(best)})")
         left = self._clock.left()
         return [*parts, f"| {left}"] if left else parts

@@ -18,7 +18,7 @@ from quaver.api.words import Words, translate
 from quaver.api.words.found import merged
 from quaver.errors import SettingsError
 from quaver.nearest import hint, nearest
-from quaver.paths import expanded
+from quaver.paths import check_regular, expanded
 
 
 def read_settings(given: Any) -> dict[str, Any]:
@@ -76,6 +76,7 @@ def _load(given: Any) -> tuple[Mapping[str, Any], str]:
     if not isinstance(given, str | os.PathLike):
         raise SettingsError(f"a configuration is a YAML file, a dict or a quaver.Config, not {type(given).__name__}")
     path = Path(expanded(given))
+    check_regular(path, "the configuration")
     try:
         content = load_yaml(path)
     except OSError as error:

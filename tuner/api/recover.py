@@ -11,6 +11,7 @@ from typing import Any
 from quaver.adapters import Adapter, AdapterOptions, Model, adapter_for
 from quaver.adapters.calibrated import left_out_of
 from quaver.adapters.temporary import temporary_folder
+from quaver.engine.provenance import add_provenance
 from quaver.engine.same_model import check_same_model, complete, restore
 from quaver.engine.versions import versions_of, was_optimised
 from quaver.errors import BuildError, HistoryError
@@ -28,7 +29,8 @@ def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads:
         threads: threads of one inference, if the model is run.
 
     Returns:
-        The model that was scored, byte for byte: call it, or `save` it.
+        The model that was scored, byte for byte: call it, or `save` it. The file that `save` writes says where the
+        model comes from, too (see `read_provenance`), and equals the one that the run saved.
     """
     snapshot = read_snapshot(history)
     if trial == 0 and snapshot.baseline is None:
@@ -71,6 +73,7 @@ def _rebuild(adapter: Adapter, snapshot: Snapshot, number: int) -> Model:
         ) from error
     if record.model_hash and rebuilt.sha256 != record.model_hash:
         raise HistoryError(f"trial {number} cannot be rebuilt byte for byte: {advice}")
+    add_provenance(rebuilt, snapshot, record)
     return rebuilt
 
 

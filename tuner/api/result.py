@@ -8,16 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quaver.api.failure_warnings import warn_of_batch_dependence
 from quaver.api.phrases import converted_phrase, latency_phrase, predicted_phrase
-from quaver.api.showing import as_html, trial_rows
+from quaver.api.result_warnings import drift_phrase, no_gain_summary, size_phrase
+from quaver.api.showing import WARNED, as_html, trial_rows
 from quaver.api.shown import shown
 from quaver.api.sureness import confirmed_phrases, lost_phrases, seen_phrase, sure_line
 from quaver.budget import StopReason
 from quaver.criterion import Criterion
+from quaver.engine.benefit import Benefit, benefit
 from quaver.engine.confirmations import Confirmation
 from quaver.engine.judge import Sureness, pareto
 from quaver.engine.losses import Lost
 from quaver.engine.objective import Objective
+from quaver.engine.output_drift import OutputDrift
 from quaver.errors import MissingPackageError, ModelError
 from quaver.paths import expanded
 from quaver.trial import Trial
@@ -61,6 +65,11 @@ class TuneResult:
         sureness: how sure it is that the best trial's loss on such data is within the criterion; None without scores of
             samples.
         confirmations: what trials score on the data of `confirm`, in the order they were tried.
+        output_drift: how far the best model's outputs are from the float model's on a few calibration samples:
+            `relative_error` and, for classifiers, `top1_agreement`. None without samples.
+        warnings: what must not be overlooked, a sentence or two each: a best model that is no faster than the float
+            model, quantized trials that all failed, and the like. A result with warnings is no plain success.
+        skipped_measurements: measurements without labels that were given up because they ended their process.
     """
 
     best: Trial | None
@@ -84,9 +93,17 @@ class TuneResult:
     losses: tuple[Lost, ...] = field(repr=False, default=())
     sureness: Sureness | None = None
     confirmations: tuple[Confirmation, ...] = ()
+    output_drift: OutputDrift | None = None
+    warnings: tuple[str, ...] = ()
+    skipped_measurements: tuple[str, ...] = ()
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the best model to a file, also one that misses the criterion: look at `met` first."""
+        if self.model is None and self.best is not None:
+            raise ModelError(
+                f"the best model was not saved by this run: quaver.recover(model, {str(self.history_path)!r}, "
+                f"{self.best.number}) writes it"
+            )
         if self.model is None:
             raise ModelError("no trial has a score, so there is no best model to save; see the errors in `trials`")
         return self.model.save(expanded(path))
@@ -106,6 +123,11 @@ class TuneResult:
         """Whether the best trial meets the criterion on the data of `confirm`, too; None if it was not scored there."""
         said = {one.trial: one.met for one in self.confirmations}
         return None if self.best is None else said.get(self.best.number)
+
+    @property
+    def benefit(self) -> Benefit | None:
+        """Return the best trial's latency or size compared with the float model's, by what the run was tuned for."""
+        return benefit(self.best, self.objective, self.fp32)
 
     def pareto(self) -> tuple[Trial, ...]:
         """The trials that no other beats in both accuracy and objective, the best by objective first.
@@ -133,8 +155,10 @@ class TuneResult:
         if self.met is None:
             return f"<TuneResult: not evaluated, {self._counts(' / ')} ops, trial {self.best.number} of {tried}>"
         counts = self._counts(" / ")
+        no_gain = no_gain_summary(self.benefit)
+        verdict = ("met" if self.met else "NOT met") + (f" {'but' if self.met else 'and'} {no_gain}" if no_gain else "")
         return (
-            f"<TuneResult: {'met' if self.met else 'NOT met'}, score {self.best.score:.6g} against {self.baseline:.6g} "
+            f"<TuneResult: {verdict}, score {self.best.score:.6g} against {self.baseline:.6g} "
             f"in fp32, {counts} ops, trial {self.best.number} of {tried}>"
         )
 
@@ -148,7 +172,9 @@ class TuneResult:
         here = f"{latency}, on this machine" if predicted and latency else latency
         equal = "" if self.comparison is None else str(self.comparison)
         model = converted_phrase(self.conversions), equal, in_words(self.unquantizable)
-        lines = self._verdict(), *self.trust, *model, predicted, here
+        warned = [f"{WARNED}{text}" for text in self.warnings]
+        notes = drift_phrase(self.output_drift), *model, warn_of_batch_dependence(self.best)
+        lines = self._verdict(), *warned, *self.trust, *notes, predicted, here, size_phrase(self.benefit)
         return "\n".join(filter(None, lines))
 
     @property
@@ -173,11 +199,14 @@ class TuneResult:
             how = f"{self._counts(' and ')} ops, chosen without labels"
             return f"trial {self.best.number} was not evaluated: {how}; pass eval_func to see whether it is good enough"
         verdict = "meets" if self.met else "does NOT meet"
-        if self.confirmed is False:
-            verdict = "meets (but not on other data)"
+        if self.best.met and not self.met:
+            verdict = f"meets ({'but not' if self.confirmed is False else 'but is not confirmed'} on other data)"
         if self.criterion.ceiling is not None:
             verdict = "is the most accurate within" if self.met else "comes nearest to, but does NOT keep,"
         only = ", but runs all in fp32: nothing was quantized" if not self.best.config.reduced_ops else ""
+        no_gain = no_gain_summary(self.benefit)
+        if no_gain and not only:
+            only = f", {'but' if self.met else 'and'} is {no_gain}"
         counts = self._counts(" and ")
         return (
             f"trial {self.best.number} {verdict} the {self.criterion.called} ({self.criterion}){only}: "

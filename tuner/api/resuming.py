@@ -21,15 +21,18 @@ Given = Config | Mapping[str, Any] | str | os.PathLike[str] | None
 # Where a run is kept, and how it is shown, is no matter of how it runs.
 _PLACES = ("workspace", "resume", "report", "insights")
 # What the calibration and the trials in the history were made with.
-_FIXED = ("calibration_sampling_size", "quant_format", "optimise_float")
+_FIXED = ("calibration_sampling_size", "quant_format", "optimise_float", "batch")
 
 
 def settle(given: Given, keywords: Mapping[str, Any], history: Storage) -> tuple[Config, list[SettingChanged]]:
     """The settings of the run that writes this history, and in what they differ from those it has had."""
     if history.header is None:
         return make_config(given, **keywords), []
-    config, changes = resumed_config(given, keywords, history.run.settings)
     base = history.baseline
+    earlier = dict(history.run.settings)
+    if "batch" not in earlier and base is not None and base.measured.get("batch", 0) >= 1:
+        earlier["batch"] = int(base.measured["batch"])  # before there was a setting, that of the calibration data
+    config, changes = resumed_config(given, keywords, earlier)
     if base is not None and base.score is not None:
         Losses(config.criterion, base).check()
     return config, changes

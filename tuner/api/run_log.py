@@ -18,6 +18,7 @@ from quaver.engine.events import (
     Confirmed,
     Diagnosed,
     Event,
+    MeasurementDied,
     ModelConverted,
     PageOpened,
     Planned,
@@ -75,7 +76,7 @@ def _lines(event: Event) -> Iterator[str]:
             yield str(stage)
         case Planned() | SettingChanged() | ModelConverted() | CalibrationCut() | PageOpened() | Uncalibrated():
             yield str(event)
-        case SamplesOrdered() | StartedFrom() | Confirmed() | TimingsReused():
+        case SamplesOrdered() | StartedFrom() | Confirmed() | TimingsReused() | MeasurementDied():
             yield str(event)
         case BaselineScored(trial):
             yield f"fp32 baseline: score {trial.score:.6g} in {trial.seconds:.1f} s"

@@ -18,6 +18,7 @@ from quaver.engine.objective import Objective
 from quaver.errors import SettingsError
 from quaver.nearest import hint
 from quaver.paths import unwritable
+from quaver.scores import too_many_scores
 from quaver.slices import Slices
 from quaver.strategies import Strategy
 
@@ -26,6 +27,7 @@ _SUSPECT = 0.5
 # Settings that are on or off.
 _FLAGS = (
     "allow_any_loss", "optimise_float", "timing_cache", "diagnosis", "isolate", "report", "insights", "early_stop",
+    "provenance",
 )  # fmt: skip
 # What a budget takes the place of.
 _CRITERION = ("relative", "absolute", "slices", "slice_limit", "confidence")
@@ -74,9 +76,13 @@ class Config:
             what this one measures: the same call gives the same model, also on a machine that is busy by now.
         threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
             measured on one.
+        batch: samples of one inference, as it will be deployed: latency is measured at this batch. Where the model
+            fixes its batch, that is the one; any other number than 1 is then refused.
         diagnosis: whether to write tables and causes into the workspace at the end.
         report: whether to look into the best model at the end, and to write report.html into the workspace.
         insights: whether to show the run on a page of this machine while it goes on.
+        provenance: whether saved models say where they come from: the versions, the float model, the criterion and the
+            scores.
         workspace: the folder of the run; a dated one under quaver_workspace/ if None.
         resume: the snapshot or workspace of an earlier run to go on with; what is not given is as it was there.
         framework: the framework whose adapter takes the model; usually left to the model itself.
@@ -118,9 +124,11 @@ class Config:
     optimise_float: bool = True
     timing_cache: bool = True
     threads: int = 0
+    batch: int = 1
     diagnosis: bool = False
     report: bool = True
     insights: bool = False
+    provenance: bool = True
     workspace: str | os.PathLike[str] | None = None
     resume: str | os.PathLike[str] | None = None
     framework: str | None = None
@@ -138,6 +146,8 @@ class Config:
         object.__setattr__(self, "calibration_sampling_size", _sampling_size(self.calibration_sampling_size))
         if self.slices is not None:
             object.__setattr__(self, "slices", Slices.of(self.slices))
+            if too_many := too_many_scores(self.slices.count):
+                raise SettingsError(f"`slices` names too many samples: {too_many}")
         self.criterion, self.budget  # noqa: B018 - both check their values
         for name in _FLAGS:
             _check(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
@@ -154,6 +164,7 @@ class Config:
         _check(right, "confirm_tries", self.confirm_tries, "a whole number of at least 1")
         _check(_is_count(self.seed), "seed", self.seed, "a whole number of at least 0")
         _check(_is_count(self.threads), "threads", self.threads, "a whole number; 0 lets the runtime decide")
+        _check(_is_count(self.batch) and self.batch > 0, "batch", self.batch, "a whole number of at least 1")
         object.__setattr__(self, "trial_timeout", check_limit(self.trial_timeout))
         _check(_is_jobs(self.n_jobs), "n_jobs", self.n_jobs, "a whole number of at least 1, or -1 for one each core")
         _check(self.width is None or (_is_count(self.width) and self.width > 0), "width", self.width, "at least 1")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 SHOWN = 20
 _CARD = "border: 1px solid #d1d5db; border-radius: 8px; padding: 4px 16px; display: inline-block"
 _MET, _BAD = "#00734f", "#b3450b"
+# What each warning begins with where a result is printed.
+WARNED = "WARNING: "
 
 
 def trial_rows(trials: Sequence[Trial]) -> list[dict[str, Any]]:
@@ -47,10 +49,9 @@ def trial_rows(trials: Sequence[Trial]) -> list[dict[str, Any]]:
 
 def as_html(result: TuneResult) -> str:
     """The verdict, the scores and the trials."""
-    relative = result.criterion.is_relative
 
     def loss(trial: Trial) -> str:
-        return "-" if trial.loss is None else f"{trial.loss:.2%}" if relative else f"{trial.loss:.4g}"
+        return wording.loss(trial.loss, result.criterion)
 
     def row(trial: Trial) -> list[str]:
         verdict = _last_line(trial.error) if trial.failed else wording.verdict(trial)
@@ -61,10 +62,13 @@ def as_html(result: TuneResult) -> str:
     more = len(result.trials) - SHOWN
     left = f"<p>... and {more} more; <code>to_dataframe()</code> has all</p>" if more > 0 else ""
     verdict, *facts = str(result).splitlines()
+    plain_success = result.met and not result.warnings
+    warned = {WARNED + text for text in result.warnings}
     return "".join(
         [
-            f'<div style="{_CARD}"><p style="color: {_MET if result.met else _BAD}"><b>{escape(verdict)}</b></p>',
-            *(f"<p>{escape(fact)}</p>" for fact in facts),
+            f'<div style="{_CARD}"><p style="color: {_MET if plain_success else _BAD}"><b>{escape(verdict)}</b></p>',
+            *(f'<p style="color: {_BAD}"><b>{escape(fact)}</b></p>' for fact in facts if fact in warned),
+            *(f"<p>{escape(fact)}</p>" for fact in facts if fact not in warned),
             "<table><thead>",
             *_cells("th", ["trial", "score", "loss", "verdict", "ops"]),
             "</thead><tbody>",

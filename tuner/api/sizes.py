@@ -33,10 +33,10 @@ def in_turn(
         if folder is not None and number:
             folder = folder.with_name(f"{folder.name}_{size}")
         result = run(**{NAME: size}, workspace=folder)
+        if result.met is not False:
+            return result
         if best is None or _loss(result) < _loss(best):
             best = result
-        if result.met is not False:
-            break
     assert best is not None
     return best
 

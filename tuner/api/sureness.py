@@ -9,6 +9,7 @@ from quaver.criterion import Criterion
 from quaver.engine.confirmations import Confirmation
 from quaver.engine.judge import Judge, Sureness
 from quaver.engine.losses import Lost
+from quaver.limit import loss_phrase, loss_text
 from quaver.trial import Trial
 
 # So many limits are named, the worst first.
@@ -33,8 +34,8 @@ def sure_line(trial: Trial, sure: Sureness | None, criterion: Criterion) -> str:
     """Met or not, how sure that is, and between what the loss lies; empty if nobody can say."""
     interval = interval_phrase(trial, criterion)
     if trial.stopped or sure is None or not interval:
-        return f"the loss is {interval}" if interval else ""
-    return f"{'met' if trial.met else 'not met'}; {sure_phrase(sure, criterion)}; the loss is {interval}"
+        return interval
+    return f"{'met' if trial.met else 'not met'}; {sure_phrase(sure, criterion)}; {interval}"
 
 
 def sure_phrase(sure: Sureness | None, criterion: Criterion) -> str:
@@ -49,11 +50,12 @@ def sure_phrase(sure: Sureness | None, criterion: Criterion) -> str:
 
 
 def interval_phrase(trial: Trial, criterion: Criterion) -> str:
-    """Between what the loss on such data lies; empty if nobody can say."""
+    """Return between what the loss on such data lies, in a sentence; empty if nobody can say."""
     if trial.interval is None:
         return ""
-    low, high = (wording.loss(end, criterion) for end in trial.interval)
-    return f"{low} to {high} with {criterion.confidence or 0.95:.4g} confidence"
+    between = wording.loss_between(trial.interval, criterion)
+    subject = "score" if "better" in between else "loss"
+    return f"the {subject} is {between} with {criterion.confidence or 0.95:.4g} confidence"
 
 
 def lost_phrases(losses: Sequence[Lost]) -> Iterator[str]:
@@ -61,12 +63,11 @@ def lost_phrases(losses: Sequence[Lost]) -> Iterator[str]:
     if len(losses) < 2:
         return
     for lost in losses[:NAMED]:
-        loss, allowed = (
-            f"{value:.2%}" if lost.limit.relative else f"{value:.4g}" for value in (lost.loss, lost.limit.allowed)
-        )
+        loss = loss_phrase(lost.loss, lost.limit.relative)
+        allowed = loss_text(lost.limit.allowed, lost.limit.relative)
         verdict = "" if lost.met else ", NOT met"
         name = lost.limit.name or "score"
-        yield f"{name}: {lost.score:.6g} against {lost.baseline:.6g}, loss {loss} (allowed: {allowed}){verdict}"
+        yield f"{name}: {lost.score:.6g} against {lost.baseline:.6g}, {loss} (allowed: {allowed}){verdict}"
     if len(losses) > NAMED:
         yield f"and {len(losses) - NAMED} more limits, with no larger losses"
 
@@ -75,11 +76,31 @@ def confirmed_phrases(confirmations: Iterable[Confirmation], criterion: Criterio
     """What each trial that was confirmed scores on the other data."""
     for one in confirmations:
         verdict = "confirmed" if one.met else "NOT confirmed"
-        loss = wording.loss(one.loss, criterion)
+        loss = wording.loss_or_gain(one.loss, criterion)
         yield (
             f"trial {one.trial} {verdict} on other data: score {one.score:.6g} against {one.baseline:.6g} in fp32, "
-            f"loss {loss} (allowed: {wording.allowed(criterion)})"
+            f"{loss} (allowed: {wording.allowed(criterion)})"
         )
+
+
+def unconfirmed_phrase(best: Trial | None, met: bool | None, confirmations: Sequence[Confirmation]) -> str:
+    """Return what was tried on the data of `confirm`, where the best trial meets the criterion but is not confirmed.
+
+    Args:
+        best: the best trial, judged on the data that it was chosen by.
+        met: the verdict of the run, which asks for a confirmed trial where there is a `confirm`.
+        confirmations: what was scored on the other data.
+    """
+    if best is None or not best.met or met is not False:
+        return ""
+    missed = [str(confirmation.trial) for confirmation in confirmations]
+    if not missed:
+        return "no trial was scored on the data of `confirm`: resume the run with it"
+    if len(missed) == 1:
+        tried = f"trial {missed[0]} was scored on the data of `confirm` and misses the criterion there"
+    else:
+        tried = f"trials {', '.join(missed)} were scored on the data of `confirm`, and all miss the criterion there"
+    return f"{tried}; resume the run to try the next best ones (`confirm_tries`)"
 
 
 def seen_phrase(trials: Iterable[Trial], total: int) -> str:

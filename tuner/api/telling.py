@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
-from quaver.engine.events import Confirmed, Event, Observer, SamplesOrdered, StartedFrom
+from quaver.engine.events import Confirmed, Event, MeasurementDied, Observer, SamplesOrdered, StartedFrom
 
 
 def tell(event: Event, watch: Observer, heard: bool, before: str = "") -> None:
@@ -17,7 +17,9 @@ def tell(event: Event, watch: Observer, heard: bool, before: str = "") -> None:
 
 def aloud(event: Event) -> None:
     """An observer for runs without one: what touches the verdict is a warning then."""
-    if isinstance(event, SamplesOrdered | StartedFrom) or (isinstance(event, Confirmed) and not event.met):
+    if isinstance(event, SamplesOrdered | StartedFrom | MeasurementDied) or (
+        isinstance(event, Confirmed) and not event.met
+    ):
         warnings.warn(str(event), UserWarning, stacklevel=levels_to_the_caller())
 
 

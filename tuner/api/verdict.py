@@ -8,6 +8,7 @@ from typing import Any
 
 from quaver.api.phrases import milliseconds
 from quaver.api.sureness import percent
+from quaver.limit import loss_phrase, loss_range, loss_text
 
 
 class Verdict(enum.StrEnum):
@@ -56,15 +57,11 @@ class LimitVerdict:
         return f"{self.metric} of {self.slice}" if self.slice else self.metric
 
     def __str__(self) -> str:
-        text = f"{self.name} {self.score:.6g} of {self.baseline:.6g}: loss {self._loss(self.loss)}"
+        text = f"{self.name} {self.score:.6g} of {self.baseline:.6g}: {loss_phrase(self.loss, self.relative)}"
         if self.interval is not None and self.sureness is not None:
-            low, high = map(self._loss, self.interval)
-            text += f" ({low} to {high} on such data, from {self.samples} samples)"
-        text += f", {self._loss(self.allowed)} allowed: {self.verdict}"
+            text += f" ({loss_range(*self.interval, self.relative)} on such data, from {self.samples} samples)"
+        text += f", {loss_text(self.allowed, self.relative)} allowed: {self.verdict}"
         return text if self.sureness is None else f"{text}; {percent(self.sureness)} sure that it is within"
-
-    def _loss(self, value: float) -> str:
-        return f"{value:.2%}" if self.relative else f"{value:.4g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,8 @@ class SpeedVerdict:
         fp32_ms: milliseconds of one inference of the float model.
         quantized_ms: of the quantized model.
         spread: by what part the figures may be off.
-        threads: of one inference, one sample at a time.
+        threads: of one inference.
+        batch: samples of one inference: 1, or what the model fixes.
     """
 
     verdict: Verdict
@@ -88,11 +86,13 @@ class SpeedVerdict:
     quantized_ms: float
     spread: float
     threads: int
+    batch: int = 1
 
     def __str__(self) -> str:
         return (
             f"speed {self.speedup:.2f} times fp32 ({milliseconds(self.quantized_ms)} instead of "
-            f"{milliseconds(self.fp32_ms)}, ±{self.spread:.0%}), {self.faster_than:g} asked for: {self.verdict}"
+            f"{milliseconds(self.fp32_ms)}, ±{self.spread:.0%}; batch {self.batch}, {self.threads} "
+            f"thread{'' if self.threads == 1 else 's'}), {self.faster_than:g} asked for: {self.verdict}"
         )
 
 

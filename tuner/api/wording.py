@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 
 from quaver.criterion import Criterion
+from quaver.limit import loss_phrase, loss_range, loss_text
 from quaver.trial import Trial
 
 # A latency of so many times fp32's counts as slower, one below the inverse as faster; between them nobody would notice.
 SLOWER = 1.03
+# No duration is longer than a thousand years: a larger number was not measured.
+MAX_SECONDS = 1000 * 365.25 * 86400
 
 
 def name(text: str) -> str:
@@ -33,10 +36,23 @@ def scores(trial: Trial) -> str:
 
 
 def loss(value: float | None, criterion: Criterion) -> str:
-    """A loss in the criterion's unit."""
-    if value is None:
-        return "-"
-    return f"{value:.2%}" if criterion.is_relative else f"{value:.4g}"
+    """Return a loss in the criterion's unit, for a place that says that it is one; a gain is called "better"."""
+    return "-" if value is None else loss_text(value, criterion.is_relative)
+
+
+def loss_or_gain(value: float | None, criterion: Criterion) -> str:
+    """Return "loss 0.87%" or "gain 0.87%", for a list of figures."""
+    return "loss unknown" if value is None else loss_phrase(value, criterion.is_relative)
+
+
+def loss_is(value: float | None, criterion: Criterion) -> str:
+    """Return "the loss is 0.87%" or "the gain is 0.87%"."""
+    return f"the {loss_or_gain(value, criterion).replace(' ', ' is ', 1)}"
+
+
+def loss_between(interval: tuple[float, float], criterion: Criterion) -> str:
+    """Return between what a loss lies, in the criterion's unit."""
+    return loss_range(*interval, criterion.is_relative)
 
 
 def allowed(criterion: Criterion) -> str:
@@ -61,7 +77,9 @@ def counts(trial: Trial) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration, as exact as anyone needs it."""
+    """Return a duration, as exact as anyone needs it; "unknown" for what a clock cannot have measured."""
+    if not 0 <= value < MAX_SECONDS:  # NaN, infinite, negative: a file may come from anywhere
+        return "unknown time"
     if value < 10:
         return f"{value:.1f} s"
     if value < 120:
@@ -80,12 +98,13 @@ def size(count: int) -> str:
     raise AssertionError
 
 
-def latency(ratio: float) -> str:
-    """A latency as a fraction of the fp32 model's."""
+def latency(ratio: float, margin: float = SLOWER - 1.0) -> str:
+    """Return a latency as a fraction of the fp32 model's; `margin` is its error bar, as a part of itself."""
     if ratio <= 0 or not math.isfinite(ratio):
         return f"{ratio:.3g} of fp32"
     change = f"{1 / ratio:.2f}x faster" if ratio < 1 else f"{ratio:.2f}x SLOWER"
-    return f"{ratio:.2f} of fp32 ({'about as fast' if 1 / SLOWER < ratio < SLOWER else change})"
+    is_even = ratio * (1.0 - margin) <= 1.0 <= ratio * (1.0 + margin)
+    return f"{ratio:.2f} of fp32 ({'about as fast' if is_even else change})"
 
 
 def last_line(error: str | None) -> str:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
+from quaver.adapters.calibrated import comparison_of
 from quaver.ancestry import Change, Origin
 from quaver.api.phrases import conversions
 from quaver.api.result import TuneResult
-from quaver.command import wording
+from quaver.command import output, wording
+from quaver.engine.benefit import Benefit
 from quaver.engine.confirmations import Confirmation
 from quaver.engine.judge import Sureness
 from quaver.engine.losses import Lost
+from quaver.engine.output_drift import OutputDrift
 from quaver.history import Snapshot
 from quaver.trial import Trial
 from quaver.unquantizable import from_notes
@@ -49,15 +53,35 @@ def tuned(result: TuneResult) -> dict[str, Any]:
         "met": result.met,
         "reason": str(result.reason),
         "verdict": str(result),
+        "warnings": list(result.warnings),
         "criterion": str(result.criterion),
         "baseline": result.baseline,
         "evaluations": result.evaluations,
+        "comparison": None if result.comparison is None else result.comparison.to_dict(),
+        "benefit": benefit(result.benefit),
+        "output_drift": output_drift(result.output_drift),
         "trust": trust(result.sureness, result.losses, result.confirmations),
         "best": None if result.best is None else plain(result.best, result.best),
         "trials": [plain(trial, result.best) for trial in result.trials],
         "workspace": str(result.workspace),
         "history": str(result.history_path),
     }
+
+
+def benefit(compared: Benefit | None) -> dict[str, Any] | None:
+    """Return the best trial's latency or size beside the float model's, for JSON."""
+    if compared is None:
+        return None
+    figures = {"figure": compared.figure, "ratio": compared.ratio, "margin": compared.margin}
+    return {**figures, "is_gain": compared.is_gain}
+
+
+def output_drift(drift: OutputDrift | None) -> dict[str, Any] | None:
+    """Return how far the best trial's outputs are from the float model's, for JSON."""
+    if drift is None:
+        return None
+    figures = {"relative_error": drift.relative_error, "top1_agreement": drift.top1_agreement}
+    return {**figures, "samples": drift.samples, "outputs": [asdict(item) for item in drift.outputs]}
 
 
 def origin(found: Origin) -> dict[str, Any]:
@@ -99,9 +123,14 @@ def trust(sure: Sureness | None, losses: Iterable[Lost], confirmations: Iterable
 def about_the_model(snapshot: Snapshot) -> dict[str, Any]:
     """What was converted when the model was read, and what in it cannot be quantized."""
     left_out = [{"kind": one.kind, "count": one.count, "share": one.share} for one in from_notes(snapshot.notes)]
-    return {"conversions": list(conversions(snapshot.notes)), "unquantizable": left_out}
+    comparison = comparison_of(snapshot.header.calibration)
+    return {
+        "conversions": list(conversions(snapshot.notes)),
+        "comparison": None if comparison is None else comparison.to_dict(),
+        "unquantizable": left_out,
+    }
 
 
 def print_json(data: Any) -> None:
     """Write plain data to stdout as JSON."""
-    print(json.dumps(wording.finite(data), indent=2, allow_nan=False))
+    output.write_json(json.dumps(wording.finite(data), indent=2, allow_nan=False))

@@ -15,7 +15,7 @@ from quaver.api.resuming import earlier_settings, resumed_config
 from quaver.api.settings import Config, given_settings, make_config, on_top
 from quaver.command import loading
 from quaver.errors import SettingsError
-from quaver.paths import expanded
+from quaver.paths import check_regular, expanded
 
 _FIELDS = tuple(item.name for item in fields(Config))
 
@@ -115,6 +115,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="threads of one inference; 0 lets the runtime decide, and measures latency on one",
     )
     run.add_argument(
+        "--batch",
+        type=int,
+        metavar="N",
+        help="samples of one inference, as it will be deployed: latency is measured at this batch (default: 1)",
+    )
+    run.add_argument(
         "--diagnosis",
         action=argparse.BooleanOptionalAction,
         help="say which ops are bad in int8 and why; tables go to the workspace",
@@ -151,6 +157,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--insights",
         action=argparse.BooleanOptionalAction,
         help="show the run on a web page of this machine while it goes on",
+    )
+    run.add_argument(
+        "--provenance",
+        action=argparse.BooleanOptionalAction,
+        help="write into saved models where they come from: versions, criterion, scores (default: yes)",
     )
     run.add_argument("--framework", metavar="NAME", help="the framework the model must be of")
     run.add_argument("--workspace", metavar="FOLDER", help="the folder of the run")
@@ -352,6 +363,7 @@ def check_output(output: str | None, model: str) -> Path | None:
     place, source = Path(expanded(output)), Path(expanded(model))
     if place.is_dir():
         raise SettingsError(f"-o takes a file to write, and {output!r} is a folder")
+    check_regular(place, "-o: the model to write")
     if source.exists() and place.resolve() == source.resolve():
         raise SettingsError(f"-o {output!r} would overwrite the float model; choose another name")
     folder = next(folder for folder in place.absolute().parents if folder.exists())

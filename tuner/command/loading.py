@@ -15,7 +15,7 @@ import numpy as np
 
 from quaver.errors import CalibrationError, SettingsError
 from quaver.nearest import hint
-from quaver.paths import expanded
+from quaver.paths import check_regular, expanded
 
 _modules: dict[Path, ModuleType] = {}
 _BROKEN = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
@@ -63,6 +63,7 @@ def calibration(text: str, flag: str = "--calib") -> Any:
     if is_reference(text):
         return _from_python(text, flag)
     path = Path(expanded(text))
+    check_regular(path, f"{flag}: the data", CalibrationError, folders=True)
     if path.is_dir():
         return Folder(path, flag)
     if not path.exists():
@@ -76,6 +77,7 @@ def calibration(text: str, flag: str = "--calib") -> Any:
 
 def lines(text: str, flag: str) -> list[str | None]:
     """A name for each sample, from the lines of a text file; an empty line names none."""
+    check_regular(expanded(text), f"{flag}: the list of names")
     try:
         content = Path(expanded(text)).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -85,6 +87,7 @@ def lines(text: str, flag: str) -> list[str | None]:
 
 def read_arrays(path: Path, flag: str = "--calib") -> Any:
     """The arrays of an .npz by name, or the one array of a file that holds one: its name does not matter then."""
+    check_regular(path, f"{flag}: the data", CalibrationError)
     try:
         if path.suffix == ".npy":
             return np.load(path, mmap_mode="r", allow_pickle=False)
@@ -105,6 +108,8 @@ class Folder(Iterable[Any]):
         self._files = sorted(file for file in path.iterdir() if file.suffix in (".npz", ".npy"))
         if not self._files:
             raise CalibrationError(f"{flag}: the folder {str(path)!r} holds no .npz and no .npy file")
+        for file in self._files:
+            check_regular(file, f"{flag}: the data", CalibrationError)
 
     def __iter__(self) -> Iterator[Any]:
         return (read_arrays(file, self._flag) for file in self._files)
@@ -121,6 +126,7 @@ def _from_python(reference: str, flag: str) -> Any:
 
 
 def _import(path: Path, flag: str) -> ModuleType:
+    check_regular(path, f"{flag}: the Python file")
     if not path.is_file():
         raise SettingsError(f"{flag}: there is no file {str(path)!r}")
     path = path.resolve()

@@ -15,7 +15,10 @@ from typing import NoReturn
 import quaver
 from quaver.api.terminating import terminating
 from quaver.command import loading, verbs, wording
-from quaver.errors import QuaverError
+from quaver.command.as_json import print_json
+from quaver.command.output import guarded_stdout, json_alone
+from quaver.command.warned import plain_warnings
+from quaver.errors import QuaverError, SettingsError
 from quaver.nearest import hint
 
 COMMANDS = {
@@ -46,12 +49,26 @@ cannot tell, 2 wrong usage or an error that quaver names, 1 any other error, 130
 """
 
 
+class UsageError(SystemExit):
+    """A command line that means nothing.
+
+    Attributes:
+        message: what is wrong with it, in one paragraph.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(2)
+        self.message = message
+
+
 class _Parser(argparse.ArgumentParser):
     """Complains in one paragraph."""
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2."""
-        self.exit(2, f"{self.prog}: {wording.paragraph(message)} (`{self.prog} --help` shows the options)\n")
+        text = wording.paragraph(message)
+        print(f"{self.prog}: {text} (`{self.prog} --help` shows the options)", file=sys.stderr, flush=True)
+        raise UsageError(text)
 
 
 def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
@@ -100,31 +117,71 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # a name that the terminal cannot show must not end a run
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    args = parse(sys.argv[1:] if argv is None else argv)
+    words = sys.argv[1:] if argv is None else argv
+    with guarded_stdout() as output, plain_warnings():
+        try:
+            code = _run(words)
+            output.flush()
+        except SystemExit as error:  # --help, --version and wrong usage
+            output.flush()
+            if output.error is None:
+                raise
+            code = error.code if isinstance(error.code, int) else 0
+        if output.error is None:
+            return code
+    why = output.error.strerror or output.error
+    if isinstance(output.error, BrokenPipeError):
+        why = "nobody reads it any more"
+    print(
+        f"quaver: not all of the output was shown, because stdout cannot be written ({why}); all else was done",
+        file=sys.stderr,
+        flush=True,
+    )
+    return code or 1
+
+
+def _run(words: Sequence[str]) -> int:
+    """Run one command; what goes wrong becomes a paragraph on stderr, with --json an object on stdout too."""
     try:
-        with terminating():
+        args = parse(words)
+    except UsageError as error:
+        if "--json" in words:
+            print_json({"error": error.message, "exit_code": 2})
+        raise
+    try:
+        _check_current_folder()
+        with terminating(), json_alone(getattr(args, "json", False)):
             code: int = COMMANDS[args.command].run(args)
-        sys.stdout.flush()
         return code
     except QuaverError as error:
-        return _failed(error, args.debug, 2, "")
+        return _failed(error, args, 2, "")
     except KeyboardInterrupt as error:
-        return _failed(error, False, 130, "interrupted before there was a result")
-    except BrokenPipeError:  # `quaver history ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return _failed(error, args, 130, "interrupted before there was a result")
     except Exception as error:
         hint_at = "" if args.debug else "; --debug shows the traceback"
-        return _failed(error, args.debug, 1, f"{type(error).__name__}: {error}{hint_at}")
+        return _failed(error, args, 1, f"{type(error).__name__}: {error}{hint_at}")
 
 
-def _failed(error: BaseException, debug: bool, code: int, said: str) -> int:
-    if debug:
+def _check_current_folder() -> None:
+    """Refuse to work in a folder that was removed: every relative path would fail in its own way."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise SettingsError(
+            f"the current folder is not there any more ({error.strerror}): change to one that exists"
+        ) from error
+
+
+def _failed(error: BaseException, args: argparse.Namespace, code: int, said: str) -> int:
+    if args.debug and not isinstance(error, KeyboardInterrupt):
         traceback.print_exception(error)
     place = "" if isinstance(error, KeyboardInterrupt) else loading.where(error)
     parts = [said or str(error), place, *getattr(error, "__notes__", ())]
     text = ". ".join(part.strip().rstrip(".") for part in parts if part)
-    print(f"quaver: {wording.paragraph(wording.in_shell_words(text))}", file=sys.stderr, flush=True)
+    paragraph = wording.paragraph(wording.in_shell_words(text))
+    print(f"quaver: {paragraph}", file=sys.stderr, flush=True)
+    if getattr(args, "json", False):
+        print_json({"error": paragraph, "exit_code": code})
     return code
 
 

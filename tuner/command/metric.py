@@ -11,7 +11,7 @@ import numpy as np
 
 from quaver.command import flags, loading
 from quaver.errors import SettingsError
-from quaver.paths import expanded
+from quaver.paths import check_regular, expanded
 
 
 def add(parser: argparse.ArgumentParser, without_data: str) -> None:
@@ -76,6 +76,7 @@ def direction(args: argparse.Namespace, metric: Any) -> dict[str, Any]:
 
 def _labels(text: str) -> Any:
     path = Path(expanded(text))
+    check_regular(path, "--labels: the labels")
     if not path.is_file():
         raise SettingsError(f"--labels: there is no file {text!r}")
     if path.suffix in (".npy", ".npz"):

@@ -9,10 +9,14 @@ from typing import NamedTuple
 from quaver.api import findings, tables
 from quaver.api.phrases import latency_phrase, predicted_phrase
 from quaver.api.result import TuneResult
+from quaver.api.result_warnings import drift_phrase, no_gain_summary
 from quaver.api.run_log import LOG
 from quaver.api.settings import Config
+from quaver.api.showing import WARNED
 from quaver.budget import StopReason
 from quaver.command import facts, wording
+from quaver.engine.benefit import LATENCY
+from quaver.engine.objective import Latency
 from quaver.history import Snapshot, read_snapshot
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
@@ -43,8 +47,10 @@ class Places(NamedTuple):
 def write(result: TuneResult, config: Config, seconds: float, places: Places, again: Callable[..., str]) -> None:
     """Print the summary of a run to stdout. `again` gives the command line that resumes it, with changes."""
     snapshot = read_snapshot(result.history_path)
-    good = result.met is not False and result.best is not None and bool(result.best.config.reduced_ops)
+    good = result.met is not False and result.best is not None and not result.warnings
     tables.line(tables.cell(verdict(result), tables.MET if good else tables.NOT_MET))
+    for text in result.warnings:
+        tables.line(tables.cell(f"{WARNED}{text}", tables.NOT_MET))
     print()
     for label, text in (*figures(result, snapshot, config, seconds), *files(result, places)):
         tables.line(f"  {label:<14}", tables.cell(text, _style(label, text)))
@@ -73,7 +79,9 @@ def verdict(result: TuneResult) -> str:
         failed = sum(trial.failed for trial in result.trials)
         tried = f"all {failed} trials failed" if failed else "nothing was tried"
         return f"NO RESULT: {tried} ({result.reason})."
-    loss = wording.loss(best.loss, result.criterion)
+    loss = wording.loss_is(best.loss, result.criterion)
+    no_gain = no_gain_summary(result.benefit)
+    but = f", BUT THE MODEL IS {no_gain.upper()}" if no_gain else ""
     if result.met is None:
         return "Not evaluated: the model was chosen without labels. Pass --eval to see whether it is good enough."
     if not best.config.reduced_ops:
@@ -84,14 +92,15 @@ def verdict(result: TuneResult) -> str:
             "neither time nor space."
         )
     if best.met and not result.met:
-        return f"CRITERION NOT MET ON OTHER DATA: the loss is {loss}, but --confirm refutes it ({result.reason})."
+        other = "but --confirm refutes it" if result.confirmed is False else "but it is not confirmed"
+        return f"CRITERION NOT MET ON OTHER DATA: {loss} here, {other} ({result.reason})."
     if result.criterion.ceiling is not None:
         kept = "Budget kept" if result.met else "BUDGET NOT KEPT, by the nearest that was found"
-        return f"{kept}: {result.criterion}; the loss is {loss} ({result.reason})."
+        return f"{kept}{but}: {result.criterion}; {loss} ({result.reason})."
     if result.met:
         reason = "" if result.reason is StopReason.MET else f" ({result.reason})"
-        return f"Criterion met: the loss is {loss}, and {allowed} is allowed{reason}."
-    return f"CRITERION NOT MET: the smallest loss found is {loss}, and {allowed} is allowed ({result.reason})."
+        return f"Criterion met{but}: {loss}, and {allowed} is allowed{reason}."
+    return f"CRITERION NOT MET: {loss} at best, and {allowed} is allowed ({result.reason})."
 
 
 def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: float) -> Iterator[tuple[str, str]]:
@@ -106,13 +115,16 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
             yield "budget", str(criterion)
         for index, said in enumerate(result.trust):
             yield "" if index else "to be trusted", said
+    drift = drift_phrase(result.output_drift)
+    if drift:
+        yield "outputs", drift.removeprefix("outputs ")
     if best is not None:
         yield "ops", ", ".join(f"{count} {precision}" for precision, count in best.config.counts.items())
         yield from fallbacks(best, snapshot, config)
         if "predicted_latency" in best.measured:
             yield "predicted", predicted_phrase(best.measured, result.target).removeprefix("predicted ")
         if "latency" in best.measured:
-            yield "latency", wording.latency(best.measured["latency"])
+            yield "latency", wording.latency(best.measured["latency"], Latency().margin(best))
             if "latency_ms" in best.measured:
                 yield "", latency_phrase(best.measured, result.fp32_measured).removeprefix("latency ")
         if result.objective.name in best.measured and result.objective.name != "latency":
@@ -182,9 +194,13 @@ def next_steps(result: TuneResult, places: Places, again: Callable[..., str]) ->
             yield "take the best model all the same (or tune with --save-anyway)", take
     elif result.reason is StopReason.MET and best.config.fp32_ops:
         yield "use ten more minutes to find a faster one", again("--timeout", 600)
-    if best.measured.get("latency", 0.0) > wording.SLOWER:
-        slower = "int8 is slower than fp32 here: tune for the machine it is meant for (--cost-model), or for size"
-        yield slower, again("--objective", "size")
+    compared = result.benefit
+    if compared is not None and compared.figure == LATENCY and not compared.is_gain:
+        slower = "int8 is slower" if compared.is_loss else "int8 is not faster"
+        yield (
+            f"{slower} than fp32 here: tune for the machine it is meant for (--cost-model), or for size",
+            again("--objective", "size"),
+        )
 
 
 def diagnose(result: TuneResult, places: Places) -> str:

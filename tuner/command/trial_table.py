@@ -8,7 +8,9 @@ from quaver.ancestry import Origin, origins, told
 from quaver.api import tables
 from quaver.api.phrases import milliseconds
 from quaver.command import wording
+from quaver.engine.benefit import benefit
 from quaver.engine.judge import Judge
+from quaver.engine.objective import Latency
 from quaver.ops import Precision
 from quaver.trial import Trial
 
@@ -65,7 +67,7 @@ def _interval(trial: Trial, judged: Judge) -> str:
     """Between what the loss on such data lies."""
     if trial.interval is None:
         return "-"
-    return " to ".join(wording.loss(end, judged.criterion) for end in trial.interval)
+    return wording.loss_between(trial.interval, judged.criterion)
 
 
 def met(trial: Trial) -> Text:
@@ -87,7 +89,8 @@ def _count(trial: Trial, precision: Precision) -> Text:
 def _latency(trial: Trial) -> tuple[str, Text]:
     """As measured, and as a part of fp32's in the same minute, which is what counts; red where int8 is slower."""
     ratio, taken = trial.measured.get("latency"), trial.measured.get("latency_ms")
-    style = tables.SLOWER if ratio is not None and ratio > wording.SLOWER else ""
+    compared = benefit(trial, Latency(), None)
+    style = tables.SLOWER if compared is not None and compared.is_loss else ""
     part = tables.cell("-" if ratio is None else f"{ratio:.2f}", style)
     return "-" if taken is None else milliseconds(taken), part
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+import warnings
 from collections.abc import Iterator
+from typing import Any
 
 
 class _ToStderr(logging.Handler):
@@ -24,3 +26,15 @@ def warnings_shown() -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
+
+
+@contextlib.contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Show each Python warning as one line for a while, without the place in the source that it comes from."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _show
+        yield
+
+
+def _show(message: Warning | str, *place: Any, **more: Any) -> None:
+    print(f"quaver: {' '.join(str(message).split())}", file=sys.stderr, flush=True)

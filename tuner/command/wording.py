@@ -15,6 +15,9 @@ from quaver.api.wording import (
     last_line,
     latency,
     loss,
+    loss_between,
+    loss_is,
+    loss_or_gain,
     name,
     paragraph,
     score,
@@ -25,8 +28,9 @@ from quaver.api.wording import (
 )
 
 __all__ = [
-    "SLOWER", "allowed", "command", "counts", "finite", "in_shell_words", "last_line", "latency", "loss", "name",
-    "paragraph", "path", "score", "scores", "seconds", "size", "verdict",
+    "SLOWER", "allowed", "command", "counts", "finite", "in_shell_words", "last_line", "latency", "loss",
+    "loss_between", "loss_is", "loss_or_gain", "name", "paragraph", "path", "score", "scores", "seconds", "size",
+    "verdict",
 ]  # fmt: skip
 
 
@@ -41,7 +45,10 @@ def in_shell_words(text: str) -> str:
 
 def path(place: Path) -> str:
     """A path, from here if it lies below."""
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except OSError:  # it was removed meanwhile
+        return str(place)
     return str(place.relative_to(here) if place.is_relative_to(here) else place)
 
 

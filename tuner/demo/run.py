@@ -16,10 +16,12 @@ import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.command import wording
 from quaver.demo.data import Accuracy, Images, digits
+from quaver.engine.benefit import LATENCY, Benefit
 from quaver.engine.events import BaselineScored, Event, Planned, StageStarted, TrialFinished, silent
 from quaver.engine.latency import relative_latency
 from quaver.engine.probing import AdapterProbe
 from quaver.history import History
+from quaver.limit import loss_phrase
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 from quaver.trial import Trial
@@ -101,7 +103,7 @@ def tell(event: Event) -> None:
             if trial.failed:
                 said = f"failed: {wording.last_line(trial.error)}"
             else:
-                said = f"accuracy {trial.score:.2%}, loss {trial.loss:6.2%}, {wording.verdict(trial)}"
+                said = f"accuracy {trial.score:.2%}, {_loss(trial)}, {wording.verdict(trial)}"
             print(f"  trial {trial.number:<3} {said}, {wording.counts(trial)} ops", flush=True)
 
 
@@ -182,10 +184,16 @@ def _tell_figures(result: quaver.TuneResult, images: Images) -> None:
         f"  Latency is that of {LATENCY_IMAGES} images on one thread as a part of fp32's, both run in turns: the "
         f"median, lowest and highest of {LATENCY_TIMES} measurements."
     )
-    best = statistics.median(ratios[-1])
-    if best > 0.97:
-        slower = "no faster" if best < 1.03 else "slower"
+    best, (lowest, *_, highest) = statistics.median(ratios[-1]), ratios[-1]
+    compared = Benefit(LATENCY, best, (highest - lowest) / (2.0 * best))
+    if not compared.is_gain:
+        slower = "slower" if compared.is_loss else "no faster"
         print(f"  The best model is {slower} than fp32 on this machine: fp32 ops amid int8 ones need conversions.")
+
+
+def _loss(trial: Trial) -> str:
+    """Return "loss 2.90%", padded to the width of a loss of up to 99.99%."""
+    return f"{loss_phrase(trial.loss or 0.0, relative=True):11}"
 
 
 def _percent(value: float | None) -> str:

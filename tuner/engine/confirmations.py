@@ -17,7 +17,8 @@ from quaver.scores import Score
 
 log = logging.getLogger(__name__)
 
-# The note that keeps what `confirm` said, by the number of the trial; 0 is the fp32 model.
+# The note that keeps what `confirm` said, by the number of the trial; 0 is the fp32 model. It is there, and empty, as
+# soon as a run that has a `confirm` begins.
 NOTE = "confirm"
 
 
@@ -62,6 +63,11 @@ def confirmations(notes: Mapping[str, Any], criterion: Criterion) -> tuple[Confi
             interval = losses.interval(lost[0], score)
             found.append(Confirmation(number, score.value, base.value, losses.loss(lost[0]), met, interval))
     return tuple(found)
+
+
+def is_required(notes: Mapping[str, Any]) -> bool:
+    """Return whether a run of this history has a `confirm`: only a confirmed trial is met then."""
+    return isinstance(notes.get(NOTE), dict)
 
 
 def there(criterion: Criterion) -> Criterion:

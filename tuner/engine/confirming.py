@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from quaver.adapters import Adapter
-from quaver.engine.confirmations import NOTE, confirmations, noted, there
+from quaver.engine.confirmations import NOTE, confirmations, is_required, noted, there
 from quaver.engine.evaluation import score as evaluated
 from quaver.engine.events import Confirmed, Observer, Stage, StageStarted
 from quaver.engine.judge import Judge
@@ -23,9 +23,10 @@ def confirm(
     adapter: Adapter, judge: Judge, history: Storage, eval_func: Callable[[Any], Any], tries: int, observer: Observer
 ) -> None:
     """Score the winner on the other data, and the next best ones as long as they miss there. All of it is noted."""
+    require_confirmation(judge, history)
     for _ in range(tries):
-        best = judge.best
-        if best is None or not best.met or best.number in {one.trial for one in judge.confirmations}:
+        best = judge.candidate
+        if best is None or best.number in {one.trial for one in judge.confirmations}:
             return
         observer(StageStarted(Stage.CONFIRMING))
         if 0 not in noted(history.notes):
@@ -33,9 +34,16 @@ def confirm(
             Losses(there(judge.criterion), noted(history.notes)[0]).check()
         standard = Standard(there(judge.criterion), noted(history.notes)[0])
         _note(history, best.number, _score(eval_func, adapter, best, standard, f"trial {best.number}"))
-        judge.confirm(confirmations(history.notes, judge.criterion))
+        judge.confirm(confirmations(history.notes, judge.criterion), required=True)
         said = judge.confirmations[-1]
         observer(Confirmed(said.trial, said.score, said.baseline, said.loss, said.met))
+
+
+def require_confirmation(judge: Judge, history: Storage) -> None:
+    """Record that the run has a `confirm`: from now on no trial counts as met unless it is confirmed."""
+    if not is_required(history.notes):
+        history.extend_note(NOTE, {})
+    judge.confirm(judge.confirmations, required=True)
 
 
 def _score(

@@ -23,6 +23,7 @@ from quaver.engine.ways import APART, Plan, priced
 from quaver.errors import SettingsError
 from quaver.nearest import hint
 from quaver.ops import QuantConfig
+from quaver.paths import check_regular
 from quaver.space import TuningSpace
 from quaver.time_model import USUAL, Border, TimeModel
 
@@ -44,6 +45,7 @@ class CostModel:
         model: the times. Without its borders as long as it was not looked at with the model in hand.
         assumed: whether what conversions take was not measured there, and is what they usually take.
         ways: seconds of ops in other ways than their default one (see `engine.ways`).
+        batch: samples of one inference; None in a file of an earlier version.
     """
 
     target: str
@@ -52,6 +54,7 @@ class CostModel:
     model: TimeModel
     assumed: bool = False
     ways: Mapping[str, Seconds] = field(default_factory=dict)
+    batch: int | None = None
 
     def at(self, config: QuantConfig) -> TimeModel:
         """The times of ops as a configuration runs them."""
@@ -76,6 +79,7 @@ class CostModel:
             "target": self.target,
             "adapter": self.adapter,
             "model": self.fingerprint,
+            "batch": self.batch,
             "seconds": {
                 "ops": {name: self._times(name) for name in model.fp32},
                 "rest": model.rest,
@@ -91,7 +95,7 @@ class CostModel:
 
 def measure_cost_model(adapter: Adapter, target: str | None = None) -> CostModel:
     """Time the ops of a calibrated model on this machine, in fp32, by their default choices, and in other ways."""
-    feed, plan = adapter.kept[0], plan_for(adapter)
+    feed, plan = adapter.timing_feed, plan_for(adapter)
     least: dict[str, float] = {}
     profiles = []
     for config in plan.profiled:
@@ -100,7 +104,8 @@ def measure_cost_model(adapter: Adapter, target: str | None = None) -> CostModel
         profiles.append(reduced)
     whole = _by_the_clock(adapter, [*plan.profiled, *plan.timed], feed)
     model, known = plan.put_together([least, *profiles], whole, borders(adapter, feed))
-    return CostModel(target or this_machine(feed), adapter.name, adapter.fingerprint, model, ways=known)
+    name = target or this_machine(feed)
+    return CostModel(name, adapter.name, adapter.fingerprint, model, ways=known, batch=samples(feed))
 
 
 def _by_the_clock(adapter: Adapter, configs: Sequence[QuantConfig], feed: Feed) -> list[float]:
@@ -128,6 +133,7 @@ def this_machine(feed: Feed) -> str:
 def read_file(path: str | Path) -> Any:
     """What stands in the file of a cost model; one that cannot be read is named."""
     place = Path(path)
+    check_regular(place, "the cost model")
     try:
         if place.stat().st_size > MOST_BYTES:
             raise SettingsError(f"cost_model {str(path)!r} is too large to be one")
@@ -162,11 +168,12 @@ def from_plain(data: Any, source: str) -> CostModel:
             costs=(costs[0], costs[1], costs[2], costs[3]),
         )
         target, adapter, fingerprint = (str(data[name]) for name in ("target", "adapter", "model"))
+        batch = _batch(data)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise SettingsError(f"cost model {source!r} is damaged: {type(error).__name__}: {error}") from None
     if sum(model.fp32.values()) <= 0:
         raise SettingsError(f"cost model {source!r} says that all ops of the fp32 model take no time")
-    return CostModel(target, adapter, fingerprint, model, given is None, known)
+    return CostModel(target, adapter, fingerprint, model, given is None, known, batch)
 
 
 def resolved(data: Any, adapter: Adapter, source: str) -> CostModel:
@@ -188,11 +195,12 @@ def resolved(data: Any, adapter: Adapter, source: str) -> CostModel:
         profiles = [adapter.op_seconds_from(*pair) for pair in zip(times, graphs, strict=True)]
         between = tuple(Border(str(one), tuple(readers), int(count)) for one, readers, count in data["borders"])
         model, ways = plan.put_together(profiles, [_time(one) for one in raw["whole"]], between)
+        batch = _batch(data)
     except SettingsError:
         raise
     except Exception as error:  # whatever parses a damaged graph
         raise SettingsError(f"cost model {source!r} is damaged: {type(error).__name__}: {error!s:.200}") from None
-    return replace(known, model=model, ways=ways)
+    return replace(known, model=model, ways=ways, batch=batch)
 
 
 def check_fingerprint(cost: CostModel, adapter: Adapter, source: str) -> None:
@@ -224,6 +232,14 @@ def fitting(cost: CostModel, adapter: Adapter, source: str) -> CostModel:
         )
     check_fingerprint(cost, adapter, source)
     return cost
+
+
+def _batch(data: Mapping[str, Any]) -> int | None:
+    """Return the batch that a file says, if it says one."""
+    value = data.get("batch")
+    if value is not None and (type(value) is not int or value < 1):
+        raise ValueError(f"batch {value!r} is no number of samples")
+    return value
 
 
 def _time(value: Any) -> float:

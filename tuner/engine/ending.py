@@ -1,8 +1,9 @@
-"""How a run ended and where its time went, noted in its history."""
+"""How a run ended, where its time went and what a user must not overlook, noted in its history."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +12,8 @@ from quaver.engine.events import Event, RunFinished, StageStarted, TrialFinished
 from quaver.history import Storage
 
 NOTE = "run.ended"
+# The note of warnings, by topic: what any part of a run has to say to whoever reads the result.
+WARNINGS = "warnings"
 
 
 class StageTimes:
@@ -51,3 +54,22 @@ def note_ending(history: Storage, reason: StopReason, stages: dict[str, float], 
         "model": model,
     }
     history.note(NOTE, noted)
+
+
+def note_warning(history: Storage, topic: str, text: str) -> None:
+    """Record what a user must not overlook: results, pages and reports show it (see `quaver.api.result_warnings`).
+
+    Args:
+        history: the history of the run.
+        topic: a short key; a later warning of the same topic replaces the earlier one, an empty text withdraws it.
+        text: a sentence or two, with the figure and the advice.
+    """
+    if noted_warnings(history.notes).get(topic, "") != text:
+        history.extend_note(WARNINGS, {topic: text})
+
+
+def noted_warnings(notes: Mapping[str, Any]) -> dict[str, str]:
+    """Return the recorded warnings by topic, as far as they can be read."""
+    noted = notes.get(WARNINGS)
+    entries = noted.items() if isinstance(noted, dict) else ()
+    return {topic: text for topic, text in entries if isinstance(topic, str) and isinstance(text, str) and text}

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from quaver.engine.early_stop import Stopping
+from quaver.engine.failures import without_forks
 from quaver.engine.forms import is_stream, read, read_batch
 from quaver.engine.standard import Standard
 from quaver.errors import EvaluationError
 from quaver.nearest import hint
-from quaver.scores import UNNAMED, Floats, Samples, Score
+from quaver.scores import UNNAMED, Floats, Samples, Score, too_many_scores
 
 # An evaluation that takes this many times the baseline's seconds (and at least this many) is called slow.
 SLOW_FACTOR = 10
@@ -30,8 +31,12 @@ def referred(eval_func: Callable[[Any], Any], fp32: Callable[[], Any]) -> Callab
 
 
 def score(eval_func: Callable[[Any], Any], model: Any, standard: Standard | None = None) -> Score:
-    """Call eval_func and insist on a score in one of the known forms."""
-    return as_score(eval_func(model), standard)
+    """Call eval_func and insist on a score in one of the known forms.
+
+    A child that eval_func forks and that returns from it ends here.
+    """
+    with without_forks():
+        return as_score(eval_func(model), standard)
 
 
 def as_score(value: Any, standard: Standard | None = None) -> Score:
@@ -60,6 +65,7 @@ def _streamed(stream: Iterator[Any], standard: Standard | None) -> Score:
                 parts.setdefault(name, []).append(scores)
                 seen[name] = seen.get(name, 0) + len(scores)
                 _check_count(name, seen[name], baseline, whole=False)
+            _check_total(sum(seen.values()), baseline)
             stopped = stopping is not None and stopping.feed(batch)
             if stopped:
                 break
@@ -81,6 +87,7 @@ def _made(
     if baseline is not None:
         _check_names(found, baseline.by_name, "for fp32")
         found = {name: found[name] for name in baseline.by_name}
+    _check_total(sum(len(scores) for scores in found.values() if not isinstance(scores, float)), baseline)
     metrics: dict[str, float] = {}
     samples: dict[str, Samples] = {}
     for name, scores in found.items():
@@ -125,6 +132,12 @@ def _check_count(name: str, count: int, baseline: Score | None, whole: bool = Tr
             f"eval_func gave {more} samples{_for(name)}, and of {expected} for fp32: they must be the same samples, in "
             "the same order, every time"
         )
+
+
+def _check_total(count: int, baseline: Score | None) -> None:
+    """Refuse more scores than can be recorded, when the fp32 model is scored: trials give as many as it."""
+    if baseline is None and (why := too_many_scores(count)):
+        raise EvaluationError(f"eval_func gave too many scores: {why}")
 
 
 def _for(name: str) -> str:

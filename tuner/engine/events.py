@@ -166,6 +166,25 @@ class TimingsReused(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MeasurementDied(Event):
+    """A measurement without labels ended its process too often and is given up.
+
+    Attributes:
+        what: the measurement, such as "the output error of a configuration (conv: int8 minmax)".
+        deaths: how often its process ended.
+    """
+
+    what: str
+    deaths: int
+
+    def __str__(self) -> str:
+        return (
+            f"the runtime ended the process {self.deaths} times while measuring {self.what}, so this candidate is "
+            "skipped: its error counts as infinite and it counts as slow"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class BaselineScored(Event):
     """The fp32 model has its score."""
 

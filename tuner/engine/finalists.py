@@ -69,7 +69,7 @@ def measure_again(
             break
         models = [adapter.rebuild(trial.config) for trial in found]
         baseline = reference()
-        taken = compare(models, baseline, adapter.kept[0], latency.SECONDS * (len(found) + 1), left())
+        taken = compare(models, baseline, adapter.timing_feed, latency.SECONDS * (len(found) + 1), left())
         for trial, figures in zip(found, taken, strict=True):
             judge.add(history.measure(trial.number, figures))
         done.update(trial.number for trial in found)

@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from quaver.adapters import Adapter, TimingOptions, View
+from quaver.adapters.batches import samples
 from quaver.diagnosis import Bars, Diagnosis, Histograms
 from quaver.diagnosis.pictures import from_arrays
 from quaver.engine.diagnosing import Wishes, everything_reduced, examine
 from quaver.engine.events import Observer
 from quaver.history import Storage
 from quaver.introspection import KernelTime, OpContext, Timing
+from quaver.ops import QuantConfig
 from quaver.quantization import Array
 from quaver.space import TuningSpace
 from quaver.trial import Trial
@@ -54,8 +56,11 @@ def note_inside(
     diagnosis: Diagnosis | None,
     observer: Observer,
     threads: int,
+    avoided: Callable[[QuantConfig], Sequence[str]] = lambda config: (),
 ) -> None:
     """Look into the best trial, with the ops reduced that tuning sent back, and note what is seen.
+
+    Ops that would end the process when they are reduced (`avoided`) stay as they are in the trial.
 
     Nothing that fails here may cost the run: what cannot be had is missing, and the log says why. What an earlier run
     noted of the same trial is left as it is.
@@ -64,6 +69,7 @@ def note_inside(
     if {name: _noted(history).get(name) for name in about} == about:
         return
     config = everything_reduced(space, best)
+    config = config.replace({name: best.config[name] for name in avoided(config)})
     try:
         view = adapter.look(config)
         found = diagnosis
@@ -170,8 +176,9 @@ def _profile(adapter: Adapter, best: Trial, history: Storage, threads: int) -> d
     """Kernels of both models as builtins; conversions between precisions stand for themselves."""
     base = history.baseline
     usual = 1e-3 * (base.measured.get("latency_ms", 50.0) if base is not None else 50.0)
-    options = TimingOptions(1, threads or 1, 2, max(3, min(PROFILE_RUNS, int(PROFILE_SECONDS / max(usual, 1e-6)))))
-    kind, data = type(adapter), list(adapter.kept) or None
+    runs = max(3, min(PROFILE_RUNS, int(PROFILE_SECONDS / max(usual, 1e-6))))
+    kind, data = type(adapter), [adapter.timing_feed] if adapter.kept else None
+    options = TimingOptions(1 if data is None else samples(data[0]), threads or 1, 2, runs)
     fp32, other = (
         kind.time(adapter.rebuild(config).SerializeToString(), data, options, adapter) for config in (None, best.config)
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from quaver.criterion import Criterion
-from quaver.engine.confirmations import Confirmation, confirmations
+from quaver.engine.confirmations import Confirmation, confirmations, is_required
 from quaver.engine.contest import Contest
 from quaver.engine.losses import Losses, Lost
 from quaver.engine.objective import Objective, recorded_objective
@@ -44,8 +44,10 @@ class Judge:
         objective: what decides between trials that meet it.
         baseline: the score of the fp32 model; None until it is known, and nothing is judged without it.
         best: the winner of the `Contest` among trials that meet the criterion; if none does, the one with the least
-            loss, or the one that exceeds the budget least; if none has a score, one that was not evaluated.
+            loss, or the one that exceeds the budget least; if none has a score, one that was not evaluated. Where some
+            trial is confirmed, the winner among those.
         confirmations: what trials score on data that took no part in choosing them.
+        needs_confirmation: whether the run has a `confirm`: then only a confirmed trial is met.
         seconds: what all trials took.
     """
 
@@ -60,6 +62,8 @@ class Judge:
         self.seconds = 0.0
         self._allows = allows
         self.confirmations: tuple[Confirmation, ...] = ()
+        self.needs_confirmation = False
+        self._candidate: Trial | None = None
         self._fp32_size = 0
         self._trials: dict[int, Trial] = {}
         self._unscored = 0
@@ -88,23 +92,41 @@ class Judge:
 
     @property
     def met(self) -> bool:
-        """Whether any trial meets the criterion that may win, and was not refuted on other data."""
-        return self.best is not None and self.best.met and self.best.number not in self._refuted
+        """Return whether the best trial meets the criterion and, where the run has a `confirm`, is confirmed."""
+        if self.best is None or not self.best.met:
+            return False
+        return not self.needs_confirmation or self.best.number in self._confirmed(True)
 
-    def confirm(self, confirmations: Iterable[Confirmation]) -> None:
-        """Take what trials score on other data: one that misses there wins only if all do."""
+    @property
+    def candidate(self) -> Trial | None:
+        """Return the winner among the trials that meet the criterion and did not miss on other data: next to confirm.
+
+        None if there is none. A search may end with a candidate; a result is met only by a confirmed one.
+        """
+        if self.confirmations:
+            return self._candidate
+        return self.best if self.best is not None and self.best.met else None
+
+    def confirm(self, confirmations: Iterable[Confirmation], required: bool = False) -> None:
+        """Take what trials score on other data.
+
+        Args:
+            confirmations: all of them, in the order they were tried.
+            required: whether the run has a `confirm`, even if no trial was scored by it yet.
+        """
         before, self.confirmations = self.confirmations, tuple(confirmations)
+        self.needs_confirmation = required or bool(self.confirmations)
         if before != self.confirmations:
             self._compete_again()
 
-    @property
-    def _refuted(self) -> frozenset[int]:
-        return frozenset(one.trial for one in self.confirmations if not one.met)
+    def _confirmed(self, met: bool) -> frozenset[int]:
+        """Return the trials that are confirmed, or those that missed on the other data."""
+        return frozenset(one.trial for one in self.confirmations if one.met is met)
 
     @property
     def content(self) -> bool:
         """Whether a run that has no time to improve may end: within a budget that is when nothing is lost."""
-        return self.met and self.best is not None and self.suffices(self.best)
+        return self.candidate is not None and self.suffices(self.candidate)
 
     def suffices(self, trial: Trial) -> bool:
         """Whether a trial as it is judged leaves nothing to ask for."""
@@ -226,14 +248,21 @@ class Judge:
         return trial.estimated, misses, loss, trial.number
 
     def _compete_again(self) -> None:
-        refuted = self._refuted
-        for left in (refuted, frozenset[int]()):
-            self.best, self._contest = None, Contest(self.objective)
-            for trial in self._trials.values():
-                if trial.number not in left:
-                    self._compete(trial)
-            if not left or (self.best is not None and self.best.met):
+        """Choose anew: among the confirmed trials, or among all of them where none is confirmed."""
+        self._candidate = None
+        if self.confirmations:
+            missed, confirmed = self._confirmed(False), self._confirmed(True)
+            self._compete_among(trial for trial in self._trials.values() if trial.number not in missed)
+            self._candidate = self.best if self.best is not None and self.best.met else None
+            self._compete_among(trial for trial in self._trials.values() if trial.number in confirmed)
+            if self.best is not None and self.best.met:
                 return
+        self._compete_among(self._trials.values())
+
+    def _compete_among(self, trials: Iterable[Trial]) -> None:
+        self.best, self._contest = None, Contest(self.objective)
+        for trial in trials:
+            self._compete(trial)
 
 
 def _recorded(settings: Mapping[str, Any], criterion: Criterion) -> Objective:
@@ -256,5 +285,5 @@ def judge_snapshot(snapshot: Snapshot) -> Judge:
     judge = Judge.from_settings(snapshot.run.settings, TuningSpace(snapshot.header.ops))
     judge.begin(snapshot.baseline)
     judge.extend(snapshot.trials)
-    judge.confirm(confirmations(snapshot.notes, judge.criterion))
+    judge.confirm(confirmations(snapshot.notes, judge.criterion), is_required(snapshot.notes))
     return judge

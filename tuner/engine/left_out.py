@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from quaver.adapters import Adapter
+from quaver.engine.crashes import last_step
 from quaver.history import Storage
 from quaver.unquantizable import NOTE, Unquantizable, from_notes, to_note
 
@@ -17,7 +18,12 @@ def note_unquantizable(adapter: Adapter, history: Storage, timed: bool) -> None:
     known = from_notes(history.notes)
     if known and not (timed and any(one.share is None for one in known)):
         return
-    found = _timed(adapter) if timed else adapter.unquantizable()
+    found: Sequence[Unquantizable] | None = None
+    if timed:
+        with last_step(history, "timing what cannot be quantized", "its share of the time is not known") as may_run:
+            found = _timed(adapter) if may_run else None
+    if found is None:
+        found = adapter.unquantizable()
     if found and tuple(found) != known:
         history.note(NOTE, to_note(found))
 

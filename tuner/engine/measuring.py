@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from quaver.adapters import Adapter, Model
+from quaver.engine.crashes import last_step
 from quaver.engine.events import Observer, Stage, StageStarted
-from quaver.engine.finalists import least_seconds, measure_again, undecided, usual_seconds
+from quaver.engine.finalists import finalists, least_seconds, measure_again, undecided, usual_seconds
 from quaver.engine.judge import Judge
 from quaver.engine.objective import OBJECTIVES, Latency, Objective, recorded_name
 from quaver.engine.reference import Reference
@@ -33,7 +34,14 @@ class Measuring:
 
     def measured(self, trial: Trial, model: Model) -> Trial:
         """A trial with the figures of the objective, which are recorded."""
-        feed = self._adapter.kept[0] if self._adapter.kept else None
+        name = f"measuring the {self._objective.name} of trial {trial.number} ({trial.config.fingerprint})"
+        if not self._objective.measured:
+            return self._with_figures(trial, model)
+        with last_step(self._history, name, "the trial is compared without this figure") as may_run:
+            return self._with_figures(trial, model) if may_run else trial
+
+    def _with_figures(self, trial: Trial, model: Model) -> Trial:
+        feed = self._adapter.timing_feed if self._adapter.kept else None
         try:
             figures = self._objective.measure(model, self._reference, feed) | self._objective.predict(trial.config)
             name = recorded_name(self._objective)
@@ -66,11 +74,15 @@ class Measuring:
         """Measure the best trials again, if there is time for it."""
         if not self._undecided() or least_seconds(self._judge) > left():
             return
-        observer(StageStarted(Stage.FINALISTS))
-        try:
-            measure_again(self._judge, self._history, self._adapter, self._reference, left)
-        except Exception:  # the figures that there are decide
-            log.exception("the best trials could not be measured again")
+        numbers = " ".join(str(trial.number) for trial in finalists(self._judge))
+        with last_step(self._history, f"measuring trials {numbers} again", "earlier figures decide") as may_run:
+            if not may_run:
+                return
+            observer(StageStarted(Stage.FINALISTS))
+            try:
+                measure_again(self._judge, self._history, self._adapter, self._reference, left)
+            except Exception:  # the figures that there are decide
+                log.exception("the best trials could not be measured again")
 
     def kept_back(self, most: float) -> float:
         """Seconds to keep for measuring the best trials again, where no more than `most` will do."""

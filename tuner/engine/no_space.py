@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
+from quaver.engine.failures import text_of
+
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _SAID = tuple(os.strerror(number) for number in _FULL)
 
@@ -20,7 +22,7 @@ def want_of_space(error: BaseException) -> bool:
         seen.add(id(one))
         if isinstance(one, OSError) and one.errno in _FULL:
             return True
-        if any(words in str(one) for words in _SAID):
+        if any(words in text_of(one) for words in _SAID):
             return True
         waiting += [one.__cause__, one.__context__]
     return False

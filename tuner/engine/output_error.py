@@ -47,11 +47,12 @@ class OutputErrors:
 
 def as_outputs(result: Any) -> Outputs:
     """The numbers that a model gave, as a list of float arrays: texts, maps and sequences are left out."""
-    arrays = [np.asarray(part) for part in (result if isinstance(result, list) else [result]) if _is_array(part)]
+    arrays = [np.asarray(part) for part in (result if isinstance(result, list) else [result]) if is_array(part)]
     return [array.astype(np.float64) for array in arrays if array.dtype.kind in "fiub"]
 
 
-def _is_array(part: Any) -> bool:
+def is_array(part: Any) -> bool:
+    """Return whether a part of a model's output is an array, and not a text, a map or a sequence."""
     return isinstance(part, np.ndarray | np.generic) or hasattr(part, "__array__")
 
 

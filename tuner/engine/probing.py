@@ -6,17 +6,29 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from quaver.adapters import Adapter
 from quaver.adapters.batches import samples
-from quaver.engine import latency
 from quaver.engine.cost_model import CostModel
 from quaver.engine.events import Observer, Progressed, Stage, StageStarted, TimingsReused
 from quaver.engine.executors.probes import measured_beside
 from quaver.engine.executors.task import Executor
-from quaver.engine.mixtures import from_plain, measure_time_model, to_plain
-from quaver.engine.output_error import OutputErrors
+from quaver.engine.measurement_runner import MeasurementRunner, OpenWorker, ProcessDied
+from quaver.engine.measurements import (
+    LOCAL_ERRORS,
+    OP_SECONDS,
+    OUTPUT_ERROR,
+    OUTPUTS,
+    SPEED,
+    TIME_MODEL,
+    Bench,
+    Measurement,
+)
+from quaver.engine.mixtures import from_plain, to_plain
 from quaver.engine.timing_cache import TimingCache
 from quaver.errors import CalibrationError
 from quaver.history import Storage
@@ -27,9 +39,10 @@ from quaver.time_model import TimeModel
 
 # Measurements of many ops are noted this often, so that a crash loses little.
 NOTE_SECONDS = 10.0
-# Candidates are measured for so long each; those that take so many times the fastest one's time are given up sooner.
-CANDIDATE_SECONDS = 0.2
-IN_THE_RUNNING = 1.08
+# Where int8 cannot be timed, an op counts as this fraction of its fp32 time: int8 kernels take .3 to .8 of it.
+GUESSED_SPEED = 0.5
+# An op that ends the process when it is quantized counts as this many times the whole fp32 model: nobody picks it.
+FATAL_SLOWDOWN = 10.0
 # Ops taken one by one are told apart on the first few of the kept samples; whole configurations differ less, on all.
 FEW_SAMPLES = 16
 
@@ -53,21 +66,33 @@ class AdapterProbe(Probe):
         out_of_time: Callable[[], bool] = lambda: False,
         cost: CostModel | None = None,
         cache: TimingCache | None = None,
+        open_worker: OpenWorker | None = None,
     ) -> None:
         self._adapter, self._space, self._history, self._observer = adapter, space, history, observer
         self._out_of_time, self._cost = out_of_time, cost
         self._cache, self._reused = cache or TimingCache(None), False
-        self._errors: OutputErrors | None = None
         self._executor: Executor | None = None
+        self._runner = MeasurementRunner(self._bench, space, history, observer, open_worker)
+        self._opened_bench: Bench | None = None
 
     @contextlib.contextmanager
-    def beside(self, executor: Executor) -> Iterator[None]:
-        """For a while, let workers measure what can be measured side by side."""
-        self._executor = executor if executor.isolated and executor.jobs > 1 else None
+    def beside(self, executor: Executor, local: bool = False) -> Iterator[None]:
+        """For a while, let workers measure output errors; a single `local` worker measures everything else, too."""
+        self._executor = executor if executor.isolated else None
+        self._runner.share(executor if local and executor.isolated and executor.jobs == 1 else None)
         try:
             yield
         finally:
             self._executor = None
+            self._runner.share(None)
+
+    def close(self) -> None:
+        """End the worker that measures, if there is one."""
+        self._runner.close()
+
+    def fatal_ops(self, config: QuantConfig) -> list[str]:
+        """Return the quantized ops of a configuration that end the process even if no other op is quantized."""
+        return self._runner.fatal_ops(config)
 
     @property
     def has_samples(self) -> bool:
@@ -99,8 +124,7 @@ class AdapterProbe(Probe):
         return dict(self._history.notes["probe.local_errors"][config.fingerprint])
 
     def _local(self, config: QuantConfig) -> dict[str, float]:
-        self._samples()
-        errors = self._adapter.local_errors(config)
+        errors = self._local_errors(config)
         return {name: noise / signal if signal > 0 else noise for name, (noise, signal) in errors.items()}
 
     def latency(self) -> Mapping[str, OpTime]:
@@ -110,7 +134,10 @@ class AdapterProbe(Probe):
 
         def measure() -> dict[str, list[float]]:
             self._samples()
-            fp32, int8 = self._adapter.op_seconds(None), self._adapter.op_seconds(self._space.all_int8())
+            try:
+                fp32, int8 = self._runner.run(Measurement(OP_SECONDS, (self._space.all_int8(),)))
+            except ProcessDied:
+                fp32, int8 = self._guessed_seconds(self._space.all_int8())
             return {name: [fp32[name], int8[name]] for name in self._space.quantizable}
 
         return {name: OpTime(*pair) for name, pair in self._once("latency", Stage.TIMING, measure).items()}
@@ -131,8 +158,11 @@ class AdapterProbe(Probe):
         if key not in self._times_of("time_model", [config]):
             self._check_time()
             self._observer(StageStarted(Stage.TIMING))
-            measured = to_plain(measure_time_model(self._adapter, config, self._samples()[0]))
-            self._keep("time_model", {key: measured})
+            self._samples()
+            try:
+                self._keep("time_model", {key: self._runner.run(Measurement(TIME_MODEL, (config,)))})
+            except ProcessDied:  # a guess is for this run alone
+                self._history.extend_note("probe.time_model", {key: to_plain(self._guessed_times(config))})
         return from_plain(self._history.notes["probe.time_model"][key])
 
     def speed(self, config: QuantConfig) -> float:
@@ -145,13 +175,14 @@ class AdapterProbe(Probe):
         missing = [config for config in dict.fromkeys(configs) if config.fingerprint not in known]
         if missing:
             self._check_time()
-            models = [self._adapter.rebuild(config).on_threads(1) for config in (None, *missing)]
-            spend = CANDIDATE_SECONDS * len(models)
-            base, *others = latency.measure(models, self._samples()[0], spend, within=IN_THE_RUNNING)
-            found = {
-                config.fingerprint: one.seconds / base.seconds for config, one in zip(missing, others, strict=True)
-            }
-            self._keep("speed", found)
+            self._samples()
+            measured = dict(zip(missing, self._runner.run_group(SPEED, missing), strict=True))
+            self._keep("speed", {config.fingerprint: speed for config, speed in measured.items() if speed is not None})
+            if died := {config.fingerprint: math.inf for config, speed in measured.items() if speed is None}:
+                self._history.extend_note("probe.speed", died)
+                for config in missing:
+                    if config.fingerprint in died:
+                        self._find_fatal_ops(config)
         return [self._history.notes["probe.speed"][config.fingerprint] for config in configs]
 
     def _times_of(self, name: str, configs: Sequence[QuantConfig]) -> Mapping[str, Any]:
@@ -179,18 +210,70 @@ class AdapterProbe(Probe):
         return float(self._history.notes["probe.size"][config.fingerprint])
 
     def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:
-        seen = {name: Observed([], []) for name in ops}
-        watchers = self._adapter.watch(None, ops), self._adapter.watch(config, ops)
-        for feed in self._samples():
-            for part, watcher in enumerate(watchers):
-                for name, values in watcher(feed).items():
-                    seen[name][part].append(values)
-        return seen
+        self._samples()
+        try:
+            outputs = self._runner.run(Measurement(OUTPUTS, (config,), ops=tuple(ops)))
+        except ProcessDied:
+            outputs = self._runner.run(Measurement(OUTPUTS, (), ops=tuple(ops)))
+            outputs = {
+                name: (fp32, [np.full_like(values, np.inf) for values in fp32]) for name, (fp32, _) in outputs.items()
+            }
+        return {name: Observed(*both) for name, both in outputs.items()}
+
+    def _bench(self) -> Bench:
+        if self._opened_bench is None:
+            self._opened_bench = Bench(self._adapter, self._space.ops[-1].name, self._samples())
+        return self._opened_bench
 
     def _mse(self) -> dict[str, float]:
-        self._samples()
-        errors = self._adapter.local_errors(self._space.all_int8())
+        errors = self._local_errors(self._space.all_int8())
         return {name: errors[name][0] if name in errors else 0.0 for name in self._space.quantizable}
+
+    def _local_errors(self, config: QuantConfig) -> Mapping[str, tuple[float, float]]:
+        """Return squared error and squared output of each quantized op; infinite for ops that end the process."""
+        self._samples()
+        try:
+            errors: Mapping[str, tuple[float, float]] = self._runner.run(Measurement(LOCAL_ERRORS, (config,)))
+            return errors
+        except ProcessDied:
+            worst = dict.fromkeys(config.reduced_ops, (math.inf, 1.0))
+        if (survivors := self._survivors(config)) is not None:
+            with contextlib.suppress(ProcessDied):
+                return {**worst, **self._runner.run(Measurement(LOCAL_ERRORS, (survivors,)))}
+        return worst
+
+    def _survivors(self, config: QuantConfig) -> QuantConfig | None:
+        """Return a configuration without the ops that end the process alone; None if that leaves all or nothing.
+
+        The sensitivity of its ops tells which they are.
+        """
+        self._find_fatal_ops(config)
+        survivors = config.fallback(*self._runner.fatal_ops(config))
+        return survivors if survivors != config and survivors.reduced_ops else None
+
+    def _guessed_times(self, config: QuantConfig) -> TimeModel:
+        """Return a time model of a configuration that cannot be timed: of what survives of it, or a guess."""
+        if (survivors := self._survivors(config)) is not None:
+            with contextlib.suppress(ProcessDied):
+                model = from_plain(self._runner.run(Measurement(TIME_MODEL, (survivors,))))
+                slow = FATAL_SLOWDOWN * sum(model.fp32.values())
+                return replace(model, reduced={**model.reduced, **dict.fromkeys(self._runner.fatal_ops(config), slow)})
+        fp32, int8 = self._guessed_seconds(config)
+        rest = fp32.pop("", 0.0)
+        int8.pop("", None)
+        return TimeModel(fp32, int8, rest)
+
+    def _guessed_seconds(self, config: QuantConfig) -> tuple[dict[str, float], dict[str, float]]:
+        """Return seconds of each op in the float model, and a guess for the configuration."""
+        try:
+            (fp32,) = self._runner.run(Measurement(OP_SECONDS, ()))
+        except ProcessDied:  # the runtime's profiler itself
+            fp32 = {"": 0.0} | dict.fromkeys(config, 1.0)
+        slow = FATAL_SLOWDOWN * sum(fp32.values())
+        int8 = {
+            name: GUESSED_SPEED * seconds if config[name].reduced else seconds for name, seconds in fp32.items() if name
+        }
+        return fp32, {"": fp32.get("", 0.0)} | int8 | dict.fromkeys(self._runner.fatal_ops(config), slow)
 
     def _by_weights(self) -> dict[str, float]:
         """The error of each op's weight in the all-int8 model: what can be told of it without samples."""
@@ -200,13 +283,22 @@ class AdapterProbe(Probe):
         return {name: errors.get(name, worst) for name in whole.reduced_ops}
 
     def _error(self, config: QuantConfig, feeds: Callable[[], int]) -> float:
-        """The error at the outputs on so many of the kept feeds; without any, the errors of weights together."""
+        """The error at the outputs on so many of the kept feeds; without any, the errors of weights together.
+
+        It is infinite for a configuration that ended its process too often.
+        """
         if not self.has_samples:
             return sum(self._adapter.weight_errors(config).values())
-        count = feeds()
-        if self._errors is None:
-            self._errors = OutputErrors(self._adapter, self._space.ops[-1].name, self._samples())
-        return self._errors.error(config, count)
+        try:
+            return float(self._runner.run(Measurement(OUTPUT_ERROR, (config,), feeds())))
+        except ProcessDied:
+            self._find_fatal_ops(config)
+            return math.inf
+
+    def _find_fatal_ops(self, config: QuantConfig) -> None:
+        """Measure each op of a configuration that died alone, unless one is known that ends the process."""
+        if len(config.reduced_ops) > 1 and not self._runner.fatal_ops(config):
+            self.sensitivity(config)
 
     def _all(self) -> int:
         return len(self._samples())
@@ -275,12 +367,21 @@ class AdapterProbe(Probe):
         self, configs: Sequence[tuple[str, QuantConfig]], feeds: Callable[[], int]
     ) -> Iterator[tuple[str, float]]:
         """The errors, as they come: side by side if there are workers, else one after another."""
-        if self._executor is None or len(configs) < 2 or not self.has_samples:
+        if self._executor is None or not self.has_samples:
             for key, config in configs:
                 self._check_time()
                 yield key, self._error(config, feeds)
             return
-        yield from measured_beside(self._executor, dict(configs), feeds(), self._check_time)
+
+        def deaths(config: QuantConfig) -> int:
+            return self._history.step_crashes(Measurement(OUTPUT_ERROR, (config,)).name)
+
+        every, is_fatal = dict(configs), self._runner.is_fatal
+        for key, error in measured_beside(self._executor, every, feeds(), self._check_time, deaths, is_fatal):
+            if error is None and not is_fatal(every[key]):
+                self._runner.give_up(Measurement(OUTPUT_ERROR, (every[key],)))
+                self._find_fatal_ops(every[key])
+            yield key, math.inf if error is None else error
 
 
 def _sound(name: str, kept: Any, config: QuantConfig) -> bool:

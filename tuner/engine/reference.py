@@ -36,7 +36,7 @@ class Reference:
             return models[0]
         if self._adapter.rewrites:
             models.append(as_deployed(self._adapter.as_given()))
-        feed = self._adapter.kept[0]
+        feed = self._adapter.timing_feed
         taken = measure(models, feed)
         figures = {
             "latency_ms": 1e3 * taken[0].seconds,

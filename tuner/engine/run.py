@@ -15,8 +15,8 @@ from quaver.adapters import Adapter, Model
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
 from quaver.engine.clock import EVERY, Clock
-from quaver.engine.confirmations import confirmations
-from quaver.engine.crashes import given_up, let_go
+from quaver.engine.confirmations import confirmations, is_required
+from quaver.engine.crashes import check_baseline, given_up, let_go
 from quaver.engine.dialogue import Dialogue
 from quaver.engine.early_stop import rules_out
 from quaver.engine.evaluation import as_score
@@ -86,7 +86,7 @@ class Run:
         self.judge = Judge(criterion, objective, space.allows)
         self.judge.begin(history.baseline)
         self.judge.extend(history.trials)
-        self.judge.confirm(confirmations(history.notes, criterion))
+        self.judge.confirm(confirmations(history.notes, criterion), is_required(history.notes))
         self._budget, self._observer = budget, observer
         self._clock = clock or Clock()
         if clock is None:
@@ -222,6 +222,8 @@ class Run:
 
     def _ask_baseline(self) -> PendingTrial:
         config = self.space.float_config()
+        if not self.isolated:
+            check_baseline(self.history, config)
         return self._hand_out(0, config, lambda: self.adapter.build(None))
 
     def _open(self) -> Dialogue:
@@ -254,11 +256,10 @@ class Run:
                 self._repeats = 0
                 self._proposed.add(config)
                 number = self._free_number()
-                known = None if self.isolated else given_up(self.history, number, config)
+                known = given_up(self.history, number, config, self.isolated)
                 if known is None:
                     return self._hand_out(number, config, lambda config=config: self.adapter.build(config))  # type: ignore[misc]
-                self._numbers.add(number)
-                self._observer(TrialFinished(self.judge.add(known), self.judge.best))
+                self._add_given_up(known)
             self._order.recall(self.judge.verdict(known))
             self._count_repeat(config in self._proposed)
             self._proposed.add(config)
@@ -292,8 +293,18 @@ class Run:
         config = self.space.all_int8()
         if self.judge.evaluated or self.history.find(config) is not None:
             raise _Stop(StopReason.TIMEOUT)
+        number = self._free_number()
+        failed = given_up(self.history, number, config, self.isolated)
+        if failed is not None:
+            self._add_given_up(failed)
+            raise _Stop(StopReason.TIMEOUT)
         self._hurried = True
-        return self._hand_out(self._free_number(), config, lambda: self.adapter.build(config))
+        return self._hand_out(number, config, lambda: self.adapter.build(config))
+
+    def _add_given_up(self, trial: Trial) -> None:
+        """Take in the failed trial of a configuration that is not tried again."""
+        self._numbers.add(trial.number)
+        self._observer(TrialFinished(self.judge.add(trial), self.judge.best))
 
     def _free_number(self) -> int:
         """The lowest that no trial has: a run that goes on gives those that were cut off the numbers they had."""
@@ -307,8 +318,8 @@ class Run:
         self._observer(TrialStarted(number, self.judge.best))
         if number:
             self._order.ask(number)
-            if not self.isolated:
-                self.history.begin_trial(number, config)
+        if not self.isolated:
+            self.history.begin_trial(number, config)
         pending = self._pending[config] = PendingTrial(number, config, build)
         return pending
 

@@ -21,6 +21,7 @@ from typing import Any
 from quaver.adapters import Adapter
 from quaver.adapters.writing import write_safely
 from quaver.engine.versions import versions_of
+from quaver.paths import check_regular
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class TimingCache:
     def _read(self) -> dict[str, dict[str, Any]]:
         if self._path is None:
             return {}
+        check_regular(self._path, f"the timing cache (a file in the folder that {FOLDER} names)")
         try:
             if self._path.stat().st_size > LARGEST:
                 return {}
@@ -76,10 +78,10 @@ class TimingCache:
 
 
 def timing_cache(adapter: Adapter, *options: Any) -> TimingCache:
-    """That of a model on the first sample that is kept; `options` are those that change what is built of it."""
+    """That of a model on the batch that is timed; `options` are those that change what is built of it."""
     if not adapter.kept:
         return TimingCache(None)
-    shapes = {name: [list(values.shape), str(values.dtype)] for name, values in adapter.kept[0].items()}
+    shapes = {name: [list(values.shape), str(values.dtype)] for name, values in adapter.timing_feed.items()}
     meant = [adapter.name, adapter.fingerprint, versions_of(adapter), machine(), shapes, options]
     digest = hashlib.sha256(json.dumps(meant, sort_keys=True, default=str).encode()).hexdigest()
     folder = cache_folder()

@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable
 
 from quaver.adapters import Adapter, Model
+from quaver.engine.crashes import check_baseline, let_go
 from quaver.engine.dialogue import Dialogue
 from quaver.engine.probing import OutOfTime
-from quaver.history import Storage
+from quaver.errors import BuildError
+from quaver.history import RETRIES, Storage
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
@@ -37,9 +39,17 @@ def record_unscored(
 ) -> Trial:
     """Build a configuration, and record it beside the float model, which is trial 0."""
     if history.baseline is None:
-        history.append(_built(0, space.float_config(), adapter, None)[0])
+        check_baseline(history, space.float_config())
+        history.append(_built(0, space.float_config(), adapter, history, None)[0])
     number = max((trial.number for trial in history.trials), default=0) + 1
-    trial, model = _built(number, config, adapter, config)
+    crashes = history.crashes(config)
+    if crashes > RETRIES:
+        raise BuildError(
+            f"the process ended {crashes} times while the configuration that the strategy proposes was built (a crash, "
+            "a kill, or no memory left), so it is not tried again: keep some ops in fp32 with op_name_dict or "
+            "op_type_dict, or pass eval_func to let the strategy try others"
+        )
+    trial, model = _built(number, config, adapter, history, config)
     history.append(trial)
     try:
         return measured(trial, model)
@@ -47,15 +57,24 @@ def record_unscored(
         model.close()
 
 
-def _built(number: int, config: QuantConfig, adapter: Adapter, picked: QuantConfig | None) -> tuple[Trial, Model]:
+def _built(
+    number: int, config: QuantConfig, adapter: Adapter, history: Storage, picked: QuantConfig | None
+) -> tuple[Trial, Model]:
+    """Build a model that is recorded as begun meanwhile; recording its trial ends that."""
     begin = time.monotonic()
-    model = adapter.build(picked)
+    history.begin_trial(number, config)
+    try:
+        model = adapter.build(picked)
+        digest, size = model.sha256, model.size
+    except BaseException:
+        let_go(history, number)
+        raise
     trial = Trial(
         number,
         config,
         TrialState.UNSCORED,
-        model_hash=model.sha256,
-        model_size=model.size,
+        model_hash=digest,
+        model_size=size,
         build_seconds=time.monotonic() - begin,
     )
     return trial, model

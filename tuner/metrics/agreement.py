@@ -51,6 +51,11 @@ class _Agreement(Metric):
         self._kind, self._fp32 = kind, fp32
         self._reference: list[NDArray[Any]] | None = None
 
+    @property
+    def sample_scores(self) -> int | None:
+        """Return how many samples there are, if that can be told before they are run: each has a score."""
+        return self._data.count
+
     def against(self, fp32: Callable[[], Model]) -> Metric:
         """The same metric for another fp32 model, which is run once, when it is needed."""
         return _Agreement(self._kind, self._data, self._output, fp32)

@@ -51,6 +51,14 @@ class Data:
         self._labels = None if labels is None else _listed(labels)
         self._paired = labels is None and needs_labels
 
+    @property
+    def count(self) -> int | None:
+        """Return how many samples there are, if that can be told before they are run."""
+        if self._labels is not None:
+            return len(self._labels)
+        shape = getattr(self._samples, "shape", None) if self._whole else None
+        return int(shape[0]) if shape else None
+
     def run(self, model: Model) -> Iterator[Batch]:
         """Run the model over all samples, batch by batch."""
         first = 0

@@ -37,6 +37,11 @@ class Metric(ABC):
         """A batch of the data, to time a model on."""
         return self._data.first(model)
 
+    @property
+    def sample_scores(self) -> int | None:
+        """Return how many scores of samples an evaluation gives, if that can be told before one is made."""
+        return None
+
     def _chosen(self, batch: Batch) -> NDArray[Any]:
         """The output that is looked at."""
         if self._output >= len(batch.outputs):
@@ -51,6 +56,11 @@ class Metric(ABC):
 
 class SampleMetric(Metric):
     """A metric with a score for each sample: a generator, whose evaluation may be stopped early."""
+
+    @property
+    def sample_scores(self) -> int | None:
+        """Return how many samples there are, if that can be told before they are run: each has a score."""
+        return self._data.count
 
     def __call__(self, model: Model) -> Iterator[dict[str, Scores]]:
         """The scores of the samples, batch by batch."""

@@ -283,6 +283,34 @@ def _check_bytes(case: _Case) -> None:
         path.unlink()
 
 
+def _check_provenance(case: _Case) -> None:
+    """Where a model comes from may be written into its file, and changes nothing but the file."""
+    properties = {"quaver.version": "1.2.3", "quaver.scores": '{"top1": 0.5}'}
+    for words, config in case.configs():
+        model = case.adapter.rebuild(config)
+        scored = model.sha256
+        model.add_provenance(properties)
+        data = model.SerializeToString()
+        assert model.sha256 == scored, f"{words} has another sha256 with provenance; it must be of the model alone"
+        assert model.size == len(data), f"size of {words} is {model.size}, but with provenance it has {len(data)} bytes"
+        path = case.scratch / f"provenance{case.adapter.suffix}"
+        model.save(path)
+        assert path.read_bytes() == data, f"the saved file of {words} with provenance holds other bytes than it gives"
+        loaded = case.adapter.load(path)
+        assert loaded.sha256 == scored, f"{words} has another sha256 after it was saved with provenance and loaded"
+        far = difference(case.outputs(model), case.outputs(loaded))
+        assert far <= SAME, f"{words} gives other outputs after it was saved with provenance and loaded"
+        stored, digest = case.adapter.read_provenance(path)
+        if stored:
+            missing = next((name for name, text in properties.items() if stored.get(name) != text), None)
+            assert missing is None, f"read_provenance does not give {missing!r} as it was written into {words}"
+            assert digest in ("", scored), f"read_provenance gives another hash of {words} than its sha256"
+            assert loaded.SerializeToString() == data, f"{words} loses provenance when it is loaded and saved again"
+        for opened in (model, loaded):
+            opened.close()
+        path.unlink()
+
+
 def _check_watch(case: _Case) -> None:
     names = [op.name for op in case.space.ops]
     feed = case.adapter.kept[0]
@@ -332,6 +360,7 @@ CHECKS: tuple[Callable[[_Case], None], ...] = (
     _check_repairs,
     _check_names,
     _check_bytes,
+    _check_provenance,
     _check_watch,
     _check_local_errors,
     _check_op_seconds,

@@ -12,7 +12,6 @@ import numpy as np
 
 from quaver.adapters.base import Adapter
 from quaver.adapters.batches import Feed
-from quaver.adapters.keeping import first
 from quaver.adapters.litert.build.quantizing import Builder
 from quaver.adapters.litert.look.axes import channel_axis, upstream, way, weight_axes, why_one_scale
 from quaver.adapters.litert.look.branches import Branches
@@ -223,6 +222,6 @@ class FileView(ConfigView):
         return {}
 
     def seconds(self) -> Mapping[str, float]:
-        sample = first(self._adapter.kept[0], self._adapter.inputs, 1)
+        sample = self._adapter.timing_feed
         found = op_seconds(self._builder, self._file, sample, self._threads)
         return {name: value for name, value in found.items() if not name or name in self._found}

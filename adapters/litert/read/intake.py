@@ -12,6 +12,7 @@ from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
 
 from quaver.adapters.batches import Feed
+from quaver.adapters.litert.build.provenance import split
 from quaver.adapters.litert.read import graph as graphs
 from quaver.adapters.litert.read import sources
 from quaver.adapters.litert.read.graph import Graph
@@ -95,6 +96,7 @@ def _tidy(content: bytes, wanted: str | None, quantized: bool = False) -> bytes:
     """Check a .tflite, and mend what the quantizer stumbles over. A file without faults stays as it is."""
     if not sources.is_lite(content):
         raise ModelError("the file is no .tflite: it lacks the mark TFL3")
+    content = content[split(content)[0] :]  # what quaver wrote before a model that it saved is no part of the model
     model = graphs.read(content)
     if not quantized:
         _refuse_quantized(model)

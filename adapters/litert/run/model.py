@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 from quaver.adapters.batches import Feed, InputSpec
+from quaver.adapters.litert.build.provenance import head, split
 from quaver.adapters.litert.run.session import Session
 from quaver.adapters.model import Model
 
@@ -19,6 +20,14 @@ class LiteRTModel(Model):
     def __init__(self, content: bytes, inputs: Sequence[InputSpec], threads: int) -> None:
         super().__init__(inputs, threads)
         self._content = content
+
+    @classmethod
+    def loaded(cls, content: bytes, inputs: Sequence[InputSpec], threads: int) -> Self:
+        """Return the model in the bytes of a saved file, with the provenance that it has."""
+        start, properties = split(content)
+        model = cls(content[start:], inputs, threads)
+        model.add_provenance(properties)
+        return model
 
     def _open(self) -> Session:
         return Session(self._content, [spec.name for spec in self._inputs], self._threads)
@@ -35,13 +44,12 @@ class LiteRTModel(Model):
     @property
     def model(self) -> bytes:
         """The complete .tflite file."""
-        return self._content
+        return self.SerializeToString()
 
     def chunks(self) -> Iterator[bytes | memoryview]:
-        """The bytes of the model file."""
+        """The bytes of the model, without its provenance."""
         yield self._content
 
-    @property
-    def size(self) -> int:
-        """Size of the model file in bytes."""
-        return len(self._content)
+    def file_chunks(self) -> Iterator[bytes | memoryview]:
+        """Yield the provenance, and the bytes of the model behind it."""
+        yield from filter(None, (head(self._content, self._provenance), self._content))

@@ -10,7 +10,6 @@ import numpy as np
 
 from quaver.adapters.base import Adapter
 from quaver.adapters.batches import Feed
-from quaver.adapters.keeping import first
 from quaver.adapters.mxnet.build.quantizing import Builder
 from quaver.adapters.mxnet.look.branches import Branches
 from quaver.adapters.mxnet.look.integers import parameters
@@ -92,7 +91,7 @@ class NetworkView(View):
         return ActivationContext(name, parameters(kind, low, high), found, origin, moved, _CHANNELS)
 
     def seconds(self) -> Mapping[str, float]:
-        sample = first(self._adapter.kept[0], self._adapter.inputs, 1)
+        sample = self._adapter.timing_feed
         return op_seconds(self._builder, self._network, sample, self._threads)
 
 

@@ -60,6 +60,16 @@ def _from_params(mx: Any, found: Any, symbol_file: Path | None, where: str) -> N
     return _network(mx, symbol, {name.partition(":")[2] or name: value for name, value in found.items()})
 
 
+def symbol_text(path: Path) -> str:
+    """Return the graph of a file as JSON, just as it is written there."""
+    symbol_file, params_file = sources.pair(path)
+    arrays = import_mxnet().nd.load(str(params_file))
+    inside = arrays.get(SYMBOL_ENTRY) if isinstance(arrays, dict) else None
+    if inside is not None:
+        return str(inside.asnumpy().tobytes().decode())
+    return symbol_file.read_text(encoding="utf-8") if symbol_file is not None else "{}"
+
+
 def _from_block(mx: Any, block: Any) -> Network:
     names = _input_names(block)
     flat = list(_flattened(block.forward(*(mx.sym.var(name) for name in names))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,17 @@ import numpy as np
 from quaver.adapters.batches import Feed, InputSpec
 from quaver.adapters.model import Model
 from quaver.adapters.mxnet.read.importing import import_mxnet
-from quaver.adapters.mxnet.read.intake import SYMBOL_ENTRY
+from quaver.adapters.mxnet.read.intake import SYMBOL_ENTRY, symbol_text, take_in
 from quaver.adapters.mxnet.read.network import Network
 from quaver.adapters.mxnet.run import engine
 from quaver.adapters.mxnet.run.params_file import file_chunks, file_size
 from quaver.adapters.mxnet.run.session import Session
 from quaver.adapters.writing import write_safely
 from quaver.errors import BuildError
+from quaver.provenance import own_properties
+
+# The attribute of a graph that says where the model comes from.
+PROVENANCE = "quaver.provenance"
 
 
 class MXNetModel(Model):
@@ -83,7 +87,7 @@ class MXNetModel(Model):
         paths = base.with_name(f"{base.name}-symbol.json"), base.with_name(f"{base.name}-{epoch:04d}.params")
         try:
             base.parent.mkdir(parents=True, exist_ok=True)
-            write_safely(paths[0], [self._json().encode()])
+            write_safely(paths[0], [self._json(self._provenance).encode()])
             write_safely(paths[1], file_chunks(self._named()))
         except OSError as error:
             raise BuildError(f"cannot write {str(paths[0])!r}: {error.strerror or error}") from error
@@ -99,23 +103,46 @@ class MXNetModel(Model):
 
     @property
     def size(self) -> int:
-        return file_size(self._entries())
+        return file_size(self._entries(self._provenance))
 
     def chunks(self) -> Iterator[bytes | memoryview]:
-        yield from file_chunks(self._entries())
+        yield from file_chunks(self._entries({}))
 
-    def _entries(self) -> dict[str, Any]:
-        return {SYMBOL_ENTRY: np.frombuffer(self._json().encode(), np.uint8), **self._named()}
+    def file_chunks(self) -> Iterator[bytes | memoryview]:
+        """Yield the bytes of the file, whose graph has the provenance as an attribute."""
+        yield from file_chunks(self._entries(self._provenance))
+
+    def _entries(self, provenance: Mapping[str, str]) -> dict[str, Any]:
+        return {SYMBOL_ENTRY: np.frombuffer(self._json(provenance).encode(), np.uint8), **self._named()}
 
     def _named(self) -> dict[str, Any]:
         """Parameters as files name them, in one order."""
         kinds = ("arg", self._network.args), ("aux", self._network.aux)
         return {f"{kind}:{name}": values[name] for kind, values in kinds for name in sorted(values)}
 
-    def _json(self) -> str:
-        return json.dumps(json.loads(self._network.symbol.tojson()), sort_keys=True, separators=(",", ":"))
+    def _json(self, provenance: Mapping[str, str]) -> str:
+        graph = json.loads(self._network.symbol.tojson())
+        if provenance:  # an attribute of the whole graph, which MXNet reads over
+            graph.setdefault("attrs", {})[PROVENANCE] = ["str", json.dumps(dict(provenance), sort_keys=True)]
+        return json.dumps(graph, sort_keys=True, separators=(",", ":"))
 
 
-def loaded(network: Network, inputs: Sequence[InputSpec], threads: int) -> MXNetModel:
-    """A model that was read from a file, with inputs as the float model has them."""
-    return MXNetModel(Network(network.symbol, network.args, network.aux, tuple(inputs)), threads)
+def loaded(path: Path, inputs: Sequence[InputSpec] | None, threads: int) -> MXNetModel:
+    """Return a model that was read from a file, with inputs as the float model has them, if those are given."""
+    network = take_in(path)
+    if inputs is not None:
+        network = Network(network.symbol, network.args, network.aux, tuple(inputs))
+    model = MXNetModel(network, threads)
+    model.add_provenance(_properties(path))
+    return model
+
+
+def _properties(path: Path) -> dict[str, str]:
+    """Return the provenance in the graph of a file; nothing if there is none."""
+    try:
+        stored = json.loads(symbol_text(path)).get("attrs", {}).get(PROVENANCE)
+        properties = json.loads(stored[1]) if stored else {}
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return {}
+    is_text = isinstance(properties, dict) and all(isinstance(text, str) for text in properties.values())
+    return own_properties(properties) if is_text else {}

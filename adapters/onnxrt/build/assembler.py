@@ -14,6 +14,7 @@ from quaver.adapters.onnxrt.build.affine import Float, activation_parameters
 from quaver.adapters.onnxrt.build.assembly import Assembly
 from quaver.adapters.onnxrt.build.gates import Gated, by_table, cut_off
 from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
+from quaver.adapters.onnxrt.build.provenance import without_provenance
 from quaver.adapters.onnxrt.build.recurrent import DOMAIN
 from quaver.adapters.onnxrt.build.repairing import RepairedUnit, repair_unit
 from quaver.adapters.onnxrt.build.rescaling import Rescaler
@@ -234,4 +235,5 @@ def _frame(graph: Graph) -> tuple[bytes, bytes]:
     shell.CopyFrom(graph.shell)
     tail = shell.graph.SerializeToString(deterministic=True)
     shell.ClearField("graph")
+    without_provenance(shell)  # of a model that quaver saved before: it would stand beside the new one
     return shell.SerializeToString(deterministic=True), tail

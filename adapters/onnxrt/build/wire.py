@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 from onnx import helper
 
 # Field numbers of onnx.proto.
+MODEL_PRODUCER = 2
+MODEL_PRODUCER_VERSION = 3
 MODEL_GRAPH = 7
 MODEL_OPSET = 8
+MODEL_PROPERTY = 14
 GRAPH_NODE = 1
 GRAPH_INITIALIZER = 5
 GRAPH_OUTPUT = 12
@@ -74,6 +77,11 @@ def float_output(name: str) -> bytes:
     return block(GRAPH_OUTPUT, proto.SerializeToString())
 
 
+def property_entry(field: int, key: str, value: str) -> bytes:
+    """Return one entry of a map from text to text, such as `model.metadata_props`."""
+    return block(field, block(ENTRY_KEY, key.encode()) + block(ENTRY_VALUE, value.encode()))
+
+
 def _tensor_start(name: str, dims: Iterable[int], data_type: int) -> bytes:
     parts = [number(TENSOR_DIMS, dim) for dim in dims]
     return b"".join([*parts, number(TENSOR_TYPE, data_type), block(TENSOR_NAME, name.encode())])
@@ -96,8 +104,6 @@ def external_tensor(name: str, dims: Iterable[int], data_type: int, location: st
     """One entry of `graph.initializer` whose data lies in a file."""
     entries = {"location": location, "offset": str(offset), "length": str(nbytes)}
     parts = [_tensor_start(name, dims, data_type)]
-    for key, value in entries.items():
-        entry = block(ENTRY_KEY, key.encode()) + block(ENTRY_VALUE, value.encode())
-        parts.append(block(TENSOR_EXTERNAL, entry))
+    parts += [property_entry(TENSOR_EXTERNAL, key, value) for key, value in entries.items()]
     parts.append(number(TENSOR_LOCATION, onnx.TensorProto.EXTERNAL))
     return block(GRAPH_INITIALIZER, b"".join(parts))

@@ -11,7 +11,7 @@ import numpy as np
 from onnx import NodeProto
 
 from quaver.adapters.base import Adapter, TimingOptions
-from quaver.adapters.batches import Feed
+from quaver.adapters.batches import Feed, samples
 from quaver.adapters.onnxrt.build.assembler import Assembler
 from quaver.adapters.onnxrt.build.four_bits import is_turned
 from quaver.adapters.onnxrt.look.axes import channel_axis, movers, upstream, weight_axes, why_one_scale
@@ -174,8 +174,9 @@ class FileView(View):
 
     def seconds(self) -> Mapping[str, float]:
         found: dict[str, float] = {}
-        options = TimingOptions(1, self._threads, warmup=1, runs=10)
-        timing = time_model(self._file.model, list(self._adapter.kept), options, self._assembler)
+        feed = self._adapter.timing_feed
+        options = TimingOptions(samples(feed), self._threads, warmup=1, runs=10)
+        timing = time_model(self._file.model, [feed], options, self._assembler)
         for kernel in timing.kernels:
             found[kernel.op] = found.get(kernel.op, 0.0) + kernel.seconds
         return found

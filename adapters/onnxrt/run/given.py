@@ -11,8 +11,9 @@ import onnx
 from onnx import ModelProto, TensorProto
 
 from quaver.adapters.batches import InputSpec
+from quaver.adapters.onnxrt.build.provenance import pieces
 from quaver.adapters.onnxrt.run import session as sessions
-from quaver.adapters.onnxrt.run.model import OrtModel, pieces
+from quaver.adapters.onnxrt.run.model import OrtModel
 from quaver.adapters.writing import write_safely
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import onnx
 from quaver.adapters.batches import Feed, InputSpec
 from quaver.adapters.model import Model
 from quaver.adapters.onnxrt.build.assembly import Assembly
+from quaver.adapters.onnxrt.build.provenance import pieces, relocated, split, tail, with_original
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.writing import write_safely
 
@@ -30,6 +31,12 @@ class OrtModel(Model):
     def model(self) -> onnx.ModelProto:
         """The complete model as a `ModelProto`, a new one each time."""
         return onnx.load_model_from_string(self.SerializeToString())
+
+    def file_chunks(self) -> Iterator[bytes | memoryview]:
+        """Yield the bytes of the model, and its provenance behind them."""
+        yield from self.chunks()
+        if self._provenance:
+            yield tail(self._provenance)
 
 
 class OnnxModel(OrtModel):
@@ -54,17 +61,21 @@ class OnnxModel(OrtModel):
     @property
     def size(self) -> int:
         """Size of the complete model file in bytes."""
-        return self._assembly.size()
+        return self._assembly.size() + len(tail(self._provenance))
+
+    def add_provenance(self, properties: Mapping[str, str]) -> None:
+        """Write these properties into the file when the model is saved, beside the producer of the float model."""
+        super().add_provenance(with_original(properties, self._assembly.shell))
 
     def _write(self, path: Path) -> None:
         """Over 2 GB the constants go to `<path>.data`."""
         if self.size <= PROTOBUF_LIMIT:
-            write_safely(path, self.chunks())
+            write_safely(path, self.file_chunks())
             return
         data = path.with_name(path.name + ".data")
         skeleton, parts = self._assembly.split(data.name)
         write_safely(data, parts)
-        write_safely(path, [skeleton])
+        write_safely(path, [skeleton, tail(self._provenance)])
 
 
 class SavedModel(OrtModel):
@@ -73,6 +84,7 @@ class SavedModel(OrtModel):
     def __init__(self, path: Path, inputs: Sequence[InputSpec], threads: int) -> None:
         super().__init__(inputs, threads)
         self._path = path.resolve()
+        self._length, self._provenance = split(self._path)
 
     def _open(self) -> Any:
         return sessions.create(self._path, sessions.options(self._threads))
@@ -83,8 +95,8 @@ class SavedModel(OrtModel):
         return onnx.load_model(self._path)
 
     def chunks(self) -> Iterator[bytes | memoryview]:
-        """The bytes of the model file."""
-        yield self._path.read_bytes()
+        """The bytes of the model file, without its provenance."""
+        return pieces(self._path, self._length)
 
     @property
     def size(self) -> int:
@@ -98,25 +110,8 @@ class SavedModel(OrtModel):
     def _write(self, path: Path) -> None:
         """Copy the file. External data goes by its name, so it is written anew where there is some."""
         if not self._data.exists():
-            write_safely(path, self.chunks())
+            write_safely(path, self.file_chunks())
             return
         data = path.with_name(path.name + ".data")
         write_safely(data, pieces(self._data))
-        write_safely(path, [_pointing_at(self._path, data.name)])
-
-
-def pieces(path: Path) -> Iterator[bytes]:
-    """The bytes of a file, a part at a time."""
-    with open(path, "rb") as file:
-        while piece := file.read(16 * 2**20):
-            yield piece
-
-
-def _pointing_at(path: Path, location: str) -> bytes:
-    """A model whose external data lies in another file."""
-    model = onnx.load_model(path, load_external_data=False)
-    for tensor in model.graph.initializer:
-        for entry in tensor.external_data:
-            if entry.key == "location":
-                entry.value = location
-    return bytes(model.SerializeToString(deterministic=True))
+        write_safely(path, [relocated(self._path, data.name)])

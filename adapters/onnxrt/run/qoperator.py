@@ -9,6 +9,7 @@ from typing import Any
 
 import onnxruntime as ort
 
+from quaver.adapters.onnxrt.build.provenance import tail
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.onnxrt.run.model import OnnxModel
 from quaver.adapters.temporary import temporary_folder
@@ -44,4 +45,4 @@ class QOperatorModel(OnnxModel):
     @property
     def size(self) -> int:
         """Size of the complete model file in bytes."""
-        return len(self._optimised)
+        return len(self._optimised) + len(tail(self._provenance))

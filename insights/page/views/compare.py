@@ -35,7 +35,7 @@ def comparison(runs: Sequence[RunData]) -> list[Any]:
         row = None if best is None else data.row(best.number)
         cells = (
             wording.name(data.name),
-            "–" if best is None else "met" if best.met else "not met",  # noqa: RUF001
+            "–" if best is None else "met" if data.judge.met else "not met",  # noqa: RUF001
             wording.score(None if best is None else best.score),
             wording.loss(None if best is None else best.loss, data.criterion),
             wording.UNKNOWN if row is None or row.latency is None else f"{row.latency:.2f}",

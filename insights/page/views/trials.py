@@ -13,6 +13,7 @@ from quaver.insights.figures.matrix import matrix_figure
 from quaver.insights.figures.trials import trials_figure
 from quaver.insights.page.parts import copied, figure, grid, number_column, text_column
 from quaver.insights.page.shown import Shown
+from quaver.limit import loss_range
 
 _STYLE = {
     "styleConditions": [
@@ -20,10 +21,15 @@ _STYLE = {
         {"condition": "params.value == 'failed'", "style": {"color": "#B3450B", "fontWeight": 600}},
     ]
 }
+# The number stays one, to be sorted and filtered by; only its text says "better".
+_LOSS = {
+    "function": "params.value == null ? '' : d3.format('.4~g')(Math.abs(params.value)) "
+    "+ (params.value < 0 ? ' better' : '')"
+}
 COLUMNS = [
     number_column("number", "trial", "d"),
     number_column("score", "score", ".6~g"),
-    number_column("loss", "loss", ".4~g", width=85),
+    number_column("loss", "loss", ".4~g", width=95, valueFormatter=_LOSS),
     text_column("verdict", "verdict", width=100, cellStyle=_STYLE),
     number_column("latency", "latency", ".3~f", headerTooltip="as a part of fp32's"),
     number_column("ms", "ms", ".4~g", width=85),
@@ -72,7 +78,8 @@ def columns(data: RunData) -> list[dict[str, Any]]:
 
 def rows(data: RunData) -> list[dict[str, Any]]:
     """The table. A loss is in percent where it is relative."""
-    factor = 100.0 if data.criterion.is_relative else 1.0
+    relative = data.criterion.is_relative
+    factor = 100.0 if relative else 1.0
     best = None if data.best is None else data.best.number
     return [
         {
@@ -80,7 +87,7 @@ def rows(data: RunData) -> list[dict[str, Any]]:
             "number": row.trial.number,
             "score": row.trial.score,
             "loss": None if row.trial.loss is None else factor * row.trial.loss,
-            "between": _between(row.trial.interval, factor),
+            "between": "" if row.trial.interval is None else loss_range(*row.trial.interval, relative),
             "metrics": ", ".join(f"{name} {value:.4g}" for name, value in row.trial.metrics.items()),
             "verdict": row.verdict + (" ★" if row.trial.number == best else ""),
             "latency": row.latency,
@@ -94,10 +101,6 @@ def rows(data: RunData) -> list[dict[str, Any]]:
         }
         for row in data.rows
     ]
-
-
-def _between(interval: tuple[float, float] | None, factor: float) -> str:
-    return "" if interval is None else " … ".join(f"{factor * end:.3g}" for end in interval)
 
 
 def detail(data: RunData, numbers: list[int]) -> list[Any]:

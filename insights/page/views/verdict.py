@@ -40,6 +40,7 @@ def headline(shown: Shown) -> list[Any]:
     more = [html.Li(f"and {len(worst) - 8} more: see Ops", className="faint")] if len(worst) > 8 else []
     return [
         html.P(said.headline, className=f"headline {said.kind.replace(' ', '-')}"),
+        *(html.P(text, className="warn") for text in said.warnings),
         cards(said.facts),
         *([html.H3("What runs in fp32, and why"), html.Ul([*listed, *more])] if worst and shown.data.best else []),
     ]

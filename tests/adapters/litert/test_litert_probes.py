@@ -11,7 +11,7 @@ import litert_models as models
 import numpy as np
 import pytest
 
-from quaver.adapters.keeping import KEPT_SAMPLES
+from quaver.adapters.rebatching import KEPT_SAMPLES
 from quaver.ops import FLOAT
 
 
@@ -37,7 +37,7 @@ def test_watching_gives_what_the_layers_give(digits_model: Any) -> None:
 def test_the_last_op_is_watched_before_and_after(planted: Any) -> None:
     adapter, space = planted
     pair = [adapter.watch(config, ["classes"])(adapter.kept[0])["classes"] for config in (None, space.all_int8())]
-    assert pair[0].shape == pair[1].shape == (KEPT_SAMPLES, 10) and pair[1].dtype == np.float32
+    assert pair[0].shape == pair[1].shape == (1, 10) and pair[1].dtype == np.float32
 
 
 def test_an_ops_own_error_points_at_the_culprit(planted: Any) -> None:

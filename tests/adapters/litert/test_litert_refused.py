@@ -19,10 +19,10 @@ from keras import layers
 
 import quaver
 from quaver.adapters.base import AdapterOptions
+from quaver.adapters.comparison import Comparison, compare_models, runner_of
 from quaver.adapters.litert import FrozenGraph
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.litert.read.graph import Graph
-from quaver.adapters.litert.run.calibration import check_conversion
 from quaver.errors import ModelError, SettingsError
 
 
@@ -148,7 +148,7 @@ def test_a_model_that_draws_random_numbers_drifts() -> None:
             return x + tf.random.uniform([4])
 
     model = keras.Model(x, Noise()(layers.Dense(4, name="dense")(x)))
-    with pytest.raises(ModelError, match=r"off from the source model's by .*not the same model"):
+    with pytest.raises(ModelError, match=r"changes what it computes: .* draw random numbers"):
         models.opened(model)
 
 
@@ -156,15 +156,19 @@ def test_a_conversion_that_went_wrong_is_noticed(float_tflite: Path) -> None:
     adapter, _ = models.opened(float_tflite, models.digits()[0][:8])
     model, feeds = adapter.rebuild(None), adapter.kept
     right = model.run(feeds[0])
-    check_conversion(model, lambda feed: [right], feeds)
-    check_conversion(model, lambda feed: [right + 1e-5], feeds)
-    with pytest.raises(ModelError, match=r"output 0 of the converted model is off .* by 9\.09%"):
-        check_conversion(model, lambda feed: [right + 0.1 * right.max()], feeds)
-    with pytest.raises(ModelError, match=r"has shape \[8, 10\], but the source model's has \[8, 9\]"):
-        check_conversion(model, lambda feed: [right[:, :9]], feeds)
+
+    def compared(source: Any) -> Comparison:
+        return compare_models(feeds, adapter.inputs, lambda feed: [source], runner_of(model))
+
+    assert compared(right).difference < 1e-6
+    assert 0 < compared(right + 1e-5).difference < 1e-4
+    with pytest.raises(ModelError, match=r"converting it changes what it computes: 'output 0' differs by 9\.1e-02"):
+        compared(right + 0.1 * right.max())
+    with pytest.raises(ModelError, match=r"'output 0' has the shape \[8, 10\] instead of \[8, 9\]"):
+        compared(right[:, :9])
     model.run = lambda feed: np.full_like(right, np.nan)  # type: ignore[method-assign]
-    with pytest.raises(ModelError, match="is NaN where the source model's is not"):
-        check_conversion(model, lambda feed: [right], feeds)
+    with pytest.raises(ModelError, match="'output 0' is not finite in other places"):
+        compared(right)
 
 
 def test_calibration_data_that_drives_the_model_to_infinity(digits_model: Any) -> None:

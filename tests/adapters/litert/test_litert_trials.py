@@ -153,6 +153,18 @@ def test_ranges_are_exact_and_one_pass_is_enough_for_all_methods(float_tflite: P
             assert low <= ranges[name][method][0] <= 0 <= ranges[name][method][1] <= high
 
 
+def test_the_batches_of_the_calibration_data_do_not_matter(float_tflite: Path) -> None:
+    images = models.digits()[0][:250]
+    results = []
+    for data in (list(images[:, None]), np.split(images, 25), np.split(images, 10), images):
+        adapter = LiteRTAdapter.open(float_tflite, AdapterOptions(threads=1))
+        calibration = adapter.calibrate(data)
+        ops = TuningSpace(adapter.inspect())
+        built = [adapter.rebuild(ops.all_int8(calibration=method)).sha256 for method in ("minmax", "percentile")]
+        results.append((calibration, built, adapter.local_errors(ops.all_int8()), len(adapter.kept)))
+    assert all(result == results[0] for result in results)
+
+
 def test_softmax_masks_and_movement_are_no_ops() -> None:
     _, space = models.opened(models.transformer())
     kinds = {op.kind for op in space.ops}

@@ -12,8 +12,8 @@ import pytest
 from onnx_models import Net, as_given, data, kernels, opened, space, tensor, weight
 
 from quaver.adapters import streaming
-from quaver.adapters.keeping import KEPT_SAMPLES
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
+from quaver.adapters.rebatching import KEPT_SAMPLES
 from quaver.errors import BuildError, CalibrationError
 from quaver.ops import CALIBRATIONS
 
@@ -164,7 +164,7 @@ def test_a_large_batch_is_cut_so_that_its_activations_fit(monkeypatch: pytest.Mo
     per_sample = images(1).nbytes + 4 * 6 * 6 * 4 + 36 * 4  # bytes of the input, of "hidden" and of what Gemm reads
     monkeypatch.setattr(streaming, "HELD_BYTES", 5 * per_sample + 10)
     with opened(small_net(), calibrate=False) as adapter:
-        assert sizes_of_parts(adapter, [images(13), images(4), images(6)]) == [1, 5, 5, 2, 4, 5, 1]
+        assert sizes_of_parts(adapter, [images(13), images(4), images(6)]) == [1, 5, 5, 5, 5, 2]
         assert sizes_of_parts(adapter, [images(1), images(7)]) == [1, 5, 2]
 
 
@@ -255,7 +255,7 @@ def test_a_few_samples_are_kept_and_are_copies() -> None:
         batches[0][:] = 0
         assert adapter.kept[0]["x"].any()
         adapter.keep(images(3, seed=9))
-        assert [feed["x"].shape[0] for feed in adapter.kept] == [3]
+        assert [feed["x"].shape[0] for feed in adapter.kept] == [1, 1, 1]
 
 
 def test_shapes_that_depend_on_the_data_are_followed() -> None:

@@ -35,12 +35,13 @@ def test_flags_become_settings() -> None:
     made = config(
         "--strategy-option", "a=[1, 2]", "--strategy-option", "b=x=y", "--lower-is-better", "--absolute", "0.5",
         "--op-name", "a=b/Conv=fp32", "--op-type", "Conv={weight: {granularity: [per_tensor]}}", "--threads", "2",
+        "--batch", "4",
     )  # fmt: skip
     assert made.strategy_options == {"a": [1, 2], "b": "x=y"}
     assert made.higher_is_better is False and made.absolute == 0.5 and made.relative is None
     assert made.op_name_dict == {"a=b/Conv": "fp32"}
     assert made.op_type_dict == {"Conv": {"weight": {"granularity": ["per_tensor"]}}}
-    assert made.threads == 2 and made.max_trials == library.Config().max_trials
+    assert made.threads == 2 and made.batch == 4 and made.max_trials == library.Config().max_trials
     assert config("--diagnosis").diagnosis is True and config("--no-diagnosis").diagnosis is False
     assert config("--relative", "0.7", "--allow-any-loss").relative == 0.7
 

@@ -33,7 +33,8 @@ def test_a_criterion_that_is_met_gives_0_a_model_and_a_plain_summary(tmp_path: P
     assert done.returncode == 0, done.stderr
     assert all(line.startswith("quaver ") for line in done.stderr.splitlines())
     assert "\x1b" not in done.stdout and "\r" not in done.stdout
-    assert done.stdout.startswith("Criterion met: the loss is ")
+    first = done.stdout.splitlines()[0]  # int8 may be slower on a model this small, which is said there too
+    assert first.startswith("Criterion met") and ": the loss is " in first
     for part in ("fp32 score    1\n", "(allowed: 5.00%)", "3 int8, 0 fp32", "latency", "of fp32", "out.onnx", "Next:"):
         assert part in done.stdout
     assert {node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node} >= {"QuantizeLinear"}
@@ -43,7 +44,7 @@ def test_a_criterion_that_is_met_gives_0_a_model_and_a_plain_summary(tmp_path: P
 def test_a_criterion_that_is_not_met_gives_3_and_says_how_to_go_on(tmp_path: Path) -> None:
     done = tune(make_folder(tmp_path), "--max-trials", 2, function="only_fp32")
     assert done.returncode == 3, done.stderr
-    assert done.stdout.startswith("CRITERION NOT MET: the smallest loss found is 50.00%, and 1.00% is allowed")
+    assert done.stdout.startswith("CRITERION NOT MET: the loss is 50.00% at best, and 1.00% is allowed")
     assert "--resume run --max-trials 4" in done.stdout
     assert done.stdout.count("--max-trials") == 1 and "--workspace" not in done.stdout
     assert "    quaver diagnose model.onnx --calib calib.npz --history run --trial 1\n" in done.stdout

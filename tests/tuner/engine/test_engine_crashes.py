@@ -10,12 +10,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake import FakeAdapter, FakeFloat, FakeModel, Outcome, drive, history_of, quality
+from fake import FakeAdapter, FakeFloat, FakeModel, FakeProbe, Outcome, drive, history_of, quality
 
-from quaver import HistoryError, QuantConfig, StopReason, Strategy, TuningSpace, read_snapshot
+from quaver import (
+    BuildError,
+    EvaluationError,
+    HistoryError,
+    QuantConfig,
+    StopReason,
+    Strategy,
+    TuningSpace,
+    read_snapshot,
+)
 from quaver.budget import Budget
 from quaver.criterion import Criterion
+from quaver.engine.crashes import CONFIRMING, MAX_DEATHS, check_confirming, last_step
+from quaver.engine.events import silent
 from quaver.engine.objective import Objective
+from quaver.engine.probing import OutOfTime
+from quaver.engine.run import Run
 from quaver.history import RETRIES
 from quaver.strategies import Basic
 
@@ -209,3 +222,77 @@ def test_the_score_is_on_the_disk_before_anything_is_measured(tmp_path: Path) ->
     assert (last.score, last.measured) == (MODEL.quality(last.config), {})
     again = run(path, strategy=Basic())
     assert last.config not in again.evaluated
+
+
+class NoTime(Strategy):
+    """Has no time to measure, so that the default configuration is tried in its place."""
+
+    name = "no_time"
+
+    def propose(self, space: TuningSpace, probe: Any) -> Iterator[QuantConfig]:
+        raise OutOfTime
+        yield START
+
+
+def test_the_trial_of_a_run_without_time_is_not_tried_for_ever(tmp_path: Path) -> None:
+    def fatal_at_once(model: FakeModel) -> float:
+        if model.config is not None:
+            os._exit(13)
+        return model.quality
+
+    path = tmp_path / "h"
+    assert [attempt(path, fatal_at_once, NoTime()) for _ in range(1 + RETRIES)] == [13] * 3
+    done = run(path, fatal_at_once, NoTime())
+    assert done.reason is StopReason.TIMEOUT and [trial.failed for trial in done.trials] == [True]
+
+
+def unscored(path: Path, adapter: FakeAdapter) -> None:
+    """Build the first proposal of a strategy without a score."""
+    with history_of(MODEL, path) as history:
+        begun = Run(adapter, SPACE, Criterion(), Budget(), Objective(), history, silent)
+        begun.begin(Three(), FakeProbe(MODEL))
+        begun.take_unscored()
+
+
+def test_a_model_that_ends_the_process_in_a_run_without_eval_func_is_refused_after_three_times(tmp_path: Path) -> None:
+    path, adapter = tmp_path / "h", FakeAdapter(MODEL)
+    adapter.broken = lambda config: config == START and os._exit(14)  # type: ignore[func-returns-value]
+    codes = []
+    for _ in range(1 + RETRIES):
+        child = os.fork()
+        if child == 0:
+            unscored(path, adapter)
+            os._exit(1)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    assert codes == [14] * 3
+    with pytest.raises(BuildError, match=r"ended 3 times while the configuration .* keep some ops in fp32"):
+        unscored(path, adapter)
+    unscored(tmp_path / "other", FakeAdapter(MODEL))
+
+
+def test_confirm_is_not_called_for_ever(tmp_path: Path) -> None:
+    for count in range(1 + RETRIES):
+        with history_of(MODEL, tmp_path / "h") as history:
+            assert history.step_crashes(CONFIRMING) == count
+            check_confirming(history)
+            history.begin_step(CONFIRMING)
+    sentence = "ended 3 times while `confirm` scored the winner"
+    with history_of(MODEL, tmp_path / "h") as history, pytest.raises(EvaluationError, match=sentence):
+        check_confirming(history)
+
+
+def test_a_step_at_the_end_runs_twice_and_is_then_skipped_with_a_warning(tmp_path: Path) -> None:
+    for _ in range(MAX_DEATHS):
+        with history_of(MODEL, tmp_path / "h") as history:
+            with last_step(history, "saving trial 1", "it is lost") as may_run:
+                assert may_run
+            history.begin_step("saving trial 1")
+    with history_of(MODEL, tmp_path / "h") as history:
+        sentence = "ended 2 times while saving trial 1, so this is skipped: it is lost"
+        with (
+            pytest.warns(UserWarning, match=sentence),
+            last_step(history, "saving trial 1", "it is lost") as may_run,
+        ):
+            assert not may_run
+        with last_step(history, "saving trial 2", "it is lost") as may_run:
+            assert may_run

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from quaver import EvaluationError
+from quaver import Config, EvaluationError, QuantConfig, SettingsError, Trial, TrialState, read_snapshot
 from quaver.engine import evaluation
 from quaver.engine.evaluation import as_score, score, watched
-from quaver.scores import Score
+from quaver.history import Header, History
+from quaver.scores import FLOAT64, MAX_SAMPLE_SCORES, Samples, Score
 
 
 class Tensor:
@@ -161,3 +163,42 @@ def test_without_a_baseline_there_is_nothing_to_compare_with() -> None:
     before = watchers()
     with watched(None, lambda seconds: None):
         assert not watchers() - before
+
+
+def test_more_scores_than_a_history_holds_are_refused_with_what_to_do() -> None:
+    with pytest.raises(EvaluationError, match=r"9,000,000 scores of samples are more than the 8,257,536 .* fewer"):
+        as_score(np.zeros(9_000_000))
+    halves = {"one": np.zeros(4_200_000), "other": np.zeros(4_200_000)}
+    with pytest.raises(EvaluationError, match="8,400,000 scores of samples"):
+        as_score(halves)
+    assert as_score(np.ones(MAX_SAMPLE_SCORES)).value == 1.0
+
+
+def test_a_generator_is_ended_when_it_has_given_too_many_scores() -> None:
+    batches = []
+
+    def scores() -> Iterator[Any]:
+        for index in range(100):
+            batches.append(index)
+            yield np.zeros(1_000_000)
+
+    with pytest.raises(EvaluationError, match="9,000,000 scores of samples are more"):
+        as_score(scores())
+    assert batches == list(range(9))
+
+
+def test_the_most_scores_that_are_taken_fit_a_frame_of_the_history(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).uniform(size=MAX_SAMPLE_SCORES)  # eight bytes each, no shorter form holds them
+    samples = Samples.of(values)
+    assert samples.coding == FLOAT64
+    with History.create(tmp_path) as history:
+        history.begin(Header("f" * 64, "onnxrt", (), {}, "2025-01-31T12:00:00+00:00"))
+        history.start_run({}, {})
+        trial = Trial(0, QuantConfig({}), TrialState.COMPLETE, samples.mean, samples={"score": samples})
+        history.append(trial)
+    assert read_snapshot(tmp_path).baseline == trial
+
+
+def test_slices_of_too_many_samples_are_refused_as_a_setting() -> None:
+    with pytest.raises(SettingsError, match="`slices` names too many samples: 8,400,000 scores"):
+        Config(slices={"all": np.ones(8_400_000, bool)})

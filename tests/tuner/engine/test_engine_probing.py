@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,19 +13,25 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from fake import FakeAdapter, FakeFloat, history_of
+from fake import MINMAX, FakeAdapter, FakeFloat, FakeModel, drive, history_of
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from benchmarks import planted
 from quaver.adapters import AdapterOptions, open_model
+from quaver.budget import Budget
 from quaver.demo.data import digits
 from quaver.engine import probing
-from quaver.engine.events import silent
+from quaver.engine.crashes import step
+from quaver.engine.events import Event, MeasurementDied, silent
+from quaver.engine.measurement_runner import MeasurementRunner
+from quaver.engine.measurements import OUTPUT_ERROR, Bench, Measurement
 from quaver.engine.probing import AdapterProbe
 from quaver.history import History, read_snapshot
 from quaver.history.frames import FrameReader, unpack
+from quaver.ops import QuantConfig
 from quaver.space import TuningSpace
+from quaver.strategies import Basic
 
 MODEL = FakeFloat({f"op{index}": index / 100 for index in range(12)})
 SPACE = TuningSpace(MODEL.ops)
@@ -103,3 +111,68 @@ def test_what_ops_before_it_did_is_not_counted_against_an_op(history: History) -
     culprits = convolutions[1:3]
     assert sorted(added, key=lambda name: -added[name])[:2] == sorted(culprits, key=lambda name: -added[name])
     assert sorted(inherited, key=lambda name: -inherited[name])[0] not in culprits
+
+
+class Ending(FakeAdapter):
+    """Ends the process when one op is quantized, in any choice."""
+
+    def rebuild(self, config: QuantConfig | None) -> FakeModel:
+        if config is not None and config["op3"].reduced:
+            os._exit(9)
+        return super().rebuild(config)
+
+
+def measured_apart(path: Path, told: list[Event] | None = None, here: bool = False) -> dict[str, float] | int:
+    """Measure sensitivities in a child that may end, or `here`: return its exit code, or the errors."""
+    child = 0 if here else os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with history_of(MODEL, path) as history:
+        adapter = Ending(MODEL)
+        adapter.keep(np.zeros((4, 2), np.float32))
+        errors = AdapterProbe(adapter, SPACE, history, silent if told is None else told.append).sensitivity()
+    if not here:
+        os._exit(0)
+    return dict(errors)
+
+
+def test_without_a_worker_a_measurement_that_ends_the_process_twice_counts_as_infinitely_wrong(tmp_path: Path) -> None:
+    path, told = tmp_path / "h", list[Event]()
+    assert [measured_apart(path), measured_apart(path)] == [9, 9]
+    errors = measured_apart(path, told, here=True)
+    assert isinstance(errors, dict)
+    assert [name for name, error in errors.items() if error == math.inf] == ["op3"] and len(errors) == 12
+    [died] = [event for event in told if isinstance(event, MeasurementDied)]
+    assert died.what == "the output error of a configuration (op3: int8 minmax per_channel asym)"
+    again: list[Event] = []
+    assert measured_apart(path, again, here=True) == errors
+    assert not any(isinstance(event, MeasurementDied) for event in again)
+
+
+def test_a_measurement_that_raises_is_no_death(history: History) -> None:
+    probe = probe_of(history)
+    config = SPACE.all_int8()
+    with pytest.raises(ZeroDivisionError), step(history, "something"):
+        _ = 1 / 0
+    probe.output_error(config)
+    history.close()
+    with history_of(MODEL, history.path) as resumed:
+        assert not resumed.crashed_steps
+        with resumed.path.open("rb") as stream:
+            records = [unpack(payload)["kind"] for payload in FrameReader(stream)]
+    assert "begun" not in records and "dropped" not in records
+
+
+def test_a_configuration_that_died_in_a_measurement_is_a_failed_trial_without_a_call_of_eval_func(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "h"
+    with history_of(MODEL, path) as history:
+        adapter = FakeAdapter(MODEL)
+        runner = MeasurementRunner(lambda: Bench(adapter, "op11", []), SPACE, history, silent)
+        runner.give_up(Measurement(OUTPUT_ERROR, (SPACE.float_config().replace({"op3": MINMAX}),)))
+        assert runner.fatal_ops(SPACE.all_int8()) == ["op3"]
+    done = drive(MODEL, Basic(), path, budget=Budget(timeout=1000))
+    fatal = [trial for trial in done.trials if trial.config["op3"].reduced]
+    assert fatal and all("ended 2 times while this configuration was run on samples" in str(t.error) for t in fatal)
+    assert not any(config is not None and config["op3"].reduced for config in done.evaluated)

@@ -159,6 +159,20 @@ def watched(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[...,
     return lambda watcher, config, ops: lambda feed: change(watcher(feed))
 
 
+def hashed_with_provenance(model: Any, config: Any) -> Any:
+    """A model whose hash is that of its file."""
+    kind = type(model)
+    digest = property(lambda self: hashlib.sha256(self.SerializeToString()).hexdigest())
+    model.__class__ = type("Hashed", (kind,), {"sha256": digest})
+    return model
+
+
+def forgetful(model: Any, path: Path) -> Any:
+    """A model that does not say any more where it comes from."""
+    model.add_provenance({})
+    return model
+
+
 def other_outputs(model: Any, path: Path) -> Any:
     return altered(model, run=lambda feed: model.run(feed) + 1)
 
@@ -250,6 +264,12 @@ FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
         "load",
         lambda model, path: altered(model, sha256="0" * 64),
         "has another sha256 after it was saved and loaded",
+    ),
+    "provenance that is lost": ("load", forgetful, "loses provenance when it is loaded and saved again"),
+    "provenance in the hash": (
+        "rebuild",
+        hashed_with_provenance,
+        "the float model has another sha256 with provenance",
     ),
     "an op that cannot be watched": ("watch", watched(without_first), "gives no output of op 'layer.0/Gemm'"),
     "outputs that are no floats": (

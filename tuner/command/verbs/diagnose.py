@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from quaver.command import flags, loading, wording
+from quaver.command import flags, loading, output, wording
 from quaver.errors import SettingsError
 
 DESCRIPTION = """\
@@ -97,7 +97,7 @@ def _print(args: argparse.Namespace, plain: dict[str, Any], write: Callable[[], 
     from quaver.diagnosis.export import as_json
 
     if args.json:
-        print(as_json(plain), end="")
+        output.write_json(as_json(plain))
         return 0
     write()
     if args.output is not None:

@@ -33,9 +33,13 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Print the table, or the JSON."""
     from quaver.ancestry import origins
+    from quaver.api import tables
+    from quaver.api.result_warnings import drift_phrase, run_warnings
+    from quaver.api.showing import WARNED
     from quaver.api.sureness import trial_phrases
     from quaver.command import as_json, facts, repairing, trial_table
     from quaver.engine.judge import judge_snapshot
+    from quaver.engine.output_drift import drift_of
     from quaver.history import read_snapshot
 
     if args.repair:
@@ -59,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
                 "damage": snapshot.damage,
                 "best": None if judged.best is None else judged.best.number,
                 "met": judged.met,
+                "output_drift": as_json.output_drift(drift_of(snapshot.notes, judged.best)),
+                "warnings": list(run_warnings(judged, snapshot.notes, base)),
                 "trust": as_json.trust(
                     None if judged.best is None else judged.sureness(judged.best),
                     [] if judged.best is None else judged.losses(judged.best),
@@ -77,12 +83,15 @@ def run(args: argparse.Namespace) -> int:
     if judged.best is not None:
         only = "" if judged.best.config.reduced_ops else ", but it runs every op in fp32: nothing was quantized"
         verdict = "was not evaluated" if judged.best.unscored else "is the best"
-        within = "" if judged.met else ", but not on other data" if judged.best.met else ", but not within it"
+        within = "" if judged.met else ", but not confirmed on other data" if judged.best.met else ", but not within it"
         print(f"* trial {judged.best.number} {verdict}{'' if judged.best.unscored else within}{only}")
         for said in trial_phrases(judged.best, judged):
             print(wording.name(said))
-        for fact in facts.about_latency(judged.best, snapshot):
-            print(fact)
+        drift = drift_phrase(drift_of(snapshot.notes, judged.best))
+        for fact in (*([drift] if drift else []), *facts.about_latency(judged.best, snapshot)):
+            tables.line(fact)
+    for text in run_warnings(judged, snapshot.notes, base):
+        tables.line(tables.cell(f"{WARNED}{text}", tables.NOT_MET))
     for fact in facts.about_the_model(snapshot):
         print(fact)
     if snapshot.damage:

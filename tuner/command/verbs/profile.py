@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from quaver.api.phrases import milliseconds
-from quaver.command import loading, wording
+from quaver.command import loading, output, wording
 from quaver.errors import SettingsError
 
 DESCRIPTION = """\
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output is not None:
         found.save(args.output)
     if args.json:
-        print(found.to_json(), end="")
+        output.write_json(found.to_json())
         return 0
     heads, rows = found.table
     shown = rows[: args.rows] if args.rows else rows
@@ -122,10 +122,11 @@ def _save(args: argparse.Namespace) -> int:
     if args.calib is None:
         raise SettingsError("--save and --board need --calib: typical inputs to quantize and to time the model with")
     if args.board is not None:
-        place = quaver.save_board_kit(args.model, args.board, loading.calibration(args.calib))
+        place = quaver.save_board_kit(args.model, args.board, loading.calibration(args.calib), batch=args.batch)
         print(f"run this on the board: python3 {place.name} > cost.json (it needs onnxruntime and numpy)")
         return 0
-    place = quaver.save_cost_model(args.model, args.save, loading.calibration(args.calib), target=args.target)
+    data = loading.calibration(args.calib)
+    place = quaver.save_cost_model(args.model, args.save, data, target=args.target, batch=args.batch)
     print(f"the cost model is in {wording.path(place)}; tune with --cost-model {wording.path(place)}")
     return 0
 

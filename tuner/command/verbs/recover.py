@@ -42,5 +42,6 @@ def run(args: argparse.Namespace) -> int:
 
     model = quaver.recover(args.model, args.history, args.number)
     path = model.save(output)
-    print(f"trial {args.number} is in {path} ({wording.size(model.size)}, sha256 {model.sha256})")
+    without = " without its provenance" if model.provenance else ""
+    print(f"trial {args.number} is in {path} ({wording.size(model.size)}, sha256{without} {model.sha256})")
     return 0

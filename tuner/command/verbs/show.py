@@ -1,13 +1,14 @@
-"""`quaver show`: how a trial ran each op, or in what two trials differ."""
+"""`quaver show`: how a trial ran each op, in what two trials differ, or where a saved model comes from."""
 
 from __future__ import annotations
 
 import argparse
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quaver.command import wording
-from quaver.errors import HistoryError
+from quaver.errors import HistoryError, SettingsError
 
 if TYPE_CHECKING:
     from quaver.engine.judge import Judge
@@ -17,22 +18,32 @@ if TYPE_CHECKING:
 BEST = "best"
 DESCRIPTION = """\
 Shows the configuration of a trial, op by op; of a failed trial the traceback, too. Trial 0 is the fp32 baseline, `best`
-the best trial. Of two trials it shows the ops that they run in different ways.
+the best trial. Of two trials it shows the ops that they run in different ways. Of a saved model it shows where it comes
+from: versions, criterion, scores, fingerprints, and whether the file still holds the model that was scored.
 
   quaver show quaver_workspace/2025-01-31_12-00-00 best
   quaver show run/history.snapshot 3 --json
   quaver show run 3 --fp32                         only the ops that run in fp32
   quaver show run 3 5                              in what trial 5 differs from trial 3
+  quaver show model-int8.onnx                      where a saved model comes from (also .tflite and .params)
 """
 
 
 def add(subparsers: Any) -> argparse.ArgumentParser:
     """Describe the command."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
-        "show", help="show how a trial ran each op, or in what two differ", description=DESCRIPTION
+        "show", help="show how a trial ran each op, or where a saved model comes from", description=DESCRIPTION
     )
-    parser.add_argument("history", metavar="FILE", help="a history.snapshot, or the workspace it lies in")
-    parser.add_argument("number", metavar="N", type=_number, help=f"the number of the trial, or `{BEST}`")
+    parser.add_argument(
+        "history", metavar="FILE", help="a history.snapshot, or the workspace it lies in; or a model that quaver saved"
+    )
+    parser.add_argument(
+        "number",
+        metavar="N",
+        type=_number,
+        nargs="?",
+        help=f"the number of the trial, or `{BEST}`; none for a saved model",
+    )
     parser.add_argument(
         "other", metavar="M", type=_number, nargs="?", help="a second one, to show in what it differs from the first"
     )
@@ -42,9 +53,16 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the configuration, or the difference."""
+    """Print the configuration, the difference, or where a saved model comes from."""
+    from quaver.adapters.model import SUFFIXES
     from quaver.engine.judge import judge_snapshot
     from quaver.history import read_snapshot
+
+    if args.number is None:
+        if Path(args.history).suffix.lower() not in SUFFIXES:
+            raise SettingsError(f"which trial of {args.history}? Give its number, or `{BEST}`")
+        _show_provenance(args)
+        return 0
 
     snapshot = read_snapshot(args.history)
     judged = judge_snapshot(snapshot)
@@ -54,6 +72,18 @@ def run(args: argparse.Namespace) -> int:
     else:
         _compare(trial, _trial(args.other, snapshot, judged), snapshot, judged, args)
     return 0
+
+
+def _show_provenance(args: argparse.Namespace) -> None:
+    from quaver.api.provenance import provenance_lines, read_provenance
+    from quaver.command import as_json
+
+    provenance = read_provenance(args.history)
+    if args.json:
+        as_json.print_json({"path": args.history, **provenance.to_dict()})
+        return
+    for line in provenance_lines(provenance):
+        print(wording.name(line))
 
 
 def _number(text: str) -> int | str:
@@ -78,17 +108,29 @@ def _trial(number: int | str, snapshot: Snapshot, judged: Judge) -> Trial:
 def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namespace) -> None:
     from quaver.api import tables
     from quaver.api.phrases import LATENCY
+    from quaver.api.result_warnings import drift_phrase, run_warnings
+    from quaver.api.showing import WARNED
     from quaver.api.sureness import trial_phrases
     from quaver.command import as_json, facts, op_table
+    from quaver.engine.output_drift import drift_of
 
     ops = [op for op in snapshot.header.ops if not args.fp32 or not trial.config[op.name].reduced]
+    is_best = judged.best is not None and trial.number == judged.best.number
+    warned = run_warnings(judged, snapshot.notes, snapshot.baseline) if is_best else ()
+    drift = drift_of(snapshot.notes, trial)
     if args.json:
         rows = [op_table.plain(op, trial.config[op.name]) for op in ops]
-        as_json.print_json({**as_json.plain(trial, judged.best), **as_json.about_the_model(snapshot), "ops": rows})
+        about = {**as_json.about_the_model(snapshot), "output_drift": as_json.output_drift(drift)}
+        about["warnings"] = list(warned)
+        as_json.print_json({**as_json.plain(trial, judged.best), **about, "ops": rows})
         return
     tables.line(*_headline(trial, judged))
     for said in trial_phrases(trial, judged) if trial.number else ():
         print(wording.name(said))
+    for text in warned:
+        tables.line(tables.cell(f"{WARNED}{text}", tables.NOT_MET))
+    if drift is not None:
+        tables.line(drift_phrase(drift))
     op_table.write(ops, trial.config)
     for fact in (*facts.about_latency(trial, snapshot), *facts.about_the_model(snapshot)):
         tables.line(fact)
@@ -143,7 +185,7 @@ def _headline(trial: Trial, judged: Judge) -> list[Any]:
         return [f"trial {trial.number}: not evaluated, {wording.counts(trial)} ops"]
     if trial.failed:
         return [f"trial {trial.number}: ", tables.cell("failed", tables.NOT_MET), f", {counts}"]
-    loss = f"loss {wording.loss(trial.loss, judged.criterion)} (allowed: {wording.allowed(judged.criterion)})"
+    loss = f"{wording.loss_or_gain(trial.loss, judged.criterion)} (allowed: {wording.allowed(judged.criterion)})"
     met = tables.cell(wording.verdict(trial), tables.MET if trial.met else tables.NOT_MET)
     return [f"trial {trial.number}: score {wording.scores(trial)}, {loss}, ", met, f", {counts}"]
 
@@ -152,5 +194,9 @@ def _by(trial: Trial) -> str:
     """Who evaluated it, and when it began; nothing if the run did so itself."""
     if not trial.worker:
         return ""
-    began = datetime.fromtimestamp(trial.started).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    return f", by {trial.worker}, begun {began}"
+    by = f", by {wording.name(trial.worker)}"
+    try:
+        began = datetime.fromtimestamp(trial.started).astimezone()
+    except (OSError, OverflowError, ValueError):  # a time that no clock gives: a file may come from anywhere
+        return by
+    return f"{by}, begun {began:%Y-%m-%d %H:%M:%S}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -11,8 +10,8 @@ from typing import Any
 from quaver.adapters import Model
 from quaver.engine.evaluation import score, watched
 from quaver.engine.executors.task import Outcome, State, Task
+from quaver.engine.failures import message_of, traceback_of
 from quaver.engine.no_space import want_of_space
-from quaver.errors import QuaverError
 
 
 class InProcess:
@@ -54,16 +53,17 @@ class InProcess:
                 found = score(self._eval_func, model, task.standard)
             done = time.monotonic()
             digest, size = model.sha256, model.size  # a model that cannot be written out is a failed trial, too
-        except Exception as error:
+        except KeyboardInterrupt:  # Ctrl-C ends the run, with what there is
+            raise
+        except BaseException as error:  # sys.exit in eval_func does not
             state = State.FULL if want_of_space(error) else State.FAILED
             spent = time.monotonic() - built
-            said = str(error) if isinstance(error, QuaverError) else f"{type(error).__name__}: {error}"
             return Outcome(
                 state,
                 seconds=spent,
                 build_seconds=built - begin,
-                error=traceback.format_exc(),
-                said=said,
+                error=traceback_of(error),
+                said=message_of(error),
                 exception=error,
             )
         building = built - begin + time.monotonic() - done

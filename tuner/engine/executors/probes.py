@@ -1,12 +1,19 @@
-"""Measurements without labels, side by side: as many models as there are ops, none of which needs another."""
+"""Measurements without labels in workers: output errors of many configurations in parallel, and one at a time."""
 
 from __future__ import annotations
 
-import math
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from pathlib import Path
+from typing import Any
 
+from quaver.adapters import Adapter, AdapterOptions
+from quaver.engine.crashes import MAX_DEATHS
+from quaver.engine.executors.local import LocalPool
+from quaver.engine.executors.site import Site
 from quaver.engine.executors.task import Executor, Kind, Outcome, State, Task
+from quaver.engine.executors.workers import Workers
 from quaver.errors import ExecutorError
 from quaver.ops import QuantConfig
 
@@ -14,28 +21,50 @@ from quaver.ops import QuantConfig
 AHEAD = 2
 
 
-def measured_beside(
-    executor: Executor, configs: Mapping[str, QuantConfig], samples: int, check_time: Callable[[], None]
-) -> Iterator[tuple[str, float]]:
-    """The error of each configuration at the outputs, by name, as they come.
+@contextlib.contextmanager
+def measuring_worker(
+    workspace: Path, adapter: Adapter, calibration: dict[str, Any], model: Any, options: AdapterOptions
+) -> Iterator[Executor]:
+    """Open a worker process of this machine that measures on the same number of threads as the run."""
+    with Site.opened(workspace, adapter, calibration, model, options, eval_func=None) as site:
+        pool = LocalPool(1)
+        try:
+            yield Workers(pool, site, 1, options.threads)
+        finally:
+            pool.shutdown()
 
-    One whose worker dies is measured again, and is as wrong as can be if that dies, too.
+
+def measured_beside(
+    executor: Executor,
+    configs: Mapping[str, QuantConfig],
+    samples: int,
+    check_time: Callable[[], None],
+    deaths: Callable[[QuantConfig], int] = lambda config: 0,
+    is_fatal: Callable[[QuantConfig], bool] = lambda config: False,
+) -> Iterator[tuple[str, float | None]]:
+    """Yield the output error of each configuration by name, in the order in which workers finish.
+
+    One whose worker dies is measured again. It has no error, None, after `MAX_DEATHS` deaths, those of earlier runs
+    (`deaths`) included, or once `is_fatal` says so.
     """
-    waiting = [(key, config, 1) for key, config in configs.items()][::-1]
+    waiting = [(key, config, deaths(config)) for key, config in configs.items()][::-1]
     under_way: dict[Future[Outcome], tuple[str, QuantConfig, int]] = {}
     while waiting or under_way:
         check_time()
         while waiting and len(under_way) < AHEAD * executor.jobs:
-            key, config, attempt = waiting.pop()
-            under_way[executor.submit(Task.of(0, config, Kind.ERROR, samples))] = key, config, attempt
-        for future in wait(under_way, return_when=FIRST_COMPLETED).done:
-            key, config, attempt = under_way.pop(future)
+            key, config, died = waiting.pop()
+            if is_fatal(config):
+                yield key, None
+                continue
+            under_way[executor.submit(Task.of(0, config, Kind.ERROR, samples))] = key, config, died
+        for future in wait(under_way, return_when=FIRST_COMPLETED).done if under_way else ():
+            key, config, died = under_way.pop(future)
             outcome = future.result()
             if outcome.state is State.DONE:
                 yield key, outcome.value
-            elif outcome.state is State.DIED and attempt == 1:
-                waiting.append((key, config, 2))
+            elif outcome.state is State.DIED and died + 1 < MAX_DEATHS:
+                waiting.append((key, config, died + 1))
             elif outcome.state is State.DIED:
-                yield key, math.inf
+                yield key, None
             else:
                 raise ExecutorError(f"a worker could not measure an op: {outcome.said or outcome.error}")

@@ -67,10 +67,14 @@ class Site:
         calibration: dict[str, Any],
         model: Any,
         options: AdapterOptions,
-        eval_func: Callable[[Any], Any],
+        eval_func: Callable[[Any], Any] | None,
     ) -> Iterator[Site]:
-        """Write it, for a while. What a run that was killed left behind goes, too."""
-        function, opening = pack_function(eval_func), _opening(adapter, model, options)
+        """Write it, for a while. What a run that was killed left behind goes, too.
+
+        Workers that only measure need no eval_func.
+        """
+        function = None if eval_func is None else pack_function(eval_func)
+        opening = _opening(adapter, model, options)
         for name in os.listdir(workspace):
             if is_orphaned(name, PREFIX):
                 shutil.rmtree(workspace / name, ignore_errors=True)
@@ -79,7 +83,8 @@ class Site:
             folder.mkdir(mode=0o700)
             try:
                 site = cls(folder, adapter, calibration, model)
-                _write(folder / EVAL_FUNC, function)
+                if function is not None:
+                    _write(folder / EVAL_FUNC, function)
                 _write(folder / OPENING, pickle.dumps(opening))
                 _write(folder / SAMPLES, pickle.dumps(list(adapter.kept)))
                 yield site
@@ -101,7 +106,8 @@ class Site:
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as archive:
             for name in (OPENING, CALIBRATION, SAMPLES, EVAL_FUNC):
-                archive.add(self._folder / name, name)
+                if (self._folder / name).exists():
+                    archive.add(self._folder / name, name)
             if isinstance(self._model, str | os.PathLike):
                 path = Path(self._model)
                 archive.add(path, f"{MODEL}/{path.name}")

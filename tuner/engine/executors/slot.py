@@ -26,6 +26,10 @@ from quaver.errors import ExecutorError
 
 # Of what a worker wrote to stderr before it died, so many lines are kept.
 LAST_LINES = 20
+# Bytes of a worker's stderr that are read: the last ones. An evaluation may write without end.
+MAX_STDERR = 64 * 2**10
+# The file that holds a worker's stderr is cut to its end when it is larger than this.
+MAX_STDERR_FILE = 2**22
 # A worker looks so often whether whoever started it is still there, in seconds.
 LOOK = 1.0
 # Libraries that start as many threads as there are cores take their number from these.
@@ -161,9 +165,10 @@ class Slot:
                 sys.stderr.flush()
 
     def _said(self) -> str:
+        """Return the end of what the process wrote to stderr."""
         assert self._place is not None
         with contextlib.suppress(OSError):
-            return (self._place / "stderr").read_text(errors="replace")
+            return read_end(self._place / "stderr")
         return ""
 
 
@@ -191,10 +196,29 @@ def _settle(stderr: str, parent: int) -> None:
     os.dup2(file, 2)
     os.close(file)
     faulthandler.enable(all_threads=False)
-    _end_with(parent)
+    _end_with(parent, stderr)
 
 
-def _end_with(parent: int) -> None:
+def read_end(path: str | Path) -> str:
+    """Return the last `MAX_STDERR` bytes of a file as text, with a line that says how much is left out."""
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - MAX_STDERR, 0))
+        text = file.read(MAX_STDERR).decode(errors="replace")
+    return text if size <= MAX_STDERR else f"[{size - MAX_STDERR:,} bytes left out]\n{text}"
+
+
+def cut_to_end(path: str) -> None:
+    """Leave only the end of a file that has grown too large. Whoever appends to it goes on behind that."""
+    with contextlib.suppress(OSError):
+        if os.path.getsize(path) > MAX_STDERR_FILE:
+            end = read_end(path)
+            with open(path, "r+b") as file:
+                file.write(end.encode())
+                file.truncate()
+
+
+def _end_with(parent: int, stderr: str) -> None:
     """Do not outlive the parent, nor the run: by the system's help where it gives some, else within seconds."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -204,6 +228,7 @@ def _end_with(parent: int) -> None:
     def look() -> None:
         while os.getppid() == parent and not worker.is_over():
             time.sleep(LOOK)
+            cut_to_end(stderr)
         os._exit(1)
 
     threading.Thread(target=look, daemon=True, name="quaver-parent").start()

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from quaver.engine.measurements import Measurement
 from quaver.engine.standard import Standard
 from quaver.history.choices import from_choice, from_indexes, to_choices, to_indexes
 from quaver.ops import Op, OpConfig, QuantConfig
@@ -19,6 +20,7 @@ class Kind(enum.StrEnum):
 
     SCORE = "score"  # by eval_func
     ERROR = "error"  # at the outputs, on calibration samples, beside the float model
+    MEASUREMENT = "measurement"  # any other measurement without labels
 
 
 class State(enum.StrEnum):
@@ -50,6 +52,7 @@ class Task:
         seconds: how long it may take; None is for ever.
         parcel: the content of the folder, for a worker that does not see it.
         standard: what the scores are held against.
+        measurement: what to measure, if it is not the error at the outputs.
     """
 
     number: int
@@ -64,6 +67,7 @@ class Task:
     seconds: float | None = None
     parcel: bytes | None = None
     standard: Standard | None = None
+    measurement: Measurement | None = None
 
     @classmethod
     def of(cls, number: int, config: QuantConfig | None, kind: Kind = Kind.SCORE, samples: int = 0) -> Task:
@@ -100,6 +104,7 @@ class Outcome:
         error: the traceback, or how the process ended.
         said: the same in a line.
         exception: what was raised, if it was in this process.
+        result: what was measured, if it is not the error at the outputs.
     """
 
     state: State
@@ -114,6 +119,7 @@ class Outcome:
     error: str = ""
     said: str = ""
     exception: BaseException | None = None
+    result: Any = None
 
 
 class Executor(Protocol):

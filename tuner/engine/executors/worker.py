@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import socket
 import time
-import traceback
 from dataclasses import replace
 
 from quaver.engine.evaluation import score
 from quaver.engine.executors.task import Kind, Outcome, State, Task
 from quaver.engine.executors.workplace import Absent, Workplace
+from quaver.engine.failures import message_of, traceback_of
+from quaver.engine.measurements import carry_out
 from quaver.engine.no_space import want_of_space
-from quaver.engine.output_error import OutputErrors
 from quaver.errors import QuaverError
 
 _workplaces: dict[tuple[str, str, str, int], Workplace] = {}
-_errors: dict[int, OutputErrors] = {}
 
 
 def name() -> str:
@@ -39,7 +38,7 @@ def prepare(task: Task) -> Outcome | None:
         return Outcome(State.ABSENT, error=str(error), worker=name())
     except QuaverError as error:
         return Outcome(State.REFUSED, error=str(error), said=str(error), worker=name())
-    except Exception as error:
+    except BaseException as error:
         return _failed(error, time.time())
     return None
 
@@ -53,9 +52,13 @@ def work(task: Task) -> Outcome:
         config = task.config(place.ops)
         if task.kind is Kind.ERROR:
             assert config is not None
-            value = _measure(place).error(config, task.samples)
+            value = place.bench.errors.error(config, task.samples)
             spent = time.monotonic() - begin
             return Outcome(State.DONE, value, seconds=spent, worker=name(), started=started)
+        if task.measurement is not None:
+            measured = carry_out(place.bench, task.measurement)
+            spent = time.monotonic() - begin
+            return Outcome(State.DONE, seconds=spent, worker=name(), started=started, result=measured)
         model = place.adapter.build(config)
         try:
             built = time.monotonic()
@@ -64,7 +67,7 @@ def work(task: Task) -> Outcome:
             digest, size = model.sha256, model.size
         finally:
             model.close()
-    except Exception as error:
+    except BaseException as error:  # sys.exit and KeyboardInterrupt, too: Ctrl-C does not reach workers
         failed = _failed(error, started)
         return replace(failed, seconds=time.monotonic() - built, build_seconds=built - begin)
     building = built - begin + time.monotonic() - done
@@ -80,10 +83,9 @@ def work(task: Task) -> Outcome:
     )
 
 
-def _failed(error: Exception, started: float) -> Outcome:
+def _failed(error: BaseException, started: float) -> Outcome:
     state = State.FULL if want_of_space(error) else State.FAILED
-    said = str(error) if isinstance(error, QuaverError) else f"{type(error).__name__}: {error}"
-    return Outcome(state, worker=name(), started=started, error=traceback.format_exc(), said=said)
+    return Outcome(state, worker=name(), started=started, error=traceback_of(error), said=message_of(error))
 
 
 def _workplace(task: Task) -> Workplace:
@@ -91,12 +93,5 @@ def _workplace(task: Task) -> Workplace:
     if key not in _workplaces:
         while _workplaces:  # of an earlier run
             _workplaces.popitem()[1].close()
-        _errors.clear()
         _workplaces[key] = Workplace(task)
     return _workplaces[key]
-
-
-def _measure(place: Workplace) -> OutputErrors:
-    if id(place) not in _errors:
-        _errors[id(place)] = OutputErrors(place.adapter, place.ops[-1].name, place.samples)
-    return _errors[id(place)]

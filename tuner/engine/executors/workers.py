@@ -10,6 +10,7 @@ from typing import Any
 from quaver.engine.executors.site import Site
 from quaver.engine.executors.slot import carry_out
 from quaver.engine.executors.task import Outcome, State, Task
+from quaver.engine.failures import message_of
 from quaver.errors import ExecutorError
 
 
@@ -48,7 +49,7 @@ class Workers:
         try:
             future = self._pool.submit(carry_out, task)
         except Exception as error:
-            raise ExecutorError(f"the executor takes no more tasks: {type(error).__name__}: {error}") from error
+            raise ExecutorError(f"the executor takes no more tasks: {message_of(error)}") from error
         future.add_done_callback(lambda done: self._take(done, task, answer))
 
     def _take(self, done: Future[Any], task: Task, answer: Future[Outcome]) -> None:
@@ -58,9 +59,9 @@ class Workers:
                 self._send(replace(task, parcel=self._site.parcel()), answer)
                 return
         except self._deaths as error:
-            said = f"the worker ended while it was at it: {type(error).__name__}: {error}"
+            said = f"the worker ended while it was at it: {message_of(error)}"
             outcome = Outcome(State.DIED, error=said, said=said)
         except BaseException as error:
-            said = f"workers cannot carry out tasks: {type(error).__name__}: {error}"
+            said = f"workers cannot carry out tasks: {message_of(error)}"
             outcome = Outcome(State.REFUSED, error=said, said=said, exception=error)
         answer.set_result(outcome)

@@ -19,6 +19,8 @@ from quaver.engine.evaluation import referred
 from quaver.engine.executors.machine_folder import machine_folder, unpack
 from quaver.engine.executors.site import CALIBRATION, EVAL_FUNC, MODEL, OPENING, PREFIX, SAMPLES, Opening
 from quaver.engine.executors.task import Task
+from quaver.engine.failures import message_of
+from quaver.engine.measurements import Bench
 from quaver.errors import ExecutorError
 
 
@@ -62,17 +64,18 @@ class Workplace:
         """The user's, in this process."""
         try:
             found = _load((self._folder / EVAL_FUNC).read_bytes())
-        except Exception as error:
+        except BaseException as error:
             raise ExecutorError(
-                f"eval_func cannot be loaded by a worker process: {type(error).__name__}: {error}. What it needs must "
+                f"eval_func cannot be loaded by a worker process: {message_of(error)}. What it needs must "
                 "be installed there, or lie in a module that can be imported there"
             ) from error
         return referred(found, lambda: self.adapter.build(None))
 
     @functools.cached_property
-    def samples(self) -> list[Any]:
-        """A few calibration samples."""
-        return list(_load((self._folder / SAMPLES).read_bytes()))
+    def bench(self) -> Bench:
+        """What measurements run on: the model, and the few calibration samples that the run has."""
+        self.adapter.keep(list(_load((self._folder / SAMPLES).read_bytes())))
+        return Bench(self.adapter, self.ops[-1].name, self.adapter.kept)
 
     @property
     def is_over(self) -> bool:

@@ -1,0 +1,104 @@
+"""What an all-int8 model loses with ranges from so many samples: `python -m benchmarks.sample_counts NAME...`
+
+Samples are drawn at random, several times, from the calibration data and the inputs of the held-out half; scored is the
+other half. Each calibration method is scored, and beside it stands what can be told without labels on the samples that
+the adapter keeps: the relative error of the outputs, and the share of samples on which some decision differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import models, unseen
+from benchmarks.machine import machine
+from benchmarks.models.bench import Bench, feeds
+from quaver.adapters import Adapter, AdapterOptions, open_model
+from quaver.engine.output_error import OutputErrors
+from quaver.ops import CALIBRATIONS, QuantConfig
+from quaver.space import TuningSpace
+
+RESULTS = Path(__file__).parent / "results" / "sample_counts.json"
+COUNTS = (16, 64, 256, 400)
+DRAWS = 6
+
+
+def rows(name: str, counts: tuple[int, ...] = COUNTS, draws: int = DRAWS) -> Iterator[dict[str, Any]]:
+    """Yield the figures of each count and draw."""
+    bench: Bench = models.load(name) if name in models.NAMES else unseen.load(name)
+    held_out = bench.held_out_eval_func
+    pool = [*bench.calib, *feeds(held_out.inputs, min(held_out.batch, 1))]
+    with contextlib.closing(open_model(str(bench.model_path), AdapterOptions(threads=1))) as adapter:
+        fp32 = bench.eval_func(adapter.build(None))
+        for count in counts:
+            for draw in range(draws if count <= len(pool) else 0):
+                chosen = np.random.default_rng(draw).permutation(len(pool))[:count]
+                adapter.calibrate([pool[at] for at in chosen])
+                yield {"model": name, "fp32": fp32, "samples": count, "draw": draw, **_methods(adapter, bench, fp32)}
+
+
+def _methods(adapter: Adapter, bench: Bench, fp32: float) -> dict[str, Any]:
+    """Return the loss, the output error and the disagreement of each calibration method."""
+    space = TuningSpace(adapter.inspect()).without(adapter.crowded_out)
+    errors = OutputErrors(adapter, space.ops[-1].name, adapter.kept)
+    result: dict[str, Any] = {"loss": {}, "error": {}, "disagreement": {}}
+    for method in CALIBRATIONS:
+        config = space.all_int8(calibration=method)
+        result["loss"][method] = round(fp32 - bench.eval_func(adapter.build(config)), 4)
+        result["error"][method] = round(errors.error(config, len(adapter.kept)), 5)
+        result["disagreement"][method] = round(_disagreement(adapter, config), 4)
+    return result
+
+
+def _disagreement(adapter: Adapter, config: QuantConfig) -> float:
+    """Return the share of kept samples on which the largest of the last axis differs at some place of an output."""
+    pair = [adapter.rebuild(one) for one in (None, config)]
+    different = []
+    for feed in adapter.kept:
+        outputs = [out if isinstance(out, list) else [out] for out in (model.run(feed) for model in pair)]
+        different.append(
+            any(
+                before.shape != after.shape or bool((before.argmax(-1) != after.argmax(-1)).any())
+                for before, after in zip(*outputs, strict=True)
+                if before.ndim > 1 and before.dtype.kind == "f"
+            )
+        )
+    return float(np.mean(different))
+
+
+def main() -> None:
+    """Measure the models that are named, and put their figures in place of earlier ones."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="+", metavar="NAME", help="models of benchmarks.models or benchmarks.unseen")
+    parser.add_argument("--draws", type=int, default=DRAWS, metavar="N", help=f"draws of each count (default: {DRAWS})")
+    args = parser.parse_args()
+    for name in args.names:
+        measured = []
+        for row in rows(name, draws=args.draws):
+            print(json.dumps(row), flush=True)
+            measured.append(row)
+        known = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"rows": []}
+        kept = [row for row in known["rows"] if row["model"] != name]
+        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+        said = {
+            "title": "Loss of the all-int8 model by the number of calibration samples",
+            "command": f"python -m benchmarks.sample_counts NAME... --draws {args.draws}",
+            "commit": commit.stdout.strip(),
+            "date": datetime.now(UTC).date().isoformat(),
+            "machine": machine(),
+            "rows": [*kept, *measured],
+        }
+        RESULTS.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

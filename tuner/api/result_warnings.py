@@ -1,0 +1,134 @@
+"""What a user must not overlook in a result: `TuneResult.warnings`, also on the page, in the report and in JSON.
+
+All of it follows from the judged trials and the notes of a history, so whoever reads the snapshot later is warned of
+the same things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from quaver.api import wording
+from quaver.api.failure_warnings import warn_of_failed_trials, warn_of_skipped_measurements
+from quaver.api.phrases import milliseconds
+from quaver.api.sureness import unconfirmed_phrase
+from quaver.engine.benefit import LATENCY, PREDICTED, SIZE, Benefit, benefit
+from quaver.engine.crashes import DIED
+from quaver.engine.ending import noted_warnings
+from quaver.engine.judge import Judge
+from quaver.engine.output_drift import OutputDrift, drift_of
+from quaver.trial import Trial
+
+# What to do about a model that is no better than the float model, by the figure that it was tuned for.
+ADVICE = {
+    LATENCY: "Deploy the float model on this machine; to tune for another machine pass its `cost_model`, to tune for "
+    'the file size pass objective="size"',
+    PREDICTED: "Deploy the float model on that machine",
+    SIZE: "Deploy the float model",
+}
+# Of a recorded warning so many characters are shown: a snapshot may come from anywhere.
+MAX_LENGTH = 1000
+
+
+def run_warnings(judge: Judge, notes: Mapping[str, Any], fp32: Trial | None) -> tuple[str, ...]:
+    """Return what a user must not overlook in a run, a sentence or two each, the gravest first.
+
+    Args:
+        judge: the judged trials.
+        notes: the notes of the history; `quaver.engine.ending.note_warning` adds warnings there.
+        fp32: the float model's trial.
+    """
+    return tuple(wording.paragraph(text)[:MAX_LENGTH] for text in _warnings(judge, notes, fp32))
+
+
+def _warnings(judge: Judge, notes: Mapping[str, Any], fp32: Trial | None) -> Iterator[str]:
+    best = judge.best
+    if failed := warn_of_failed_trials(judge.trials):
+        yield failed
+    unconfirmed = unconfirmed_phrase(best, judge.met, judge.confirmations)
+    if best is not None and unconfirmed:
+        yield f"trial {best.number} is not confirmed, so the criterion is not met: {unconfirmed}"
+    if best is not None and not best.config.reduced_ops:
+        yield f"trial {best.number} runs every op in fp32: nothing was quantized. Deploy the float model"
+    elif best is not None:
+        compared = benefit(best, judge.objective, fp32)
+        if compared is not None and not compared.is_gain:
+            yield f"trial {best.number} {no_gain_phrase(compared)}. {ADVICE[compared.figure]}"
+    drift = drift_of(notes, best)
+    if drift is not None and drift.far_off and (judge.met or judge.baseline is None):
+        yield f"trial {drift.trial}: {far_off_phrase(drift)}"
+    if skipped := warn_of_skipped_measurements(skipped_measurements(notes)):
+        yield skipped
+    yield from noted_warnings(notes).values()
+
+
+def skipped_measurements(notes: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the measurements are called that were given up because they ended their process."""
+    noted = notes.get(DIED)
+    return tuple(map(str, noted.values())) if isinstance(noted, dict) else ()
+
+
+def size_phrase(compared: Benefit | None) -> str:
+    """Return the file size of a trial that was tuned for it: "size 0.31x fp32 (1.2 MB vs 3.9 MB)"; else nothing."""
+    if compared is None or compared.figure != SIZE:
+        return ""
+    sizes = [wording.size(int(value or 0)) for value in (compared.trial_figure, compared.float_figure)]
+    return f"size {compared.ratio:.2f}x fp32 ({sizes[0]} vs {sizes[1]})"
+
+
+def drift_phrase(drift: OutputDrift | None) -> str:
+    """Return how far the outputs are from the float model's, in a line; empty if nothing was compared."""
+    if drift is None or not drift.outputs:
+        return ""
+    parts = []
+    if drift.relative_error is not None:
+        parts.append(f"relative error {drift.relative_error:.3g}")
+    if drift.top1_agreement is not None:
+        parts.append(f"top-1 agreement {drift.top1_agreement:.1%}")
+    many = f", the worst of {len(drift.outputs)} outputs" if len(drift.outputs) > 1 else ""
+    return f"outputs vs fp32: {', '.join(parts)} ({drift.samples} calibration samples{many})"
+
+
+def far_off_phrase(drift: OutputDrift) -> str:
+    """Return which outputs are far from the float model's, and what to do, for a drift that is far off."""
+    worst = max(drift.far_off, key=lambda item: item.relative_error or 0.0)
+    figures = []
+    if worst.relative_error is not None:
+        figures.append(f"relative error {worst.relative_error:.3g}")
+    if worst.agreement is not None:
+        figures.append(f"top-1 agreement {worst.agreement:.1%}")
+    if worst.float_mean is not None and worst.quantized_mean is not None:
+        figures.append(f"mean {worst.float_mean:.3g} in fp32, {worst.quantized_mean:.3g} now")
+    which = "the output is" if len(drift.outputs) == 1 else f"output {worst.index} is"
+    return (
+        f"{which} far from the float model's on {drift.samples} calibration samples ({', '.join(figures)}). The score "
+        "does not show it: check thresholds that were chosen for the float model, or score with a metric of the values"
+    )
+
+
+def no_gain_phrase(compared: Benefit) -> str:
+    """Return in what a trial is no better than the float model: "is slower than fp32: 1.12x fp32 latency (...)".
+
+    Args:
+        compared: a comparison with the float model that is no gain.
+    """
+    if compared.figure == SIZE:
+        sizes = [wording.size(int(value or 0)) for value in (compared.trial_figure, compared.float_figure)]
+        larger = "larger" if compared.is_loss else "not smaller"
+        return f"is {larger} than fp32: {compared.ratio:.2f}x fp32 size ({sizes[0]} vs {sizes[1]})"
+    figures = [f"±{compared.margin:.0%}"]
+    if compared.trial_figure is not None and compared.float_figure is not None:
+        figures.insert(0, f"{milliseconds(compared.trial_figure)} vs {milliseconds(compared.float_figure)}")
+    slower = "slower" if compared.is_loss else "not faster"
+    where = ", as predicted for the target" if compared.figure == PREDICTED else ""
+    return f"is {slower} than fp32{where}: {compared.ratio:.2f}x fp32 latency ({', '.join(figures)})"
+
+
+def no_gain_summary(compared: Benefit | None) -> str:
+    """Return the same in a few words, "slower than fp32 (1.12x latency)"; empty where the trial is a gain."""
+    if compared is None or compared.is_gain:
+        return ""
+    if compared.figure == SIZE:
+        return f"{'larger' if compared.is_loss else 'not smaller'} than fp32 ({compared.ratio:.2f}x size)"
+    return f"{'slower' if compared.is_loss else 'not faster'} than fp32 ({compared.ratio:.2f}x latency)"
