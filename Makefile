@@ -6,16 +6,17 @@ MXNET  ?= .venv-mxnet
 TORCH  ?= .venv-torch
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-ray test-mxnet test-torch lint fuzz torture docs dist bench bench-all install clean help
+.PHONY: demo test test-suites test-ray test-mxnet test-torch lint fuzz torture docs dist bench bench-all install clean help
 
 help:
 	@echo "make demo    tune a small real network and see what comes out"
 	@echo "make test    run the tests"
+	@echo "make test-suites the whole of ONNX's backend suite, of which make test takes a sample"
 	@echo "make test-ray    the tests of trials on Ray, whose package is large"
 	@echo "make test-mxnet  the tests of MXNet, in an environment with the numpy that it needs; a part of make test"
 	@echo "make test-torch  the tests of models from PyTorch and Hugging Face, in an environment of their own, for both are large"
 	@echo "make lint    ruff, mypy and bandit"
-	@echo "make fuzz    fuzz what reads files of others, a minute each; SECONDS=600 for longer"
+	@echo "make fuzz    fuzz what reads files of others, a minute each, and 2000 random graphs; SECONDS=600 GRAPHS=20000 for more"
 	@echo "make torture   kill, fill and damage for an hour; KILLS=, FAULTS=, ENDS=, WORKERS=, MODELS=, ... say how often"
 	@echo "make docs    make the site in build/site, and the pages that are written from the source"
 	@echo "make dist    build wheel and sdist in dist/, and try the wheel in a clean environment"
@@ -28,6 +29,9 @@ demo: $(VENV)/core install
 test: $(VENV)/test install
 	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/with_ray --ignore tests/with_mxnet --ignore tests/with_torch $(PYTEST)
 	$(if $(PYTEST),,$(MAKE) test-mxnet)
+
+test-suites: $(VENV)/test install
+	$(BIN)/python tests/suites/backend_suite.py
 
 test-ray: $(VENV)/ray install
 	$(BIN)/python -m pytest tests/with_ray $(PYTEST)
@@ -48,8 +52,10 @@ lint: $(VENV)/test $(VENV)/lint install
 	$(BIN)/bandit -q -c bandit.yaml -r adapters diagnosis history insights strategies tuner
 
 SECONDS ?= 60
+GRAPHS  ?= 2000
 fuzz: $(VENV)/test $(VENV)/fuzz install
 	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS)
+	$(BIN)/python tests/fuzz/graph_fuzzer.py --graphs $(GRAPHS)
 
 KILLS     ?= 1000
 FAULTS    ?= 3

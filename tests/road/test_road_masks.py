@@ -116,3 +116,31 @@ def test_diagnosis_says_why_the_op_stays_in_fp32():
     found = quaver.diagnose(additive(), calib_dataloader=given(-1e9), timing=False)
     (told,) = [cause for cause in found.causes if cause.kind == "sentinel"]
     assert told.op == "masked" and "stays in fp32" in told.sentence and not told.rules
+
+
+def test_a_mask_that_takes_the_type_of_the_scores_is_no_op():
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["scores"], "scores"),
+        helper.make_node("Where", ["hidden", "never", "zero"], ["bias"], "bias"),
+        helper.make_node("CastLike", ["bias", "scores"], ["mask"], "mask"),
+        helper.make_node("Add", ["scores", "mask"], ["masked"], "masked"),
+        helper.make_node("Identity", ["masked"], ["y"], "out"),
+    ]
+    constants = {
+        "w": np.eye(8, dtype=np.float32),
+        "never": np.array(-np.inf, np.float16),
+        "zero": np.array(0, np.float16),
+    }
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8]),
+        helper.make_tensor_value_info("hidden", TensorProto.BOOL, ["n", 8]),
+    ]
+    graph = helper.make_graph(
+        nodes, "masked", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 8])],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    adapter = open_model(model, AdapterOptions())
+    assert [op.name for op in adapter.inspect()] == ["scores"]
+    adapter.calibrate([{"x": np.ones((2, 8), np.float32), "hidden": np.eye(8, dtype=bool)[:2]}])
+    adapter.close()

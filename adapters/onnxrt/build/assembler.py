@@ -23,7 +23,7 @@ from quaver.adapters.onnxrt.build.saturation import Reduction, reduction_of
 from quaver.adapters.onnxrt.build.walk import Walk
 from quaver.adapters.onnxrt.build.weights import Entry, WeightStore
 from quaver.adapters.onnxrt.read.graph import Graph, integer
-from quaver.adapters.onnxrt.read.movement import families, moves
+from quaver.adapters.onnxrt.read.movement import families, moves, shrinks_by_cubes
 from quaver.adapters.onnxrt.read.units import FUSES_ITSELF, Unit
 from quaver.adapters.ranges import Range
 from quaver.errors import BuildError
@@ -47,6 +47,8 @@ class Assembler:
         self.moved = {index for index, node in enumerate(graph.nodes) if moves(graph, node)}
         self.functions = {(function.domain, function.name) for function in graph.shell.functions}
         self.moved_outputs = {value.name for value in graph.outputs if graph.producers.get(value.name) in self.moved}
+        self.moved_captures = {name for name in graph.captured if graph.producers.get(name) in self.moved}
+        self.cubic = {index for index, node in enumerate(graph.nodes) if shrinks_by_cubes(graph, node)}
         self.gates = {unit.output: unit.gate for unit in units if unit.gate is not None}
         self.looked_up = {unit.output: unit.weight for unit in units if unit.looks_up and unit.weight is not None}
         self.rescaler = Rescaler(graph, units, store, mark, self.root_of)

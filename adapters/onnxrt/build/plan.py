@@ -95,6 +95,7 @@ class Plan:
                 self.flowing.update(name for name in node.output if name)
         self.loose = {end for unit, _ in active if (end := self._loose_end(unit)) is not None}
         self.loose |= {end for unit, pick in reduced if (end := self._sum_to_guard(unit, pick)) is not None}
+        self.loose |= {name for name in assembler.moved_captures if self._must_stay_float(name)}
 
     def read_by(self, unit: Unit, name: str) -> str:
         """What a unit reads for an activation: a rescaled tensor has another name where a Mul makes it."""
@@ -186,6 +187,14 @@ class Plan:
         name = node.output[0] if node.op_type == "Gemm" else unit.output
         clipped = any(graph.nodes[index].op_type in ("Relu", "Clip") for index in graph.consumers.get(name, ()))
         return name if clipped or self._reaches_int8(name) else None
+
+    def _must_stay_float(self, name: str) -> bool:
+        """Return whether a tensor that a body captures needs a guard between it and the uint8 tensor it comes from.
+
+        The optimiser moves DequantizeLinear past MaxPool, Transpose, Reshape and the like. Where a body reads the
+        result it aborts the process.
+        """
+        return name not in self.flowing and self.assembler.root(name) in self.written
 
     def _only_quantized(self, name: str) -> bool:
         """Whether int8 ops are all that reads a tensor."""

@@ -79,8 +79,10 @@ def repair_unit(
     if before is None:
         raise BuildError(f"repair {names[0]!r} cannot be done to op {unit.op.name!r}, which is a {unit.op.kind}")
     if reads is not None:
+        divided = before.reads, before.axis  # others may count the channels of the same tensor along another axis
         statistics = {
-            wanted: found / reads if wanted.tensor == before.reads else found for wanted, found in statistics.items()
+            wanted: channels / reads if (wanted.tensor, wanted.axis) == divided else channels
+            for wanted, channels in statistics.items()
         }
     before = rescaled(before, reads, writes)
 

@@ -215,6 +215,8 @@ class Walk(Plan):
                 renamed.append((slot, new))
         if pick is None:
             self._guard(index, renamed)
+        if index in assembler.cubic and self.chosen:
+            self._keep_layout(node, renamed)
         outputs = [(slot, new) for slot, name in enumerate(node.output) if (new := self._raw_name(name)) != name]
         read = dict(renamed).get(0, node.input[0] if node.input else "")
         if pick is not None and unit is not None and unit.gate is not None:
@@ -343,6 +345,17 @@ class Walk(Plan):
             guarded = self._behind_guard(dict(renamed).get(slot, node.input[slot]))
             renamed[:] = [entry for entry in renamed if entry[0] != slot] + [(slot, guarded)]
 
+    def _keep_layout(self, node: NodeProto, renamed: list[tuple[int, str]]) -> None:
+        """Keep the optimiser from moving the channels of what a node reads to the end, as int8 convolutions have them.
+
+        It moves the Transpose behind a convolution past a cubic Resize, which then shrinks axes that its kernel cannot
+        shrink. An Einsum that copies is exact, and the Transpose stays before it.
+        """
+        source = dict(renamed).get(0, node.input[0])
+        target = self.assembler.label(node.output[0], "layout")
+        self.parts.append(wire.node("Einsum", [source], [target], target, equation="...->..."))
+        renamed[:] = [(slot, name) for slot, name in renamed if slot != 0] + [(0, target)]
+
     def _fusing_slots(self, index: int, node: NodeProto) -> list[int]:
         """The inputs of a float node that need a guard. The bodies of local functions are fused like any node."""
         assembler = self.assembler
@@ -358,6 +371,8 @@ class Walk(Plan):
         return [list(node.input).index(names[0])]
 
     def _behind_guard(self, source: str) -> str:
+        if source in self.loose:  # it has a guard before it already
+            return source
         guarded = self.assembler.label(source, "guard")
         if guarded not in self.done:
             self.done.add(guarded)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from onnx import NodeProto
 
-from quaver.adapters.onnxrt.read.graph import Graph, attribute
+from quaver.adapters.onnxrt.read.graph import Graph, attribute, integer
 
 # On integers, an upper and a lower bound.
 BOUNDED = {"Relu", "Clip", "Max", "Min"}
@@ -41,6 +41,25 @@ def is_pool(graph: Graph, node: NodeProto) -> bool:
         found = graph.constants.get(node.input[1])
         axes = [] if found is None else found.reshape(-1).tolist()
     return graph.ranks.get(node.input[0]) == 4 and sorted(axis % 4 for axis in axes) == [2, 3]
+
+
+def has_int8_average(node: NodeProto) -> bool:
+    """Return whether the integer kernel of an AveragePool computes what the float one does.
+
+    It knows no dilations. With `ceil_mode` it adds windows that begin behind the image, which the float kernel leaves
+    out.
+    """
+    if attribute(node, "dilations") is not None:
+        return False
+    if not integer(node, "ceil_mode", 0):
+        return True
+    kernel, pads, strides = (attribute(node, name) for name in ("kernel_shape", "pads", "strides"))
+    if kernel is None or attribute(node, "auto_pad") is not None:
+        return False
+    lengths = list(kernel.ints)
+    ends = [0] * len(lengths) if pads is None else list(pads.ints)[len(lengths) :]
+    steps = [1] * len(lengths) if strides is None else list(strides.ints)
+    return all(step <= length - end for length, end, step in zip(lengths, ends, steps, strict=True))
 
 
 def bounds(graph: Graph, node: NodeProto) -> tuple[float | None, float | None]:

@@ -35,3 +35,12 @@ def moves(graph: Graph, node: NodeProto) -> bool:
     if node.op_type in ("MaxPool", "Dropout") and len([name for name in node.output if name]) > 1:
         return False
     return node.op_type in MOVEMENT and node.input[0] not in graph.constants
+
+
+def shrinks_by_cubes(graph: Graph, node: NodeProto) -> bool:
+    """Return whether a node is a cubic Resize that makes an axis shorter, or may do so."""
+    mode = attribute(node, "mode")
+    if node.domain not in ("", "ai.onnx") or node.op_type != "Resize" or mode is None or mode.s != b"cubic":
+        return False
+    scales = graph.constants.get(node.input[2]) if len(node.input) > 2 else None
+    return scales is None or scales.size == 0 or bool((scales < 1).any())

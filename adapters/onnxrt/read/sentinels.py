@@ -12,8 +12,8 @@ STANDS_FOR_INFINITY = 1e4
 
 # They hand on what they read, or add something to it; through anything else a sentinel does not come as it is.
 _HAND_ON = {
-    "Add", "Cast", "Concat", "Div", "Expand", "Flatten", "Gather", "Identity", "Mul", "Neg", "Pad", "Reshape", "Slice",
-    "Split", "Squeeze", "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
+    "Add", "Cast", "CastLike", "Concat", "Div", "Expand", "Flatten", "Gather", "Identity", "Mul", "Neg", "Pad",
+    "Reshape", "Slice", "Split", "Squeeze", "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from quaver.adapters.onnxrt.read.carriers import carried, is_pool
+from quaver.adapters.onnxrt.read.carriers import carried, has_int8_average, is_pool
 from quaver.adapters.onnxrt.read.four_bits import offering_four_bits
 from quaver.adapters.onnxrt.read.graph import Array, Graph, integer, real
 from quaver.adapters.onnxrt.read.movement import families, moves
@@ -170,6 +170,8 @@ def _unit(graph: Graph, index: int, node: NodeProto) -> Unit | None:
     if node.op_type in ELEMENTWISE or node.op_type == "Concat":
         return _joining(graph, index, node)
     if node.op_type in _UNARY and node.input[0] not in graph.constants:
+        if node.op_type == "AveragePool" and not has_int8_average(node):
+            return None
         return _make(graph, index, node, activations=node.input[:1])
     if node.op_type == "HardSigmoid" and node.input[0] not in graph.constants:
         return _hard_sigmoid(graph, index, node)

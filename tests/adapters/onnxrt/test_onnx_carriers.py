@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto
-from onnx_models import Array, Net, data, kernels, opened, space
+from onnx_models import Array, Net, data, deviation, kernels, opened, space, tensor, weight
 
 from quaver.adapters.base import TimingOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
@@ -234,3 +234,37 @@ def test_the_qoperator_format_has_them_too() -> None:
         model = adapter.build(QuantConfig({"before": FLOAT} | dict.fromkeys(["op", "after"], OpConfig(INT8))))
         pad = next(node for node in model.model.graph.node if node.op_type == "Pad")
         assert pad.name == "op"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "is_offered"),
+    [
+        ({"kernel_shape": [2, 2]}, True),
+        ({"kernel_shape": [2, 2], "dilations": [2, 2]}, False),
+        ({"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}, True),
+        ({"kernel_shape": [1, 1], "strides": [2, 2], "ceil_mode": 1}, False),
+        ({"kernel_shape": [3, 3], "strides": [2, 2], "pads": [0, 0, 2, 2], "ceil_mode": 1}, False),
+    ],
+)
+def test_an_average_pool_is_offered_where_the_integer_kernel_computes_the_same(
+    attributes: dict[str, Any], is_offered: bool
+) -> None:
+    net = Net()
+    x = net.AveragePool(net.Conv(net.input(2, 4, 9, 9), weight(4, 4, 1, 1)), **attributes)
+    model = net.model(tensor(net.Conv(x, weight(4, 4, 1, 1)), 2, 4, None, None), opset=19, ir=9)
+    with opened(model) as adapter:
+        ops = space(adapter)
+        assert ("AveragePool_1" in ops) is is_offered
+        assert deviation(model, adapter) < 1e-6
+        assert deviation(model, adapter, ops.all_int8()) < 0.05
+
+
+def test_a_cubic_resize_that_shrinks_stays_between_int8_convolutions() -> None:
+    net = Net()
+    x = net.Conv(net.input(2, 4, 8, 8), weight(4, 4, 1, 1))
+    smaller = net.Resize(x, "", np.array([1, 1, 0.5, 0.5], np.float32), mode="cubic")
+    model = net.model(net.Conv(smaller, weight(4, 4, 1, 1)))
+    with opened(model) as adapter:
+        config = space(adapter).all_int8()
+        assert deviation(model, adapter, config) < 0.05
+        assert set(kernels(adapter, config)) == {"Conv_0", "Conv_2"}

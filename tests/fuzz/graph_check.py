@@ -1,0 +1,307 @@
+"""Compares a model as it is with what quaver makes of it: in float the same, in int8 what can be run."""
+
+from __future__ import annotations
+
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from graph_builder import Array, Feed, make_feeds, session_of
+from onnx import numpy_helper
+
+import quaver
+from quaver.adapters.base import AdapterOptions
+from quaver.adapters.onnxrt.adapter import OnnxAdapter
+from quaver.errors import BuildError, CalibrationError, ModelError, QuaverError
+from quaver.ops import QuantConfig
+from quaver.space import TuningSpace
+
+# Models that ONNX Runtime by itself, with its usual optimisations, does not load or makes something else of.
+OPTIMISER = "changed by ONNX Runtime's optimiser"
+# What is no fault; all else is.
+HARMLESS = ("equal", "tuned", "nothing to quantize", "refused", "not run by ONNX Runtime", "not finite as given",
+            "depends on rounding", "batch is fixed inside", OPTIMISER)  # fmt: skip
+# A difference of float outputs, as a part of the largest value of the output, that rounding may explain.
+TOLERANCE = 2e-3
+# The squared error of one int8 op as a part of its squared output. Coarse steps make up to a few hundredths of it.
+MAX_LOCAL_ERROR = 0.2
+
+
+class Outcome(NamedTuple):
+    """What became of a model.
+
+    Attributes:
+        kind: one of `HARMLESS`, or what went wrong.
+        detail: what was seen.
+        deviation: the largest difference of the float baseline from the model as given, as a part of the output.
+    """
+
+    kind: str
+    detail: str = ""
+    deviation: float = 0.0
+
+    @property
+    def harmless(self) -> bool:
+        return self.kind in HARMLESS
+
+
+class _Fault(Exception):
+    """Something that must not be; its text begins with the kind of the outcome."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.outcome = Outcome(kind, detail)
+
+
+def check_model(model: onnx.ModelProto, seed: int = 0, tuned: bool = False) -> Outcome:
+    """Return what becomes of a valid model in quaver.
+
+    Args:
+        model: a model that says what its inputs are fed with.
+        seed: decides which configurations are built.
+        tuned: run a whole `quaver.fit` instead of builds of the adapter.
+    """
+    feeds = make_feeds(model)
+    try:
+        expected = [run_plainly(model, feed) for feed in feeds]
+    except Exception as error:
+        return Outcome("not run by ONNX Runtime", first_line(error))
+    if not all(_is_finite(values) for values in expected):
+        return Outcome("not finite as given")
+    try:
+        if tuned:
+            return _tune(model, feeds, expected)
+        return _build(model, feeds, expected, np.random.default_rng(seed))
+    except _Fault as fault:
+        return fault.outcome
+    except ModelError as error:
+        return _refusal(model, error)
+    except BuildError as error:
+        return Outcome("BuildError" if _is_stable(model, feeds, expected) else OPTIMISER, first_line(error))
+    except CalibrationError as error:
+        fixed = not _has_open_batch(model, feeds[0])
+        return Outcome("batch is fixed inside" if fixed else "CalibrationError", first_line(error))
+    except QuaverError as error:
+        return Outcome(f"{type(error).__name__}", first_line(error))
+    except Exception as error:
+        ours = [entry for entry in traceback.extract_tb(error.__traceback__) if "quaver" in entry.filename]
+        where = f" in {Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""
+        return Outcome("raw exception", f"{type(error).__name__}{where}: {first_line(error)}")
+
+
+def run_plainly(model: onnx.ModelProto, feed: Feed) -> list[Array]:
+    """Return the outputs of the model exactly as it is written."""
+    values: list[Array] = session_of(model.SerializeToString()).run(None, feed)
+    return values
+
+
+def _refusal(model: onnx.ModelProto, error: ModelError) -> Outcome:
+    """Return the outcome of a refusal, which has to name what cannot be done."""
+    text = str(error)
+    if text.startswith("nothing in the model can run in int8"):
+        return Outcome("nothing to quantize")
+    if "damaged" not in text and any(node.op_type in text for node in model.graph.node):
+        return Outcome("refused", first_line(error))
+    return Outcome("refused without a reason", first_line(error))
+
+
+def _build(model: onnx.ModelProto, feeds: Sequence[Feed], expected: list[list[Array]], rng: Any) -> Outcome:
+    """Build and run the float model and several int8 ones."""
+    form = "qoperator" if rng.random() < 0.08 else None
+    adapter = OnnxAdapter.take(model.SerializeToString(), AdapterOptions(threads=1, quant_format=form))
+    try:
+        adapter.calibrate(list(feeds))
+        baseline = adapter.build(None)
+        deviation = 0.0
+        for feed, values in zip(feeds, expected, strict=True):
+            result = baseline.session.run(None, feed)
+            _compare_forms("float", values, result)
+            deviation = max(deviation, largest_difference(values, result))
+        if deviation > TOLERANCE:
+            return _explained(model, feeds, expected, deviation)
+        for config in _configs(TuningSpace(adapter.inspect()), rng):
+            built = adapter.rebuild(config)
+            for feed, values in zip(feeds[:2], expected[:2], strict=True):
+                result = built.session.run(None, feed)
+                _compare_forms("int8", values, result)
+                if not _is_finite(result):
+                    raise _Fault("not finite in int8", str(config.int8_ops)[:200])
+        if rng.random() < 0.3:
+            steady = all(node.op_type != "If" for node in model.graph.node)  # ranges of one branch do not fit the other
+            _probe(adapter, feeds[0], rng, timed=_has_open_batch(model, feeds[0]), steady=steady)
+    finally:
+        adapter.close()
+    return Outcome("equal", deviation=deviation)
+
+
+def _explained(model: onnx.ModelProto, feeds: Sequence[Feed], expected: list[list[Array]], deviation: float) -> Outcome:
+    """Return the outcome of a model whose float outputs differ: what explains it, or that nothing does."""
+    if deviation < 30 * rounding(model, feeds, expected):
+        return Outcome("depends on rounding", deviation=deviation)
+    if not _is_stable(model, feeds, expected):
+        return Outcome(OPTIMISER, deviation=deviation)
+    return Outcome("wrong values", f"differ by {deviation:.3g} of the output", deviation)
+
+
+def _is_stable(model: onnx.ModelProto, feeds: Sequence[Feed], expected: list[list[Array]]) -> bool:
+    """Return whether ONNX Runtime computes the same with its usual optimisations."""
+    try:
+        session = session_of(model.SerializeToString(), optimised=True)
+        outputs = [session.run(None, feed) for feed in feeds]
+    except Exception:
+        return False
+    return max(map(largest_difference, expected, outputs)) <= TOLERANCE
+
+
+def _configs(space: TuningSpace, rng: Any) -> list[QuantConfig]:
+    """Return configurations to build: all in int8, and random ones, at times repaired."""
+
+    def randomly(share: float) -> Callable[[Any], Any]:
+        def choose(op: Any) -> Any:
+            reduced = [choice for choice in op.choices if choice.precision != "fp32"]
+            floats = [choice for choice in op.choices if choice.precision == "fp32"]
+            chosen = reduced if not floats or (reduced and rng.random() < share) else floats
+            return chosen[rng.integers(len(chosen))]
+
+        return choose
+
+    configs = [space.all_int8(), *(space.configure(randomly(share)) for share in (0.9, 0.5))]
+    if space.repairs:
+        configs.append(space.repair(configs[0], space.repairs[rng.integers(len(space.repairs))]))
+    return configs
+
+
+def _has_open_batch(model: onnx.ModelProto, feed: Feed) -> bool:
+    """Return whether a model that leaves the length of its first axis open runs with parts of a batch.
+
+    Some have the length inside all the same. quaver may cut their batches only where they say so.
+    """
+    is_open = {
+        value.name: not value.type.tensor_type.HasField("shape")
+        or any(dim.dim_value <= 0 for dim in value.type.tensor_type.shape.dim[:1])
+        for value in model.graph.input
+    }
+    for part in (slice(0, 1), slice(1, None)):
+        parts = {name: array[part] if array.ndim and is_open[name] else array for name, array in feed.items()}
+        if not all(array.size for array in parts.values()):
+            continue
+        try:
+            run_plainly(model, parts)
+        except Exception:
+            return False
+    return True
+
+
+def _probe(adapter: OnnxAdapter, feed: Feed, rng: Any, timed: bool, steady: bool) -> None:
+    """Ask the adapter what strategies and diagnosis ask it."""
+    space = TuningSpace(adapter.inspect())
+    config, names = space.all_int8(), [op.name for op in space.ops]
+    errors = adapter.local_errors(config)
+    if not all(np.isfinite(pair).all() for pair in errors.values()):
+        raise _Fault("not finite in int8", "local errors")
+    if steady:
+        _look_for_other_kernels(space, errors)
+    for wanted in (None, config):
+        adapter.watch(wanted, names)(feed)
+    if timed and rng.random() < 0.3:
+        adapter.op_seconds(config)
+        adapter.unquantizable(timed=True)
+        adapter.weight_errors(config)
+
+
+def _look_for_other_kernels(space: TuningSpace, errors: Mapping[str, tuple[float, float]]) -> None:
+    """Raise a fault where one op alone, in int8 with exact inputs, makes something else than the float op does."""
+    for name, (noise, signal) in errors.items():
+        if signal > 1e-6 and noise > MAX_LOCAL_ERROR * signal:
+            raise _Fault(
+                "another function in int8", f"{space[name].kind} {name!r} has {noise / signal:.3g} of its signal"
+            )
+
+
+def _tune(model: onnx.ModelProto, feeds: Sequence[Feed], expected: list[list[Array]]) -> Outcome:
+    """Run a whole `fit` whose score is how far the outputs agree with those of the model as given."""
+    differences: list[float] = []
+
+    def agreement(candidate: Any) -> float:
+        total = 0.0
+        for feed, values in zip(feeds, expected, strict=True):
+            result = candidate.session.run(None, feed)
+            _compare_forms("tuned", values, result)
+            if not _is_finite(result):
+                raise _Fault("not finite in int8", "in a trial")
+            total = max(total, largest_difference(values, result))
+        differences.append(total)
+        return 1.0 - min(1.0, total)
+
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
+        result = quaver.fit(
+            model.SerializeToString(), calib_dataloader=list(feeds), eval_func=agreement, objective="int8_ops",
+            relative=0.1, max_trials=3, verbose=0, workspace=folder, threads=1,
+        )  # fmt: skip
+    if not differences:
+        return Outcome("wrong values", "no baseline")
+    if differences[0] > TOLERANCE:
+        return _explained(model, feeds, expected, differences[0])
+    failures = [trial.error for trial in result.trials if trial.error]
+    if failures:
+        return Outcome("failed trial", str(failures[0])[:300], differences[0])
+    return Outcome("tuned", deviation=differences[0])
+
+
+def _compare_forms(what: str, expected: Sequence[Array], result: Sequence[Array]) -> None:
+    """Raise a fault where number, types or shapes of outputs differ."""
+    forms = [[(np.asarray(value).dtype, np.asarray(value).shape) for value in values] for values in (expected, result)]
+    if forms[0] != forms[1]:
+        raise _Fault(f"wrong shapes in {what}", f"{forms[0]} became {forms[1]}"[:300])
+
+
+def largest_difference(expected: Sequence[Array], result: Sequence[Array]) -> float:
+    """Return the largest difference of outputs, each as a part of its largest value."""
+    worst = 0.0
+    for before, after in zip(expected, result, strict=True):
+        if before.dtype.kind in "fiub" and before.size:
+            left, right = before.astype(np.float64), np.asarray(after).astype(np.float64)
+            if not np.isfinite(right).all():
+                return float("inf")
+            worst = max(worst, float(np.abs(left - right).max() / max(np.abs(left).max(), 1e-4)))
+    return worst
+
+
+def rounding(model: onnx.ModelProto, feeds: Sequence[Feed], expected: list[list[Array]]) -> float:
+    """Return how far outputs move when inputs and constants move by as much as float32 rounds."""
+    rng = np.random.default_rng(0)
+    moved = onnx.ModelProto()
+    moved.CopyFrom(model)
+    for tensor in moved.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            array = numpy_helper.to_array(tensor)
+            noisy = array * (1 + 1e-6 * rng.standard_normal(array.shape))
+            tensor.CopyFrom(numpy_helper.from_array(noisy.astype(np.float32), tensor.name))
+    worst = 0.0
+    for feed, values in zip(feeds, expected, strict=True):
+        noisy_feed = {
+            name: np.asarray(array * (1 + 1e-6 * rng.standard_normal(array.shape)), array.dtype)
+            if array.dtype.kind == "f" else array
+            for name, array in feed.items()
+        }  # fmt: skip
+        try:
+            result = run_plainly(moved, noisy_feed)
+        except Exception:
+            return float("inf")
+        if [value.shape for value in result] != [value.shape for value in values]:
+            return float("inf")
+        worst = max(worst, largest_difference(values, result))
+    return worst
+
+
+def _is_finite(values: Sequence[Array]) -> bool:
+    return all(np.isfinite(value).all() for value in values if np.asarray(value).dtype.kind == "f")
+
+
+def first_line(error: BaseException) -> str:
+    """Return the beginning of what an exception says."""
+    return " ".join(str(error).split())[:300]
