@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,7 @@ from benchmarks.remedies import RELATIVE, find, in_turns
 from quaver.adapters import AdapterOptions, open_given, open_model
 from quaver.adapters.onnxrt.build import affine
 from quaver.engine.emulation import EmulatedSession, emulator_command
-from quaver.engine.output_error import as_outputs
+from quaver.engine.output_error import as_outputs, relative_error, same_top1
 from quaver.processors import noted_portability, this_processor
 from quaver.quantization import QuantizationParameters
 from quaver.space import TuningSpace
@@ -67,8 +68,8 @@ def measure(name: str, folder: Path, samples: int) -> list[dict[str, Any]]:
         path = row.pop("path")
         for place, command in (("native", []), (CPU, emulator_command(CPU))):
             outputs = outputs_of(path, inputs, command)
-            row[f"error_{place}"] = float(f"{relative_error(reference, outputs):.3g}")
-            row[f"top1_{place}"] = round(agreement(reference, outputs), 4)
+            row[f"error_{place}"] = error_of(reference, outputs)
+            row[f"top1_{place}"] = same_top1(reference, outputs)
         row["samples"] = len(inputs)
     return rows
 
@@ -139,7 +140,7 @@ def compare_ways(name: str, samples: int) -> dict[str, Any]:
             adapter.calibrate(bench.calib)
             model = adapter.rebuild(TuningSpace(adapter.inspect()).without(adapter.crowded_out).all_int8())
             outputs = [as_outputs(model.run(feed)) for feed in inputs]
-        row[way] = float(f"{relative_error(reference, outputs):.3g}")
+        row[way] = error_of(reference, outputs)
     return row
 
 
@@ -188,16 +189,9 @@ def outputs_of(path: Path, inputs: list[dict[str, Any]], command: list[str]) -> 
         return [as_outputs(session.run(None, feed)) for feed in inputs]
 
 
-def relative_error(reference: list[Any], outputs: list[Any]) -> float:
-    """Return the norm of the difference over the norm of the reference, the first output of all samples together."""
-    noise = sum(float(np.sum(np.square(a[0] - b[0]))) for a, b in zip(reference, outputs, strict=True))
-    return float(np.sqrt(noise / sum(float(np.sum(np.square(a[0]))) for a in reference)))
-
-
-def agreement(reference: list[Any], outputs: list[Any]) -> float:
-    """Return how often the largest value of the first output's last axis is the same."""
-    same = [a[0].argmax(-1) == b[0].argmax(-1) for a, b in zip(reference, outputs, strict=True)]
-    return float(np.mean(np.concatenate([np.ravel(part) for part in same])))
+def error_of(reference: list[Any], outputs: list[Any]) -> float:
+    """Return the norm of the difference over the norm of the reference, in three digits."""
+    return float(f"{math.sqrt(relative_error(reference, outputs)):.3g}")
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
@@ -230,26 +224,26 @@ def _commit() -> str:
 
 
 def main() -> None:
-    """Measure, print, and write the results of all models."""
+    """Measure, print, and write the results; those of models that are not named stay as they are."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"models; {', '.join(MODELS)} by default")
     parser.add_argument("--samples", type=int, default=SAMPLES, help=f"that go through both (default: {SAMPLES})")
     args = parser.parse_args()
     emulator_command(CPU)  # say it now if there is none
-    rows: list[dict[str, Any]] = []
-    for name in args.names or MODELS:
+    names = args.names or list(MODELS)
+    earlier = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"rows": [], "ways": []}
+    rows = [row for row in earlier["rows"] if row["model"] not in names]
+    ways = [row for row in earlier["ways"] if row["model"] not in names]
+    for name in names:
         with tempfile.TemporaryDirectory() as folder:
             rows += measure(name, Path(folder), args.samples)
-        print(summary(rows[-3:]), flush=True)
-        RESULTS.write_text(json.dumps(_document(args, rows), indent=1) + "\n", encoding="utf-8")
+        ways.append(compare_ways(name, args.samples))
+        print(summary(rows[-3:]), ways[-1], sep="\n", flush=True)
+        RESULTS.write_text(json.dumps(_document(rows, ways), indent=1) + "\n", encoding="utf-8")
     print(summary(rows))
-    ways = [compare_ways(name, args.samples) for name in args.names or MODELS]
-    for row in ways:
-        print(row, flush=True)
-    RESULTS.write_text(json.dumps({**_document(args, rows), "ways": ways}, indent=1) + "\n", encoding="utf-8")
 
 
-def _document(args: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _document(rows: list[dict[str, Any]], ways: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "command": f"python -m benchmarks.portable {' '.join(sys.argv[1:])}".strip(),
         "commit": _commit(),
@@ -257,6 +251,7 @@ def _document(args: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str,
         "machine": {**machine(), "int8": ", ".join(this_processor().int8)},
         "emulated": CPU,
         "rows": rows,
+        "ways": ways,
     }
 
 
