@@ -6,12 +6,16 @@ For each model `fit` runs with `portable=False` and with `portable=True`. The se
 repairs for the second, so the configuration of the first is built with `portable=True`, too ("same"). Scores are taken
 on this machine; latency is processor time on one thread, all models and fp32 interleaved. Then some samples go through
 each model natively and on an emulated processor without VNNI. Errors are relative to the float model's outputs here.
+
+Where a C compiler and the system allow it, AVX512 and VNNI are hidden from a process (`mask_cpuid.c`), which runs the
+kernels for AVX2 at full speed: the scores of all samples, and latencies, are then taken without VNNI, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -31,8 +35,8 @@ from benchmarks.peers.onnx_session import OnnxSession
 from benchmarks.remedies import RELATIVE, find, in_turns
 from quaver.adapters import AdapterOptions, open_given, open_model
 from quaver.adapters.onnxrt.build import affine
-from quaver.engine.emulation import EmulatedSession, emulator_command
-from quaver.engine.output_error import as_outputs
+from quaver.engine.emulation import EmulatedModel, EmulatedSession, emulator_command
+from quaver.engine.output_error import as_outputs, relative_error, same_top1
 from quaver.processors import noted_portability, this_processor
 from quaver.quantization import QuantizationParameters
 from quaver.space import TuningSpace
@@ -60,6 +64,9 @@ def measure(name: str, folder: Path, samples: int) -> list[dict[str, Any]]:
     rows.append(_same_config(bench, folder / f"{name} False", rows[0]["trial"], folder / "same.onnx"))
     sessions = [OnnxSession(bench.model_path), *(OnnxSession(row["path"]) for row in rows)]
     fp32_seconds, *seconds = in_turns(sessions, bench.calib[0])
+    paths = [row["path"] for row in rows]
+    mask = compile_mask(folder)
+    masked = [] if mask is None else _without_vnni(bench, paths, mask, folder)
     inputs = samples_of(bench, samples)
     reference = outputs_of(bench.model_path, inputs, [])
     for row, taken in zip(rows, seconds, strict=True):
@@ -67,10 +74,41 @@ def measure(name: str, folder: Path, samples: int) -> list[dict[str, Any]]:
         path = row.pop("path")
         for place, command in (("native", []), (CPU, emulator_command(CPU))):
             outputs = outputs_of(path, inputs, command)
-            row[f"error_{place}"] = float(f"{relative_error(reference, outputs):.3g}")
-            row[f"top1_{place}"] = round(agreement(reference, outputs), 4)
+            row[f"error_{place}"] = error_of(reference, outputs)
+            row[f"top1_{place}"] = same_top1(reference, outputs)
         row["samples"] = len(inputs)
+    for row, figures in zip(rows, masked, strict=False):
+        row |= figures
     return rows
+
+
+def compile_mask(folder: Path) -> list[str] | None:
+    """Return the command that hides VNNI from a program; None where that cannot be done."""
+    library = folder / "mask_cpuid.so"
+    source = Path(__file__).with_name("mask_cpuid.c")
+    try:
+        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, source], check=True)
+        command = ["env", f"LD_PRELOAD={library}"]
+        subprocess.run([*command, "true"], check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return command
+
+
+def _without_vnni(bench: Bench, paths: list[Path], mask: list[str], folder: Path) -> list[dict[str, float]]:
+    """Return the score and the latency of each model where VNNI is hidden."""
+    feed = folder / "feed.npz"
+    np.savez(feed, **bench.calib[0])
+    timing = [*mask, sys.executable, "-m", "benchmarks.portable", "--time", feed, bench.model_path, *paths]
+    fp32_seconds, *seconds = json.loads(subprocess.run(timing, capture_output=True, check=True).stdout)
+    figures = []
+    for path, taken in zip(paths, seconds, strict=True):
+        native = open_given(str(path), 1)
+        with closing(EmulatedSession(path, mask, native)) as session:
+            assert "AVX512VNNI" not in session.features and "AVX2" in session.features
+            score = bench.eval_func(EmulatedModel(native, session))
+        figures.append({"score_without_vnni": round(score, 4), "latency_without_vnni": round(taken / fp32_seconds, 3)})
+    return figures
 
 
 def _tune(bench: Bench, portable: bool, workspace: Path) -> dict[str, Any]:
@@ -139,7 +177,7 @@ def compare_ways(name: str, samples: int) -> dict[str, Any]:
             adapter.calibrate(bench.calib)
             model = adapter.rebuild(TuningSpace(adapter.inspect()).without(adapter.crowded_out).all_int8())
             outputs = [as_outputs(model.run(feed)) for feed in inputs]
-        row[way] = float(f"{relative_error(reference, outputs):.3g}")
+        row[way] = error_of(reference, outputs)
     return row
 
 
@@ -188,25 +226,19 @@ def outputs_of(path: Path, inputs: list[dict[str, Any]], command: list[str]) -> 
         return [as_outputs(session.run(None, feed)) for feed in inputs]
 
 
-def relative_error(reference: list[Any], outputs: list[Any]) -> float:
-    """Return the norm of the difference over the norm of the reference, the first output of all samples together."""
-    noise = sum(float(np.sum(np.square(a[0] - b[0]))) for a, b in zip(reference, outputs, strict=True))
-    return float(np.sqrt(noise / sum(float(np.sum(np.square(a[0]))) for a in reference)))
-
-
-def agreement(reference: list[Any], outputs: list[Any]) -> float:
-    """Return how often the largest value of the first output's last axis is the same."""
-    same = [a[0].argmax(-1) == b[0].argmax(-1) for a, b in zip(reference, outputs, strict=True)]
-    return float(np.mean(np.concatenate([np.ravel(part) for part in same])))
+def error_of(reference: list[Any], outputs: list[Any]) -> float:
+    """Return the norm of the difference over the norm of the reference, in three digits."""
+    return float(f"{math.sqrt(relative_error(reference, outputs)):.3g}")
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
     """Return a table with a line for each model."""
     lines = [
         "| model | score fp32 / False / True / same | held out False / True / same | latency False / True / same "
+        "| score without VNNI | latency without VNNI "
         f"| coarser channels | error False: native -> {CPU} | error True: native -> {CPU} "
         f"| error same: native -> {CPU} | top-1 on {CPU} False / True / same |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for off, on, same in zip(rows[::3], rows[1::3], rows[2::3], strict=True):
         coarser = on["coarsened"]
@@ -216,6 +248,8 @@ def summary(rows: list[dict[str, Any]]) -> str:
             f"{on['fp32']} / {off['score']} / {on['score']} / {same['score']}",
             f"{off['held_out']} / {on['held_out']} / {same['held_out']}",
             f"{off['latency']} / {on['latency']} / {same['latency']}",
+            " / ".join(str(row.get("score_without_vnni")) for row in (off, on, same)),
+            " / ".join(str(row.get("latency_without_vnni")) for row in (off, on, same)),
             f"{share:.0%} of {coarser['ops'] if coarser else 0} ops",
             *(f"{row['error_native']} -> {row[f'error_{CPU}']}" for row in (off, on, same)),
             f"{off[f'top1_{CPU}']} / {on[f'top1_{CPU}']} / {same[f'top1_{CPU}']}",
@@ -230,26 +264,31 @@ def _commit() -> str:
 
 
 def main() -> None:
-    """Measure, print, and write the results of all models."""
+    """Measure, print, and write the results; those of models that are not named stay as they are."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"models; {', '.join(MODELS)} by default")
+    parser.add_argument("--time", nargs="+", metavar="PATH", help="time the models on a .npz, and print the seconds")
     parser.add_argument("--samples", type=int, default=SAMPLES, help=f"that go through both (default: {SAMPLES})")
     args = parser.parse_args()
+    if args.time:
+        with np.load(args.time[0]) as arrays:
+            print(json.dumps(in_turns([OnnxSession(path) for path in args.time[1:]], dict(arrays))))
+        return
     emulator_command(CPU)  # say it now if there is none
-    rows: list[dict[str, Any]] = []
-    for name in args.names or MODELS:
+    names = args.names or list(MODELS)
+    earlier = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"rows": [], "ways": []}
+    rows = [row for row in earlier["rows"] if row["model"] not in names]
+    ways = [row for row in earlier["ways"] if row["model"] not in names]
+    for name in names:
         with tempfile.TemporaryDirectory() as folder:
             rows += measure(name, Path(folder), args.samples)
-        print(summary(rows[-3:]), flush=True)
-        RESULTS.write_text(json.dumps(_document(args, rows), indent=1) + "\n", encoding="utf-8")
+        ways.append(compare_ways(name, args.samples))
+        print(summary(rows[-3:]), ways[-1], sep="\n", flush=True)
+        RESULTS.write_text(json.dumps(_document(rows, ways), indent=1) + "\n", encoding="utf-8")
     print(summary(rows))
-    ways = [compare_ways(name, args.samples) for name in args.names or MODELS]
-    for row in ways:
-        print(row, flush=True)
-    RESULTS.write_text(json.dumps({**_document(args, rows), "ways": ways}, indent=1) + "\n", encoding="utf-8")
 
 
-def _document(args: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _document(rows: list[dict[str, Any]], ways: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "command": f"python -m benchmarks.portable {' '.join(sys.argv[1:])}".strip(),
         "commit": _commit(),
@@ -257,6 +296,7 @@ def _document(args: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str,
         "machine": {**machine(), "int8": ", ".join(this_processor().int8)},
         "emulated": CPU,
         "rows": rows,
+        "ways": ways,
     }
 
 

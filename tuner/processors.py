@@ -94,7 +94,7 @@ class Verification:
         cpu: the processor.
         samples: how many samples it ran.
         native_error: relative output error on the processor that the verdict was measured on.
-        emulated_error: the same on the other one.
+        emulated_error: the same on the other processor.
         met: whether the answers are as good there.
         model_hash: of the model's file.
     """
@@ -172,8 +172,8 @@ def noted_portability(notes: Mapping[str, Any], model_hash: str = "") -> Portabi
     portability, noted = Portability.from_dict(notes.get(NOTE)), notes.get(VERIFIED)
     if portability is None or not isinstance(noted, Mapping):
         return portability
-    verified = [one for one in map(_verification, noted.values()) if one is not None and one.model_hash == model_hash]
-    return replace(portability, verified=tuple(verified))
+    readable = [entry for entry in map(_verification, noted.values()) if entry is not None]
+    return replace(portability, verified=tuple(entry for entry in readable if entry.model_hash == model_hash))
 
 
 def _verification(noted: Any) -> Verification | None:

@@ -154,8 +154,13 @@ def _processors(data: RunData, best: Trial) -> list[Fact]:
     if portability is None:
         return []
     measured = Fact("measured on", wording.name(str(portability.measured_on), 200), portability.statement)
-    others = [(wording.name(one.cpu), wording.name(str(one), 200)) for one in portability.verified]
-    return [measured, *(Fact("on another processor", cpu, details) for cpu, details in others)]
+    return [
+        measured,
+        *(
+            Fact("on another processor", wording.name(verification.cpu), wording.name(str(verification), 200))
+            for verification in portability.verified
+        ),
+    ]
 
 
 def _trust(data: RunData, best: Trial) -> list[Fact]:

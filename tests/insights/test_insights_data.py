@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from quaver.insights.data.op_rows import op_rows
 from quaver.insights.data.profile import profile_rows, totals
 from quaver.insights.data.verdict import verdict
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
+from quaver.processors import VERIFIED, Verification, this_processor
 from quaver.trial import Trial, TrialState
 
 
@@ -55,6 +57,20 @@ def test_the_verdict_says_what_it_cost_and_how_to_have_it_again(data: RunData, d
     lines = {fact.label: fact.value for fact in said.commands}
     assert "--strategy mse_v2" in lines["repeat it"] and str(demo.workspace) in lines["the best model"]
     assert eval(f"dict({lines['repeat it in Python'].partition('eval_func=..., ')[2][:-1]})")["strategy"] == "mse_v2"
+
+
+def test_the_verdict_says_which_processors_it_holds_on(demo: quaver.TuneResult, tmp_path: Path) -> None:
+    shutil.copytree(demo.workspace, tmp_path / "run")
+    assert demo.best is not None
+    verification = Verification("haswell", 64, 0.01, 0.0102, True, demo.best.model_hash)
+    with History.resume(tmp_path / "run") as history:
+        history.extend_note(VERIFIED, {"haswell": asdict(verification)})
+    data = FollowedRun(tmp_path / "run").poll()
+    assert data is not None
+    facts = {fact.label: (fact.value, fact.note) for fact in verdict(data).facts}
+    value, note = facts["measured on"]
+    assert value == str(this_processor()) and "no int8 sum saturates on x86 processors without VNNI" in note
+    assert facts["on another processor"] == ("haswell", str(verification))
 
 
 def test_every_op_was_looked_into(data: RunData) -> None:

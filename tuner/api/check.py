@@ -134,7 +134,7 @@ def check(
             judged = () if there is None else _judged(losses, baseline, there, confidence)
             processor = _compare(cpu, session, fp32, int8, judged)
         _record(quantized, int8, processor)
-    verdicts = [one.verdict for one in (*limits, speed, processor) if one is not None]
+    verdicts = [part.verdict for part in (*limits, speed, processor) if part is not None]
     known = confidence if any(one.interval is not None for one in limits) else None
     return CheckResult(together(verdicts), limits, speed, known, fp32.size, int8.size, processor)
 
@@ -176,8 +176,11 @@ def _compare(
     here = [as_outputs(int8.run(feed)) for feed, _ in session.runs]
     there = [as_outputs(outputs) for _, outputs in session.runs]
     native_error, emulated_error = (math.sqrt(relative_error(reference, outputs)) for outputs in (here, there))
-    pairs = [(one, other) for a, b in zip(here, there, strict=True) for one, other in zip(a, b, strict=True)]
-    identical = all(np.array_equal(one, other, equal_nan=True) for one, other in pairs)
+    identical = all(
+        np.array_equal(native, emulated, equal_nan=True)
+        for run_here, run_there in zip(here, there, strict=True)
+        for native, emulated in zip(run_here, run_there, strict=True)
+    )
     within = emulated_error <= MAX_ERROR_RATIO * native_error + FLOAT_ERROR
     verdict = together([Verdict.MET if within else Verdict.NOT_MET, *(limit.verdict for limit in limits)])
     return ProcessorVerdict(

@@ -108,7 +108,7 @@ class ProcessorVerdict:
             met there.
         cpu: the emulated processor.
         kind: which processors it stands for.
-        samples: how many samples went through the emulator.
+        samples: how many samples went through the emulator; errors are of the first 256 of them.
         native_error: how far the outputs are from the float model's on this processor: the norm of the difference over
             the norm of the float model's outputs.
         emulated_error: the same on the emulated processor.

@@ -34,6 +34,8 @@ PROCESSORS: Mapping[str, tuple[str, str]] = {
     "sandybridge": ("SandyBridge", "AVX without AVX2: Intel of 2011 and 2012"),
     "nehalem": ("Nehalem", "SSE 4.2 without AVX: Intel of 2008 to 2010"),
 }
+# How many samples are kept with their outputs, to compare them afterwards.
+RECORDED_SAMPLES = 256
 # How many characters of the emulator's messages an error repeats.
 MESSAGE_TAIL = 1000
 
@@ -83,8 +85,8 @@ class EmulatedSession:
         progress: called after each inference with the number of samples so far.
 
     Attributes:
-        runs: the feeds so far, with their outputs.
-        samples: how many samples these hold.
+        runs: the feeds so far, with their outputs; of the first `RECORDED_SAMPLES` samples, for all need much memory.
+        samples: how many samples have run.
     """
 
     def __init__(
@@ -133,7 +135,8 @@ class EmulatedSession:
         if isinstance(answer, str):
             raise EvaluationError(f"the model fails on the emulated processor: {answer}")
         outputs = list(answer)
-        self.runs.append((feed, outputs))
+        if self.samples < RECORDED_SAMPLES:
+            self.runs.append((feed, outputs))
         self.samples += _samples_in(feed, self._native)
         if self._progress is not None:
             self._progress(self.samples)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import quantizers
 from command_samples import quaver
+from emulator import needs_emulator
 
 from quaver.demo.data import digits
 
@@ -78,6 +79,19 @@ def test_the_exit_code_the_json_and_the_junit_file_say_the_same(
     assert len(suite.findall("testcase")) == int(suite.get("tests", "0")) == 1 + ("--faster-than" in words)
     assert failures == ([] if code == 0 else [verdict])
     assert suite.get("failures") == str(len(failures))
+
+
+@needs_emulator
+def test_another_processor_is_part_of_the_verdict_the_json_and_the_junit_file(folder: Path) -> None:
+    words = (*FEW, "--relative", "0.4", "--cpu", "haswell", "--cpu-samples", "8", "--json", "--junit", "cpu.xml")
+    done = quaver(folder, "check", "model.onnx", "int8.onnx", *words)
+    found = json.loads(done.stdout)
+    jsonschema.validate(found, SCHEMA, cls=jsonschema.Draft202012Validator)
+    there = found["processor"]
+    assert there["cpu"] == "haswell" and 8 <= there["samples"] <= 60
+    assert done.returncode == (0 if there["verdict"] == "met" else 3), done.stderr
+    suite = ElementTree.parse(folder / "cpu.xml").getroot()
+    assert [case.get("name") for case in suite.findall("testcase")] == ["loss of top1", "answers on haswell"]
 
 
 def test_the_schema_refuses_what_is_no_verdict() -> None:
