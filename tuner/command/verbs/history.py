@@ -33,6 +33,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Print the table, or the JSON."""
     from quaver.ancestry import origins
+    from quaver.api import tables
     from quaver.api.sureness import trial_phrases
     from quaver.command import as_json, facts, repairing, trial_table
     from quaver.engine.judge import judge_snapshot
@@ -85,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         for fact in facts.about_latency(judged.best, snapshot):
             print(fact)
     for fact in facts.about_the_model(snapshot, best_hash):
-        print(fact)
+        tables.line(fact)
     if snapshot.damage:
         print(f"DAMAGED: {wording.name(snapshot.damage)}; what is listed is what could be read")
     return 0
