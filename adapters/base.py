@@ -162,6 +162,8 @@ class Adapter(ABC):
 
     def portability_of(self, config: QuantConfig | None) -> Portability:
         """Return on which processors a configuration gives the answers that it gives on this one."""
+        if config is None or not config.reduced_ops:
+            return Portability(this_processor(), "float")
         return Portability(this_processor(), "inherent" if self.portability == "inherent" else "")
 
     @classmethod

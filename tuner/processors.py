@@ -118,7 +118,8 @@ class Portability:
     Attributes:
         measured_on: the processor that the scores were taken on; with workers elsewhere, that of the run itself.
         promise: "bounded" if weights are such that no int8 sum saturates, for any input; "inherent" if the kernels of
-            the framework add in 32 bits everywhere; empty if sums may saturate on x86 processors without VNNI.
+            the framework add in 32 bits everywhere; "float" if nothing is quantized; empty if sums may saturate on x86
+            processors without VNNI.
         coarsened: what a bounded model pays for it; None for others.
         verified: what `quaver check --cpu` found afterwards.
     """
@@ -154,6 +155,8 @@ class Portability:
     @property
     def statement(self) -> str:
         """Return on which other processors the answers are the same."""
+        if self.promise == "float":
+            return "every op runs in float"
         if self.promise == "inherent":
             return "int8 sums are the same on every processor"
         if self.promise == "bounded":

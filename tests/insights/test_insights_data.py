@@ -81,7 +81,8 @@ def test_every_op_was_looked_into(data: RunData) -> None:
         weight = row.inside.weight
         assert weight is not None and row.inside.activation is not None
         assert weight.counts.sum() > 0 and len(weight.channel_low) > 1 and math.isfinite(weight.scale)
-        assert weight.reach == pytest.approx(127 * weight.scale, rel=0.02)
+        # A scale may be up to twice as large so that no sum saturates without VNNI.
+        assert 0.98 * weight.reach <= 127 * weight.scale <= 2.02 * weight.reach
         assert row.inside.low <= row.inside.high and row.local >= 0
     assert data.inside.trial == data.best.number if data.best else False
     fallen = [row for row in rows if not row.pick.reduced]

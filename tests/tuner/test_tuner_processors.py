@@ -48,6 +48,7 @@ def test_each_promise_is_said_in_a_sentence() -> None:
         "measured on Xeon (x86_64, AVX512-VNNI); portable: no int8 sum saturates on x86 processors without VNNI, for "
         "any input (25% of the channels of 10 int8 ops have coarser weights)"
     )
+    assert "every op runs in float" in str(Portability(XEON, "float"))
     assert "int8 sums are the same on every processor" in str(Portability(ZEN2, "inherent"))
     assert "may saturate on x86 processors without VNNI and change the score there" in str(Portability(XEON, ""))
 

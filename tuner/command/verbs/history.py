@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     for text in run_warnings(judged, snapshot.notes, base):
         tables.line(tables.cell(f"{WARNED}{text}", tables.NOT_MET))
     for fact in facts.about_the_model(snapshot, best_hash):
-        print(fact)
+        tables.line(fact)
     if snapshot.damage:
         print(f"DAMAGED: {wording.name(snapshot.damage)}; what is listed is what could be read")
     return 0
