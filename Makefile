@@ -105,9 +105,11 @@ $(VENV)/core: setup.cfg constraints.txt
 	PYTHONWARNINGS=ignore $(BIN)/pip install -q -c constraints.txt -e .
 	@touch $@
 
-# The page is tested in a real browser, where one is there or may be installed; its tests are skipped otherwise.
+# The page is tested in a real browser, and int8 sums on an emulated processor, where these are there or may be installed;
+# their tests are skipped otherwise.
 $(VENV)/test: $(VENV)/core
 	@command -v chromium > /dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq chromium; } || echo "no chromium: tests of the page are skipped"
+	@command -v qemu-x86_64 > /dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq qemu-user; } || echo "no qemu-user: tests on another processor are skipped"
 	PYTHONWARNINGS=ignore $(BIN)/pip install -q -c constraints.txt -e ".[test]"
 	@touch $@
 

@@ -25,6 +25,7 @@ from quaver.errors import SettingsError
 from quaver.introspection import Timing
 from quaver.nearest import hint
 from quaver.ops import Op, QuantConfig
+from quaver.processors import Portability, this_processor
 from quaver.quantization import as_float
 from quaver.unquantizable import Unquantizable
 
@@ -42,6 +43,7 @@ class AdapterOptions:
         shared: other processes of this machine work on the same model with the same folder: large weights need lie
             there but once. Whoever made the folder removes what is in it.
         left_out: rewrites of the float graph that must not be applied, because they change what the model computes.
+        portable: build int8 weights so that the model gives the same answers on x86 processors without VNNI.
     """
 
     folder: Path | None = None
@@ -51,6 +53,7 @@ class AdapterOptions:
     batch: int = 1
     shared: bool = False
     left_out: tuple[str, ...] = ()
+    portable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,8 @@ class Adapter(ABC):
     takes: ClassVar[str] = "what its documentation says"  # the forms of a model, for a user who gave another
     formats: ClassVar[tuple[str, ...]] = ()  # what `quant_format` may be, the default first
     implied_formats: ClassVar[Mapping[str, str]] = MappingProxyType({})  # of names in `frameworks` that say it, too
+    # Why answers are the same on every x86 processor: "built" so if `portable`, "inherent" in the kernels, "" if not.
+    portability: ClassVar[str] = ""
 
     def __init__(self, options: AdapterOptions, inputs: Sequence[InputSpec]) -> None:
         self._options = options
@@ -140,6 +145,24 @@ class Adapter(ABC):
                 f"framework {framework!r} means quant_format {implied!r}, and quant_format is {wanted!r}: give one only"
             )
         return wanted
+
+    @classmethod
+    def resolve_portable(cls, wanted: bool | None) -> bool:
+        """Return whether int8 models are to give the same answers on every x86 processor, as wanted or by default.
+
+        Raises:
+            SettingsError: if it is wanted and this framework's models cannot be built so.
+        """
+        if wanted and not cls.portability:
+            raise SettingsError(
+                f"`portable` is True, and {cls.name} cannot promise it: int8 sums may saturate on processors without "
+                "VNNI. Leave `portable` out, or export the model to ONNX and tune that"
+            )
+        return bool(cls.portability) if wanted is None else wanted
+
+    def portability_of(self, config: QuantConfig | None) -> Portability:
+        """Return on which processors a configuration gives the answers that it gives on this one."""
+        return Portability(this_processor(), "inherent" if self.portability == "inherent" else "")
 
     @classmethod
     def recorded_format(cls, settings: Mapping[str, Any]) -> str | None:
@@ -330,6 +353,15 @@ class Adapter(ABC):
     def board_script(cls) -> str | None:
         """The source of a script that times models where there is nothing of quaver; None if there is none."""
         return None
+
+    @classmethod
+    def emulated_script(cls) -> Path:
+        """Return the script that runs a model in a process of its own, for `quaver.engine.emulation`.
+
+        Raises:
+            SettingsError: if there is none.
+        """
+        raise SettingsError(f"models of {cls.name} cannot be run on an emulated processor: leave out `cpu`")
 
     def op_seconds_from(self, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
         """Seconds of each op, and of all that belongs to none, from what such a script says of kernels."""

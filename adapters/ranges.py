@@ -20,7 +20,7 @@ from quaver.sentinels import FAR, crowded_out
 
 BINS = 65536
 PERCENTILE = 99.99
-# More elements of one tensor in one batch than this are thinned out; minimum and maximum see all of them.
+# More elements of one tensor in one sample than this are thinned out; minimum and maximum see all of them.
 ELEMENTS = 16384
 RUN = 16
 # So many values of a tensor are collected before they are counted, as long as all tensors together hold no more than
@@ -47,16 +47,16 @@ def _ascending() -> NDArray[np.intp]:
     return np.argsort(bin_centres(), kind="stable")
 
 
-def _thinned(flat: NDArray[np.float32], turn: int) -> NDArray[np.float32]:
-    """About `ELEMENTS` of these values in short runs from all over, which is many times faster than one by one.
+def _thinned(flat: NDArray[np.float32], turn: int, most: int = ELEMENTS) -> NDArray[np.float32]:
+    """About `most` of these values in short runs from all over, which is many times faster than one by one.
 
     The step from run to run has no factor in common with their number, so that runs fall on all channels and on all
     places of an image alike, however they are laid out; and they start elsewhere at each turn.
     """
-    if flat.size <= ELEMENTS:
+    if flat.size <= most:
         return flat
     runs = flat[: flat.size // RUN * RUN].reshape(-1, RUN)
-    step = -(-flat.size // ELEMENTS)
+    step = -(-flat.size // most)
     while math.gcd(step, len(runs)) > 1:
         step += 1
     return runs[turn % step :: step].reshape(-1)
@@ -76,14 +76,14 @@ class TensorStatistics:
     _uncounted: int = 0
     _turn: int = 0
 
-    def add(self, values: NDArray[np.float32]) -> None:
-        """Take in one batch. NaN and infinity show in `low` and `high`."""
+    def add(self, values: NDArray[np.float32], samples: int = 1) -> None:
+        """Take in one batch of so many samples. NaN and infinity show in `low` and `high`."""
         if values.size == 0:
             return
         flat = values.reshape(-1)
         self.low = float(np.minimum(self.low, flat.min()))  # numpy's minimum lets NaN through, Python's does not
         self.high = float(np.maximum(self.high, flat.max()))
-        some = np.ascontiguousarray(_thinned(flat, self._turn))
+        some = np.ascontiguousarray(_thinned(flat, self._turn, ELEMENTS * samples))
         self._turn += 1
         self._waiting.append(some.view(np.uint16)[1::2].copy())
         self.elements += some.size

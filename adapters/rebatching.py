@@ -22,7 +22,7 @@ from quaver.errors import SettingsError
 KEPT_SAMPLES = 32
 KEPT_BYTES = 64 * 2**20
 # The most samples of one calibration run: so many that a small net is not slowed down by calls (0.56 ms a sample of
-# benchmarks/data/digits_conv8.onnx alone, 0.22 ms by eights), and so few that ranges are counted from many runs.
+# benchmarks/data/digits_conv8.onnx alone, 0.28 ms by eights), and so few that two runs fit into memory.
 MAX_RUN_SAMPLES = 8
 
 

@@ -105,7 +105,7 @@ class StreamingCalibrator(ABC):
                 values = self._observed(part)
                 waiting.result()
                 self._check_finite()
-                waiting = worker.submit(self._take, values)
+                waiting = worker.submit(self._take, values, samples(part))
                 taken += samples(part)
                 progress(taken, limit)
                 if enough():
@@ -171,10 +171,14 @@ class StreamingCalibrator(ABC):
         except Exception as error:
             raise CalibrationError(f"the float model fails on a calibration batch: {error}") from error
 
-    def _take(self, values: Values) -> None:
+    def _take(self, values: Values, count: int = 1) -> None:
+        """Take in the values of a run of so many samples."""
         for name, array in values:
             for taker in self._takers[name]:
-                taker.add(array)
+                if isinstance(taker, TensorStatistics):
+                    taker.add(array, min(count, MAX_RUN_SAMPLES))
+                else:
+                    taker.add(array)
 
     def _check_finite(self) -> None:
         for name, seen in self._ranges.items():

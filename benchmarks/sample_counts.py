@@ -82,22 +82,21 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=DRAWS, metavar="N", help=f"draws of each count (default: {DRAWS})")
     args = parser.parse_args()
     for name in args.names:
+        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+        when = {"commit": commit.stdout.strip(), "date": datetime.now(UTC).date().isoformat()}
         measured = []
         for row in rows(name, draws=args.draws):
             print(json.dumps(row), flush=True)
-            measured.append(row)
+            measured.append({**row, **when})
         known = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"rows": []}
         kept = [row for row in known["rows"] if row["model"] != name]
-        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-        said = {
+        content = {
             "title": "Loss of the all-int8 model by the number of calibration samples",
-            "command": f"python -m benchmarks.sample_counts NAME... --draws {args.draws}",
-            "commit": commit.stdout.strip(),
-            "date": datetime.now(UTC).date().isoformat(),
+            "command": "python -m benchmarks.sample_counts NAME... --draws N",
             "machine": machine(),
             "rows": [*kept, *measured],
         }
-        RESULTS.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+        RESULTS.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

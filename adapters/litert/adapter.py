@@ -39,6 +39,7 @@ class LiteRTAdapter(Adapter):
     frameworks = ("tensorflow", "keras", "tflite", "litert")
     suffix = ".tflite"
     takes = sources.TAKES
+    portability = "inherent"  # its kernels add in 32 bits on every processor
     formats = ("float_io", "full_integer")
 
     def __init__(self, taken: Taken, options: AdapterOptions) -> None:
@@ -135,6 +136,10 @@ class LiteRTAdapter(Adapter):
     @classmethod
     def read_provenance(cls, path: Path) -> tuple[dict[str, str], str]:
         return read_provenance(path)
+
+    @classmethod
+    def emulated_script(cls) -> Path:
+        return Path(__file__).parent / "run" / "emulated.py"
 
     @classmethod
     def given(cls, model: Any, threads: int = 0) -> LiteRTModel:

@@ -48,6 +48,7 @@ from quaver.adapters.view import View
 from quaver.errors import ModelError
 from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
+from quaver.processors import Portability, this_processor
 from quaver.unquantizable import Unquantizable, with_shares
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class OnnxAdapter(Adapter):
     frameworks = ("onnxrt", "onnx", "onnxruntime", "onnxrt_qdq", "onnxrt_qlinearops")
     suffix = ".onnx"
     takes = "a path ending in .onnx, an onnx.ModelProto or bytes"
+    portability = "built"
     formats = ("qdq", "qoperator")
     implied_formats = MappingProxyType({"onnxrt_qdq": "qdq", "onnxrt_qlinearops": "qoperator"})
 
@@ -75,7 +77,7 @@ class OnnxAdapter(Adapter):
         self._units = find_units(graph, options.optimise_float)
         mark = _mark(graph)
         self._store = WeightStore(graph.constants, options.folder, mark, options.shared)
-        self._assembler = Assembler(graph, self._units, self._store, mark)
+        self._assembler = Assembler(graph, self._units, self._store, mark, options.portable)
         self._repairs = {unit.op.name: self._offered(unit) for unit in self._units}
         if not self._units:
             self.close()
@@ -170,6 +172,11 @@ class OnnxAdapter(Adapter):
             return QOperatorModel(assembly, self._inputs, self._options.threads)
         return OnnxModel(assembly, self._inputs, self._options.threads)
 
+    def portability_of(self, config: QuantConfig | None) -> Portability:
+        if not self._options.portable or config is None:
+            return super().portability_of(config)
+        return Portability(this_processor(), "bounded", self._assembler.coarsened(config))
+
     def _offered(self, unit: Unit) -> tuple[str, ...]:
         """The repairs that an op may be given."""
         op = self._assembler.rescaler.op(unit)
@@ -195,6 +202,10 @@ class OnnxAdapter(Adapter):
     @classmethod
     def board_script(cls) -> str:
         return (Path(__file__).parent / "time" / "board.py").read_text(encoding="utf-8")
+
+    @classmethod
+    def emulated_script(cls) -> Path:
+        return Path(__file__).parent / "run" / "emulated.py"
 
     def op_seconds_from(self, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
         return attributed(self._assembler, kernels, graph)

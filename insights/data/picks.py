@@ -37,11 +37,16 @@ class Picks:
         self.ops = tuple(ops)
         self.choices: list[OpConfig] = []
         self.rows: list[Codes] = []
+        self._table = np.empty((64, len(self.ops)), np.uint16)  # the same rows in one array, which grows by doubling
         self._numbers: dict[OpConfig, int] = {}
 
     def add(self, config: QuantConfig) -> None:
         """Take in the configuration of the next trial."""
-        self.rows.append(self.code(config))
+        codes = self.code(config)
+        if len(self.rows) == len(self._table):
+            self._table = np.concatenate([self._table, np.empty_like(self._table)])
+        self._table[len(self.rows)] = codes
+        self.rows.append(codes)
 
     def code(self, config: QuantConfig) -> Codes:
         """The choices of a configuration as numbers."""
@@ -71,7 +76,10 @@ class Picks:
         recent = earlier[-LOOK_BACK:]
         if not recent:
             return None
-        return recent[nearest(np.stack([self.rows[place] for place in recent]), self.rows[row])]
+        in_order = recent[-1] - recent[0] == len(recent) - 1 and list(recent) == list(range(recent[0], recent[-1] + 1))
+        # A slice costs nothing; rows that came out of order are copied.
+        table = self._table[recent[0] : recent[-1] + 1] if in_order else self._table[list(recent)]
+        return recent[nearest(table, self.rows[row])]
 
     def changes(self, before: Codes, after: Codes) -> list[Change]:
         """What is different."""

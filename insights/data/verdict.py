@@ -18,6 +18,7 @@ from quaver.engine.output_drift import drift_of
 from quaver.insights.data import wording
 from quaver.insights.data.followed import RunData, RunState
 from quaver.limit import Limit, loss_text
+from quaver.processors import noted_portability
 from quaver.trial import Trial
 from quaver.unquantizable import from_notes, in_words
 
@@ -126,6 +127,7 @@ def _facts(data: RunData) -> list[Fact]:
     facts += _drift(data, best)
     facts.append(Fact("ops", said, f"of {len(data.ops)}"))
     facts.append(_latency(data))
+    facts += _processors(data, best)
     if base is not None and base.model_size and best.model_size:
         ratio = best.model_size / base.model_size
         facts.append(Fact("size", wording.size(best.model_size), f"{ratio:.2f} of {wording.size(base.model_size)}"))
@@ -144,6 +146,16 @@ def _drift(data: RunData, best: Trial) -> list[Fact]:
     if drift is not None and drift.top1_agreement is not None:
         facts.append(Fact("top-1 agreement", f"{drift.top1_agreement:.1%}", note))
     return facts
+
+
+def _processors(data: RunData, best: Trial) -> list[Fact]:
+    """Return the processor that the verdict was measured on, and those it was verified for; empty for older runs."""
+    portability = noted_portability(data.snapshot.notes, best.model_hash)
+    if portability is None:
+        return []
+    measured = Fact("measured on", wording.name(str(portability.measured_on), 200), portability.statement)
+    others = [(wording.name(one.cpu), wording.name(str(one), 200)) for one in portability.verified]
+    return [measured, *(Fact("on another processor", cpu, details) for cpu, details in others)]
 
 
 def _trust(data: RunData, best: Trial) -> list[Fact]:

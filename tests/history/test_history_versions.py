@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -105,7 +106,8 @@ def test_every_trial_of_an_old_version_is_recovered_byte_for_byte(schema: int) -
     assert snapshot.baseline is not None and len(snapshot.trials) == MADE
     for trial in (snapshot.baseline, *snapshot.trials):
         assert len(trial.model_hash) == 64
-        assert quaver.recover(MODEL, snapshot.path, trial.number).sha256 == trial.model_hash
+        recovered = quaver.recover(MODEL, snapshot.path, trial.number)
+        assert hashlib.sha256(recovered.SerializeToString()).hexdigest() == trial.model_hash == recovered.sha256
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)

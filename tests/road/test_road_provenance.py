@@ -194,6 +194,8 @@ def test_a_model_in_two_files_carries_it_and_is_copied_as_it_is(
     onnx.checker.check_model(path, full_check=True)
     provenance = quaver.read_provenance(path)
     assert provenance.scores == {"score": tuned.best.score} and provenance.is_unchanged is None
+    moved = shutil.copy(path, tmp_path / "moved.onnx")  # without its weights
+    assert quaver.read_provenance(moved).is_unchanged is None
     session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
     batch = inputs()[:4]
     assert np.array_equal(session.run(None, {session.get_inputs()[0].name: batch})[0], tuned.model(batch))

@@ -13,8 +13,8 @@ from quaver.api.telling import tell
 from quaver.engine.clock import Clock
 from quaver.engine.events import CalibrationCut, Observer, Progressed, Stage, StageStarted
 
-# So many samples are taken if nobody says how many: with more of them int8 models did not get any better
-# (docs/calibration.md has the figures), and a loader may be endless.
+# So many samples are taken if nobody says how many: fewer were worse on one model of three, more were no better on any
+# (benchmarks/results/sample_counts.json), and a loader may be endless.
 MOST_SAMPLES = 256
 # What calibration may take of the timeout.
 SHARE = 0.5

@@ -2,27 +2,54 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from quaver.adapters import Model, open_given
 from quaver.adapters.batches import Feed, samples
 from quaver.adapters.one_batch import one_batch
+from quaver.adapters.temporary import temporary_folder
 from quaver.api.checked import keywords_checked
 from quaver.api.direction import check_direction
 from quaver.api.settings import make_config
-from quaver.api.verdict import CheckResult, LimitVerdict, SpeedVerdict, Verdict, together
+from quaver.api.verdict import (
+    MAX_ERROR_RATIO,
+    CheckResult,
+    LimitVerdict,
+    ProcessorVerdict,
+    SpeedVerdict,
+    Verdict,
+    together,
+)
 from quaver.criterion import Criterion
+from quaver.engine.emulation import PROCESSORS, EmulatedModel, EmulatedSession, SampleLimitReached, emulator_command
 from quaver.engine.evaluation import referred, score
 from quaver.engine.latency import measure
 from quaver.engine.losses import Losses, Lost
+from quaver.engine.output_error import as_outputs, relative_error, same_top1
 from quaver.engine.standard import Standard
-from quaver.errors import SettingsError
+from quaver.errors import EvaluationError, HistoryError, SettingsError
+from quaver.history import FILE_NAME, History, read_snapshot
 from quaver.metrics import Metric
 from quaver.paths import expanded
+from quaver.processors import VERIFIED, Verification
 from quaver.scores import Score
 from quaver.statistics import Interval, corrected, paired_interval, sureness
+
+log = logging.getLogger(__name__)
+
+# How many samples run on an emulated processor unless the user says otherwise: some minutes for most models.
+CPU_SAMPLES = 64
+# Relative errors below this are rounding of float kernels.
+FLOAT_ERROR = 1e-5
 
 
 @keywords_checked
@@ -40,6 +67,9 @@ def check(
     faster_than: float | None = None,
     data: Any = None,
     threads: int = 0,
+    cpu: str | None = None,
+    cpu_samples: int | None = CPU_SAMPLES,
+    progress: Callable[[int], None] | None = None,
 ) -> CheckResult:
     """Judge a model that exists, made by anybody: ONNX Runtime's tool, TensorFlow's converter, quaver.
 
@@ -61,6 +91,11 @@ def check(
         data: typical inputs to measure the time on, as `calib_dataloader` of `fit`; those of a metric, or made up, if
             None.
         threads: threads of one inference; 0 lets the runtime decide, and measures time on one.
+        cpu: an x86 processor to run the quantized model on as well: "haswell" has AVX2 and no VNNI. It is emulated by
+            qemu-user, which must be installed, and about 50 times slower.
+        cpu_samples: how many samples to run there; the answers are compared, and the score is taken there only if
+            eval_func needs no more. None is all of them.
+        progress: called with the number of samples that have run on the emulated processor, after each inference.
 
     Returns:
         A `CheckResult`: the verdict, and what it rests on.
@@ -71,6 +106,9 @@ def check(
         raise SettingsError(f"`confidence` must be between 0.5 and 1, such as 0.95, or None, not {confidence!r}")
     if faster_than is not None and not (faster_than > 0 and math.isfinite(faster_than)):
         raise SettingsError(f"`faster_than` must be a number above 0, such as 1.0, not {faster_than!r}")
+    if cpu_samples is not None and (isinstance(cpu_samples, bool) or cpu_samples < 1):
+        raise SettingsError(f"`cpu_samples` must be a whole number of at least 1, or None for all, not {cpu_samples!r}")
+    command = None if cpu is None else emulator_command(cpu)
     config = make_config(
         None,
         relative=relative,
@@ -89,9 +127,93 @@ def check(
     found = score(bound, int8, Standard(config.criterion, baseline))
     limits = _judged(losses, baseline, found, confidence)
     speed = None if faster_than is None else _speed(fp32, int8, faster_than, eval_func if data is None else data)
-    verdicts = [one.verdict for one in limits] + ([] if speed is None else [speed.verdict])
+    processor: ProcessorVerdict | None = None
+    if cpu is not None and command is not None:
+        with _emulated(quantized, int8, command, cpu_samples, progress) as session:
+            there = _score_within_limit(bound, EmulatedModel(int8, session), Standard(config.criterion, baseline))
+            judged = () if there is None else _judged(losses, baseline, there, confidence)
+            processor = _compare(cpu, session, fp32, int8, judged)
+        _record(quantized, int8, processor)
+    verdicts = [one.verdict for one in (*limits, speed, processor) if one is not None]
     known = confidence if any(one.interval is not None for one in limits) else None
-    return CheckResult(together(verdicts), limits, speed, known, fp32.size, int8.size)
+    return CheckResult(together(verdicts), limits, speed, known, fp32.size, int8.size, processor)
+
+
+@contextlib.contextmanager
+def _emulated(
+    quantized: Any, model: Model, command: list[str], limit: int | None, progress: Callable[[int], None] | None
+) -> Iterator[EmulatedSession]:
+    """Open the quantized model on an emulated processor, for a while."""
+    with contextlib.ExitStack() as stack:
+        if isinstance(quantized, str | os.PathLike):
+            path = Path(expanded(quantized))
+        else:
+            path = model.save(stack.enter_context(temporary_folder()) / f"model{model.suffix}")
+        session = EmulatedSession(path, command, model, limit, progress)
+        stack.callback(session.close)
+        yield session
+
+
+def _score_within_limit(eval_func: Callable[[Any], Any], model: EmulatedModel, standard: Standard) -> Score | None:
+    """Return the score on the emulated processor; None if eval_func wants more samples than may run there."""
+    try:
+        return score(eval_func, model, standard)
+    except SampleLimitReached:
+        return None
+
+
+def _compare(
+    cpu: str, session: EmulatedSession, fp32: Model, int8: Model, limits: tuple[LimitVerdict, ...]
+) -> ProcessorVerdict:
+    """Compare the answers on the emulated processor with those on this one, both beside the float model's."""
+    if not session.runs:
+        raise EvaluationError(
+            "eval_func does not call the model that it is given, so nothing ran on the emulated processor: let it call "
+            "model(x) or model.session.run(...)"
+        )
+    names = [spec.name for spec in fp32.inputs]
+    reference = [as_outputs(fp32.run(dict(zip(names, feed.values(), strict=True)))) for feed, _ in session.runs]
+    here = [as_outputs(int8.run(feed)) for feed, _ in session.runs]
+    there = [as_outputs(outputs) for _, outputs in session.runs]
+    native_error, emulated_error = (math.sqrt(relative_error(reference, outputs)) for outputs in (here, there))
+    pairs = [(one, other) for a, b in zip(here, there, strict=True) for one, other in zip(a, b, strict=True)]
+    identical = all(np.array_equal(one, other, equal_nan=True) for one, other in pairs)
+    within = emulated_error <= MAX_ERROR_RATIO * native_error + FLOAT_ERROR
+    verdict = together([Verdict.MET if within else Verdict.NOT_MET, *(limit.verdict for limit in limits)])
+    return ProcessorVerdict(
+        verdict=verdict,
+        cpu=cpu.lower(),
+        kind=PROCESSORS[cpu.lower()][1],
+        samples=session.samples,
+        native_error=native_error,
+        emulated_error=emulated_error,
+        native_top1=same_top1(reference, here),
+        emulated_top1=same_top1(reference, there),
+        identical=identical,
+        limits=limits,
+    )
+
+
+def _record(quantized: Any, model: Model, processor: ProcessorVerdict) -> None:
+    """Note in the history of the run that a model came from, if it lies in its workspace, where it was verified."""
+    path = Path(expanded(quantized)).parent / FILE_NAME if isinstance(quantized, str | os.PathLike) else None
+    if path is None or not path.is_file():
+        return
+    verification = Verification(
+        processor.cpu,
+        processor.samples,
+        processor.native_error,
+        processor.emulated_error,
+        processor.verdict is Verdict.MET,
+        model.sha256,
+    )
+    try:
+        if all(trial.model_hash != verification.model_hash for trial in read_snapshot(path).trials):
+            return
+        with History.resume(path) as history:
+            history.extend_note(VERIFIED, {processor.cpu: asdict(verification)})
+    except HistoryError as error:
+        log.warning("the answers on %s could not be noted in %s: %s", processor.cpu, path, error)
 
 
 def _judged(losses: Losses, baseline: Score, found: Score, confidence: float | None) -> tuple[LimitVerdict, ...]:

@@ -106,6 +106,7 @@ def diagnose(
             kind.recorded_format(target.settings),
             target.optimised,
             left_out=target.left_out,
+            portable=target.portable,
         )
         adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         given = op_name_dict is not None or op_type_dict is not None

@@ -87,6 +87,8 @@ def fit(
         timing_cache: whether to use and to keep what is measured of ops on this machine, so that the same call gives
             the same model.
         optimise_float: whether the float graph is made fast, exactly, before it is quantized.
+        portable: whether int8 models give the same answers on x86 processors without VNNI as on those with it; None is
+            True where the framework's adapter can do it.
         threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
             measured on one.
         batch: samples of one inference, as it will be deployed: latency is measured at this batch.

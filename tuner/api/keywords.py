@@ -38,6 +38,7 @@ class Settings(TypedDict, total=False):
     op_type_dict: Mapping[str, Any]
     quant_format: str | None
     optimise_float: bool
+    portable: bool | None
     timing_cache: bool
     threads: int
     batch: int

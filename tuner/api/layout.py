@@ -12,6 +12,7 @@ YAML_LAYOUT = {
     "quantization.op_type_dict": "op_type_dict",
     "quantization.quant_format": "quant_format",
     "quantization.optimise_float": "optimise_float",
+    "quantization.portable": "portable",
     "tuning.strategy.name": "strategy",
     "tuning.strategy.options": "strategy_options",
     "tuning.accuracy_criterion.relative": "relative",

@@ -72,6 +72,8 @@ from quaver.engine.versions import versions_of
 from quaver.errors import HistoryError, SettingsError
 from quaver.history import Storage
 from quaver.paths import expanded
+from quaver.processors import NOTE as PORTABILITY
+from quaver.processors import Portability, noted_portability
 from quaver.space import TuningSpace
 from quaver.strategies import StartingFrom, make_strategy, prepared
 from quaver.trial import Trial
@@ -151,7 +153,8 @@ class TuningRun:
             wanted = kind.quant_format(self.config.quant_format, self.config.framework)
         else:
             wanted = kind.recorded_format(history.run.settings)
-        self.config = config = replace(self.config, quant_format=wanted)
+        portable = kind.resolve_portable(self.config.portable)
+        self.config = config = replace(self.config, quant_format=wanted, portable=portable)
         if self._data is None and config.diagnosis:
             raise SettingsError(
                 "diagnosis=True runs samples through the model: pass calib_dataloader to a resumed run too, or "
@@ -191,6 +194,7 @@ class TuningRun:
             config.optimise_float,
             config.batch,
             left_out=() if history.header is None else left_out_of(history.header.calibration),
+            portable=portable,
         )
         self._best_path = self.workspace / f"best_model{kind.suffix}"
         remove_orphans(self._best_path)
@@ -418,6 +422,7 @@ class TuningRun:
                     found = diagnose_run(self._adapter, self.space, best, self._data, self.workspace, self._tell)
         if best is not None and self.config.report and self._run.reason is not StopReason.INTERRUPTED:
             self._look_inside(best, found)
+        portability = None if best is None else self._portability(best)
         self._note_ending(self._run.reason)
         return TuneResult(
             best=best,
@@ -444,6 +449,7 @@ class TuningRun:
             output_drift=drift_of(history.notes, best),
             warnings=run_warnings(judge, history.notes, history.baseline),
             skipped_measurements=skipped_measurements(history.notes),
+            portability=portability,
         )
 
     def _compare_outputs(self, best: Trial, model: Model) -> None:
@@ -454,6 +460,17 @@ class TuningRun:
             note_drift(self._adapter, best, model, self._run.history)
         except KeyboardInterrupt:
             log.warning("interrupted while comparing outputs; the result of the run is complete")
+
+    def _portability(self, best: Trial) -> Portability:
+        """Return on which processors the verdict holds, and note it, unless it was noted before."""
+        history = self._run.history
+        portability = self._adapter.portability_of(best.config)
+        if history.notes.get(PORTABILITY) != portability.to_dict():
+            try:
+                history.note(PORTABILITY, portability.to_dict())
+            except HistoryError as error:
+                log.warning("on which processor the scores were taken could not be noted: %s", error)
+        return noted_portability(history.notes, best.model_hash) or portability
 
     def _look_inside(self, best: Trial, found: Diagnosis | None) -> None:
         """Note what the page shows of the best model. It can be interrupted, and nothing is lost by it."""

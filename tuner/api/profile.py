@@ -61,6 +61,7 @@ def profile(
     model = expanded(model)
     kind = adapter_for(model)
     timing = TimingOptions(batch, threads, warmup, runs)
+    quant_format = kind.recorded_format(target.settings)
     with (
         temporary_folder() as folder,
         _opened(
@@ -69,9 +70,10 @@ def profile(
             AdapterOptions(
                 folder,
                 threads,
-                kind.recorded_format(target.settings),
+                quant_format,
                 target.optimised,
                 left_out=target.left_out,
+                portable=target.portable,
             ),
         ) as adapter,
     ):

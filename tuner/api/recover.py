@@ -13,7 +13,7 @@ from quaver.adapters.calibrated import left_out_of
 from quaver.adapters.temporary import temporary_folder
 from quaver.engine.provenance import add_provenance
 from quaver.engine.same_model import check_same_model, complete, restore
-from quaver.engine.versions import versions_of, was_optimised
+from quaver.engine.versions import versions_of, was_optimised, was_portable
 from quaver.errors import BuildError, HistoryError
 from quaver.history import Snapshot, read_snapshot
 from quaver.paths import expanded
@@ -46,6 +46,7 @@ def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads:
             kind.recorded_format(run.settings),
             was_optimised(run.settings),
             left_out=left_out_of(snapshot.header.calibration),
+            portable=was_portable(run.settings),
         )
         adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
         rebuilt = _rebuild(adapter, snapshot, trial)

@@ -24,6 +24,7 @@ from quaver.engine.objective import Objective
 from quaver.engine.output_drift import OutputDrift
 from quaver.errors import MissingPackageError, ModelError
 from quaver.paths import expanded
+from quaver.processors import Portability
 from quaver.trial import Trial
 from quaver.unquantizable import Unquantizable, in_words
 
@@ -70,6 +71,7 @@ class TuneResult:
         warnings: what must not be overlooked, a sentence or two each: a best model that is no faster than the float
             model, quantized trials that all failed, and the like. A result with warnings is no plain success.
         skipped_measurements: measurements without labels that were given up because they ended their process.
+        portability: which processor the verdict was measured on, and on which others it holds.
     """
 
     best: Trial | None
@@ -96,6 +98,7 @@ class TuneResult:
     output_drift: OutputDrift | None = None
     warnings: tuple[str, ...] = ()
     skipped_measurements: tuple[str, ...] = ()
+    portability: Portability | None = field(repr=False, default=None)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the best model to a file, also one that misses the criterion: look at `met` first."""
@@ -172,9 +175,10 @@ class TuneResult:
         here = f"{latency}, on this machine" if predicted and latency else latency
         equal = "" if self.comparison is None else str(self.comparison)
         model = converted_phrase(self.conversions), equal, in_words(self.unquantizable)
+        where = "" if self.portability is None else str(self.portability)
         warned = [f"{WARNED}{text}" for text in self.warnings]
         notes = drift_phrase(self.output_drift), *model, warn_of_batch_dependence(self.best)
-        lines = self._verdict(), *warned, *self.trust, *notes, predicted, here, size_phrase(self.benefit)
+        lines = self._verdict(), *warned, *self.trust, *notes, predicted, here, size_phrase(self.benefit), where
         return "\n".join(filter(None, lines))
 
     @property

@@ -21,7 +21,7 @@ Given = Config | Mapping[str, Any] | str | os.PathLike[str] | None
 # Where a run is kept, and how it is shown, is no matter of how it runs.
 _PLACES = ("workspace", "resume", "report", "insights")
 # What the calibration and the trials in the history were made with.
-_FIXED = ("calibration_sampling_size", "quant_format", "optimise_float", "batch")
+_FIXED = ("calibration_sampling_size", "quant_format", "optimise_float", "batch", "portable")
 
 
 def settle(given: Given, keywords: Mapping[str, Any], history: Storage) -> tuple[Config, list[SettingChanged]]:
@@ -55,6 +55,7 @@ def resumed_config(
     names = [item.name for item in fields(Config) if item.name not in _PLACES]
     before = {name: earlier[name] for name in names if name in earlier}
     before.setdefault("optimise_float", False)  # before there was a choice, the graph stayed as given
+    before.setdefault("portable", False)  # before there was a choice, weights used all 8 bits
     merged = on_top(before, said)
     if "allow_any_loss" not in earlier and not {"relative", "absolute"} & said.keys():
         merged.setdefault("allow_any_loss", True)  # a run of a version that did not ask

@@ -72,6 +72,8 @@ class Config:
         quant_format: how int8 is written into the model, where the framework knows several ways (ONNX: "qdq" or
             "qoperator"; TensorFlow: "float_io" or "full_integer"); None is its default.
         optimise_float: whether the float graph is rewritten, exactly, so that it is fast before it is quantized.
+        portable: whether int8 models give the same answers on every x86 processor: True bounds weights so that no
+            sum overflows where there is no VNNI. None is True where the framework's adapter can do it.
         timing_cache: whether to use what an earlier run on this model measured of ops on this machine, and to keep
             what this one measures: the same call gives the same model, also on a machine that is busy by now.
         threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
@@ -122,6 +124,7 @@ class Config:
     op_type_dict: Mapping[str, Any] = field(default_factory=dict)
     quant_format: str | None = None
     optimise_float: bool = True
+    portable: bool | None = None
     timing_cache: bool = True
     threads: int = 0
     batch: int = 1
@@ -151,6 +154,7 @@ class Config:
         self.criterion, self.budget  # noqa: B018 - both check their values
         for name in _FLAGS:
             _check(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
+        _check(self.portable is None or isinstance(self.portable, bool), "portable", self.portable, "True or False")
         largest = max(self.relative.values()) if isinstance(self.relative, Mapping) else self.relative
         if largest is not None and largest >= _SUSPECT and not self.allow_any_loss:
             raise SettingsError(

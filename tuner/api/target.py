@@ -9,7 +9,7 @@ from typing import Any
 
 from quaver.adapters.calibrated import left_out_of
 from quaver.api.result import TuneResult
-from quaver.engine.versions import was_optimised
+from quaver.engine.versions import was_optimised, was_portable
 from quaver.errors import SettingsError
 from quaver.history import Snapshot, read_snapshot
 from quaver.ops import QuantConfig
@@ -45,6 +45,11 @@ class Target:
     def optimised(self) -> bool:
         """Whether the float graph is rewritten: as the run did it; without one, unless a quantized model is meant."""
         return self.file is None if self.snapshot is None else was_optimised(self.settings)
+
+    @property
+    def portable(self) -> bool:
+        """Return whether int8 weights are bounded for processors without VNNI, as the run did it or by default."""
+        return self.file is None if self.snapshot is None else was_portable(self.settings)
 
 
 def find_target(given: Any, history: str | os.PathLike[str] | None, verb: str) -> Target:

@@ -10,6 +10,9 @@ from quaver.api.phrases import milliseconds
 from quaver.api.sureness import percent
 from quaver.limit import loss_phrase, loss_range, loss_text
 
+# Answers on another processor may be off by so much more than on this one: rounding of floats differs, too.
+MAX_ERROR_RATIO = 1.25
+
 
 class Verdict(enum.StrEnum):
     """What can be said of a model."""
@@ -97,6 +100,49 @@ class SpeedVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessorVerdict:
+    """What the quantized model answers on an emulated processor, beside what it answers on this one.
+
+    Attributes:
+        verdict: not met if the error there is more than `MAX_ERROR_RATIO` times the error here, or if a limit is not
+            met there.
+        cpu: the emulated processor.
+        kind: which processors it stands for.
+        samples: how many samples went through the emulator.
+        native_error: how far the outputs are from the float model's on this processor: the norm of the difference over
+            the norm of the float model's outputs.
+        emulated_error: the same on the emulated processor.
+        native_top1: on which share of the samples the largest output is where the float model has it; None if there is
+            one output value only.
+        emulated_top1: the same on the emulated processor.
+        identical: whether all outputs are the same numbers on both.
+        limits: the verdict of each limit there; empty if eval_func was not run to its end.
+    """
+
+    verdict: Verdict
+    cpu: str
+    kind: str
+    samples: int
+    native_error: float
+    emulated_error: float
+    native_top1: float | None
+    emulated_top1: float | None
+    identical: bool
+    limits: tuple[LimitVerdict, ...]
+
+    def __str__(self) -> str:
+        text = (
+            f"on {self.cpu}, emulated ({self.kind}): relative output error {self.emulated_error:.3g} there, "
+            f"{self.native_error:.3g} here"
+        )
+        if self.native_top1 is not None and self.emulated_top1 is not None:
+            text += f"; top-1 as fp32 {self.emulated_top1:.1%} there, {self.native_top1:.1%} here"
+        same = ", outputs identical" if self.identical else ""
+        text += f" ({self.samples} samples{same}): {self.verdict}"
+        return "\n".join([text, *(f"on {self.cpu}: {limit}" for limit in self.limits)])
+
+
+@dataclass(frozen=True, slots=True)
 class CheckResult:
     """The verdict on a quantized model.
 
@@ -107,6 +153,7 @@ class CheckResult:
         confidence: how sure the intervals are, all together; None if the scores alone decide.
         fp32_size: bytes of the float model.
         quantized_size: bytes of the quantized model.
+        processor: the answers on an emulated processor; None if none was asked for.
     """
 
     verdict: Verdict
@@ -115,6 +162,7 @@ class CheckResult:
     confidence: float | None
     fp32_size: int
     quantized_size: int
+    processor: ProcessorVerdict | None = None
 
     @property
     def met(self) -> bool:
@@ -124,16 +172,19 @@ class CheckResult:
     def plain(self) -> dict[str, Any]:
         """As builtins, for JSON; `docs/check.schema.json` describes it."""
         found = asdict(self)
-        for limit in found["limits"]:
-            limit["verdict"] = str(limit["verdict"])
-            limit["interval"] = None if limit["interval"] is None else list(limit["interval"])
-        if found["speed"] is not None:
-            found["speed"]["verdict"] = str(found["speed"]["verdict"])
-        return {**found, "verdict": str(self.verdict), "limits": list(found["limits"])}
+        for part in (found, found["processor"] or {"limits": ()}):
+            part["limits"] = list(part["limits"])
+            for limit in part["limits"]:
+                limit["verdict"] = str(limit["verdict"])
+                limit["interval"] = None if limit["interval"] is None else list(limit["interval"])
+        for name in ("speed", "processor"):
+            if found[name] is not None:
+                found[name]["verdict"] = str(found[name]["verdict"])
+        return {**found, "verdict": str(self.verdict)}
 
     def __str__(self) -> str:
-        parts = [str(self.verdict), *map(str, self.limits), *([] if self.speed is None else [str(self.speed)])]
-        return "\n".join(parts)
+        others = (part for part in (self.speed, self.processor) if part is not None)
+        return "\n".join(map(str, [self.verdict, *self.limits, *others]))
 
 
 def together(verdicts: list[Verdict]) -> Verdict:

@@ -18,6 +18,7 @@ from quaver.engine.judge import Sureness
 from quaver.engine.losses import Lost
 from quaver.engine.output_drift import OutputDrift
 from quaver.history import Snapshot
+from quaver.processors import noted_portability
 from quaver.trial import Trial
 from quaver.unquantizable import from_notes
 
@@ -61,6 +62,7 @@ def tuned(result: TuneResult) -> dict[str, Any]:
         "benefit": benefit(result.benefit),
         "output_drift": output_drift(result.output_drift),
         "trust": trust(result.sureness, result.losses, result.confirmations),
+        "portability": None if result.portability is None else result.portability.to_dict(),
         "best": None if result.best is None else plain(result.best, result.best),
         "trials": [plain(trial, result.best) for trial in result.trials],
         "workspace": str(result.workspace),
@@ -120,14 +122,16 @@ def trust(sure: Sureness | None, losses: Iterable[Lost], confirmations: Iterable
     }
 
 
-def about_the_model(snapshot: Snapshot) -> dict[str, Any]:
-    """What was converted when the model was read, and what in it cannot be quantized."""
+def about_the_model(snapshot: Snapshot, best_hash: str = "") -> dict[str, Any]:
+    """Return what was converted when the model was read, what cannot be quantized, and where the verdict holds."""
+    portability = noted_portability(snapshot.notes, best_hash)
     left_out = [{"kind": one.kind, "count": one.count, "share": one.share} for one in from_notes(snapshot.notes)]
     comparison = comparison_of(snapshot.header.calibration)
     return {
         "conversions": list(conversions(snapshot.notes)),
         "comparison": None if comparison is None else comparison.to_dict(),
         "unquantizable": left_out,
+        "portability": None if portability is None else portability.to_dict(),
     }
 
 

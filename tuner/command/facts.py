@@ -8,13 +8,16 @@ from quaver.api.aimed import target_of
 from quaver.api.phrases import conversions, converted_phrase, fp32_phrase, latency_phrase, predicted_phrase
 from quaver.command import wording
 from quaver.history import Snapshot
+from quaver.processors import noted_portability
 from quaver.trial import Trial
 from quaver.unquantizable import from_notes, in_words
 
 
-def about_the_model(snapshot: Snapshot) -> Iterator[str]:
-    """What was converted when the model was read, and what in it cannot be quantized."""
-    for fact in (converted_phrase(conversions(snapshot.notes)), in_words(from_notes(snapshot.notes))):
+def about_the_model(snapshot: Snapshot, best_hash: str = "") -> Iterator[str]:
+    """Yield what was converted when the model was read, what cannot be quantized, and where the verdict holds."""
+    portability = noted_portability(snapshot.notes, best_hash)
+    holds = "" if portability is None else f"the best model was {portability}"
+    for fact in (converted_phrase(conversions(snapshot.notes)), in_words(from_notes(snapshot.notes)), holds):
         if fact:
             yield wording.name(fact)
 

@@ -104,6 +104,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="rewrite the float graph, exactly, so that it is fast before it is quantized (default: yes)",
     )
     run.add_argument(
+        "--portable",
+        action=argparse.BooleanOptionalAction,
+        help="the same int8 answers on x86 processors without VNNI as with it (default: yes where the framework can)",
+    )
+    run.add_argument(
         "--timing-cache",
         action=argparse.BooleanOptionalAction,
         help="use and keep what is measured of ops on this machine: the same call gives the same model (default: yes)",

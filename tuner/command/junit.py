@@ -10,10 +10,12 @@ from quaver.errors import SettingsError
 
 
 def write(found: CheckResult, path: Path, name: str) -> None:
-    """A suite with a case for each limit, and one for the speed. What is not met or inconclusive has failed."""
+    """Write a suite with a case for each limit, the speed and the other processor. All but "met" has failed."""
     cases = [(f"loss of {one.name}", one.verdict, str(one)) for one in found.limits]
     if found.speed is not None:
         cases.append(("speed", found.speed.verdict, str(found.speed)))
+    if found.processor is not None:
+        cases.append((f"answers on {found.processor.cpu}", found.processor.verdict, str(found.processor)))
     failed = sum(verdict is not Verdict.MET for _, verdict, _ in cases)
     counts = {"tests": str(len(cases)), "failures": str(failed), "errors": "0"}
     suite = ET.Element("testsuite", {"name": f"quaver check {name}", **counts})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import io
 import os
@@ -132,11 +133,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     why = output.error.strerror or output.error
     if isinstance(output.error, BrokenPipeError):
         why = "nobody reads it any more"
-    print(
-        f"quaver: not all of the output was shown, because stdout cannot be written ({why}); all else was done",
-        file=sys.stderr,
-        flush=True,
-    )
+    with contextlib.suppress(OSError):  # stderr may be as full
+        print(
+            f"quaver: not all of the output was shown, because stdout cannot be written ({why}); all else was done",
+            file=sys.stderr,
+            flush=True,
+        )
     return code or 1
 
 

@@ -90,14 +90,14 @@ def guarded_stdout() -> Iterator[Output]:
             os.fstat(descriptor)
         except OSError:  # else the next file that is opened, such as the history, would get what is printed
             os.open(os.devnull, os.O_RDWR)
-    before = sys.stdout
-    output = Output(before)
-    sys.stdout = output
+    before = sys.stdout, sys.stderr
+    sys.stdout = output = Output(sys.stdout)
+    sys.stderr = Output(None) if sys.stderr is None else sys.stderr
     try:
         yield output
     finally:
         output.flush()
-        sys.stdout = before
+        sys.stdout, sys.stderr = before
 
 
 @contextlib.contextmanager
@@ -114,7 +114,7 @@ def json_alone(wanted: bool) -> Iterator[None]:
     before, _json = sys.stdout, []
     before.flush()
     descriptor = os.dup(1)
-    sys.stdout = sys.stderr
+    sys.stdout = Output(sys.stderr)
     os.dup2(2, 1)
     texts: list[str] = []
     try:

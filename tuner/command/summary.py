@@ -133,7 +133,7 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
         if base is not None and base.model_size:
             ratio = f"{best.model_size / base.model_size:.2f} of fp32"
             yield "size", f"{ratio} ({wording.size(best.model_size)} instead of {wording.size(base.model_size)})"
-    for index, fact in enumerate(facts.about_the_model(snapshot)):
+    for index, fact in enumerate(facts.about_the_model(snapshot, "" if best is None else best.model_hash)):
         yield "" if index else "the model", fact
     included = ", the fp32 model's included" if result.evaluations else ""
     yield "evaluations", f"{result.evaluations}{included}; this run took {wording.seconds(seconds)}"

@@ -70,6 +70,16 @@ def relative_error(reference: list[Outputs], other: list[Outputs]) -> float:
     return error if np.isfinite(error) else float("inf")
 
 
+def same_top1(reference: list[Outputs], other: list[Outputs]) -> float | None:
+    """Return how often the largest value of the first output's last axis is the same; None if it has one value."""
+    same = []
+    for expected, actual in zip(reference, other, strict=True):
+        if not expected or expected[0].ndim == 0 or expected[0].shape[-1] < 2 or expected[0].shape != actual[0].shape:
+            return None
+        same.append(np.ravel(expected[0].argmax(axis=-1) == actual[0].argmax(axis=-1)))
+    return float(np.mean(np.concatenate(same)))
+
+
 def _noise(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
     if one.shape != other.shape:
         return max(float(np.sum(np.square(one))), float(np.sum(np.square(other))), 1.0)

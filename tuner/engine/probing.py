@@ -74,6 +74,7 @@ class AdapterProbe(Probe):
         self._executor: Executor | None = None
         self._runner = MeasurementRunner(self._bench, space, history, observer, open_worker)
         self._opened_bench: Bench | None = None
+        self._searching = False
 
     @contextlib.contextmanager
     def beside(self, executor: Executor, local: bool = False) -> Iterator[None]:
@@ -297,8 +298,13 @@ class AdapterProbe(Probe):
 
     def _find_fatal_ops(self, config: QuantConfig) -> None:
         """Measure each op of a configuration that died alone, unless one is known that ends the process."""
-        if len(config.reduced_ops) > 1 and not self._runner.fatal_ops(config):
+        if self._searching or self._runner.fatal_ops(config):
+            return
+        self._searching = True
+        try:
             self.sensitivity(config)
+        finally:
+            self._searching = False
 
     def _all(self) -> int:
         return len(self._samples())

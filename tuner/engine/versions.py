@@ -14,6 +14,11 @@ def was_optimised(settings: Mapping[str, Any]) -> bool:
     return settings.get("optimise_float") is True
 
 
+def was_portable(settings: Mapping[str, Any]) -> bool:
+    """Return whether a run bounded int8 weights for processors without VNNI; before there was a choice, none did."""
+    return settings.get("portable") is True
+
+
 def versions_of(adapter: Adapter) -> dict[str, str]:
     """Package name -> version: quaver's own, and what the adapter builds with."""
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from quaver.adapters.onnxrt.build.saturation import WEIGHT_LIMIT, Reduction, bound_pairs, pair_peak
 from quaver.quantization import QuantizationParameters, QuantizedTensor
 
 Float = NDArray[np.float32]
@@ -38,17 +39,19 @@ def _usable(scale: float) -> np.float32:
     return np.float32(min(max(scale, float(np.finfo(np.float32).tiny)), float(np.finfo(np.float32).max)))
 
 
-def weight_scale(weight: Float, axis: int | None) -> Float:
-    """The symmetric scale of a weight, one for all (axis None) or one per channel along `axis`.
+def weight_scale(weight: Float, axis: int | None, reduction: Reduction | None = None) -> Float:
+    """Return the symmetric scale of a weight, one for all (axis None) or one per channel along `axis`.
 
     A channel of zeros takes the largest scale of the tensor: its values are exact in any scale, and its bias
-    is then as fine as its neighbours'.
+    is then as fine as its neighbours'. With a `reduction` the scale is so large that no sum saturates at 16 bits.
     """
     others = None if axis is None else tuple(dim for dim in range(weight.ndim) if dim != axis)
     if weight.size == 0:
         return np.float32(1.0) * np.ones((), np.float32)
     peak = np.maximum(weight.max(axis=others), -weight.min(axis=others))
-    scale = np.asarray(peak / np.float32(127), np.float32)
+    if reduction is not None:
+        peak = np.maximum(peak, pair_peak(weight, axis, reduction))
+    scale = np.asarray(peak / np.float32(WEIGHT_LIMIT), np.float32)
     floor = np.float32(np.finfo(np.float32).tiny)
     largest = scale.max()
     if largest < floor:
@@ -56,15 +59,23 @@ def weight_scale(weight: Float, axis: int | None) -> Float:
     return np.where(scale < floor, largest, scale).astype(np.float32)
 
 
-def quantize_weight(weight: Float, axis: int | None, scale: Float) -> QuantizedTensor:
-    """Round a weight to int8 in steps of `scale`, one or one for each channel along `axis`. Always symmetric."""
+def quantize_weight(
+    weight: Float, axis: int | None, scale: Float, reduction: Reduction | None = None
+) -> QuantizedTensor:
+    """Round a weight to int8 in steps of `scale`, one or one for each channel along `axis`. Always symmetric.
+
+    With a `reduction` no two neighbours of it can overflow 16 bits.
+    """
     shape = [1] * weight.ndim
     if axis is not None:
         shape[axis] = -1
     steps = np.divide(weight, scale.reshape(shape), dtype=np.float32)
     np.rint(steps, out=steps)
-    np.clip(steps, -127, 127, out=steps)
-    return QuantizedTensor(steps.astype(np.int8), QuantizationParameters(scale, np.zeros(scale.shape, np.int8), axis))
+    np.clip(steps, -WEIGHT_LIMIT, WEIGHT_LIMIT, out=steps)
+    values = steps.astype(np.int8)
+    if reduction is not None:
+        values = bound_pairs(values, reduction)
+    return QuantizedTensor(values, QuantizationParameters(scale, np.zeros(scale.shape, np.int8), axis))
 
 
 def quantize_table(table: Float, parameters: QuantizationParameters) -> QuantizedTensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -15,9 +16,10 @@ from quaver.adapters.onnxrt.build.assembly import Assembly
 from quaver.adapters.onnxrt.build.gates import Gated, by_table, cut_off
 from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
 from quaver.adapters.onnxrt.build.provenance import without_provenance
-from quaver.adapters.onnxrt.build.recurrent import DOMAIN
+from quaver.adapters.onnxrt.build.recurrent import DOMAIN, coarser_lstm_channels
 from quaver.adapters.onnxrt.build.repairing import RepairedUnit, repair_unit
 from quaver.adapters.onnxrt.build.rescaling import Rescaler
+from quaver.adapters.onnxrt.build.saturation import Reduction, reduction_of
 from quaver.adapters.onnxrt.build.walk import Walk
 from quaver.adapters.onnxrt.build.weights import Entry, WeightStore
 from quaver.adapters.onnxrt.read.graph import Graph, integer
@@ -25,7 +27,8 @@ from quaver.adapters.onnxrt.read.movement import families, moves, shrinks_by_cub
 from quaver.adapters.onnxrt.read.units import FUSES_ITSELF, Unit
 from quaver.adapters.ranges import Range
 from quaver.errors import BuildError
-from quaver.ops import QuantConfig
+from quaver.ops import OpConfig, QuantConfig
+from quaver.processors import Coarsened
 from quaver.quantization import QuantizationParameters
 
 Ranges = Mapping[str, Mapping[str, Range]]
@@ -34,8 +37,9 @@ Ranges = Mapping[str, Mapping[str, Range]]
 class Assembler:
     """Builds assemblies of one model. Everything that does not depend on the configuration is done once."""
 
-    def __init__(self, graph: Graph, units: list[Unit], store: WeightStore, mark: str) -> None:
+    def __init__(self, graph: Graph, units: list[Unit], store: WeightStore, mark: str, portable: bool = False) -> None:
         self.graph, self.units, self.store, self.mark = graph, units, store, mark
+        self.portable = portable
         self.unit_of = {index: unit for unit in units for index in unit.nodes}
         self.root_of = families(graph)
         self.pinned = graph.pinned
@@ -58,6 +62,44 @@ class Assembler:
     def root(self, name: str) -> str:
         """The tensor whose scale this one shares."""
         return self.root_of.get(name, name)
+
+    def reduction(self, unit: Unit) -> Reduction | None:
+        """Return the sum that must not saturate when a unit runs in int8; None if it cannot, or may."""
+        return reduction_of(self.graph, unit) if self.portable else None
+
+    def coarsened(self, config: QuantConfig) -> Coarsened:
+        """Count the ops and output channels of a configuration whose weights are coarser so that no sum saturates."""
+        plan = Walk(self, config)
+        counts = [
+            self._coarser_channels(plan, unit, pick)
+            for unit in self.units
+            if (pick := config[unit.op.name]).reduced and pick.mode != "weight_only"
+        ]
+        counts = [(channels, coarser) for channels, coarser in counts if channels]
+        return Coarsened(
+            len(counts),
+            sum(coarser > 0 for _, coarser in counts),
+            sum(channels for channels, _ in counts),
+            sum(coarser for _, coarser in counts),
+        )
+
+    def _coarser_channels(self, plan: Walk, unit: Unit, pick: OpConfig) -> tuple[int, int]:
+        """Return how many output channels of an int8 op could saturate, and how many of them are coarser."""
+        per_channel = pick.granularity == "per_channel"
+        if unit.recurrent and self.portable:
+            return coarser_lstm_channels(self, unit, per_channel)
+        reduction = self.reduction(unit)
+        if reduction is None or unit.weight is None:
+            return 0, 0
+        shape = self.store.array(unit.weight).shape
+        channels = math.prod(size for dim, size in enumerate(shape) if dim not in reduction)
+        axis, divided = unit.axis if per_channel else None, plan.division(unit)
+        if pick.calibrated and (pick.repairs or divided):
+            scheme = plan.schemes[self.root(plan.read_by(unit, unit.activations[0]))]
+            is_coarser = np.asarray(self.repaired(unit.anchor, scheme, per_channel, pick.repairs, divided).is_coarser)
+        else:
+            is_coarser = self.store.scale(unit.weight, axis, reduction) > self.store.scale(unit.weight, axis)
+        return channels, round(channels * float(np.mean(is_coarser)))
 
     def needed(self) -> list[str]:
         """The tensors whose range has to be known: what int8 ops read or write, before it was moved about."""
@@ -161,8 +203,9 @@ class Assembler:
         assert unit.weight is not None and unit.bias is not None
         axis = unit.axis if per_channel else None
         step = self.params(self.root(unit.activations[0]), scheme).scale
-        wider = self.store.bias_scale(unit.weight, axis, unit.bias, step)
-        scale = self.store.scale(unit.weight, axis) if wider is None else wider
+        scale = self.store.scale(unit.weight, axis, self.reduction(unit))
+        wider = self.store.bias_scale(unit.bias, step, scale)
+        scale = scale if wider is None else wider
         node, entries = self.store.bias(self.label(unit.op.name, "bias"), unit.bias, step, scale)
         return node, entries, wider
 
@@ -175,7 +218,10 @@ class Assembler:
         axis = unit.axis if per_channel else None
         reads = self.rescaler.of(unit.activations[0], scheme.rescaling) if scheme.rescaling else None
         writes = self.rescaler.of(unit.output, divided) if divided else None
-        return repair_unit(self.graph, self.store, unit, repairs, self.statistics, axis, step, self.mark, reads, writes)
+        reduction = self.reduction(unit)
+        return repair_unit(
+            self.graph, self.store, unit, repairs, self.statistics, axis, step, self.mark, reads, writes, reduction
+        )
 
     def label(self, name: str, part: str) -> str:
         """A name for something made from `name`, that the model cannot hold already."""

@@ -84,11 +84,13 @@ def _weight(assembler: Assembler, unit: Unit, pick: OpConfig, mark: str) -> Weig
     assert unit.weight is not None
     store, node = assembler.store, assembler.graph.nodes[unit.anchor]
     axis = unit.axis if pick.granularity == "per_channel" else None
-    values, scale = store.scale(unit.weight, axis), assembler.label(unit.op.name, "weight scale") + mark
-    stored = store.int8(unit.weight, axis)
+    # A weight alone in 8 bits is multiplied with floats, or by kernels that add in 32 bits.
+    reduction = assembler.reduction(unit) if pick.mode == "dynamic" else None
+    values, scale = store.scale(unit.weight, axis, reduction), assembler.label(unit.op.name, "weight scale") + mark
+    stored = store.int8(unit.weight, axis, reduction=reduction)
     integers, entry = stored.integers, stored.entries[0]
     if node.op_type == "Gemm" and integer(node, "transB", 0):
-        integers, entry = store.turned(unit.weight, axis)
+        integers, entry = store.turned(unit.weight, axis, reduction)
         axis = None if axis is None else 1 - axis
     return Weight(integers, scale, axis, values.shape, ((integers, entry), (scale, wire.tensor(scale, values))))
 

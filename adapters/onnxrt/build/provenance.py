@@ -138,8 +138,15 @@ def _moved(whole: bytes, entry: _Field, location: str) -> bytes:
 
 
 def _has_external_data(path: Path) -> bool:
-    """Tell whether a model's weights lie in a second file, as quaver writes them over 2 GB."""
-    return path.with_name(path.name + ".data").exists()
+    """Tell whether weights of a model lie in a second file, as quaver writes them over 2 GB."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        graphs = (part for part in _fields(file, 0, size) if part.number == wire.MODEL_GRAPH)
+        entries = (entry for graph in graphs for entry in _fields(file, graph.payload, graph.end))
+        tensors = (entry for entry in entries if entry.number == wire.GRAPH_INITIALIZER)
+        parts = (part for tensor in tensors for part in _fields(file, tensor.payload, tensor.end))
+        places = (_varint(file, part.payload)[0] for part in parts if part.number == wire.TENSOR_LOCATION)
+        return TensorProto.EXTERNAL in places
 
 
 def _read(file: BinaryIO, part: _Field) -> bytes:

@@ -9,6 +9,7 @@ from onnx import NodeProto
 
 from quaver.adapters.onnxrt.build import wire
 from quaver.adapters.onnxrt.build.affine import Float
+from quaver.adapters.onnxrt.build.saturation import bound_pairs, pair_peak
 from quaver.adapters.onnxrt.build.weights import Entry
 from quaver.adapters.onnxrt.read.units import Unit
 from quaver.ops import OpConfig
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 DOMAIN = ("com.microsoft", 1)
 # The inputs of an LSTM besides its weights; scales and zero points of these come behind them.
 _INPUTS = 8
+# What the kernel sums over in each direction, of a matrix [inputs, 4 units].
+_REDUCTION = (0,)
 
 
 def lstm_parts(
@@ -36,7 +39,9 @@ def lstm_parts(
         name, scale, zero = (
             assembler.label(unit.op.name, f"{part} {pick.granularity}{what}") for what in ("", " scale", " zero")
         )
-        values, by = quantized(assembler.store.array(inputs[slot]), pick.granularity == "per_channel")
+        values, by = quantized(
+            assembler.store.array(inputs[slot]), pick.granularity == "per_channel", assembler.portable
+        )
         entries += [
             (name, assembler.store.once(name, values)),
             (scale, assembler.store.once(scale, by)),
@@ -55,13 +60,30 @@ def lstm_parts(
     return wire.block(wire.GRAPH_NODE, node.SerializeToString(deterministic=True)), tuple(entries), reads
 
 
-def quantized(weight: Array, per_channel: bool) -> tuple[Array, Float]:
-    """A weight [directions, 4 units, inputs] as [directions, inputs, 4 units] in int8, and its scales.
+def coarser_lstm_channels(assembler: Assembler, unit: Unit, per_channel: bool) -> tuple[int, int]:
+    """Return how many output channels the weights of an LSTM have, and how many are coarser if `portable`."""
+    channels = coarser = 0
+    for name in assembler.graph.nodes[unit.anchor].input[1:3]:
+        weight = assembler.store.array(name)
+        is_coarser = quantized(weight, per_channel, portable=True)[1] > quantized(weight, per_channel)[1]
+        channels += weight.shape[0] * weight.shape[1]
+        coarser += round(weight.shape[0] * weight.shape[1] * float(np.mean(is_coarser)))
+    return channels, coarser
 
-    One for each direction, or one for each direction and unit.
+
+def quantized(weight: Array, per_channel: bool, portable: bool = False) -> tuple[Array, Float]:
+    """Return a weight [directions, 4 units, inputs] as [directions, inputs, 4 units] in int8, and its scales.
+
+    One for each direction, or one for each direction and unit. If `portable`, no sum of it saturates at 16 bits.
     """
     turned = np.swapaxes(np.asarray(weight, np.float32), 1, 2)
     peak = np.abs(turned).max(axis=1 if per_channel else (1, 2))
+    if portable:
+        pairs = np.stack([pair_peak(matrix, 1 if per_channel else None, _REDUCTION) for matrix in turned])
+        peak = np.maximum(peak, pairs)
     scale = np.maximum(peak / np.float32(127), np.finfo(np.float32).tiny).astype(np.float32)
     steps = np.rint(turned / (scale[:, None, :] if per_channel else scale[:, None, None]))
-    return np.ascontiguousarray(np.clip(steps, -127, 127).astype(np.int8)), scale
+    values = np.clip(steps, -127, 127).astype(np.int8)
+    if portable:
+        values = np.stack([bound_pairs(matrix, _REDUCTION) for matrix in values])
+    return np.ascontiguousarray(values), scale

@@ -10,6 +10,7 @@ import numpy as np
 
 from quaver.adapters.channels import Channels, Statistic
 from quaver.adapters.onnxrt.build.affine import Float, quantize_weight, scale_for_bias, weight_scale
+from quaver.adapters.onnxrt.build.saturation import Reduction
 from quaver.adapters.onnxrt.build.weights import Entry, WeightStore
 from quaver.adapters.onnxrt.read.graph import Graph, integer
 from quaver.adapters.onnxrt.read.units import Unit
@@ -24,11 +25,13 @@ class RepairedUnit(NamedTuple):
         nodes: that dequantize them.
         entries: the constants.
         inputs: which inputs of the unit's nodes they are: (node, slot) -> name.
+        is_coarser: of an int8 weight, for each of its scales whether it is larger so that no sum saturates.
     """
 
     nodes: bytes
     entries: tuple[Entry, ...]
     inputs: Mapping[tuple[int, int], str]
+    is_coarser: tuple[bool, ...] = ()
 
 
 def repairable(graph: Graph, unit: Unit) -> RepairableOp | None:
@@ -65,10 +68,12 @@ def repair_unit(
     mark: str,
     reads: Float | None = None,
     writes: Float | None = None,
+    reduction: Reduction | None = None,
 ) -> RepairedUnit:
     """Repair a unit, then quantize its weight along `axis` and its bias.
 
-    It reads a tensor divided by the factors `reads`, and is to write one divided by `writes`.
+    It reads a tensor divided by the factors `reads`, and is to write one divided by `writes`. With a `reduction` no sum
+    of its kernel saturates.
     """
     before = repairable(graph, unit)
     if before is None:
@@ -83,23 +88,24 @@ def repair_unit(
 
     def quantized(weight: Float) -> Float:
         values = _turned(graph, unit, np.asarray(weight, np.float32))
-        scale = weight_scale(values, axis)
+        scale = weight_scale(values, axis, reduction)
         shape = [1] * values.ndim
         if axis is not None:
             shape[axis] = -1
-        real = quantize_weight(values, axis, scale).values.astype(np.float32) * scale.reshape(shape)
+        real = quantize_weight(values, axis, scale, reduction).values.astype(np.float32) * scale.reshape(shape)
         return _turned(graph, unit, real)
 
     after = repaired(before, names, statistics, quantized)
     _check(after, before, names)
     weight = np.ascontiguousarray(_turned(graph, unit, np.asarray(after.weight, np.float32)))
-    scale = weight_scale(weight, axis)
+    scale = weight_scale(weight, axis, reduction)
+    is_coarser = () if reduction is None else tuple((scale > weight_scale(weight, axis)).reshape(-1).tolist())
     bias = None if after.bias is None else np.asarray(after.bias, np.float32)
     place = _bias_place(graph, unit)
     in_kernel = place is not None and place[0] == unit.anchor
     if bias is not None and in_kernel and (wider := scale_for_bias(bias, activation_scale, scale)) is not None:
         scale = wider
-    made = store.weight_parts(f"{unit.op.name}{mark}weight", weight, axis, scale)
+    made = store.weight_parts(f"{unit.op.name}{mark}weight", weight, axis, scale, reduction)
     nodes, entries, inputs = made.node, list(made.entries), {(unit.anchor, 1): made.name}
     if bias is not None and place is not None:
         name = inputs[place] = f"{unit.op.name}{mark}bias"
@@ -109,7 +115,7 @@ def repair_unit(
             entries += more
         else:
             entries.append(store.add(name, bias))
-    return RepairedUnit(nodes, tuple(entries), inputs)
+    return RepairedUnit(nodes, tuple(entries), inputs, is_coarser)
 
 
 def rescaled(op: RepairableOp, reads: Float | None, writes: Float | None) -> RepairableOp:

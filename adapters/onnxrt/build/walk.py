@@ -265,7 +265,7 @@ class Walk(Plan):
                 self.entries.extend(entries)
                 return assembler.label(unit.op.name, "bias")
         if slot == 1 and name == unit.weight:
-            weight = assembler.store.int8(name, axis, wider, owner)
+            weight = assembler.store.int8(name, axis, wider, owner, assembler.reduction(unit))
             if weight.name not in self.done:
                 self.done.add(weight.name)
                 self.parts.append(weight.node)

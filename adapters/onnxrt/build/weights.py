@@ -34,6 +34,7 @@ from quaver.adapters.onnxrt.build.affine import (
     weight_scale,
 )
 from quaver.adapters.onnxrt.build.appending import append
+from quaver.adapters.onnxrt.build.saturation import Reduction
 from quaver.adapters.onnxrt.read.graph import Array
 from quaver.adapters.temporary import temporary_folder
 from quaver.errors import BuildError, ModelError
@@ -135,7 +136,7 @@ class WeightStore:
         self._mark = mark
         self._entries: dict[str, Entry] = {}
         self._weights: dict[tuple[object, ...], WeightParts] = {}
-        self._scales: dict[tuple[str, int | None], Float] = {}
+        self._scales: dict[tuple[str, int | None, Reduction | None], Float] = {}
         self._tables: dict[str, QuantizationParameters] = {}
         self._mapped: memoryview | None = None  # the file as it was when last read; made anew when it has grown
         self._shared: SharedFile | None = None
@@ -204,11 +205,11 @@ class WeightStore:
         kind = int(onnx.helper.np_dtype_to_tensor_dtype(data.dtype))
         return StoredTensor(name, kind, data.shape, offset, data.nbytes)
 
-    def scale(self, name: str, axis: int | None) -> Float:
-        """The scale of a weight, before any regard for a bias."""
-        key = (name, axis)
+    def scale(self, name: str, axis: int | None, reduction: Reduction | None = None) -> Float:
+        """Return the scale of a weight, before any regard for a bias; with a `reduction` no sum of it saturates."""
+        key = (name, axis, reduction)
         if key not in self._scales:
-            scale = weight_scale(self._real(name), axis)
+            scale = weight_scale(self._real(name), axis, reduction)
             if not np.all(np.isfinite(scale)):
                 raise ModelError(f"the weight {name!r} holds NaN or infinity; the float model is broken there")
             self._scales[key] = scale
@@ -249,19 +250,29 @@ class WeightStore:
             self._entries[rows] = self.add(rows, self.scale(name, axis).reshape(shape))
         return rows, self._entries[rows]
 
-    def int8(self, name: str, axis: int | None, scale: Float | None = None, owner: str = "") -> WeightParts:
-        """A weight in int8. `scale` and `owner` are given when one op needs a wider scale than the weight itself."""
+    def int8(
+        self,
+        name: str,
+        axis: int | None,
+        scale: Float | None = None,
+        owner: str = "",
+        reduction: Reduction | None = None,
+    ) -> WeightParts:
+        """Return a weight in int8; with a `reduction` no sum of it saturates.
+
+        `scale` and `owner` are given when one op needs a wider scale than the weight itself.
+        """
         wide = b"" if scale is None else scale.tobytes()
-        key = (name, axis, owner if scale is not None else "", wide)
+        key = (name, axis, owner if scale is not None else "", wide, reduction)
         weight = self._weights.get(key)
         if weight is None:
-            weight = self._weights[key] = self._quantize(name, axis, scale, owner)
+            weight = self._weights[key] = self._quantize(name, axis, scale, owner, reduction)
         return weight
 
-    def turned(self, name: str, axis: int | None) -> tuple[str, Entry]:
-        """The integers of a matrix in int8 with its axes exchanged, and what they are called."""
-        parts = (name, "tensor" if axis is None else f"axis{axis}", "turned")
-        values = quantize_weight(self._real(name), axis, self.scale(name, axis)).values
+    def turned(self, name: str, axis: int | None, reduction: Reduction | None = None) -> tuple[str, Entry]:
+        """Return the integers of a matrix in int8 with its axes exchanged, and what they are called."""
+        parts = (name, *_parts(axis, reduction), "turned")
+        values = quantize_weight(self._real(name), axis, self.scale(name, axis, reduction), reduction).values
         label = self._mark.join(parts)
         return label, self.once(label, np.ascontiguousarray(values.T))
 
@@ -271,9 +282,9 @@ class WeightStore:
             self._entries[name] = self.add(name, array)
         return self._entries[name]
 
-    def bias_scale(self, weight: str, axis: int | None, bias: str, activation_scale: Float) -> Float | None:
-        """A wider weight scale if the bias needs one to fit int32."""
-        return scale_for_bias(self._real(bias), activation_scale, self.scale(weight, axis))
+    def bias_scale(self, bias: str, activation_scale: Float, scale: Float) -> Float | None:
+        """Return a wider scale of the weight if the bias needs one to fit int32."""
+        return scale_for_bias(self._real(bias), activation_scale, scale)
 
     def bias(self, name: str, bias: str, activation_scale: Float, scale: Float) -> tuple[bytes, tuple[Entry, ...]]:
         """The node that dequantizes an int32 bias into `name`, and its constants."""
@@ -289,14 +300,18 @@ class WeightStore:
         node = wire.node("DequantizeLinear", [quantized, scaled], [name], name, **axis)
         return node, (wire.tensor(quantized, steps), wire.tensor(scaled, step))
 
-    def _quantize(self, name: str, axis: int | None, scale: Float | None, owner: str) -> WeightParts:
-        used = self.scale(name, axis) if scale is None else scale
-        parts = [name, "tensor" if axis is None else f"axis{axis}"] + ([owner] if scale is not None else [])
-        return self.weight_parts(self._mark.join(parts), self._real(name), axis, used)
+    def _quantize(
+        self, name: str, axis: int | None, scale: Float | None, owner: str, reduction: Reduction | None
+    ) -> WeightParts:
+        used = self.scale(name, axis, reduction) if scale is None else scale
+        parts = [name, *_parts(axis, reduction)] + ([owner] if scale is not None else [])
+        return self.weight_parts(self._mark.join(parts), self._real(name), axis, used, reduction)
 
-    def weight_parts(self, base: str, weight: Float, axis: int | None, used: Float) -> WeightParts:
-        """Any values as an int8 weight in steps of a scale, under names that begin with `base`."""
-        return self.constant_parts(base, *quantize_weight(weight, axis, used))
+    def weight_parts(
+        self, base: str, weight: Float, axis: int | None, used: Float, reduction: Reduction | None = None
+    ) -> WeightParts:
+        """Return any values as an int8 weight in steps of a scale, under names that begin with `base`."""
+        return self.constant_parts(base, *quantize_weight(weight, axis, used, reduction))
 
     def constant_parts(self, base: str, values: Array, params: QuantizationParameters) -> WeightParts:
         """Integers, what they stand for, and the node that dequantizes them, under names that begin with `base`."""
@@ -310,3 +325,9 @@ class WeightStore:
             wire.tensor(zero, params.zero_point),
         )
         return WeightParts(node, entries, output, quantized)
+
+
+def _parts(axis: int | None, reduction: Reduction | None) -> list[str]:
+    """Return what the names of an int8 weight say of its scale."""
+    parts = ["tensor" if axis is None else f"axis{axis}"]
+    return parts if reduction is None else [*parts, f"bounded along {','.join(map(str, reduction))}"]

@@ -71,8 +71,9 @@ class ConfigView(View):
         if unit.bias is not None and pick.calibrated:
             read = plan.read_by(unit, unit.activations[0])
             scale = a.bias(unit.anchor, plan.schemes[a.root(read)], per_channel)[2]
-        scale = a.store.scale(name, axis) if scale is None else scale
-        return OpWeight(unit.op.name, values, quantize_weight(values, axis, scale), outer, inner)
+        reduction = None if pick.mode == "weight_only" else a.reduction(unit)
+        scale = a.store.scale(name, axis, reduction) if scale is None else scale
+        return OpWeight(unit.op.name, values, quantize_weight(values, axis, scale, reduction), outer, inner)
 
     def contexts(self) -> Mapping[str, OpContext]:
         a = self._assembler

@@ -201,7 +201,7 @@ def test_a_file_of_another_shape_is_refused_with_the_reason(written: Any, text: 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"cannot read the configuration .*nowhere.yaml': No such file"):
         make_config(tmp_path / "nowhere.yaml")
-    with pytest.raises(SettingsError, match="Is a directory"):
+    with pytest.raises(SettingsError, match=r"the configuration must be a regular file, and .* is a folder"):
         make_config(tmp_path)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\xff")
     with pytest.raises(SettingsError, match="is not valid YAML"):

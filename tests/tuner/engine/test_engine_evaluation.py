@@ -201,4 +201,4 @@ def test_the_most_scores_that_are_taken_fit_a_frame_of_the_history(tmp_path: Pat
 
 def test_slices_of_too_many_samples_are_refused_as_a_setting() -> None:
     with pytest.raises(SettingsError, match="`slices` names too many samples: 8,400,000 scores"):
-        Config(slices={"all": np.ones(8_400_000, bool)})
+        Config(slices={"first": np.arange(8_400_000) < 3})

@@ -178,8 +178,11 @@ def _excluded_precisions(key: str, value: Any) -> Iterator[Said]:
 
 
 def _reduce_range(key: str, value: Any) -> Iterator[Said]:
-    if value not in (None, False):
-        yield Problem(key, "weights have all 8 bits: processors that need 7 (AVX2 without VNNI) are not looked after")
+    """Seven bits for every weight are there for processors without VNNI, which `portable` looks after."""
+    if isinstance(value, bool):
+        yield Setting("portable", value)
+    elif value is not None:
+        yield Problem(key, f"must be true or false, not {value!r:.60}")
 
 
 def _quant_format(key: str, value: Any) -> Iterable[Said] | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ converter, quaver. Both are run just as they are.
 
   quaver check model.onnx model-int8.onnx --eval my_eval.py:accuracy --relative 0.01
   quaver check model.onnx model-int8.onnx --metric top1 --data test.npz --labels y.npy --faster-than 1.5
+  quaver check model.onnx model-int8.onnx --metric top1 --data test.npz --labels y.npy --cpu haswell
   quaver check model.tflite model-int8.tflite --metric agreement --data test.npy --absolute 0.02 --junit check.xml
 
 Where the score of each sample is known (a metric, or an --eval that returns or yields arrays), the loss on all such
@@ -57,10 +60,36 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         metavar="DATA",
         help="typical inputs to measure the time on; those of --metric, or made up, if not given",
     )
+    parser.add_argument(
+        "--cpu",
+        metavar="NAME",
+        help="run the quantized model on an emulated x86 processor, too: haswell has AVX2 and no VNNI; needs qemu-user",
+    )
+    parser.add_argument(
+        "--cpu-samples",
+        metavar="N",
+        type=int,
+        default=64,
+        help="samples to run on --cpu, which is about 50 times slower; 0 runs all and scores them there (default: 64)",
+    )
     parser.add_argument("--threads", metavar="N", type=int, default=0, help="threads of one inference")
     parser.add_argument("--json", action="store_true", help="write the verdict as JSON (docs/check.schema.json)")
     parser.add_argument("--junit", metavar="FILE", help="write the verdict as JUnit XML, too")
     return parser
+
+
+class ProgressLine:
+    """Writes to stderr how many samples have run on an emulated processor, at most once every few seconds."""
+
+    SECONDS = 5.0
+
+    def __init__(self, cpu: str) -> None:
+        self._cpu, self._written = cpu, time.monotonic()
+
+    def __call__(self, samples: int) -> None:
+        if time.monotonic() - self._written >= self.SECONDS:
+            self._written = time.monotonic()
+            print(f"{samples} samples on {self._cpu}, emulated", file=sys.stderr, flush=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -82,6 +111,9 @@ def run(args: argparse.Namespace) -> int:
             faster_than=args.faster_than,
             data=None if args.calib is None else loading.calibration(args.calib),
             threads=args.threads,
+            cpu=args.cpu,
+            cpu_samples=args.cpu_samples or None,
+            progress=None if args.cpu is None else ProgressLine(args.cpu),
             **flags.criterion(args),
             **metric.direction(args, eval_func),
         )

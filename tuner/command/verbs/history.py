@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
     snapshot = read_snapshot(args.history)
     judged = judge_snapshot(snapshot)
     base = snapshot.baseline
+    best_hash = "" if judged.best is None else judged.best.model_hash
     if args.json:
         came_from = origins(judged.trials)
         as_json.print_json(
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
                 "settings": dict(snapshot.run.settings),
                 "criterion": str(judged.criterion),
                 "ops": len(snapshot.header.ops),
-                **as_json.about_the_model(snapshot),
+                **as_json.about_the_model(snapshot, best_hash),
                 "damage": snapshot.damage,
                 "best": None if judged.best is None else judged.best.number,
                 "met": judged.met,
@@ -92,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
             tables.line(fact)
     for text in run_warnings(judged, snapshot.notes, base):
         tables.line(tables.cell(f"{WARNED}{text}", tables.NOT_MET))
-    for fact in facts.about_the_model(snapshot):
+    for fact in facts.about_the_model(snapshot, best_hash):
         print(fact)
     if snapshot.damage:
         print(f"DAMAGED: {wording.name(snapshot.damage)}; what is listed is what could be read")

@@ -118,9 +118,10 @@ def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namesp
     is_best = judged.best is not None and trial.number == judged.best.number
     warned = run_warnings(judged, snapshot.notes, snapshot.baseline) if is_best else ()
     drift = drift_of(snapshot.notes, trial)
+    best_hash = "" if judged.best is None else judged.best.model_hash
     if args.json:
         rows = [op_table.plain(op, trial.config[op.name]) for op in ops]
-        about = {**as_json.about_the_model(snapshot), "output_drift": as_json.output_drift(drift)}
+        about = {**as_json.about_the_model(snapshot, best_hash), "output_drift": as_json.output_drift(drift)}
         about["warnings"] = list(warned)
         as_json.print_json({**as_json.plain(trial, judged.best), **about, "ops": rows})
         return
@@ -132,7 +133,7 @@ def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namesp
     if drift is not None:
         tables.line(drift_phrase(drift))
     op_table.write(ops, trial.config)
-    for fact in (*facts.about_latency(trial, snapshot), *facts.about_the_model(snapshot)):
+    for fact in (*facts.about_latency(trial, snapshot), *facts.about_the_model(snapshot, best_hash)):
         tables.line(fact)
     for what, value in trial.measured.items():
         if what not in LATENCY:

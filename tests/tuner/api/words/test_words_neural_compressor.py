@@ -95,6 +95,13 @@ def test_arguments_of_2x_run_with_all_they_say() -> None:
     assert config.op_type_dict == {"*": every, "Gemm": {"activation": {"dtype": ["fp32"]}}}
 
 
+@pytest.mark.parametrize("text", ["quantization: {reduce_range: %s}", "reduce_range: %s"])
+def test_seven_bits_for_weights_ask_for_the_same_answers_on_every_processor(text: str) -> None:
+    assert read(text % "true").portable is True
+    assert read(text % "false").portable is False
+    assert read(text % "null").portable is None
+
+
 def test_the_same_words_may_stand_in_the_sections_of_a_file() -> None:
     nested = "quantization: {approach: static, quant_level: 0}\ntuning: {tuning_criterion: {max_trials: 3}}"
     config = read(nested)
@@ -147,7 +154,7 @@ def test_every_word_without_counterpart_is_named_at_once_with_what_to_use_instea
       approach: quant_aware_training
       recipes: {layer_wise_quant: true, last_conv_or_matmul_quantization: false, gptq_args: {percdamp: 0.1}, smoth: 1}
       op_wise: {conv1: {weight: {bits: 3, group_size: 32, dtype: float8}, activation: {dtipe: fp32}}}
-      reduce_range: true
+      reduce_range: 7
     tuning:
       strategy: {name: sigopt, sigopt_api_token: secret}
       objective: footprint
@@ -171,7 +178,7 @@ def test_every_word_without_counterpart_is_named_at_once_with_what_to_use_instea
         "['weight']['group_size']": "8 bits",
         "['weight']['dtype']": "'float8' is not possible",
         "['activation']['dtipe']": "did you mean 'dtype'?",
-        "'quantization.reduce_range'": "7",
+        "'quantization.reduce_range'": "true or false",
         "'tuning.strategy.name'": "use 'bayesian'",
         "'tuning.strategy.sigopt_api_token'": "leave it out",
         "'tuning.objective'": "use 'size'",

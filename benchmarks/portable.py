@@ -1,0 +1,264 @@
+"""What `portable` costs and what it brings: both settings on real models, on this processor and on an emulated one.
+
+    python -m benchmarks.portable [NAME...]   # models of benchmarks.models and benchmarks.unseen; needs qemu-user
+
+For each model `fit` runs with `portable=False` and with `portable=True`. The search may choose other calibrations and
+repairs for the second, so the configuration of the first is built with `portable=True`, too ("same"). Scores are taken
+on this machine; latency is processor time on one thread, all models and fp32 interleaved. Then some samples go through
+each model natively and on an emulated processor without VNNI. Errors are relative to the float model's outputs here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+import quaver
+from benchmarks.machine import machine
+from benchmarks.models import Bench
+from benchmarks.models.bench import feeds
+from benchmarks.peers.onnx_session import OnnxSession
+from benchmarks.remedies import RELATIVE, find, in_turns
+from quaver.adapters import AdapterOptions, open_given, open_model
+from quaver.adapters.onnxrt.build import affine
+from quaver.engine.emulation import EmulatedSession, emulator_command
+from quaver.engine.output_error import as_outputs
+from quaver.processors import noted_portability, this_processor
+from quaver.quantization import QuantizationParameters
+from quaver.space import TuningSpace
+
+RESULTS = Path(__file__).parent / "results" / "portable.json"
+MODELS = (
+    "magika_filetype",
+    "ppocr_cls180",
+    "wakeword_embedding",
+    "page_orientation",
+    "paraphrase_minilm",
+    "minilm_retrieval",
+    "mobilenetv2_cifar10",
+    "ppocrv4_en_rec",
+    "resnet8_cifar10",
+)
+CPU = "haswell"
+SAMPLES = 24
+
+
+def measure(name: str, folder: Path, samples: int) -> list[dict[str, Any]]:
+    """Return a row for each setting."""
+    bench = find(name)
+    rows = [_tune(bench, portable, folder / f"{name} {portable}") for portable in (False, True)]
+    rows.append(_same_config(bench, folder / f"{name} False", rows[0]["trial"], folder / "same.onnx"))
+    sessions = [OnnxSession(bench.model_path), *(OnnxSession(row["path"]) for row in rows)]
+    fp32_seconds, *seconds = in_turns(sessions, bench.calib[0])
+    inputs = samples_of(bench, samples)
+    reference = outputs_of(bench.model_path, inputs, [])
+    for row, taken in zip(rows, seconds, strict=True):
+        row["latency"] = round(taken / fp32_seconds, 3)
+        path = row.pop("path")
+        for place, command in (("native", []), (CPU, emulator_command(CPU))):
+            outputs = outputs_of(path, inputs, command)
+            row[f"error_{place}"] = float(f"{relative_error(reference, outputs):.3g}")
+            row[f"top1_{place}"] = round(agreement(reference, outputs), 4)
+        row["samples"] = len(inputs)
+    return rows
+
+
+def _tune(bench: Bench, portable: bool, workspace: Path) -> dict[str, Any]:
+    result = quaver.fit(
+        str(bench.model_path),
+        calib_dataloader=bench.calib,
+        eval_func=bench.eval_func,
+        relative=RELATIVE,
+        threads=1,
+        workspace=workspace,
+        report=False,
+        verbose=0,
+        portable=portable,
+    )
+    assert result.best is not None and result.best.score is not None and result.model is not None
+    noted = noted_portability(quaver.read_snapshot(workspace).notes)
+    coarsened = None if noted is None else noted.coarsened
+    return {
+        "model": bench.name,
+        "portable": portable,
+        "met": result.met,
+        "fp32": round(result.baseline or 0.0, 4),
+        "score": round(result.best.score, 4),
+        "held_out": round(bench.held_out_eval_func(result.model), 4),
+        "evaluations": result.evaluations,
+        "int8_ops": len(result.best.config.int8_ops),
+        "fp32_ops": len(result.best.config.fp32_ops),
+        "coarsened": None if coarsened is None else noted.to_dict()["coarsened"],  # type: ignore[union-attr]
+        "trial": result.best.number,
+        "path": result.model_path,
+    }
+
+
+def _same_config(bench: Bench, workspace: Path, trial: int, path: Path) -> dict[str, Any]:
+    """Return the row of the best configuration of a run, built with `portable=True`."""
+    snapshot = quaver.read_snapshot(workspace)
+    config = snapshot.trial(trial).config
+    with closing(open_model(str(bench.model_path), AdapterOptions(threads=1, portable=True))) as adapter:
+        assert snapshot.header is not None
+        adapter.restore(snapshot.header.calibration)
+        model = adapter.rebuild(config)
+        model.save(path)
+        return {
+            "model": bench.name,
+            "portable": "same",
+            "score": round(bench.eval_func(model), 4),
+            "held_out": round(bench.held_out_eval_func(model), 4),
+            "coarsened": adapter.portability_of(config).to_dict()["coarsened"],
+            "path": path,
+        }
+
+
+def compare_ways(name: str, samples: int) -> dict[str, Any]:
+    """Return the relative output error of a model with all ops in int8, each way to rule overflow out."""
+    bench = find(name)
+    inputs = samples_of(bench, samples)
+    reference = outputs_of(bench.model_path, inputs, [])
+    row: dict[str, Any] = {"model": name, "samples": len(inputs)}
+    for way, portable, patches in WAYS:
+        with (
+            ExitStack() as stack,
+            closing(open_model(str(bench.model_path), AdapterOptions(threads=1, portable=portable))) as adapter,
+        ):
+            for target, function in patches:
+                stack.enter_context(patch(target, function))
+            adapter.calibrate(bench.calib)
+            model = adapter.rebuild(TuningSpace(adapter.inspect()).without(adapter.crowded_out).all_int8())
+            outputs = [as_outputs(model.run(feed)) for feed in inputs]
+        row[way] = float(f"{relative_error(reference, outputs):.3g}")
+    return row
+
+
+def _seven_bit_weights(weight: Any, axis: int | None, reduction: Any = None) -> Any:
+    """Scale all weights to at most 64 steps: what a blanket reduce_range does."""
+    return affine.weight_scale(weight, axis) * np.float32(127 / 64)
+
+
+def _any_two_weights(weight: Any, axis: int | None, reduction: Any = None) -> Any:
+    """Scale weights so that no two of a channel overflow, whichever are neighbours."""
+    scale = affine.weight_scale(weight, axis)
+    if axis is None or reduction is None:
+        return scale * np.float32(127 / 64 if reduction is not None else 1)
+    rows = np.sort(np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1), axis=1)
+    largest = np.maximum(rows[:, -2:].clip(0).sum(axis=1), -rows[:, :2].clip(None, 0).sum(axis=1))
+    return np.maximum(scale, largest / np.float32(128)).astype(np.float32)
+
+
+def _seven_bit_activations(low: float, high: float, scheme: str) -> QuantizationParameters:
+    """Map the calibrated range onto 0..127; what lies beyond it can still overflow."""
+    params = affine.activation_parameters(low, high, scheme)
+    return QuantizationParameters(params.scale * np.float32(255 / 127), (params.zero_point // 2).astype(np.uint8))
+
+
+_BUILD = "quaver.adapters.onnxrt.build"
+# What a way is called, whether neighbours are bounded, and what is done instead of the usual.
+WAYS: tuple[tuple[str, bool, tuple[tuple[str, Any], ...]], ...] = (
+    ("none", False, ()),
+    ("neighbours bounded", True, ()),
+    ("any two weights bounded", True, ((f"{_BUILD}.weights.weight_scale", _any_two_weights),)),
+    ("all weights on 7 bits", False, ((f"{_BUILD}.weights.weight_scale", _seven_bit_weights),)),
+    ("activations on 7 bits", False, ((f"{_BUILD}.assembler.activation_parameters", _seven_bit_activations),)),
+)
+
+
+def samples_of(bench: Bench, count: int) -> list[dict[str, Any]]:
+    """Return the first evaluation samples, one in each feed where the model allows it."""
+    batch = min(bench.eval_func.batch, 1)
+    return [dict(feed) for feed, _ in zip(feeds(bench.eval_func.inputs, batch), range(count), strict=False)]
+
+
+def outputs_of(path: Path, inputs: list[dict[str, Any]], command: list[str]) -> list[Any]:
+    """Return the outputs of a model for each feed, in a process that `command` runs."""
+    native = open_given(str(path), 1)
+    with closing(EmulatedSession(path, command, native)) as session:
+        return [as_outputs(session.run(None, feed)) for feed in inputs]
+
+
+def relative_error(reference: list[Any], outputs: list[Any]) -> float:
+    """Return the norm of the difference over the norm of the reference, the first output of all samples together."""
+    noise = sum(float(np.sum(np.square(a[0] - b[0]))) for a, b in zip(reference, outputs, strict=True))
+    return float(np.sqrt(noise / sum(float(np.sum(np.square(a[0]))) for a in reference)))
+
+
+def agreement(reference: list[Any], outputs: list[Any]) -> float:
+    """Return how often the largest value of the first output's last axis is the same."""
+    same = [a[0].argmax(-1) == b[0].argmax(-1) for a, b in zip(reference, outputs, strict=True)]
+    return float(np.mean(np.concatenate([np.ravel(part) for part in same])))
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
+    """Return a table with a line for each model."""
+    lines = [
+        "| model | score fp32 / False / True / same | held out False / True / same | latency False / True / same "
+        f"| coarser channels | error False: native -> {CPU} | error True: native -> {CPU} "
+        f"| error same: native -> {CPU} | top-1 on {CPU} False / True / same |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for off, on, same in zip(rows[::3], rows[1::3], rows[2::3], strict=True):
+        coarser = on["coarsened"]
+        share = coarser["coarser_channels"] / max(coarser["channels"], 1) if coarser else 0.0
+        cells = (
+            on["model"],
+            f"{on['fp32']} / {off['score']} / {on['score']} / {same['score']}",
+            f"{off['held_out']} / {on['held_out']} / {same['held_out']}",
+            f"{off['latency']} / {on['latency']} / {same['latency']}",
+            f"{share:.0%} of {coarser['ops'] if coarser else 0} ops",
+            *(f"{row['error_native']} -> {row[f'error_{CPU}']}" for row in (off, on, same)),
+            f"{off[f'top1_{CPU}']} / {on[f'top1_{CPU}']} / {same[f'top1_{CPU}']}",
+        )
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def main() -> None:
+    """Measure, print, and write the results of all models."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"models; {', '.join(MODELS)} by default")
+    parser.add_argument("--samples", type=int, default=SAMPLES, help=f"that go through both (default: {SAMPLES})")
+    args = parser.parse_args()
+    emulator_command(CPU)  # say it now if there is none
+    rows: list[dict[str, Any]] = []
+    for name in args.names or MODELS:
+        with tempfile.TemporaryDirectory() as folder:
+            rows += measure(name, Path(folder), args.samples)
+        print(summary(rows[-3:]), flush=True)
+        RESULTS.write_text(json.dumps(_document(args, rows), indent=1) + "\n", encoding="utf-8")
+    print(summary(rows))
+    ways = [compare_ways(name, args.samples) for name in args.names or MODELS]
+    for row in ways:
+        print(row, flush=True)
+    RESULTS.write_text(json.dumps({**_document(args, rows), "ways": ways}, indent=1) + "\n", encoding="utf-8")
+
+
+def _document(args: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "command": f"python -m benchmarks.portable {' '.join(sys.argv[1:])}".strip(),
+        "commit": _commit(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": {**machine(), "int8": ", ".join(this_processor().int8)},
+        "emulated": CPU,
+        "rows": rows,
+    }
+
+
+if __name__ == "__main__":
+    main()
