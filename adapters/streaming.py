@@ -77,7 +77,7 @@ class StreamingCalibrator(ABC):
         return list(self._takers)
 
     def batching(self, feed: Feed) -> Batching:
-        """Tell how the model takes samples, from two runs on the first sample of a feed, alone and twice in a batch.
+        """Tell how the model takes samples, from runs on the first sample of a feed: alone, and in batches of 2 and 3.
 
         Some models leave the first axis open and have its length inside all the same. For others it is an axis of
         time: what they compute of a step depends on the steps before it.
@@ -135,16 +135,26 @@ class StreamingCalibrator(ABC):
         larger = _bytes(feed) / self._input_bytes
         return min(MAX_RUN_SAMPLES, max(1, int(HELD_BYTES / (larger * self._sample_bytes))))
 
+    def check_feed(self, feed: Feed) -> None:  # noqa: B027 - few have something to do
+        """Raise if the model does not take a feed, also where no tensor is read behind what fails."""
+
     def _try_batching(self, sample: Feed) -> Batching:
         try:
+            self.check_feed(sample)
             alone, self._sample_bytes = self._extremes(sample)
         except Exception:
             return Batching.AS_GIVEN
         self._input_bytes = _bytes(sample)
         try:
+            self.check_feed(join([sample, sample]))
             together, _ = self._extremes(join([sample, sample]))
         except Exception:
             return Batching.SINGLE
+        try:
+            self.check_feed(join([sample, sample, sample]))
+            self._extremes(join([sample, sample, sample]))
+        except Exception:  # a length of two inside, which a batch of one is repeated to
+            return Batching.AS_GIVEN
         far = SAME_RANGE * np.abs(alone).max(axis=1, initial=0.0)
         same = (np.abs(together - alone) <= far[:, None]) | ~np.isfinite(alone)  # what is no number is reported later
         return Batching.ANY if same.all() else Batching.AS_GIVEN

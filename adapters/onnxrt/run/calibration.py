@@ -59,6 +59,9 @@ class Calibrator(StreamingCalibrator):
         read = self._run(feed) if self._read else []  # to ask for nothing would mean all outputs
         return [*given, *zip(self._read, read, strict=True)]
 
+    def check_feed(self, feed: Feed) -> None:
+        self._session.run(None, feed, self._quiet)
+
     def _run(self, feed: Feed) -> list[NDArray[Any]]:
         self._places.reverse()
         place = self._places[0]
