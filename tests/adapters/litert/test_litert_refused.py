@@ -154,7 +154,7 @@ def test_a_model_that_draws_random_numbers_drifts() -> None:
 
 def test_a_conversion_that_went_wrong_is_noticed(float_tflite: Path) -> None:
     adapter, _ = models.opened(float_tflite, models.digits()[0][:8])
-    model, feeds = adapter.rebuild(None), adapter.kept
+    model, feeds = adapter.rebuild(None), adapter.kept[:1]
     right = model.run(feeds[0])
 
     def compared(source: Any) -> Comparison:
@@ -164,7 +164,7 @@ def test_a_conversion_that_went_wrong_is_noticed(float_tflite: Path) -> None:
     assert 0 < compared(right + 1e-5).difference < 1e-4
     with pytest.raises(ModelError, match=r"converting it changes what it computes: 'output 0' differs by 9\.1e-02"):
         compared(right + 0.1 * right.max())
-    with pytest.raises(ModelError, match=r"'output 0' has the shape \[8, 10\] instead of \[8, 9\]"):
+    with pytest.raises(ModelError, match=r"'output 0' has the shape \[1, 10\] instead of \[1, 9\]"):
         compared(right[:, :9])
     model.run = lambda feed: np.full_like(right, np.nan)  # type: ignore[method-assign]
     with pytest.raises(ModelError, match="'output 0' is not finite in other places"):
