@@ -12,6 +12,7 @@ from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 import quaver
 from quaver.adapters import AdapterOptions, open_model
+from quaver.ops import INT8, OpConfig, QuantConfig
 from quaver.space import TuningSpace
 
 
@@ -33,10 +34,16 @@ def diagnosed(model: onnx.ModelProto, quantized: Any = None, **settings: Any) ->
     return quaver.diagnose(model, quantized, models.images(), threads=1, timing=False, **settings)
 
 
-def own_file(model: onnx.ModelProto, path: Path, quant_format: str) -> Path:
-    adapter = open_model(model, AdapterOptions(threads=1, quant_format=quant_format, optimise_float=False))
+def own_file(
+    model: onnx.ModelProto, path: Path, quant_format: str, portable: bool = True, granularity: str | None = None
+) -> Path:
+    options = AdapterOptions(threads=1, quant_format=quant_format, optimise_float=False, portable=portable)
+    adapter = open_model(model, options)
     adapter.calibrate(models.images())
-    adapter.rebuild(TuningSpace(adapter.inspect()).all_int8()).save(path)
+    config = TuningSpace(adapter.inspect()).all_int8()
+    if granularity is not None:
+        config = QuantConfig(dict.fromkeys(config, OpConfig(INT8, granularity=granularity)))
+    adapter.rebuild(config).save(path)
     adapter.close()
     return path
 
@@ -107,8 +114,9 @@ def test_each_op_of_a_file_is_rounded_where_the_file_does_it(tmp_path: Path) -> 
 def test_a_file_of_onnx_runtimes_own_tool_is_diagnosed_like_ours(form: str, per_channel: bool, tmp_path: Path) -> None:
     model = models.outlying_output_channel()
     found = diagnosed(model, made_by_onnx_runtime(model, tmp_path, form, per_channel))
-    granularity = {"Conv": {"weight": {"granularity": ["per_channel" if per_channel else "per_tensor"]}}}
-    ours = diagnosed(model, op_type_dict=granularity)
+    granularity = "per_channel" if per_channel else "per_tensor"
+    # Their tool uses all 8 bits of every weight.
+    ours = diagnosed(model, own_file(model, tmp_path / "own.onnx", form.lower(), False, granularity))
     assert found.precisions == ours.precisions == {"first": "int8", "second": "int8"}
     assert [(cause.op, cause.kind) for cause in found.causes] == [(cause.op, cause.kind) for cause in ours.causes]
     assert bool(found.causes) is not per_channel
