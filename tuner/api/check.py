@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters import Model, open_given
+from quaver.adapters import Model, adapter_for, open_given
 from quaver.adapters.batches import Feed, samples
 from quaver.adapters.one_batch import one_batch
 from quaver.adapters.temporary import temporary_folder
@@ -199,16 +199,20 @@ def _compare(
 
 def _record(quantized: Any, model: Model, processor: ProcessorVerdict) -> None:
     """Note in the history of the run that a model came from, if it lies in its workspace, where it was verified."""
-    path = Path(expanded(quantized)).parent / FILE_NAME if isinstance(quantized, str | os.PathLike) else None
-    if path is None or not path.is_file():
+    if not isinstance(quantized, str | os.PathLike):
         return
+    file = Path(expanded(quantized))
+    path = file.parent / FILE_NAME
+    if not path.is_file():
+        return
+    scored_hash = adapter_for(str(file)).read_provenance(file)[1]  # that of the model without its provenance
     verification = Verification(
         processor.cpu,
         processor.samples,
         processor.native_error,
         processor.emulated_error,
         processor.verdict is Verdict.MET,
-        model.sha256,
+        scored_hash or model.sha256,
     )
     try:
         if all(trial.model_hash != verification.model_hash for trial in read_snapshot(path).trials):
