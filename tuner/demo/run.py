@@ -77,6 +77,7 @@ def run(folder: Path, strategy: str = "auto") -> quaver.TuneResult:
         op_type_dict=RULES,
         workspace=folder,
         threads=1,
+        batch=LATENCY_IMAGES,
         timeout=GOES_ON if strategy == "auto" else 0,
     )
     model = _lay_out(folder, calibration)
