@@ -30,6 +30,7 @@ from quaver.adapters.comparison import (
 from quaver.adapters.onnxrt.read.graph import Array, Graph
 from quaver.adapters.onnxrt.read.inference import light_model
 from quaver.adapters.onnxrt.read.intake import NEWEST_IR, ReadModel, fetch_small_data, read_source
+from quaver.adapters.onnxrt.read.rewrites.pipeline import rewrite_names
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.errors import BuildError, ModelError
 
@@ -118,16 +119,17 @@ class EqualityCheck:
             model = read(skipped)
             if self._is_equal(model):
                 return model, tuple(skipped)
-            active = [name for name in model.rewritten.active if name not in skipped]
-            plain = read([*skipped, *active])
+            # All names, not the active ones alone: without one rewrite another may find something to do.
+            names = [name for name in rewrite_names() if name not in skipped]
+            plain = read([*skipped, *names])
             if not self._is_equal(plain):
                 raise self._refusal(plain)
-            low, high = 0, len(active)  # with the first `low` rewrites the model is equal, with `high` it is not
+            low, high = 0, len(names)  # with the first `low` rewrites the model is equal, with `high` it is not
             while high - low > 1:
                 middle = (low + high) // 2
-                equal = self._is_equal(read([*skipped, *active[middle:]]))
+                equal = self._is_equal(read([*skipped, *names[middle:]]))
                 low, high = (middle, high) if equal else (low, middle)
-            skipped.append(active[high - 1])
+            skipped.append(names[high - 1])
 
     def _is_equal(self, model: ReadModel) -> bool:
         return self.check(model)[1].error <= TOLERANCE

@@ -62,10 +62,10 @@ def rewrite(graph: Graph, optimise_float: bool = True, left_out: Collection[str]
         left_out: names of rewrites that must not be applied.
     """
     runner = _Runner(left_out)
-    graph, _ = runner.run(graph, [("constant folding", _in_place(fold_constants)), ("idle ops", _in_place(drop_idle))])
+    graph, _ = runner.run(graph, _TIDYING)
     name_nodes(graph)
     followers = functools.partial(fold_followers, scalars=not optimise_float)
-    graph, _ = runner.run(graph, [("into convolutions", _in_place(followers))])
+    graph, _ = runner.run(graph, [(_FOLLOWERS, _in_place(followers))])
     drop_unread(graph)
     applied: Applied = ()
     if optimise_float:
@@ -77,9 +77,19 @@ def rewrite(graph: Graph, optimise_float: bool = True, left_out: Collection[str]
             log.info("optimised the float graph: %s", in_words(applied))
     infer_types(graph)
     join = functools.partial(join_bias, any_rank=optimise_float)
-    graph, _ = runner.run(graph, [("bias into product", _in_place(join))])
+    graph, _ = runner.run(graph, [(_BIAS, _in_place(join))])
     drop_unread(graph)
     return graph, Rewritten(applied, tuple(runner.active), tuple(runner.failed))
+
+
+def rewrite_names() -> list[str]:
+    """Return the names of all rewrites, in the order that they are applied in."""
+    return [*(name for name, _ in _TIDYING), _FOLLOWERS, *speed_rewrite_names(), _BIAS]
+
+
+def speed_rewrite_names() -> list[str]:
+    """Return the names of the rewrites that only make a graph faster; the others make weights visible."""
+    return [name for name, _ in _faster()]
 
 
 def in_words(applied: Applied) -> str:
@@ -158,3 +168,10 @@ def _newer_opset(graph: Graph) -> tuple[Graph, int]:
         return graph, 0
     infer_types(newer)
     return newer, 1
+
+
+_TIDYING: list[tuple[str, Step]] = [
+    ("constant folding", _in_place(fold_constants)),
+    ("idle ops", _in_place(drop_idle)),
+]
+_FOLLOWERS, _BIAS = "into convolutions", "bias into product"

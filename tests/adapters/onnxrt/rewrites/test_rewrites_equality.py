@@ -252,3 +252,28 @@ def test_and_a_difference_that_it_hides_is_seen(moved: bool, monkeypatch: pytest
     monkeypatch.setattr(pipeline, "flush_denormals", widen)
     with opened(detecting(200.0, moved), calibrate=False) as adapter:  # every answer is yes, to the last digit
         assert adapter.compare().left_out == ("denormal weights",)
+
+
+def test_a_rewrite_that_acts_only_without_another_is_found_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the runtime's basic level the Pad is still there, and a second wrong rewrite finds it."""
+
+    def change_pads(graph: Graph) -> int:
+        pads = [node for node in graph.nodes if node.op_type == "Pad"]
+        for node in pads:
+            node.op_type = "Identity"
+            del node.input[1:]
+        graph.index()
+        return len(pads)
+
+    def lose_a_node(graph: Graph) -> tuple[Graph, int]:
+        node = next(node for node in graph.nodes if node.op_type == "Relu")
+        node.op_type = "Neg"
+        graph.index()
+        return graph, 1
+
+    monkeypatch.setattr(pipeline, "_basic_level", lose_a_node)
+    monkeypatch.setattr(pipeline, "flush_denormals", change_pads)
+    with opened(padded(), calibrate=False) as adapter:
+        comparison = adapter.compare()
+        assert set(comparison.left_out) == {"runtime's basic level", "denormal weights"}
+        assert comparison.difference < 1e-5
