@@ -31,5 +31,7 @@ class BiasCorrection(Repair):
         (mean,) = statistics.values()
         lost = (op.weight - quantized(op.weight)).astype(np.float64)
         lost = lost.sum(axis=tuple(range(2, lost.ndim))).reshape(op.groups, -1, lost.shape[1])
+        if mean.size != op.groups * lost.shape[2]:  # the tensor was empty in every calibration sample
+            return op
         shift = np.einsum("goi,gi->go", lost, mean.reshape(op.groups, -1)).reshape(-1)
         return replace(op, bias=(shift if op.bias is None else op.bias + shift).astype(np.float32))
