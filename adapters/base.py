@@ -202,7 +202,7 @@ class Adapter(ABC):
         """
         calibrator, options = self.calibrator(), self._options
         stream = self._keeping(data, limit, calibrator.takes_one)
-        first = list(itertools.islice(stream, MAX_SAMPLES))
+        first = _first_samples(stream, enough)
         # Calibration refuses data that is not finite, and names the tensor.
         comparison = self.compare(first) if first and all(map(is_finite, first)) else None
         if self._options != options:  # a rewrite was left out, and the graph is another one
@@ -412,3 +412,13 @@ class Adapter(ABC):
 
     def close(self) -> None:  # noqa: B027 - few have something to remove
         """Remove temporary files."""
+
+
+def _first_samples(stream: Iterator[Feed], enough: Enough) -> list[Feed]:
+    """Take a few feeds of a stream to compare models on; one, if that took all the time there is."""
+    first: list[Feed] = []
+    for feed in stream:
+        first.append(feed)
+        if len(first) == MAX_SAMPLES or enough():
+            break
+    return first

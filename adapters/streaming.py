@@ -101,7 +101,7 @@ class StreamingCalibrator(ABC):
         taken = 0
         with ThreadPoolExecutor(1) as worker:
             waiting: Future[None] = worker.submit(self._take, [])
-            for part in self._runs(stream):
+            for part in self._runs(stream, enough):
                 values = self._observed(part)
                 waiting.result()
                 self._check_finite()
@@ -123,10 +123,10 @@ class StreamingCalibrator(ABC):
             found["statistics"] = to_plain({wanted: seen.result() for wanted, seen in self._channels.items()})
         return found
 
-    def _runs(self, stream: Iterator[Feed]) -> Iterator[Feed]:
+    def _runs(self, stream: Iterator[Feed], enough: Enough) -> Iterator[Feed]:
         """The feeds to run: the first sample alone, in case there is time for no more, then several at once."""
         yield from itertools.islice(stream, 1)
-        yield from joined(stream, self._run_samples)
+        yield from joined(stream, lambda feed: 1 if enough() else self._run_samples(feed))
 
     def _run_samples(self, feed: Feed) -> int:
         """Return how many samples like this one to run at once, so that their activations fit."""

@@ -40,7 +40,7 @@ class Truth:
     """The float and the quantized model by numpy, from the bytes of the quantized one."""
 
     def __init__(self, config: QuantConfig | None) -> None:
-        source = open_model(model(), AdapterOptions(threads=1))
+        source = open_model(model(), AdapterOptions(threads=1, portable=True))
         source.calibrate(data())
         config = config or TuningSpace(source.inspect()).all_int8()
         self.built = onnx.load_model_from_string(source.rebuild(config).SerializeToString())
@@ -107,7 +107,7 @@ CONFIGS = {
 @pytest.fixture(scope="module", params=CONFIGS)
 def case(request: pytest.FixtureRequest) -> tuple[quaver.Diagnosis, Truth]:
     rules = CONFIGS[request.param]
-    source = open_model(model(), AdapterOptions(threads=1))
+    source = open_model(model(), AdapterOptions(threads=1, portable=True))
     from quaver.rules import apply_rules
 
     config = TuningSpace(apply_rules(source.inspect(), **rules)).all_int8()
@@ -175,7 +175,7 @@ def test_the_scale_of_an_int8_output_is_the_one_in_the_model() -> None:
     from diagnosis_models import chain, images
 
     found = quaver.diagnose(chain(), None, images(), threads=1, timing=False)
-    with_ranges = open_model(chain(), AdapterOptions(threads=1))
+    with_ranges = open_model(chain(), AdapterOptions(threads=1, portable=True))
     with_ranges.calibrate(images())
     built = onnx.load_model_from_string(
         with_ranges.rebuild(TuningSpace(with_ranges.inspect()).all_int8()).SerializeToString()

@@ -64,7 +64,7 @@ def test_a_saved_model_says_where_it_comes_from(result: TuneResult) -> None:
     assert provenance.criterion == {"relative": 0.012}
     assert provenance.scores == {"score": result.best.score} and provenance.baseline == {"score": result.baseline}
     assert {"quaver": provenance.quaver, **provenance.versions} == snapshot.run.versions
-    assert provenance.producer == "pytorch 2.9.1" and provenance.portable is None
+    assert provenance.producer == "pytorch 2.9.1" and provenance.portable is True
     assert provenance.is_unchanged is True
 
 

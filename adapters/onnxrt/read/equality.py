@@ -76,11 +76,9 @@ class EqualityCheck:
         extra = list(dict.fromkeys(name for name in before.values() if name not in graph.given))
         names = [*outputs, *extra]
         try:
-            given = _session(_with_outputs(self._model, extra), self._folder)
+            given = self._given_results(extra, names)
         except (BuildError, ValueError) as error:
             return self._incomparable(model, f"ONNX Runtime does not load it ({_first_line(error)})")
-        if self._made_up and not self._feeds:
-            self._feeds = list(_working_feeds(self._model, self._inputs, _runner(given, names)))
         if not self._feeds:
             return self._incomparable(model, "it runs on no input that can be made up; pass calib_dataloader")
         try:
@@ -92,11 +90,34 @@ class EqualityCheck:
         def rounded(feed: Feed) -> Sequence[Any]:
             return _graph_runner(graph, extra, names, ROUNDING)(feed)
 
-        difference, sizes = compare(self._feeds, _runner(given, names), tuned, names, rounded, before)
+        difference, sizes = compare(self._feeds, given, tuned, names, rounded, before)
         if not sizes:
             return self._incomparable(model, "it does not run on the first batch of the calibration data")
         failed = model.rewritten.failed
         return Comparison(difference.error, difference.output, sizes, self._made_up, failed), difference
+
+    def _given_results(self, extra: Sequence[str], names: Sequence[str]) -> Runner:
+        """Run the model as given on all feeds, and return a function that knows the results.
+
+        Its session is closed then: two sessions of a large model would be in memory at once.
+        """
+        run = _runner(_session(_with_outputs(self._model, extra), self._folder), names)
+        if self._made_up and not self._feeds:
+            self._feeds = list(_working_feeds(self._model, self._inputs, run))
+        results: dict[int, Any] = {}
+        for feed in self._feeds:
+            try:
+                results[id(feed)] = run(feed)
+            except Exception as error:  # a batch size that does not fit; the runtime has no class of its own for it
+                results[id(feed)] = error
+
+        def recall(feed: Feed) -> Sequence[Any]:
+            result = results[id(feed)]
+            if isinstance(result, Exception):
+                raise result
+            return list(result)
+
+        return recall
 
     def _incomparable(self, model: ReadModel, obstacle: str) -> tuple[Comparison, Difference]:
         return Comparison(made_up=self._made_up, left_out=model.rewritten.failed, obstacle=obstacle), Difference()

@@ -122,7 +122,7 @@ EARLY = {
     "an eval_func that returns a tuple": (EvaluationError, {"eval_func": lambda model: (0.5, 0.1)}),
     "a baseline of zero": (SettingsError, {"eval_func": lambda model: 0.0}),
     "Ctrl-C during the baseline": (KeyboardInterrupt, {"eval_func": raising(KeyboardInterrupt())}),
-    "an exit during the baseline": (SystemExit, {"eval_func": raising(SystemExit(3))}),
+    "an exit during the baseline": (EvaluationError, {"eval_func": raising(SystemExit(3))}),
 }
 
 

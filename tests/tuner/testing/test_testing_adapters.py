@@ -218,7 +218,7 @@ FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
     "kept under another name": ("kept", lambda kept: [{"z": feed["x"]} for feed in kept], r"has the inputs \['z'\]"),
     "outputs of another shape": (
         "build",
-        on_built(quantized, run=lambda model: lambda feed: model.run(feed)[:1]),
+        on_built(quantized, run=lambda model: lambda feed: model.run(feed)[..., :1]),
         "the all-int8 model gives outputs of the shapes",
     ),
     "fp32 that is not fp32": (
