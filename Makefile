@@ -6,11 +6,12 @@ MXNET  ?= .venv-mxnet
 TORCH  ?= .venv-torch
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-suites test-ray test-mxnet test-torch lint fuzz torture docs dist bench bench-all install clean help
+.PHONY: demo test test-long test-suites test-ray test-mxnet test-torch lint fuzz torture docs dist bench bench-all install clean help
 
 help:
 	@echo "make demo    tune a small real network and see what comes out"
 	@echo "make test    run the tests"
+	@echo "make test-long   the tests that take minutes: failing disks, killed processes and workers, simulated models"
 	@echo "make test-suites the whole of ONNX's backend suite, of which make test takes a sample"
 	@echo "make test-ray    the tests of trials on Ray, whose package is large"
 	@echo "make test-mxnet  the tests of MXNet, in an environment with the numpy that it needs; a part of make test"
@@ -26,9 +27,16 @@ help:
 demo: $(VENV)/core install
 	$(BIN)/quaver demo
 
+# What takes minutes by itself: every I/O call failing in turn, killed processes and workers, sweeps over simulated models.
+LONG := tests/faults tests/tuner/testing/test_testing_sweep.py tests/tuner/testing/test_testing_executors.py
+OWN_ENVIRONMENT := tests/with_ray tests/with_mxnet tests/with_torch
+
 test: $(VENV)/test install
-	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/with_ray --ignore tests/with_mxnet --ignore tests/with_torch $(PYTEST)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(addprefix --ignore ,$(LONG) $(OWN_ENVIRONMENT)) $(PYTEST)
 	$(if $(PYTEST),,$(MAKE) test-mxnet)
+
+test-long: $(VENV)/test install
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(LONG) $(PYTEST)
 
 test-suites: $(VENV)/test install
 	$(BIN)/python tests/suites/backend_suite.py
