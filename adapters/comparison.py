@@ -98,7 +98,7 @@ class Comparison:
     def __str__(self) -> str:
         if self.obstacle:
             return f"the float model could not be compared with the model as given: {self.obstacle}"
-        sizes = " and ".join(map(str, self.batches))
+        sizes = " and ".join(map(str, dict.fromkeys(self.batches)))
         inputs = "made-up inputs" if self.made_up else "calibration data"
         where = f" of the largest value of {self.output!r}" if self.difference else ""
         told = f"the float model equals the model as given: largest difference {self.difference:.1e}{where} on {inputs}"
@@ -109,10 +109,10 @@ class Comparison:
 def comparison_feeds(feeds: Sequence[Feed], inputs: Sequence[InputSpec]) -> list[Feed]:
     """Return feeds to compare a model on: one sample, then several, out of the first feeds of the calibration data.
 
-    A model that fixes its batch gets the first feed as it is.
+    A model that fixes its batch gets the first feeds as they are.
     """
     if not feeds or not open_batch(inputs):
-        return list(feeds[:1])
+        return list(feeds[:MAX_SAMPLES])
     several = head(feeds[0], MAX_SAMPLES)
     if samples(several) == 1:
         several = _joined(feeds[:MAX_SAMPLES])
