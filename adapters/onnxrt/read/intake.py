@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from quaver.adapters.onnxrt.read.cleaning import separate_constants
 from quaver.adapters.onnxrt.read.conversion import open_negative_dimensions, opset_of_model, to_modern_opset
@@ -153,9 +153,19 @@ def _take_apart(model: ModelProto, folder: Path) -> Graph:
     shell.graph.input.extend(inputs)
     shell.graph.output.extend(model.graph.output)
     if any(True for node in nodes for _ in subgraphs(node)):  # shapes that bodies need and ONNX Runtime cannot infer
-        shell.graph.value_info.extend(model.graph.value_info)
+        shell.graph.value_info.extend(map(_without_sizes, model.graph.value_info))
     shell.ir_version = min(max(model.ir_version, 7), NEWEST_IR)
     return Graph(nodes, constants, shell)
+
+
+def _without_sizes(value: ValueInfoProto) -> ValueInfoProto:
+    """The type and rank of a tensor alone: a declared size may be that of one batch, and the runtime insists on it."""
+    copy = ValueInfoProto()
+    copy.CopyFrom(value)
+    if copy.type.HasField("tensor_type"):
+        for dim in copy.type.tensor_type.shape.dim:
+            dim.Clear()
+    return copy
 
 
 def _copy_field(shell: ModelProto, name: str, value: Any) -> None:
