@@ -225,7 +225,7 @@ class Adapter(ABC):
         return self._compare(feeds)
 
     def _compare(self, feeds: Sequence[Feed]) -> Comparison:
-        """What `compare` does. An adapter that tunes the very model it was given has nothing to compare."""
+        """Compare both models. An adapter that tunes the model exactly as given has nothing to compare."""
         chosen = comparison_feeds(feeds, self._inputs)
         if type(self).as_given is Adapter.as_given:
             return Comparison(batches=tuple(map(samples, chosen)))
@@ -311,7 +311,7 @@ class Adapter(ABC):
 
     @property
     def timing_feed(self) -> Feed:
-        """What models are timed on: `batch` of the samples kept, or the first batch of a model that fixes it."""
+        """Return the batch that models are timed on: `batch` kept samples, or the first batch of a model that fixes it."""
         return timing_feed(self._kept, self._inputs, self._options.batch)
 
     def keep(self, data: Any) -> None:
@@ -381,7 +381,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
-        """Seconds of each op in one inference of `timing_feed`, on so many threads; "" is all the rest."""
+        """Return the seconds of each op in one inference of `timing_feed`; "" is the time outside all ops."""
 
     def flows(self) -> Mapping[str, tuple[str, ...]]:
         """For each op that hands its result on in 8 bits, the ops that take it so; empty if that is not known."""

@@ -1,4 +1,4 @@
-"""Whether the float graph that is tuned computes what the user's ONNX model does, and which rewrite is to blame if not.
+"""Compare the float graph that is tuned with the user's ONNX model, and find the rewrite that changes the result.
 
 The model is run exactly as it was given, by plain ONNX Runtime with all optimisations off.
 """

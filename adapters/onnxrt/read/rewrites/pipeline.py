@@ -40,7 +40,7 @@ Step = Callable[[Graph], tuple[Graph, int]]
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What became of a float graph.
+    """The rewrites that were applied to a float graph.
 
     Attributes:
         applied: the rewrites that make the graph faster, and how often each was applied.
