@@ -311,7 +311,7 @@ class Adapter(ABC):
 
     @property
     def timing_feed(self) -> Feed:
-        """Return the batch that models are timed on: `batch` kept samples, or the first batch of a model that fixes it."""
+        """Return the batch that models are timed on: `batch` kept samples, or the batch that the model fixes."""
         return timing_feed(self._kept, self._inputs, self._options.batch)
 
     def keep(self, data: Any) -> None:
