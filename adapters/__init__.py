@@ -3,20 +3,20 @@
 if __name__ == "adapters":
     raise ImportError("this folder is the package quaver.adapters: write `import quaver.adapters`")
 
-from quaver.adapters.alone import QuantizedView
+from quaver.adapters.inspection import QuantizedView
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
-from quaver.adapters.batches import InputSpec
-from quaver.adapters.bias_correction import BiasCorrection
-from quaver.adapters.channels import Statistic
-from quaver.adapters.equalisation import Equalisation
+from quaver.adapters.data import InputSpec
+from quaver.adapters.repairs.bias_correction import BiasCorrection
+from quaver.adapters.calibration.channel_statistics import Statistic
+from quaver.adapters.repairs.smoothing import Equalisation
 from quaver.adapters.model import Model
 from quaver.adapters.registry import adapter_for, open_given, open_model, register_adapter
-from quaver.adapters.repairs import Repair, RepairableOp, refuse_repairs, register_repair
-from quaver.adapters.rescaling import Rescaling, SharedInput
-from quaver.adapters.smoothing import Smoothing
-from quaver.adapters.streaming import StreamingCalibrator
+from quaver.adapters.repairs.base import Repair, RepairableOp, refuse_repairs, register_repair
+from quaver.adapters.repairs.rescaling import Rescaling, SharedInput
+from quaver.adapters.repairs.smoothing import Smoothing
+from quaver.adapters.calibration.calibrator import StreamingCalibrator
 from quaver.adapters.telemetry import turn_off
-from quaver.adapters.view import View
+from quaver.adapters.inspection import View
 
 __all__ = [
     "Adapter", "AdapterOptions", "BiasCorrection", "Equalisation", "InputSpec", "Model", "QuantizedView", "Repair",

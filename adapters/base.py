@@ -13,20 +13,20 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.adapters.alone import QuantizedView
-from quaver.adapters.batches import Feed, InputSpec, Rest, feeds, is_finite, samples
+from quaver.adapters.inspection import QuantizedView
+from quaver.adapters.data import Feed, InputSpec, Rest, feeds, is_finite, samples
 from quaver.adapters.comparison import MAX_SAMPLES, Comparison, compare_models, comparison_feeds, runner_of
 from quaver.adapters.model import Model
-from quaver.adapters.reading import reading
-from quaver.adapters.rebatching import KEPT_SAMPLES, cut, keep, timing_feed
-from quaver.adapters.streaming import Enough, Progress, StreamingCalibrator, never, silent
-from quaver.adapters.view import View
+from quaver.adapters.model_errors import reading
+from quaver.adapters.samples import KEPT_SAMPLES, cut, keep, timing_feed
+from quaver.adapters.calibration.calibrator import Enough, Progress, StreamingCalibrator, never, silent
+from quaver.adapters.inspection import View
 from quaver.errors import SettingsError
 from quaver.introspection import Timing
-from quaver.nearest import hint
+from quaver.suggestions import hint
 from quaver.ops import Op, QuantConfig
 from quaver.processors import Portability, this_processor
-from quaver.quantization import as_float
+from quaver.affine import as_float
 from quaver.unquantizable import Unquantizable
 
 

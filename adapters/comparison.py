@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.adapters.batches import Feed, InputSpec, head, open_batch, samples
+from quaver.adapters.data import Feed, InputSpec, head, open_batch, samples
 from quaver.adapters.model import Model
-from quaver.adapters.one_batch import one_batch
+from quaver.adapters.samples import one_batch
 from quaver.errors import ModelError, SettingsError
 
 log = logging.getLogger(__name__)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
+import ctypes
 import os
+import weakref
+from typing import Any, Protocol
+import hashlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,11 +14,39 @@ from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
 from typing import Any, ClassVar, Self
-
-from quaver.adapters.batches import Feed, InputSpec, match
-from quaver.adapters.forking import never_close, watch_for_fork
-from quaver.adapters.writing import write_safely
+from quaver.adapters.data import Feed, InputSpec, match
+from quaver.files.atomic import write_safely
 from quaver.errors import BuildError, QuaverError
+
+
+class Forkable(Protocol):
+    """Something that can do without what its parent process had."""
+
+    def after_fork(self) -> None:
+        """Called in the child."""
+
+
+_known: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def watch_for_fork(thing: Forkable) -> None:
+    """Let a thing know when this process is the forked child of the one it was made in."""
+    _known.add(thing)
+
+
+def never_close(session: Any) -> None:
+    """Keep an object for ever: to close a session would wait for its threads, and the end of the process does."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
+
+
+def _after_fork() -> None:
+    for thing in list(_known):
+        thing.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
 
 # File names that end so hold models of one kind, and no other may be written under them.
 SUFFIXES = {

@@ -17,9 +17,9 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks import shapes
 from benchmarks.peers import memory
 from quaver.adapters import AdapterOptions, open_model
-from quaver.demo.data import digits
+from quaver.demo.run import digits
 from quaver.demo.run import MODEL
-from quaver.engine.diagnosing import Wishes, examine
+from quaver.engine.inspection.diagnose import Wishes, examine
 from quaver.engine.events import silent
 from quaver.space import TuningSpace
 

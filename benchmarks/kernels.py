@@ -1,6 +1,6 @@
 """What ONNX Runtime makes of each op type between DequantizeLinear and QuantizeLinear; `kernel_times`, whether it pays.
 
-`adapters/onnxrt/read/units.py` follows this table: what becomes an integer kernel can be offered as int8, what does so
+`adapters/onnxrt/ops/units.py` follows this table: what becomes an integer kernel can be offered as int8, what does so
 by itself needs a guard when it should stay float, and what only moves values about shares one scale.
 """
 
@@ -15,7 +15,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from quaver.adapters.onnxrt.time.kernels import INTEGER_KERNELS, optimised
+from quaver.adapters.onnxrt.profile.kernels import INTEGER_KERNELS, optimised
 from quaver.errors import BuildError
 
 IMAGE, ROWS, BATCHED = (1, 4, 8, 8), (6, 8), (2, 6, 8)

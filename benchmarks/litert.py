@@ -131,8 +131,8 @@ def bare(model: Any, data: NDArray[np.float32]) -> tuple[float, float]:
     from ai_edge_quantizer import quantizer
 
     from quaver.adapters.litert.adapter import LiteRTAdapter
-    from quaver.adapters.litert.build.quantizing import _scope
-    from quaver.adapters.litert.read.units import KEYS
+    from quaver.adapters.litert.build.builder import _scope
+    from quaver.adapters.litert.ops.units import KEYS
 
     adapter = LiteRTAdapter.open(model, AdapterOptions(threads=1))
     adapter.calibrate(data[:8])

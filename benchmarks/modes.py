@@ -17,7 +17,7 @@ from benchmarks import models, unseen
 from benchmarks.models import Bench
 from quaver.adapters import AdapterOptions, adapter_for
 from quaver.adapters.base import Adapter
-from quaver.engine.op_times import op_times
+from quaver.engine.timing.time_model import op_times
 from quaver.ops import MODES, Op, QuantConfig
 from quaver.space import TuningSpace
 

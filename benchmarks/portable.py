@@ -36,9 +36,9 @@ from benchmarks.remedies import RELATIVE, find, in_turns
 from quaver.adapters import AdapterOptions, open_given, open_model
 from quaver.adapters.onnxrt.build import affine
 from quaver.engine.emulation import EmulatedModel, EmulatedSession, emulator_command
-from quaver.engine.output_error import as_outputs, relative_error, same_top1
+from quaver.engine.inspection.output_error import as_outputs, relative_error, same_top1
 from quaver.processors import noted_portability, this_processor
-from quaver.quantization import QuantizationParameters
+from quaver.affine import QuantizationParameters
 from quaver.space import TuningSpace
 
 RESULTS = Path(__file__).parent / "results" / "portable.json"

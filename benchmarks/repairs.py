@@ -27,7 +27,7 @@ from benchmarks.models import Bench
 from benchmarks.peers.onnx_session import OnnxSession
 from benchmarks.remedies import RELATIVE, find, in_turns
 from quaver.adapters import AdapterOptions, open_model
-from quaver.engine.output_error import OutputErrors
+from quaver.engine.inspection.output_error import OutputErrors
 from quaver.ops import QuantConfig
 from quaver.repairs import name_of
 from quaver.rules import apply_rules

@@ -23,7 +23,7 @@ from benchmarks import models, unseen
 from benchmarks.machine import machine
 from benchmarks.models.bench import Bench, feeds
 from quaver.adapters import Adapter, AdapterOptions, open_model
-from quaver.engine.output_error import OutputErrors
+from quaver.engine.inspection.output_error import OutputErrors
 from quaver.ops import CALIBRATIONS, QuantConfig
 from quaver.space import TuningSpace
 

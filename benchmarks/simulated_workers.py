@@ -16,10 +16,10 @@ from typing import Any
 from quaver.budget import Budget
 from quaver.criterion import Criterion
 from quaver.engine.events import silent
-from quaver.engine.executors.task import Outcome, State, Task
-from quaver.engine.loop import drive
-from quaver.engine.objective import Objective
-from quaver.engine.run import Run
+from quaver.engine.executors.base import Outcome, State, Task
+from quaver.engine.run.loop import drive
+from quaver.engine.timing.objective import Objective
+from quaver.engine.run.run import Run
 from quaver.history import Header, History
 from quaver.scores import Score
 from quaver.strategies import make_strategy, prepared

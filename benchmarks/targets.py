@@ -27,9 +27,9 @@ from benchmarks.machine import machine
 from benchmarks.models import Bench
 from benchmarks.remedies import RELATIVE, find
 from quaver.adapters import AdapterOptions, open_model
-from quaver.engine.cost_model import read_file, resolved
-from quaver.engine.latency import measure as in_turns
-from quaver.engine.mixtures import borders
+from quaver.engine.timing.cost_model import read_file, resolved
+from quaver.engine.timing.latency import measure as in_turns
+from quaver.engine.timing.time_model import borders
 from quaver.ops import MODES, QuantConfig
 from quaver.space import TuningSpace
 

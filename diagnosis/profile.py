@@ -13,7 +13,7 @@ import numpy as np
 from quaver.diagnosis import tables
 from quaver.diagnosis.export import as_json
 from quaver.introspection import KernelTime, Timing
-from quaver.paths import expanded
+from quaver.files.paths import expanded
 
 HEADS = ("op", "kernel", "count", "seconds", "share")
 BESIDE = ("against kernel", "against count", "against seconds", "against / first")

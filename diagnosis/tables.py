@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quaver.diagnosis.weights import Summary, WeightRow
+from quaver.diagnosis.statistics.weights import Summary, WeightRow
 
 ACTIVATIONS = ("OP name", "MSE", "Activation min", "Activation max")
 _PARTS = ("min", "max", "mean", "standard deviation", "variance")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import quaver
-from quaver.demo.data import Accuracy, digits
+from quaver.demo.run import Accuracy, digits
 from quaver.demo.run import MODEL, RULES
 from quaver.insights.page.serve import serve
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from quaver import Config
-from quaver.api.layout import YAML_LAYOUT
+from quaver.api.config.layout import YAML_LAYOUT
 from quaver.command.main import make_parser
 
 PAGE = Path(__file__).with_name("settings.md")

@@ -171,7 +171,7 @@ def _model(graph: onnx.GraphProto) -> onnx.ModelProto:
 
 
 def _litert_tables() -> Iterator[str]:
-    from quaver.adapters.litert.read import units
+    from quaver.adapters.litert.ops import units
 
     def listed(kinds: Iterable[str]) -> str:
         return ", ".join(sorted(kind for kind in kinds if kind in units.KEYS))

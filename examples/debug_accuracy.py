@@ -3,7 +3,7 @@
 import csv
 
 import quaver
-from quaver.demo.data import Accuracy, digits
+from quaver.demo.run import Accuracy, digits
 from quaver.demo.run import MODEL, RULES
 
 train, _, images, labels = digits()

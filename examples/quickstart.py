@@ -1,7 +1,7 @@
 """Tune a small network for handwritten digits, save the result, and rebuild one of its trials."""
 
 import quaver
-from quaver.demo.data import digits
+from quaver.demo.run import digits
 from quaver.demo.run import MODEL
 
 train, _, images, labels = digits()

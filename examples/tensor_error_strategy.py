@@ -3,7 +3,7 @@
 import numpy as np
 
 import quaver
-from quaver.demo.data import Accuracy, digits
+from quaver.demo.run import Accuracy, digits
 from quaver.demo.run import MODEL, RULES
 from quaver.strategies import Bayesian
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 import quaver
-from quaver.demo.data import digits
+from quaver.demo.run import digits
 from quaver.demo.run import MODEL
 
 train, _, images, labels = digits()
@@ -17,7 +17,7 @@ result = quaver.fit(
 print(result)
 result.save("model-int8.onnx")
 
-numbers = quaver.metrics.disagreements(images, MODEL, "model-int8.onnx")
+numbers = quaver.metrics.agreement(images, MODEL, "model-int8.onnx")
 print(f"{len(numbers)} of {len(images)} samples need a label")
 
 # All others may have any label: both models are right there, or both are wrong.

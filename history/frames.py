@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
-from quaver.history.opcodes import MAX_PAYLOAD, Malformed, check
+from quaver.history.pickle_check import MAX_PAYLOAD, Malformed, check
 
 MAGIC = b"quaver history.snapshot\n"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from quaver.history.header import Header
-from quaver.history.runs import Run
+from quaver.history.records.header import Header
+from quaver.history.records.header import Run
 from quaver.ops import QuantConfig
 from quaver.trial import Trial
 

@@ -15,20 +15,20 @@ from typing import Any
 
 from quaver.errors import HistoryError
 from quaver.history.appender import Appender
-from quaver.history.begun import RETRIES, STEP, digest_step, from_begun, from_dropped, to_begun
-from quaver.history.content import Content, read
-from quaver.history.durable import keep_copy, open_file, sync_folder
+from quaver.history.records.unfinished_trials import (RETRIES, STEP, digest_step, from_begun, from_dropped, to_begun)
+from quaver.history.contents import Content, read
+from quaver.history.appender import keep_copy, open_file, sync_folder
 from quaver.history.frames import MAGIC, PREFIX, is_unwritten, pack
-from quaver.history.header import SCHEMA, Header, from_header, to_header
+from quaver.history.records.header import SCHEMA, Header, from_header, to_header
 from quaver.history.lock import Lock, lock
-from quaver.history.notes import from_items, from_note, to_items, to_note
-from quaver.history.opcodes import MAX_PAYLOAD, Malformed
+from quaver.history.records.notes import from_items, from_note, to_items, to_note
+from quaver.history.pickle_check import MAX_PAYLOAD, Malformed
 from quaver.history.reader import locate
-from quaver.history.rewriting import new_file, write_all
-from quaver.history.runs import Run, from_run, to_run
+from quaver.history.repair import new_file, write_all
+from quaver.history.records.header import Run, from_run, to_run
 from quaver.history.snapshot import FILE_NAME
 from quaver.history.storage import Storage
-from quaver.history.trials import from_measured, from_trial, to_measured, to_trial
+from quaver.history.records.trials import from_measured, from_trial, to_measured, to_trial
 from quaver.ops import QuantConfig
 from quaver.trial import Trial
 

@@ -3,7 +3,7 @@
 if __name__ == "insights":
     raise ImportError("this folder is the package quaver.insights: write `import quaver.insights`")
 
-from quaver.insights.data.followed import FollowedRun, RunData, RunState
+from quaver.insights.data.run_reader import FollowedRun, RunData, RunState
 from quaver.insights.plot import Plot
 from quaver.insights.report.write import write_report
 

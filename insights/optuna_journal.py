@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from quaver.engine.judge import Judge, judge_snapshot
+from quaver.engine.scoring.judge import Judge, judge_snapshot
 from quaver.errors import MissingPackageError, SettingsError
 from quaver.history import Snapshot
-from quaver.paths import expanded
+from quaver.files.paths import expanded
 from quaver.trial import Trial
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quaver.errors import HistoryError, MissingPackageError, SettingsError
-from quaver.insights.data.followed import FollowedRun, RunData
+from quaver.insights.data.run_reader import FollowedRun, RunData
 from quaver.insights.data.op_rows import OpRow, op_rows
-from quaver.nearest import hint
+from quaver.suggestions import hint
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -47,7 +47,7 @@ class Plot:
     def histogram(self, op: str) -> go.Figure:
         """How the weight of an op lies, or its output if it has none, with the int8 range and its steps."""
         _check_plotly()
-        from quaver.insights.figures.histogram import activation_figure, weight_figure
+        from quaver.insights.figures.distributions import activation_figure, weight_figure
 
         row = self._row(op)
         return activation_figure(row.inside) if row.inside.weight is None else weight_figure(row.inside)

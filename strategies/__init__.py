@@ -21,7 +21,7 @@ from quaver.strategies.registry import (
     register_strategy,
     strategies,
 )
-from quaver.strategies.starting_from import StartingFrom
+from quaver.strategies.prepared import StartingFrom
 
 __all__ = [
     "Auto", "Basic", "Bayesian", "Conservative", "Exhaustive", "Listed", "Mse", "MseV2", "Proposals", "Random",

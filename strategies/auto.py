@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain, islice
 
-from quaver.ceiling import Ceiling
+from quaver.target_budget import Ceiling
 from quaver.ops import FLOAT, Op, OpConfig, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
-from quaver.strategies.steps import narrowing
+from quaver.strategies.steps import weight_bits as narrowing
 from quaver.strategies.steps.alternatives import (
     Alternatives,
     alternatives,
@@ -23,10 +23,10 @@ from quaver.strategies.steps.alternatives import (
     in_full,
     on_offer,
 )
-from quaver.strategies.steps.beside import beside
+from quaver.strategies.steps.search import beside
 from quaver.strategies.steps.boundaries import STEPS, fewer_boundaries
-from quaver.strategies.steps.budget import recalibrated, within_budget
-from quaver.strategies.steps.front import MOST, POINTS, fallbacks, first_success, predicted, ranked
+from quaver.strategies.steps.target_budget import recalibrated, within_budget
+from quaver.strategies.steps.pareto_front import MOST, POINTS, fallbacks, first_success, predicted, ranked
 from quaver.strategies.steps.initial import (
     CLEARLY_LESS_ERROR,
     best_calibration,
@@ -34,8 +34,8 @@ from quaver.strategies.steps.initial import (
     fastest,
     measured_mixtures,
 )
-from quaver.strategies.steps.narrowing import Narrowing, smallest_success
-from quaver.strategies.steps.repairing import best_repairs, carry_over
+from quaver.strategies.steps.weight_bits import Narrowing, smallest_success
+from quaver.strategies.steps.repairs import best_repairs, carry_over
 from quaver.strategies.steps.search import SEARCHES, Search, prune, shortest_prefix
 from quaver.time_model import TimeModel
 from quaver.trial import Trial

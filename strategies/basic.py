@@ -10,8 +10,8 @@ from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
-from quaver.strategies.steps.beside import beside
-from quaver.strategies.steps.narrowing import fewer_bits
+from quaver.strategies.steps.search import beside
+from quaver.strategies.steps.weight_bits import fewer_bits
 from quaver.trial import Trial
 
 

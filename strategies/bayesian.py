@@ -13,7 +13,7 @@ from quaver.probe import Probe
 from quaver.space import TuningSpace, closest
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
-from quaver.strategies.steps.beside import beside
+from quaver.strategies.steps.search import beside
 from quaver.trial import Trial
 
 # So many ops, the most sensitive ones, are decided one by one; the others in as many groups of similar sensitivity.

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from quaver.ceiling import Ceiling
+from quaver.target_budget import Ceiling
 
 
 @dataclass(frozen=True, slots=True)

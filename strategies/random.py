@@ -11,7 +11,7 @@ from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
-from quaver.strategies.steps.beside import stream
+from quaver.strategies.steps.search import stream
 
 # After so many draws without a new configuration there is none, or it is not worth waiting for.
 DRAWS = 200

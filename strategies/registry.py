@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from quaver.errors import SettingsError, StrategyError
-from quaver.nearest import hint
+from quaver.suggestions import hint
 from quaver.strategies.base import Strategy
 
 GROUP = "quaver.strategies"

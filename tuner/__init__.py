@@ -29,7 +29,7 @@ from quaver.criterion import Criterion
 from quaver.diagnosis import Cause, Diagnosis, Profile, QuantizedStatistics
 from quaver.engine import events
 from quaver.engine.events import Observer, Stage
-from quaver.engine.objective import Objective
+from quaver.engine.timing.objective import Objective
 from quaver.errors import (
     BuildError,
     CalibrationError,

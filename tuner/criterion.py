@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from quaver.ceiling import Ceiling
+from quaver.target_budget import Ceiling
 from quaver.errors import SettingsError
 from quaver.limit import Limit
-from quaver.nearest import hint
+from quaver.suggestions import hint
 from quaver.scores import UNNAMED
 from quaver.slices import Slices
 

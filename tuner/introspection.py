@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from quaver.quantization import Array, QuantizationParameters, QuantizedTensor
+from quaver.affine import Array, QuantizationParameters, QuantizedTensor
 
 
 @dataclass(frozen=True, slots=True)

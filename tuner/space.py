@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.errors import SettingsError, StrategyError
-from quaver.nearest import hint
+from quaver.suggestions import hint
 from quaver.ops import DETAILS, FLOAT, Op, OpConfig, QuantConfig
 from quaver.repairs import name_of
 

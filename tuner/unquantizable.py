@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 # The name of the note in a history.
-NOTE = "unquantizable"
+UNQUANTIZABLE_NOTE = "unquantizable"
 # Less of the time than this is not worth a word.
 NOTICEABLE = 0.01
 # So many kinds are named in a sentence.
@@ -42,7 +42,7 @@ def to_note(found: Iterable[Unquantizable]) -> list[list[Any]]:
 
 def from_notes(notes: Mapping[str, Any]) -> tuple[Unquantizable, ...]:
     """From the notes of a history; nothing if it holds none."""
-    noted = notes.get(NOTE)
+    noted = notes.get(UNQUANTIZABLE_NOTE)
     return tuple(Unquantizable(*entry) for entry in noted if _fits(entry)) if isinstance(noted, list) else ()
 
 

@@ -8,25 +8,25 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quaver.adapters.alone import QuantizedView
+from quaver.adapters.inspection import QuantizedView
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
-from quaver.adapters.batches import Feed, samples
-from quaver.adapters.calibrated import crowded_of, ranges_of
-from quaver.adapters.channels import from_plain
+from quaver.adapters.data import Feed, samples
+from quaver.adapters.calibration.stored import crowded_of, ranges_of
+from quaver.adapters.calibration.channel_statistics import from_plain
 from quaver.adapters.comparison import Comparison, compare_models, comparison_feeds, runner_of
 from quaver.adapters.litert.build.provenance import read_provenance
-from quaver.adapters.litert.read import sources
-from quaver.adapters.reading import reading
-from quaver.adapters.view import View
+from quaver.adapters.litert.load import sources
+from quaver.adapters.model_errors import reading
+from quaver.adapters.inspection import View
 from quaver.errors import ModelError
 from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
 from quaver.unquantizable import Unquantizable, with_shares
 
 if TYPE_CHECKING:
-    from quaver.adapters.litert.look.observation import Watcher
-    from quaver.adapters.litert.read.intake import Taken
-    from quaver.adapters.litert.run.calibration import Calibrator
+    from quaver.adapters.litert.inspect.local_runs import Watcher
+    from quaver.adapters.litert.load.model_file import Taken
+    from quaver.adapters.litert.run.calibrator import Calibrator
     from quaver.adapters.litert.run.model import LiteRTModel
 
 PACKAGES = ("ai-edge-quantizer", "ai-edge-litert", "flatbuffers", "numpy")
@@ -43,7 +43,7 @@ class LiteRTAdapter(Adapter):
     formats = ("float_io", "full_integer")
 
     def __init__(self, taken: Taken, options: AdapterOptions) -> None:
-        from quaver.adapters.litert.build.quantizing import Builder
+        from quaver.adapters.litert.build.builder import Builder
 
         super().__init__(options, taken.graph.input_specs())
         self._graph, self._source = taken.graph, taken.source
@@ -63,7 +63,7 @@ class LiteRTAdapter(Adapter):
         """Read the model, convert it to .tflite where it is none, and find its ops."""
         options = replace(options, quant_format=cls.quant_format(options.quant_format))
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
-        from quaver.adapters.litert.read.intake import take_in
+        from quaver.adapters.litert.load.model_file import take_in
 
         adapter = cls(take_in(model), options)
         if not adapter._builder.units:
@@ -84,8 +84,8 @@ class LiteRTAdapter(Adapter):
         return self._builder.ops
 
     def unquantizable(self, timed: bool = False) -> list[Unquantizable]:
-        from quaver.adapters.litert.read.unquantizable import unquantizable, unquantizable_operators
-        from quaver.adapters.litert.time.profiling import seconds_by_kind
+        from quaver.adapters.litert.ops.units import unquantizable, unquantizable_operators
+        from quaver.adapters.litert.profile.benchmark import seconds_by_kind
 
         found = unquantizable(self._graph, self._builder.units)
         if not timed or not found:
@@ -95,7 +95,7 @@ class LiteRTAdapter(Adapter):
         return with_shares(found, *seconds_by_kind(self._graph, sample, operators))
 
     def calibrator(self) -> Calibrator:
-        from quaver.adapters.litert.run.calibration import Calibrator
+        from quaver.adapters.litert.run.calibrator import Calibrator
 
         needed, wanted = self._builder.needed(), self._builder.wanted_statistics()
         return Calibrator(self._graph, self._inputs, needed, wanted, self._options.threads)
@@ -144,32 +144,32 @@ class LiteRTAdapter(Adapter):
     @classmethod
     def given(cls, model: Any, threads: int = 0) -> LiteRTModel:
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
-        from quaver.adapters.litert.read.graph import Graph
-        from quaver.adapters.litert.read.intake import any_lite
-        from quaver.adapters.litert.run.given import GivenModel
+        from quaver.adapters.litert.load.graph import Graph
+        from quaver.adapters.litert.load.model_file import any_lite
+        from quaver.adapters.litert.run.model import GivenModel
 
         return GivenModel(Graph(any_lite(model)), threads)
 
     def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
-        from quaver.adapters.litert.look.observation import watch
+        from quaver.adapters.litert.inspect.local_runs import watch
 
         return watch(self._builder, self._names, config, ops, self._options.threads)
 
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
-        from quaver.adapters.litert.look.observation import local_errors
+        from quaver.adapters.litert.inspect.local_runs import local_errors
 
         return local_errors(self._builder, self._names, config, self._kept, self._options.threads)
 
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
-        from quaver.adapters.litert.read.graph import Graph
-        from quaver.adapters.litert.time.profiling import op_seconds
+        from quaver.adapters.litert.load.graph import Graph
+        from quaver.adapters.litert.profile.benchmark import op_seconds
 
         sample = self.timing_feed
         used = self._options.threads if threads is None else threads
         return op_seconds(self._builder, Graph(self._builder.build(config)), sample, used)
 
     def look(self, quantized: Any) -> View:
-        from quaver.adapters.litert.look.views import ConfigView, FileView
+        from quaver.adapters.litert.inspect.views import ConfigView, FileView
 
         kind = ConfigView if isinstance(quantized, QuantConfig) else FileView
         return kind(self, quantized, self._builder, self._options.threads)
@@ -177,7 +177,7 @@ class LiteRTAdapter(Adapter):
     @classmethod
     def look_alone(cls, quantized: Any, threads: int = 0) -> QuantizedView:
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a .tflite model")
-        from quaver.adapters.litert.look.alone import FileAlone
+        from quaver.adapters.litert.inspect.standalone import FileAlone
 
         with reading("the quantized model"):
             return FileAlone(quantized, threads)
@@ -185,7 +185,7 @@ class LiteRTAdapter(Adapter):
     @classmethod
     def time(cls, model: Any, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
-        from quaver.adapters.litert.time.timing import time_model
+        from quaver.adapters.litert.profile.benchmark import time_model
 
         return time_model(model, data, options, beside._builder if isinstance(beside, LiteRTAdapter) else None)
 

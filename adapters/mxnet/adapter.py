@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
-from quaver.adapters.calibrated import ranges_of
-from quaver.adapters.mxnet.read import sources
-from quaver.adapters.view import View
+from quaver.adapters.calibration.stored import ranges_of
+from quaver.adapters.mxnet.load import sources
+from quaver.adapters.inspection import View
 from quaver.errors import ModelError
 from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
 from quaver.unquantizable import Unquantizable, with_shares
 
 if TYPE_CHECKING:
-    from quaver.adapters.mxnet.look.observation import Watcher
-    from quaver.adapters.mxnet.read.network import Network
-    from quaver.adapters.mxnet.run.calibration import Calibrator
+    from quaver.adapters.mxnet.inspect.local_runs import Watcher
+    from quaver.adapters.mxnet.load.network import Network
+    from quaver.adapters.mxnet.run.session import Calibrator
     from quaver.adapters.mxnet.run.model import MXNetModel
 
 PACKAGES = ("mxnet", "numpy")
@@ -34,8 +34,8 @@ class MXNetAdapter(Adapter):
     takes = sources.TAKES
 
     def __init__(self, network: Network, options: AdapterOptions) -> None:
-        from quaver.adapters.mxnet.build.quantizing import Builder
-        from quaver.adapters.mxnet.read.network import fingerprint
+        from quaver.adapters.mxnet.build.builder import Builder
+        from quaver.adapters.mxnet.load.network import fingerprint
 
         super().__init__(options, network.inputs)
         self._given = network
@@ -51,7 +51,7 @@ class MXNetAdapter(Adapter):
     def open(cls, model: Any, options: AdapterOptions) -> MXNetAdapter:
         """Read the model, put oneDNN's subgraphs in, and find its ops."""
         cls.quant_format(options.quant_format)
-        from quaver.adapters.mxnet.read.intake import take_in
+        from quaver.adapters.mxnet.load.network import take_in
 
         adapter = cls(take_in(model), options)
         if not adapter._builder.units:
@@ -72,8 +72,8 @@ class MXNetAdapter(Adapter):
         return tuple(unit.op for unit in self._builder.units)
 
     def unquantizable(self, timed: bool = False) -> list[Unquantizable]:
-        from quaver.adapters.mxnet.read.unquantizable import unquantizable
-        from quaver.adapters.mxnet.time.profiling import seconds_by_kind
+        from quaver.adapters.mxnet.ops.units import unquantizable
+        from quaver.adapters.mxnet.profile.op_profile import seconds_by_kind
 
         graph, quantizable = self._builder.graph, {*self._builder.by_name, *self._builder.followers}
         found = unquantizable(graph, quantizable)
@@ -83,7 +83,7 @@ class MXNetAdapter(Adapter):
         return with_shares(found, *seconds_by_kind(self._builder, sample))
 
     def calibrator(self) -> Calibrator:
-        from quaver.adapters.mxnet.run.calibration import Calibrator
+        from quaver.adapters.mxnet.run.session import Calibrator
 
         return Calibrator(self._builder, self._options.threads)
 
@@ -113,17 +113,17 @@ class MXNetAdapter(Adapter):
         return dict(model.provenance), model.sha256 if model.provenance else ""
 
     def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
-        from quaver.adapters.mxnet.look.observation import watch
+        from quaver.adapters.mxnet.inspect.local_runs import watch
 
         return watch(self._builder, config, ops, self._options.threads)
 
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
-        from quaver.adapters.mxnet.look.observation import local_errors
+        from quaver.adapters.mxnet.inspect.local_runs import local_errors
 
         return local_errors(self._builder, config, self._kept, self._options.threads)
 
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
-        from quaver.adapters.mxnet.time.profiling import op_seconds
+        from quaver.adapters.mxnet.profile.op_profile import op_seconds
 
         sample = self.timing_feed
         used = self._options.threads if threads is None else threads
@@ -133,12 +133,12 @@ class MXNetAdapter(Adapter):
         return self._builder.flows()
 
     def look(self, quantized: Any) -> View:
-        from quaver.adapters.mxnet.look.views import NetworkView
+        from quaver.adapters.mxnet.inspect.views import NetworkView
 
         return NetworkView(self, quantized, self._builder, self._options.threads)
 
     @classmethod
     def time(cls, model: Any, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
-        from quaver.adapters.mxnet.time.timing import time_model
+        from quaver.adapters.mxnet.profile.op_profile import time_model
 
         return time_model(model, data, options, beside._builder if isinstance(beside, MXNetAdapter) else None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from quaver.adapters.onnxrt.time.kernels import INTEGER_KERNELS, optimised
+from quaver.adapters.onnxrt.profile.kernels import INTEGER_KERNELS, optimised
 
 # Kernels of the optimised graph that do the heavy work; those on integers are named otherwise.
 _FLOAT = {"Conv", "FusedConv", "ConvTranspose", "MatMul", "FusedMatMul", "Gemm", "FusedGemm", "Einsum", "Attention"}

@@ -6,7 +6,7 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from quaver.insights.data.followed import RunData
+from quaver.insights.data.run_reader import RunData
 from quaver.insights.data.op_rows import OpRow
 
 

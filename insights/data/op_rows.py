@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from quaver.errors import SettingsError
-from quaver.insights.data.followed import RunData
-from quaver.insights.data.inside import Because, OpInside
-from quaver.insights.data.wording import duration
+from quaver.insights.data.run_reader import RunData
+from quaver.insights.data.best_model import Because, OpInside
+from quaver.insights.data.text import duration
 from quaver.ops import Op, OpConfig, QuantConfig
 from quaver.rules import apply_rules
 

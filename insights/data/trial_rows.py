@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quaver.api.wording import verdict
-from quaver.insights.data.picks import Change
-from quaver.insights.data.wording import last_line, listed
+from quaver.api.display.format import verdict
+from quaver.insights.data.trial_choices import Change
+from quaver.insights.data.text import last_line, listed
 from quaver.ops import INT8
 from quaver.trial import Trial
 

@@ -7,7 +7,7 @@ import math
 import plotly.graph_objects as go
 
 from quaver.insights.data.graph import Graph
-from quaver.insights.data.wording import figure_text
+from quaver.insights.data.text import figure_text
 from quaver.insights.figures.style import BY_KIND, CONVERSION, REST, empty, styled
 
 

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from quaver.insights.data.run_reader import RunData
+from quaver.insights.data.op_rows import OpRow
 import hashlib
 import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-
 from quaver.history import FILE_NAME
-from quaver.insights.data.followed import FollowedRun, RunData
+from quaver.insights.data.run_reader import FollowedRun, RunData
 from quaver.insights.data.op_rows import OpRow, op_rows
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One run.
+
+    Attributes:
+        data: the run.
+        ops: its ops in the best trial, made when they are asked for.
+        others: all runs by key, with their names, for views that compare them.
+        op: the place of the op that was chosen; None if none was.
+    """
+
+    data: RunData
+    ops: Callable[[], list[OpRow]]
+    others: dict[str, str] = field(default_factory=dict)
+    op: int | None = None
+
 
 # Runs of one folder; the newest are shown.
 MOST = 500

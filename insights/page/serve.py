@@ -30,7 +30,7 @@ class Page:
             from werkzeug.serving import make_server
 
             from quaver.insights.page.app import make_app
-            from quaver.insights.page.guard import is_loopback
+            from quaver.insights.page.auth import is_loopback
         except ImportError as error:
             raise MissingPackageError(
                 f"the page needs {error.name}, which is not installed: pip install 'quaver[insights]'"

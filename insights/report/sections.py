@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from quaver.insights.data import culprits, graph, wording
-from quaver.insights.data.followed import RunData
+from quaver.insights.data import culprits, graph, text as wording
+from quaver.insights.data.run_reader import RunData
 from quaver.insights.data.op_rows import OpRow, op_rows
 from quaver.insights.data.profile import profile_rows, uncovered
-from quaver.insights.data.verdict import Fact, recover_command, state_phrase, verdict
-from quaver.insights.report.drawing import drawn
-from quaver.insights.report.elements import Html, element, table, text
+from quaver.insights.data.summary import Fact, recover_command, state_phrase, verdict
+from quaver.insights.report.plotly_embed import drawn
+from quaver.insights.report.html import Html, element, table, text
 
 # Rows of a table, and ops that are looked at one by one: a report is to be read. The page has all.
 MOST_TRIALS, MOST_OPS, MOST_DETAILS = 500, 3000, 16
@@ -73,7 +73,7 @@ def _verdict(data: RunData, figures: bool) -> Iterator[Html]:
     yield element("div", *cards, class_="cards")
     yield element("h3", "Where the time went")
     if figures:
-        from quaver.insights.figures.costs import costs_figure
+        from quaver.insights.figures.profile import costs_figure
 
         yield drawn(costs_figure(said.costs))
     yield table(("what", "time"), [(name, wording.duration(one)) for name, one in said.costs.items()], right=("time",))
@@ -85,7 +85,7 @@ def _verdict(data: RunData, figures: bool) -> Iterator[Html]:
 
 def _trials(data: RunData, figures: bool) -> Iterator[Html]:
     if figures:
-        from quaver.insights.figures.matrix import matrix_figure
+        from quaver.insights.figures.trials import matrix_figure
         from quaver.insights.figures.trials import trials_figure
 
         yield drawn(trials_figure(data))
@@ -147,7 +147,7 @@ def _culprits(data: RunData, rows: list[OpRow], figures: bool) -> Iterator[Html]
     if said:
         yield element("p", text(said), class_="headline")
     if figures:
-        from quaver.insights.figures.culprits import ranking_figure, steps_figure
+        from quaver.insights.figures.ops import ranking_figure, steps_figure
 
         yield drawn(steps_figure(data, path))
         yield element("h3", "The ops that disturb the output most")
@@ -161,7 +161,7 @@ def _culprits(data: RunData, rows: list[OpRow], figures: bool) -> Iterator[Html]
 def _ops(data: RunData, rows: list[OpRow], figures: bool) -> Iterator[Html]:
     if figures:
         from quaver.insights.figures.ops import ops_figure
-        from quaver.insights.figures.weights import weights_figure
+        from quaver.insights.figures.distributions import weights_figure
 
         yield drawn(ops_figure(rows))
         yield element("h3", "The weights of all ops")
@@ -197,8 +197,8 @@ def _number(value: float) -> str:
 
 
 def _details(data: RunData, rows: list[OpRow]) -> Iterator[Html]:
-    from quaver.insights.figures.channels import channels_figure
-    from quaver.insights.figures.histogram import activation_figure, weight_figure
+    from quaver.insights.figures.distributions import channels_figure
+    from quaver.insights.figures.distributions import activation_figure, weight_figure
 
     seen = [row for row in rows if row.inside.weight is not None or row.inside.activation is not None]
     worst = sorted(seen, key=lambda row: (row.pick.reduced, not row.causes, -_or_zero(row.shown_error)))[:MOST_DETAILS]

@@ -6,15 +6,15 @@ import importlib.util
 import os
 from pathlib import Path
 
-from quaver.adapters.writing import write_safely
+from quaver.files.atomic import write_safely
 from quaver.api.run_log import PRIVATE
 from quaver.errors import HistoryError, SettingsError
-from quaver.insights.data import wording
-from quaver.insights.data.followed import FollowedRun, RunData
-from quaver.insights.report.elements import Html, element, text
+from quaver.insights.data import text as wording
+from quaver.insights.data.run_reader import FollowedRun, RunData
+from quaver.insights.report.html import Html, element, text
 from quaver.insights.report.looks import CSS
 from quaver.insights.report.sections import sections
-from quaver.paths import expanded
+from quaver.files.paths import expanded
 
 FILE = "report.html"
 # The file loads nothing, and may run no script but its own.
@@ -49,7 +49,7 @@ def report(data: RunData) -> str:
         parts.insert(0, element("p", "The figures need plotly: pip install 'quaver[insights]'", class_="warn"))
     scripts = Html("")
     if figures:
-        from quaver.insights.report.drawing import scripts as plotly_scripts
+        from quaver.insights.report.plotly_embed import scripts as plotly_scripts
 
         scripts = plotly_scripts()
     title = text(f"quaver: {wording.name(data.name)}")

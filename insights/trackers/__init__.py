@@ -7,7 +7,7 @@ from quaver.insights.trackers.mlflow import MLflow
 from quaver.insights.trackers.tensorboard import TensorBoard
 from quaver.insights.trackers.tracker import Tracker
 from quaver.insights.trackers.wandb import WandB
-from quaver.nearest import hint
+from quaver.suggestions import hint
 
 TRACKERS: dict[str, type[Tracker]] = {"mlflow": MLflow, "tensorboard": TensorBoard, "wandb": WandB}
 

@@ -8,7 +8,7 @@ from quaver.ops import CALIBRATIONS, DETAILS, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace, closest
 from quaver.strategies.steps.alternatives import family, variants
-from quaver.strategies.steps.front import Point, make_front
+from quaver.strategies.steps.pareto_front import Point, make_front
 from quaver.time_model import TimeModel
 
 # A change has to be this much better to be worth making: smaller differences are noise of a few samples.

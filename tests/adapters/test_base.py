@@ -12,7 +12,7 @@ from fake import FakeAdapter, FakeFloat, FakeModel
 import quaver
 from quaver.adapters import Adapter, AdapterOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.adapters.rebatching import KEPT_SAMPLES
+from quaver.adapters.samples import KEPT_SAMPLES
 from quaver.space import TuningSpace
 
 DATA = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quaver.adapters.batches import BATCH, Feed, InputSpec, feeds, head, match, open_batch, samples, split, tail
+from quaver.adapters.data import BATCH, Feed, InputSpec, feeds, head, match, open_batch, samples, split, tail
 from quaver.errors import CalibrationError
 
 FLOAT = np.dtype(np.float32)

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from quaver.adapters.channels import KINDS, Statistic, from_plain, to_plain
+from quaver.adapters.calibration.channel_statistics import KINDS, Statistic, from_plain, to_plain
 from quaver.errors import CalibrationError
 
 RNG = np.random.default_rng(0)

@@ -17,7 +17,7 @@ from networks import chain, inputs
 from processes import run
 
 from quaver.adapters import AdapterOptions, open_model
-from quaver.adapters.temporary import temporary_folder
+from quaver.files.temporary import temporary_folder
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from quaver.adapters import ranges
-from quaver.adapters.ranges import ELEMENTS, PERCENTILE, TensorStatistics, bin_centres
+from quaver.adapters.calibration import ranges
+from quaver.adapters.calibration.ranges import ELEMENTS, PERCENTILE, TensorStatistics, bin_centres
 
 Values = NDArray[np.float32]
 # Half the width of a bin, as a part of the value it holds.

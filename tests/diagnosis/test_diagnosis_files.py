@@ -15,9 +15,9 @@ import yaml
 from onnxruntime.quantization import quantize_static
 
 import quaver
-from quaver.api.settings import make_config
+from quaver.api.config.config import make_config
 from quaver.diagnosis import export, read_histograms
-from quaver.diagnosis.weights import histogram
+from quaver.diagnosis.statistics.weights import histogram
 from quaver.introspection import OpWeight
 from quaver.rules import apply_rules
 

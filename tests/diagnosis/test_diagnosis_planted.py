@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import quaver
-from quaver.demo.data import digits
+from quaver.demo.run import digits
 from quaver.demo.run import MODEL
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

@@ -12,12 +12,12 @@ import numpy as np
 from fake import FakeAdapter, FakeFloat
 
 from quaver.adapters import View
-from quaver.adapters.batches import Feed
-from quaver.engine.diagnosing import Wishes, examine
+from quaver.adapters.data import Feed
+from quaver.engine.inspection.diagnose import Wishes, examine
 from quaver.engine.events import silent
 from quaver.introspection import LocalRun, OpContext, OpWeight, QuantizedRun
 from quaver.ops import FLOAT, OpConfig, Precision
-from quaver.quantization import QuantizationParameters, QuantizedTensor
+from quaver.affine import QuantizationParameters, QuantizedTensor
 from quaver.space import TuningSpace
 
 INT4 = Precision("int4")

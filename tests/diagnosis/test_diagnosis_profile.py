@@ -17,7 +17,7 @@ import pytest
 import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.diagnosis import make_profile, wording
+from quaver.diagnosis import make_profile, text as wording
 from quaver.introspection import KernelTime, Timing
 from quaver.space import TuningSpace
 
@@ -104,7 +104,7 @@ def test_too_few_samples_are_repeated_and_generators_serve_both_models(int8: Pat
 
 def test_what_calling_and_noting_cost_is_taken_off_each_kernel() -> None:
     """Measured are 100, 10 and 0 us, each with 3 us for noting it, in calls of which 20 us are not execution."""
-    from quaver.adapters.onnxrt.time.timing import _kernels, _profiled
+    from quaver.adapters.onnxrt.profile.benchmark import _kernels, _profiled
 
     def event(name: str, dur: float, cat: str = "Node") -> dict[str, Any]:
         return {"cat": cat, "name": name, "dur": dur, "args": {"op_name": name.partition("_")[0]}}
@@ -140,10 +140,10 @@ def test_the_table_holds_kernels_counts_shares_and_the_other_model(tmp_path: Pat
 
 @pytest.mark.parametrize("slow", [True, False])
 def test_an_op_that_int8_makes_slower_is_a_cause_only_if_it_is_every_time(slow: bool) -> None:
-    from quaver.diagnosis.causes import find_causes
+    from quaver.diagnosis.causes.find import find_causes
     from quaver.diagnosis.recorder import OpRecord
-    from quaver.diagnosis.remedies import Leeway
-    from quaver.diagnosis.suspects import Suspect
+    from quaver.diagnosis.causes.advice import Leeway
+    from quaver.diagnosis.causes.op_evidence import Suspect
     from quaver.introspection import OpContext
     from quaver.ops import FLOAT, INT8, Op, OpConfig
 

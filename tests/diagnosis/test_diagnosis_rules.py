@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import quaver
 from quaver.adapters import AdapterOptions, open_model
-from quaver.api.settings import make_config
-from quaver.diagnosis.remedies import Leeway, Remedy, calibrate_by, per_channel, to_fp32
+from quaver.api.config.config import make_config
+from quaver.diagnosis.causes.advice import Leeway, Remedy, calibrate_by, per_channel, to_fp32
 from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, MODES, SCHEMES, Op
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace

@@ -13,9 +13,9 @@ import pytest
 from fake import FakeAdapter, FakeFloat
 
 import quaver
-from quaver.api.target import Target
+from quaver.api.subject import Target
 from quaver.diagnosis import read_histograms
-from quaver.engine.diagnosing import Wishes, examine
+from quaver.engine.inspection.diagnose import Wishes, examine
 from quaver.engine.events import Diagnosed, Event, Progressed, Stage, silent
 from quaver.space import TuningSpace
 
@@ -94,7 +94,7 @@ def test_a_generator_is_used_whole(tmp_path: Path) -> None:
 
 
 def test_a_failure_of_diagnosis_does_not_cost_the_run(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("quaver.diagnosis.report.Diagnosis.save", lambda self, folder: 1 / 0)
+    monkeypatch.setattr("quaver.diagnosis.diagnosis.Diagnosis.save", lambda self, folder: 1 / 0)
     result = tuned(tmp_path / "run", diagnosis=True, max_trials=1)
     assert result.best is not None and result.diagnosis is None
     assert "diagnosis failed; the result of the run is complete" in (tmp_path / "run" / "quaver.log").read_text()
@@ -104,7 +104,7 @@ def test_ctrl_c_in_diagnosis_does_not_cost_the_run(tmp_path: Path, monkeypatch: 
     def interrupted(*args: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("quaver.engine.diagnosing.examine", interrupted)
+    monkeypatch.setattr("quaver.engine.inspection.diagnose.examine", interrupted)
     result = tuned(tmp_path / "run", diagnosis=True, max_trials=1)
     assert result.best is not None and result.diagnosis is None
 

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 import quaver
-from quaver.demo.data import Accuracy, digits
+from quaver.demo.run import Accuracy, digits
 from quaver.demo.run import MODEL, RULES
 
 

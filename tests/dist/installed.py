@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import quaver
-from quaver.demo.data import Accuracy, digits
+from quaver.demo.run import Accuracy, digits
 from quaver.demo.run import MODEL
 
 

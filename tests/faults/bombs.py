@@ -19,14 +19,14 @@ from typing import Any
 
 from history_samples import BASELINE, OPS, a_header, a_trial, forged
 
-from quaver.api.settings import make_config
+from quaver.api.config.config import make_config
 from quaver.command.main import main
 from quaver.errors import QuaverError
 from quaver.history import History, SnapshotReader, read_snapshot, repair
 from quaver.history.frames import MAGIC, frame
-from quaver.history.header import from_header
-from quaver.history.runs import Run, from_run
-from quaver.history.trials import from_trial
+from quaver.history.records.header import from_header
+from quaver.history.records.header import Run, from_run
+from quaver.history.records.trials import from_trial
 
 PLACES = {op.name: place for place, op in enumerate(OPS)}
 HEADER = from_header(a_header())

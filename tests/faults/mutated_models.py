@@ -230,7 +230,7 @@ def _other(rng: random.Random, value: Any) -> Any:
 
 
 def _changed_litert(rng: random.Random, data: bytes) -> bytes:
-    from quaver.adapters.litert.read import graph
+    from quaver.adapters.litert.load import graph
 
     model = graph.read(data)
     for _ in range(rng.choice((1, 1, 2, 4))):

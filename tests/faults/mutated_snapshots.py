@@ -15,7 +15,7 @@ from typing import Any
 from mutation import forged, mutated, use
 
 from quaver.errors import HistoryError
-from quaver.history.content import Content, read
+from quaver.history.contents import Content, read
 from quaver.history.frames import FrameReader
 
 DATA = Path(__file__).parents[1] / "history" / "data"

@@ -10,7 +10,7 @@ from history_samples import a_header
 from lost_writes import a_history
 
 from quaver.history import FILE_NAME, History, read_snapshot
-from quaver.history.content import Content, read
+from quaver.history.contents import Content, read
 
 
 def test_what_was_told_of_survives_any_crash(tmp_path: Path) -> None:

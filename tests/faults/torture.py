@@ -29,7 +29,7 @@ from mutated_snapshots import read_mutated  # noqa: E402
 from small_run import Attempt, attempt, attempt_in_child, check  # noqa: E402
 from strays import end_processes  # noqa: E402
 
-from quaver.history.content import Content, read  # noqa: E402
+from quaver.history.contents import Content, read  # noqa: E402
 
 # So many processes are ended from one that has all imported.
 ENDS = 10

@@ -9,10 +9,10 @@ from pathlib import Path
 import quaver
 from quaver.adapters import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
-from quaver.adapters.litert.build.quantizing import Builder  # noqa: F401 - loaded here, coverage guides the fuzzer
-from quaver.adapters.litert.read.intake import take_in  # noqa: F401
+from quaver.adapters.litert.build.builder import Builder  # noqa: F401 - loaded here, coverage guides the fuzzer
+from quaver.adapters.litert.load.model_file import take_in  # noqa: F401
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.api.settings import make_config
+from quaver.api.config.config import make_config
 
 HERE = Path(__file__).parent
 # Small sound files, and inputs that once did harm.

@@ -32,7 +32,7 @@ from mutation import forged, mutated, use
 
 from quaver.errors import HistoryError
 from quaver.history import FILE_NAME, History, read_snapshot, repair
-from quaver.history.content import Content, read
+from quaver.history.contents import Content, read
 from quaver.history.frames import MAGIC, frame
 
 DATA = Path(__file__).parent / "data"

@@ -15,8 +15,8 @@ from history_samples import BASELINE, OPS, a_header, forged, payloads, record_sa
 from quaver.errors import HistoryError
 from quaver.history import FILE_NAME, History, read_snapshot
 from quaver.history.frames import MAGIC, frame, pack
-from quaver.history.header import from_header
-from quaver.history.trials import from_trial
+from quaver.history.records.header import from_header
+from quaver.history.records.trials import from_trial
 
 PLACES = {op.name: place for place, op in enumerate(OPS)}
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from quaver.api import wording
+from quaver.api.display import format as wording
 from quaver.command import main
 from quaver.history import Header, History
 from quaver.insights import FollowedRun, write_report
-from quaver.insights.data import wording as page_wording
-from quaver.insights.data.verdict import verdict
+from quaver.insights.data import text as page_wording
+from quaver.insights.data.summary import verdict
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.trial import Trial, TrialState
 

@@ -12,7 +12,7 @@ from history_samples import BASELINE, OPS, a_trial, forged, record_sample
 
 from quaver.errors import HistoryError
 from quaver.history import FILE_NAME, History, SnapshotReader, read_snapshot
-from quaver.history.trials import from_trial
+from quaver.history.records.trials import from_trial
 from quaver.scores import Samples
 from quaver.trial import TrialState
 

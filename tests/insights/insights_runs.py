@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import quaver
-from quaver.demo.data import Accuracy, digits
+from quaver.demo.run import Accuracy, digits
 from quaver.demo.run import MODEL, RULES
 
 # Another network that was trained on the same digits.

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import quaver
-from quaver.ancestry import LOOK_BACK, origins
+from quaver.trial_lineage import LOOK_BACK, origins
 from quaver.history import Header, History
 from quaver.insights import FollowedRun, RunData, RunState
-from quaver.insights.data import culprits, wording
+from quaver.insights.data import culprits, text as wording
 from quaver.insights.data.graph import make_graph, usual_depth
 from quaver.insights.data.op_rows import op_rows
 from quaver.insights.data.profile import profile_rows, totals
-from quaver.insights.data.verdict import verdict
+from quaver.insights.data.summary import verdict
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.processors import VERIFIED, Verification, this_processor
 from quaver.trial import Trial, TrialState

@@ -73,8 +73,8 @@ def test_a_report_that_fails_costs_the_run_nothing(tmp_path: Path, monkeypatch: 
     def broken(*ignored: Any) -> None:
         raise RuntimeError("no")
 
-    monkeypatch.setattr("quaver.engine.inside.examine", broken)
-    monkeypatch.setattr("quaver.api.shown.entry_points", broken)
+    monkeypatch.setattr("quaver.engine.inspection.best_model.examine", broken)
+    monkeypatch.setattr("quaver.api.plugins.entry_points", broken)
     result = tune(tmp_path / "run", max_trials=1)
     assert result.best is not None and not (tmp_path / "run" / "report.html").exists()
     log = (tmp_path / "run" / "quaver.log").read_text()

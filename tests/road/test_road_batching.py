@@ -15,8 +15,8 @@ import quaver
 from quaver import SettingsError
 from quaver.adapters import AdapterOptions, open_model
 from quaver.command.main import main
-from quaver.demo.data import Accuracy, digits
-from quaver.engine.timing_cache import timing_cache
+from quaver.demo.run import Accuracy, digits
+from quaver.engine.timing.cache import timing_cache
 from quaver.history import read_snapshot
 
 RESNET = Path(__file__).parents[1] / "data" / "digits_resnet.onnx"

@@ -10,10 +10,10 @@ import yaml
 
 import quaver
 from quaver import Config, SettingsError, StopReason
-from quaver.api.settings import make_config
+from quaver.api.config.config import make_config
 from quaver.command.main import main
-from quaver.demo.data import Accuracy, digits
-from quaver.engine.judge import judge_snapshot
+from quaver.demo.run import Accuracy, digits
+from quaver.engine.scoring.judge import judge_snapshot
 
 DATA = Path(__file__).parents[1] / "data"
 ENCODER, RESNET = DATA / "digits_encoder.onnx", DATA / "digits_resnet.onnx"
@@ -137,7 +137,7 @@ def test_the_command_line_says_what_was_kept(tmp_path: Path, capsys: pytest.Capt
 
     np.save(tmp_path / "calib.npy", images[:64])
     (tmp_path / "my.py").write_text(
-        "from quaver.demo.data import Accuracy, digits\naccuracy = Accuracy(*digits()[2:])\n", encoding="utf-8"
+        "from quaver.demo.run import Accuracy, digits\naccuracy = Accuracy(*digits()[2:])\n", encoding="utf-8"
     )
     words = [
         "tune",

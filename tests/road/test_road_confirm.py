@@ -16,9 +16,9 @@ import quaver
 from quaver import EvaluationError, SettingsError
 from quaver.command import main
 from quaver.engine.events import Confirmed, Event, StartedFrom, TrialFinished
-from quaver.engine.judge import judge_snapshot
+from quaver.engine.scoring.judge import judge_snapshot
 from quaver.insights import FollowedRun, write_report
-from quaver.insights.data.verdict import verdict
+from quaver.insights.data.summary import verdict
 
 pytestmark = pytest.mark.filterwarnings("ignore:resumed run")
 LONGER = {"timeout": 3600, "max_trials": 30}

@@ -12,7 +12,7 @@ import pytest
 from networks import Closeness, chain, inputs
 
 import quaver
-from quaver.adapters.onnxrt.time.kernels import integer_kernels
+from quaver.adapters.onnxrt.profile.kernels import integer_kernels
 from quaver.strategies import registry
 
 MODEL = chain(12)

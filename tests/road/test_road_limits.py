@@ -12,7 +12,7 @@ from sample_scores import BATCH, CLASSES, MODEL, SAMPLES, agrees, as_array, as_b
 
 import quaver
 from quaver import Criterion, SettingsError
-from quaver.engine.judge import judge_snapshot
+from quaver.engine.scoring.judge import judge_snapshot
 from quaver.history import read_snapshot
 from quaver.strategies import list_strategies
 

@@ -14,8 +14,8 @@ from networks import Closeness, chain, inputs
 from processes import run
 
 import quaver
-from quaver.engine.executors.slot import MAX_STDERR, MAX_STDERR_FILE, cut_to_end, read_end
-from quaver.engine.failures import MAX_TEXT, message_of, shortened, text_of, traceback_of
+from quaver.engine.executors.process_pool import MAX_STDERR, MAX_STDERR_FILE, cut_to_end, read_end
+from quaver.engine.scoring.failures import MAX_TEXT, message_of, shortened, text_of, traceback_of
 
 MODEL = chain(3)
 CLOSENESS = Closeness(MODEL)

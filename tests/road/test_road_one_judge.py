@@ -18,10 +18,10 @@ from quaver import TuneResult
 from quaver.adapters import registry
 from quaver.command import main
 from quaver.command.verbs import diagnose
-from quaver.engine.judge import Judge, judge_snapshot
+from quaver.engine.scoring.judge import Judge, judge_snapshot
 from quaver.history import SnapshotReader
 from quaver.insights import FollowedRun
-from quaver.insights.data.verdict import verdict
+from quaver.insights.data.summary import verdict
 
 HISTORIES = 200
 OPS = dict.fromkeys("abcdef", 0.01)
@@ -63,7 +63,7 @@ def test_all_who_judge_agree_on_random_histories_with_random_resumes(
     part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(registry, "adapters", lambda: {"fake": FakeAdapter})
-    monkeypatch.setattr("quaver.engine.latency.ROUNDS", (1, 1))
+    monkeypatch.setattr("quaver.engine.timing.latency.ROUNDS", (1, 1))
     for number in range(part, HISTORIES, 8):
         rng = random.Random(number)
         folder = tmp_path / str(number)

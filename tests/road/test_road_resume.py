@@ -20,7 +20,7 @@ from quaver import (
     StopReason,
     TuneResult,
 )
-from quaver.engine.ending import NOTE as ENDED
+from quaver.engine.run.finish import ENDING_NOTE as ENDED
 from quaver.history import History
 
 pytestmark = pytest.mark.filterwarnings("ignore:resumed run")  # of which test_api_resuming tells

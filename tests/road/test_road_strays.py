@@ -15,7 +15,7 @@ from networks import Closeness, chain, inputs
 from processes import ended, heard, started
 
 import quaver
-from quaver.adapters import owner, temporary, writing
+from quaver.files import temporary as owner, temporary, atomic as writing
 
 TERMINATED = """
 closeness = Closeness(chain())
@@ -81,7 +81,7 @@ def test_a_program_with_its_own_plans_for_sigterm_keeps_them(tmp_path: Path) -> 
 @pytest.fixture(scope="module")
 def dead() -> str:
     """The beginning of the marks of a process that is no more."""
-    script = "from quaver.adapters.owner import owner; print(owner())"
+    script = "from quaver.files.temporary import owner; print(owner())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 

@@ -14,8 +14,9 @@ from networks import Closeness, chain, inputs
 
 import quaver
 from quaver import StopReason
-from quaver.engine import clock, latency, loop, run
-from quaver.engine.probing import AdapterProbe
+from quaver.engine.run import scheduling as clock, loop, run
+from quaver.engine.timing import latency
+from quaver.engine.probe import AdapterProbe
 
 MODEL = chain(6)
 

@@ -17,7 +17,7 @@ import quaver
 from quaver import demo
 from quaver.adapters import AdapterOptions, open_model
 from quaver.command.main import main
-from quaver.demo import data as digits
+from quaver.demo import run as digits
 from quaver.engine.events import Event, Uncalibrated
 from quaver.history import read_snapshot
 

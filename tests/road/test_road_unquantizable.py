@@ -18,7 +18,7 @@ import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.command import main
-from quaver.engine import clock, run
+from quaver.engine.run import scheduling as clock, run
 from quaver.engine.events import ModelConverted
 
 RNG = np.random.default_rng(7)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from quaver import INT8, OpConfig, QuantConfig, Trial, TrialState
-from quaver.ancestry import LOOK_BACK, Change, difference, origins, told
+from quaver.trial_lineage import LOOK_BACK, Change, difference, origins, told
 from quaver.ops import FLOAT
 
 INT = OpConfig(INT8)

@@ -9,9 +9,9 @@ import pytest
 from fake import MINMAX
 
 from quaver import Criterion, QuantConfig, SettingsError
-from quaver.ceiling import Ceiling
-from quaver.engine.judge import Judge
-from quaver.engine.objective import Accuracy, Latency, Size, make_objective, recorded_objective
+from quaver.target_budget import Ceiling
+from quaver.engine.scoring.judge import Judge
+from quaver.engine.timing.objective import Accuracy, Latency, Size, make_objective, recorded_objective
 from quaver.ops import FLOAT
 from quaver.trial import Trial, TrialState
 

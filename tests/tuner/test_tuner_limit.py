@@ -9,8 +9,8 @@ import pytest
 
 import quaver
 from quaver import Criterion, QuantConfig, Trial, TrialState
-from quaver.api import wording
-from quaver.insights.data import wording as page_wording
+from quaver.api.display import format as wording
+from quaver.insights.data import text as page_wording
 from quaver.limit import loss_phrase, loss_range, loss_text
 
 

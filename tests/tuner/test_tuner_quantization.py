@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from quaver.quantization import QuantizationParameters, QuantizedTensor, as_float
+from quaver.affine import QuantizationParameters, QuantizedTensor, as_float
 
 RANDOM = np.random.default_rng(0)
 

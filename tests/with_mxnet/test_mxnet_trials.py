@@ -12,9 +12,9 @@ import pytest
 
 from quaver.adapters import AdapterOptions
 from quaver.adapters.mxnet.adapter import MXNetAdapter
-from quaver.adapters.mxnet.read.graph import Graph
-from quaver.adapters.mxnet.read.intake import take_in
-from quaver.adapters.mxnet.time.kernels import is_quantized
+from quaver.adapters.mxnet.load.graph import Graph
+from quaver.adapters.mxnet.load.network import take_in
+from quaver.adapters.mxnet.profile.op_profile import is_quantized
 from quaver.ops import FLOAT
 from quaver.testing import check_adapter
 
@@ -169,7 +169,7 @@ def test_a_model_called_with_ndarrays_gives_ndarrays() -> None:
 
 
 def test_threads_are_those_of_the_thread_that_computes() -> None:
-    from quaver.adapters.mxnet.run import engine
+    from quaver.adapters.mxnet.run import worker_thread as engine
 
     adapter = MXNetAdapter.open(networks.plain(), AdapterOptions(threads=2))
     adapter.build(None).run({"data": networks.images(2)})

@@ -2,24 +2,75 @@
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+from quaver.api.config.config import Config
+from quaver.errors import SettingsError
 import os
+from pathlib import Path
+from quaver.api.result import TuneResult
+from quaver.api.config.config import make_config
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Unpack
-
-from quaver.api.direction import check_direction
-from quaver.api.display import display
-from quaver.api.keywords import Settings
-from quaver.api.open_run import open_run
-from quaver.api.result import TuneResult
-from quaver.api.settings import Config, make_config
-from quaver.api.sizes import in_turn, sizes_of
-from quaver.api.terminating import terminating
-from quaver.engine.diagnosing import replayable
+from quaver.api.display.choose import display
+from quaver.api.config.config import Settings
+from quaver.api.session import open_run
+from quaver.api.config.config import Config, make_config
+from quaver.api.signals import terminating
+from quaver.engine.inspection.diagnose import replayable
 from quaver.engine.events import Observer, make_observers
-from quaver.errors import SettingsError
 from quaver.scores import too_many_scores
+
+
+def check_direction(eval_func: Callable[[Any], Any], config: Config) -> None:
+    """Refuse a metric that is better when lower, or higher, than the settings say. A resumed run was checked before."""
+    own = getattr(eval_func, "higher_is_better", None)
+    if not isinstance(own, bool) or config.resume is not None:
+        return
+    given, name = config.higher_is_better, getattr(eval_func, "name", "eval_func")
+    said = given.get(name, True) if isinstance(given, Mapping) else given
+    if own is not said:
+        better = "higher" if own else "lower"
+        raise SettingsError(f"{name} is better when it is {better}: give `higher_is_better={own}`")
+
+
+NAME = "calibration_sampling_size"
+
+
+def sizes_of(config: Any, settings: Mapping[str, Any]) -> tuple[int, ...]:
+    """The sizes to try, if there are several; a resumed run goes on with the one it has."""
+    asked = make_config(config, **settings)
+    size = asked.calibration_sampling_size
+    return size if isinstance(size, tuple) and asked.resume is None else ()
+
+
+def in_turn(
+    sizes: tuple[int, ...], workspace: str | os.PathLike[str] | None, run: Callable[..., TuneResult]
+) -> TuneResult:
+    """A run for each size, until one meets the criterion; the best of them if none does.
+
+    Each has a workspace of its own: that of a later one ends in its size.
+    """
+    best: TuneResult | None = None
+    for number, size in enumerate(sizes):
+        folder = None if workspace is None else Path(workspace)
+        if folder is not None and number:
+            folder = folder.with_name(f"{folder.name}_{size}")
+        result = run(**{NAME: size}, workspace=folder)
+        if result.met is not False:
+            return result
+        if best is None or _loss(result) < _loss(best):
+            best = result
+    assert best is not None
+    return best
+
+
+def _loss(result: TuneResult) -> float:
+    loss = None if result.best is None else result.best.loss
+    return float("inf") if loss is None else loss
+
 
 # So many rows of the tables of diagnosis are printed; the files hold all.
 ROWS = 10
@@ -126,7 +177,7 @@ def fit(
         **settings,
     )
     if result.diagnosis is not None and verbose != 0:
-        from quaver.api import findings  # it draws tables with rich, which not everybody needs
+        from quaver.api.display import diagnosis as findings  # it draws tables with rich, which not everybody needs
 
         findings.write(result.diagnosis, ROWS)
     return result

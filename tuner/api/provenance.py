@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from quaver.adapters import adapter_for
-from quaver.adapters.reading import reading
+from quaver.adapters.model_errors import reading
 from quaver.errors import ModelError
-from quaver.paths import check_regular, expanded
+from quaver.files.paths import check_regular, expanded
 from quaver.provenance import Provenance
 
 

@@ -6,19 +6,59 @@ the same things.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from quaver.api.display import format as wording
+from quaver.trial import Trial
 from collections.abc import Iterator, Mapping
 from typing import Any
+from quaver.api.display.format import milliseconds
+from quaver.api.display.format import unconfirmed_phrase
+from quaver.engine.scoring.benefit import LATENCY, PREDICTED, SIZE, Benefit, benefit
+from quaver.engine.run.crashes import DIED
+from quaver.engine.run.finish import noted_warnings
+from quaver.engine.scoring.judge import Judge
+from quaver.engine.inspection.output_drift import OutputDrift, drift_of
 
-from quaver.api import wording
-from quaver.api.failure_warnings import warn_of_failed_trials, warn_of_skipped_measurements
-from quaver.api.phrases import milliseconds
-from quaver.api.sureness import unconfirmed_phrase
-from quaver.engine.benefit import LATENCY, PREDICTED, SIZE, Benefit, benefit
-from quaver.engine.crashes import DIED
-from quaver.engine.ending import noted_warnings
-from quaver.engine.judge import Judge
-from quaver.engine.output_drift import OutputDrift, drift_of
-from quaver.trial import Trial
+
+# Characters of an error, and descriptions of measurements, that stand in a sentence.
+MAX_ERROR = 500
+MAX_LISTED = 3
+
+
+def warn_of_failed_trials(trials: Sequence[Trial]) -> str | None:
+    """Return a sentence with the first error if every trial with quantized ops failed."""
+    quantized = [trial for trial in trials if trial.config.reduced_ops]
+    if not quantized or not all(trial.failed for trial in quantized):
+        return None
+    first = quantized[0]
+    error = wording.last_line(first.error) or "no reason is recorded"
+    if len(error) > MAX_ERROR:
+        error = f"{error[:MAX_ERROR]}..."
+    which = "the only quantized trial" if len(quantized) == 1 else f"all {len(quantized)} quantized trials"
+    return f"{which} failed, so no quantized model has a score. The first error, in trial {first.number}: {error}"
+
+
+def warn_of_batch_dependence(best: Trial | None) -> str | None:
+    """Return a sentence if ops of the best trial take their ranges from each batch as the model runs."""
+    count = 0 if best is None else sum(pick.mode == "dynamic" for pick in best.config.values())
+    if not count:
+        return None
+    ops = "1 op takes its range" if count == 1 else f"{count} ops take their ranges"
+    return (
+        f"{ops} from each batch as the model runs (dynamic mode), so outputs and score depend on how samples are "
+        "batched: evaluate with the batch size that is deployed"
+    )
+
+
+def warn_of_skipped_measurements(skipped: Sequence[str]) -> str | None:
+    """Return a sentence if measurements were given up because they ended their process."""
+    if not skipped:
+        return None
+    listed = "; ".join(wording.name(what) for what in skipped[:MAX_LISTED])
+    more = f"; and {len(skipped) - MAX_LISTED} more" if len(skipped) > MAX_LISTED else ""
+    count = "1 measurement" if len(skipped) == 1 else f"{len(skipped)} measurements"
+    return f"{count} ended the process every time, so these candidates were skipped: {listed}{more}"
+
 
 # What to do about a model that is no better than the float model, by the figure that it was tuned for.
 ADVICE = {
@@ -36,7 +76,7 @@ def run_warnings(judge: Judge, notes: Mapping[str, Any], fp32: Trial | None) -> 
 
     Args:
         judge: the judged trials.
-        notes: the notes of the history; `quaver.engine.ending.note_warning` adds warnings there.
+        notes: the notes of the history; `quaver.engine.run.finish.note_warning` adds warnings there.
         fp32: the float model's trial.
     """
     return tuple(wording.paragraph(text)[:MAX_LENGTH] for text in _warnings(judge, notes, fp32))

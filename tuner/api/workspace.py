@@ -12,10 +12,10 @@ from pathlib import Path
 import yaml
 
 from quaver.api.run_log import LOG, PRIVATE
-from quaver.api.settings import Config
+from quaver.api.config.config import Config
 from quaver.errors import HistoryError, SettingsError
 from quaver.history import FILE_NAME, History, Storage
-from quaver.paths import expanded
+from quaver.files.paths import expanded
 
 ROOT = Path("quaver_workspace")
 SETTINGS = "quaver.yaml"

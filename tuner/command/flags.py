@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from quaver.api.resuming import earlier_settings, resumed_config
-from quaver.api.settings import Config, given_settings, make_config, on_top
-from quaver.command import loading
+from quaver.api.config.resume import earlier_settings, resumed_config
+from quaver.api.config.config import Config, given_settings, make_config, on_top
+from quaver.command import user_files as loading
 from quaver.errors import SettingsError
-from quaver.paths import check_regular, expanded
+from quaver.files.paths import check_regular, expanded
 
 _FIELDS = tuple(item.name for item in fields(Config))
 

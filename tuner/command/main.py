@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import quaver
-from quaver.api.terminating import terminating
-from quaver.command import loading, verbs, wording
-from quaver.command.as_json import print_json
+from quaver.api.signals import terminating
+from quaver.command import user_files as loading, verbs, text as wording
+from quaver.command.json_records import print_json
 from quaver.command.output import guarded_stdout, json_alone
-from quaver.command.warned import plain_warnings
+from quaver.command.output import plain_warnings
 from quaver.errors import QuaverError, SettingsError
-from quaver.nearest import hint
+from quaver.suggestions import hint
 
 COMMANDS = {
     found.name: importlib.import_module(f"{verbs.__name__}.{found.name}")

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from quaver.command import flags, loading
+from quaver.command import flags, user_files as loading
 from quaver.errors import SettingsError
-from quaver.paths import check_regular, expanded
+from quaver.files.paths import check_regular, expanded
 
 
 def add(parser: argparse.ArgumentParser, without_data: str) -> None:

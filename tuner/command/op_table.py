@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rich.text import Text
 
-from quaver.ancestry import Change
-from quaver.api import tables
+from quaver.trial_lineage import Change
+from quaver.api.display import tables
 from quaver.ops import DETAILS, Op, OpConfig, QuantConfig
 
 HEADINGS = ("op", "kind", "precision", *DETAILS, "repairs")

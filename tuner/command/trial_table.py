@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from quaver.ancestry import Origin, origins, told
-from quaver.api import tables
-from quaver.api.phrases import milliseconds
-from quaver.command import wording
-from quaver.engine.benefit import benefit
-from quaver.engine.judge import Judge
-from quaver.engine.objective import Latency
+from quaver.trial_lineage import Origin, origins, told
+from quaver.api.display import tables
+from quaver.api.display.format import milliseconds
+from quaver.command import text as wording
+from quaver.engine.scoring.benefit import benefit
+from quaver.engine.scoring.judge import Judge
+from quaver.engine.timing.objective import Latency
 from quaver.ops import Precision
 from quaver.trial import Trial
 

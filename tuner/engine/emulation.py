@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Model, adapter_for
-from quaver.adapters.batches import Feed
+from quaver.adapters.data import Feed
 from quaver.errors import EvaluationError, SettingsError
-from quaver.nearest import hint
+from quaver.suggestions import hint
 
 EMULATOR = "qemu-x86_64"
 INSTALL = "install qemu-user 7.2 or newer (Debian and Ubuntu: apt-get install qemu-user)"

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quaver.adapters import Adapter
-from quaver.adapters.batches import Feed
-from quaver.engine import latency
-from quaver.engine.mixtures import measure_time_model, to_plain
-from quaver.engine.output_error import OutputErrors
+from quaver.adapters.data import Feed
+from quaver.engine.timing import latency
+from quaver.engine.timing.time_model import measure_time_model, to_plain
+from quaver.engine.inspection.output_error import OutputErrors
 from quaver.ops import QuantConfig
 
 # Seconds for each candidate whose speed is measured.

@@ -2,7 +2,7 @@
 
 from quaver.metrics.agreement import agreement
 from quaver.metrics.classification import auc, f1, top1, top_k
-from quaver.metrics.disagreements import disagreements
+from quaver.metrics.agreement import disagreements
 from quaver.metrics.metric import Metric
 from quaver.metrics.named import METRICS, make_metric
 from quaver.metrics.recognition import cer, ctc_exact

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters import Model
-from quaver.adapters.batches import BATCH, Feed, InputSpec, fixed_batch, match, samples, split
+from quaver.adapters.data import BATCH, Feed, InputSpec, fixed_batch, match, samples, split
 from quaver.errors import EvaluationError, SettingsError
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters import Model
-from quaver.adapters.batches import Feed
+from quaver.adapters.data import Feed
 from quaver.errors import EvaluationError
 from quaver.metrics.inference import Batch, Data
 

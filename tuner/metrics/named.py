@@ -13,7 +13,7 @@ from quaver.metrics.metric import Metric
 from quaver.metrics.recognition import cer, ctc_exact
 from quaver.metrics.retrieval import recall_at_k
 from quaver.metrics.segmentation import miou
-from quaver.nearest import check_known
+from quaver.suggestions import check_known
 
 LABELLED: dict[str, Callable[..., Metric]] = {
     "top1": top1,

@@ -43,7 +43,7 @@ def fit(
 
 
 def _print(found: Profile) -> None:
-    from quaver.api import tables
+    from quaver.api.display import tables
 
     rows = [
         [row.name, row.kernel, str(row.count), f"{1e3 * row.seconds:.3f}", f"{row.share:.1%}"] for row in found.rows

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from quaver.api.reading import read_settings
+from quaver.api.config.load import read_settings
 from quaver.errors import SettingsError
-from quaver.nearest import hint
+from quaver.suggestions import hint
 
 
 class _Words:

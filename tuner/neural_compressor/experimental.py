@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from quaver.api.reading import read_settings
+from quaver.api.config.load import read_settings
 from quaver.errors import SettingsError
 from quaver.neural_compressor.model import BridgedModel
 from quaver.neural_compressor.quantization import metric_function, quantized

@@ -3,6 +3,6 @@
 from quaver.statistics.bounds import Bounds, score_bounds
 from quaver.statistics.early_stop import EarlyStop
 from quaver.statistics.intervals import Interval, corrected, paired_interval, sureness
-from quaver.statistics.order import ordered
+from quaver.statistics.early_stop import ordered
 
 __all__ = ["Bounds", "EarlyStop", "Interval", "corrected", "ordered", "paired_interval", "score_bounds", "sureness"]

@@ -1,7 +1,7 @@
 """For authors of strategies, adapters and executors: models that cost nothing, and checks of the contracts."""
 
 from quaver.testing.adapters import check_adapter
-from quaver.testing.driving import Drivable, drive
+from quaver.testing.drive import Drivable, drive
 from quaver.testing.executors import check_executor
 from quaver.testing.simulated import SimulatedModel, SimulatedProbe
 from quaver.testing.strategies import check_strategy

@@ -19,7 +19,7 @@ from quaver.adapters import Adapter, AdapterOptions, Model
 from quaver.errors import BuildError, SettingsError
 from quaver.ops import FLOAT, Op, OpConfig, QuantConfig
 from quaver.space import TuningSpace
-from quaver.testing.comparing import Outputs, as_list, content, difference, equal_feeds, not_builtin
+from quaver.testing.comparison import Outputs, as_list, content, difference, equal_feeds, not_builtin
 
 # How far an op-by-op fp32 model may be from the float model, as a share of the largest output.
 FLOAT_TOLERANCE = 1e-4

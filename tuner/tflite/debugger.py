@@ -16,7 +16,7 @@ from quaver.api import diagnose, diagnose_quantized
 from quaver.diagnosis import Diagnosis, QuantizedStatistics
 from quaver.errors import SettingsError
 from quaver.ops import Precision
-from quaver.paths import expanded
+from quaver.files.paths import expanded
 
 # The statistics of TFLite's debugger, and what they are called here: its counts and maxima are those of one sample.
 STATISTICS = {

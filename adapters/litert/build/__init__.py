@@ -1,1 +1,1 @@
-"""TensorFlow and LiteRT: make the model of a configuration."""
+"""Build the model of a trial from a configuration."""

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from quaver.adapters.litert.read import graph as graphs
-from quaver.adapters.litert.read.graph import Graph
+from quaver.adapters.litert.load import graph as graphs
+from quaver.adapters.litert.load.graph import Graph
 
 Shapes = Mapping[str, tuple[int, ...]]
 

@@ -1,1 +1,1 @@
-"""TensorFlow and LiteRT: run and calibrate it."""
+"""Run models and calibrate them."""

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
-
-from quaver.adapters.batches import Feed, InputSpec
+from quaver.adapters.data import Feed, InputSpec
 from quaver.adapters.litert.build.provenance import head, split
 from quaver.adapters.litert.run.session import Session
 from quaver.adapters.model import Model
+from typing import Any
+import numpy as np
+from quaver.adapters.data import Feed
+from quaver.adapters.litert.inspect.matching import parameters_of
+from quaver.adapters.litert.load.graph import Graph
+from quaver.adapters.litert.run.session import as_taken, float_specs
 
 
 class LiteRTModel(Model):
@@ -53,3 +58,20 @@ class LiteRTModel(Model):
     def file_chunks(self) -> Iterator[bytes | memoryview]:
         """Yield the provenance, and the bytes of the model behind it."""
         yield from filter(None, (head(self._content, self._provenance), self._content))
+
+
+class GivenModel(LiteRTModel):
+    """A file of any maker. Inputs and outputs that have a scale are quantized and made real on the way."""
+
+    def __init__(self, graph: Graph, threads: int) -> None:
+        super().__init__(graph.content, float_specs(graph), threads)
+        self._graph = graph
+        self._scales = [parameters_of(graph, tensor) for tensor in graph.outputs]
+
+    def _outputs(self, feed: Feed) -> list[Any]:
+        session: Session = self.session
+        found = session.run(as_taken(self._graph, feed))
+        return [
+            values if scale is None else (values.astype(np.float32) - int(scale.zero_point)) * np.float32(scale.scale)
+            for values, scale in zip(found, self._scales, strict=True)
+        ]

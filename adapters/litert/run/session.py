@@ -6,13 +6,16 @@ import warnings
 from collections.abc import Sequence
 from threading import Lock
 from typing import Any
-
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from numpy.typing import NDArray
-
-from quaver.adapters.batches import Feed
+from quaver.adapters.data import Feed
 from quaver.errors import BuildError
+from dataclasses import replace
+from quaver.adapters.data import Feed, InputSpec
+from quaver.adapters.litert.inspect.matching import parameters_of
+from quaver.adapters.litert.load.graph import Graph
+
 
 PLAIN = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
 
@@ -105,3 +108,23 @@ def _scaled(entry: dict[str, Any]) -> tuple[float, int, type[np.integer[Any]]] |
     """Scale, zero point and type of an input or output in integers; None if it is what it seems."""
     scale, zero = entry["quantization"]
     return (float(scale), int(zero), entry["dtype"]) if scale and np.dtype(entry["dtype"]).kind in "iu" else None
+
+
+def float_specs(graph: Graph) -> tuple[InputSpec, ...]:
+    """What a model takes, as its float model would: inputs that have a scale are float."""
+    return tuple(
+        spec if parameters_of(graph, tensor) is None else replace(spec, dtype=np.dtype(np.float32))
+        for spec, tensor in zip(graph.input_specs(), graph.inputs, strict=True)
+    )
+
+
+def as_taken(graph: Graph, feed: Feed) -> Feed:
+    """A feed of the float model as this one takes it."""
+    taken = {}
+    for spec, tensor in zip(graph.input_specs(), graph.inputs, strict=True):
+        values, found = feed[spec.name], parameters_of(graph, tensor)
+        if found is not None:
+            steps = np.rint(values / found.scale) + int(found.zero_point)
+            values = np.clip(steps, *graph.limits(tensor)).astype(spec.dtype)
+        taken[spec.name] = values
+    return taken

@@ -1,1 +1,1 @@
-"""MXNet: make a trial."""
+"""Build the model of a trial from a configuration."""

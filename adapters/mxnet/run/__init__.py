@@ -1,1 +1,1 @@
-"""MXNet: run and calibrate it."""
+"""Run models and calibrate them."""

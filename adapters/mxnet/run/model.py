@@ -2,24 +2,58 @@
 
 from __future__ import annotations
 
+import math
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
+import numpy as np
+from numpy.typing import NDArray
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-
-from quaver.adapters.batches import Feed, InputSpec
+from quaver.adapters.data import Feed, InputSpec
 from quaver.adapters.model import Model
-from quaver.adapters.mxnet.read.importing import import_mxnet
-from quaver.adapters.mxnet.read.intake import SYMBOL_ENTRY, symbol_text, take_in
-from quaver.adapters.mxnet.read.network import Network
-from quaver.adapters.mxnet.run import engine
-from quaver.adapters.mxnet.run.params_file import file_chunks, file_size
+from quaver.adapters.mxnet.load.sources import import_mxnet
+from quaver.adapters.mxnet.load.network import SYMBOL_ENTRY, symbol_text, take_in
+from quaver.adapters.mxnet.load.network import Network
+from quaver.adapters.mxnet.run import worker_thread as engine
 from quaver.adapters.mxnet.run.session import Session
-from quaver.adapters.writing import write_safely
+from quaver.files.atomic import write_safely
 from quaver.errors import BuildError
 from quaver.provenance import own_properties
+
+
+_LIST, _ARRAY = 0x112, 0xF993FAC9
+_DENSE, _CPU = 0, 1
+_KINDS = ("float32", "float64", "float16", "uint8", "int32", "int8", "int64", "bool")
+
+
+def file_chunks(arrays: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
+    """The bytes of a file that holds these arrays, in this order."""
+    yield struct.pack("<QQQ", _LIST, 0, len(arrays))
+    for array in arrays.values():
+        values = np.ascontiguousarray(array.asnumpy() if hasattr(array, "asnumpy") else array)
+        yield _header(values)
+        yield values.reshape(-1).view(np.uint8).data
+    yield struct.pack("<Q", len(arrays))
+    for name in arrays:
+        text = name.encode()
+        yield struct.pack("<Q", len(text)) + text
+
+
+def file_size(arrays: Mapping[str, Any]) -> int:
+    """How long that file is."""
+    size = 32
+    for name, array in arrays.items():
+        size += len(_header(array)) + math.prod(array.shape) * np.dtype(array.dtype).itemsize + 8 + len(name.encode())
+    return size
+
+
+def _header(array: NDArray[Any] | Any) -> bytes:
+    shape = struct.pack(f"<i{len(array.shape)}q", len(array.shape), *array.shape)
+    kind = _KINDS.index(np.dtype(array.dtype).name)
+    return struct.pack("<Ii", _ARRAY, _DENSE) + shape + struct.pack("<iii", _CPU, 0, kind)
+
 
 # The attribute of a graph that says where the model comes from.
 PROVENANCE = "quaver.provenance"

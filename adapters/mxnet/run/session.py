@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
-
-from quaver.adapters.batches import Feed
-from quaver.adapters.mxnet.read.importing import import_mxnet
-from quaver.adapters.mxnet.run.engine import use_threads
+from quaver.adapters.data import Feed
+from quaver.adapters.mxnet.load.sources import import_mxnet
+from quaver.adapters.mxnet.run.worker_thread import use_threads
 from quaver.errors import BuildError
+from quaver.adapters.mxnet.build.builder import Builder
+from quaver.adapters.calibration.calibrator import StreamingCalibrator, Values
 
 
 class Session:
@@ -61,3 +61,22 @@ def shown(symbol: Any, tensors: Sequence[str]) -> Any:
     """The same graph that gives these tensors first, and then its outputs."""
     inner = symbol.get_internals()
     return import_mxnet().sym.Group([*(inner[name] for name in tensors), symbol])
+
+
+class Calibrator(StreamingCalibrator):
+    """The float model, with these tensors as its outputs."""
+
+    def __init__(self, builder: Builder, threads: int) -> None:
+        names = builder.needed()
+        super().__init__(builder.network.inputs, names)
+        self._graph = builder.graph
+        self._given = {spec.name for spec in builder.network.inputs}
+        self._shown = [name for name in names if name not in self._given]
+        self._session = Session(shown(builder.network.symbol, self._shown), builder.network.parameters, threads)
+
+    def values(self, feed: Feed) -> Values:
+        found = dict(zip(self._shown, self._session.run(feed), strict=False))
+        return [(name, feed[name] if name in self._given else found[name]) for name in self.tensors]
+
+    def whose(self, tensor: str) -> str:
+        return "an input" if tensor in self._given else "inside the model"

@@ -1,1 +1,1 @@
-"""ONNX Runtime: make the model of a configuration."""
+"""Build the model of a trial from a configuration."""

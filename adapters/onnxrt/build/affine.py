@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters.onnxrt.build.saturation import WEIGHT_LIMIT, Reduction, bound_pairs, pair_peak
-from quaver.quantization import QuantizationParameters, QuantizedTensor
+from quaver.affine import QuantizationParameters, QuantizedTensor
 
 Float = NDArray[np.float32]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from quaver.adapters.onnxrt.read.units import Unit, absorbs
+from quaver.adapters.onnxrt.ops.units import Unit, absorbs
 from quaver.ops import PER_BLOCK, OpConfig, QuantConfig
 
 if TYPE_CHECKING:
-    from quaver.adapters.onnxrt.build.assembler import Assembler
+    from quaver.adapters.onnxrt.build.builder import Assembler
 
 
 class Scheme(NamedTuple):

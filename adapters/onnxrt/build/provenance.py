@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 
 from onnx import ModelProto, StringStringEntryProto, TensorProto
 
-from quaver.adapters.onnxrt.build import wire
+from quaver.adapters.onnxrt.build import protobuf as wire
 from quaver.errors import ModelError
 from quaver.provenance import ORIGINAL_NAME, ORIGINAL_VERSION, PREFIX, own_properties
 

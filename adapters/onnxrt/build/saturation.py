@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.adapters.onnxrt.read.graph import Graph, integer
-from quaver.adapters.onnxrt.read.units import Unit
+from quaver.adapters.onnxrt.load.graph import Graph, integer
+from quaver.adapters.onnxrt.ops.units import Unit
 
 if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.affine import Float

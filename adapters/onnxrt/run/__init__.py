@@ -1,1 +1,1 @@
-"""ONNX Runtime: run and calibrate it."""
+"""Run models and calibrate them."""

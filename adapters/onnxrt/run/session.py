@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from quaver.adapters.batches import InputSpec
+from quaver.adapters.data import InputSpec
 from quaver.errors import BuildError
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from dash import dcc, html
 
-from quaver.insights.data import wording
-from quaver.insights.data.followed import RunData
-from quaver.insights.figures.compare import compare_tradeoff, compare_trials
-from quaver.insights.page.parts import still
-from quaver.insights.page.shown import Shown
+from quaver.insights.data import text as wording
+from quaver.insights.data.run_reader import RunData
+from quaver.insights.figures.tradeoff import compare_tradeoff, compare_trials
+from quaver.insights.page.components import still
+from quaver.insights.page.runs import Shown
 
 # So many are chosen at first.
 AT_FIRST = 3

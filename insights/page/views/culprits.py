@@ -7,9 +7,9 @@ from typing import Any
 from dash import html
 
 from quaver.insights.data.culprits import in_words, ranking, steps
-from quaver.insights.figures.culprits import ranking_figure, steps_figure
-from quaver.insights.page.parts import figure
-from quaver.insights.page.shown import Shown
+from quaver.insights.figures.ops import ranking_figure, steps_figure
+from quaver.insights.page.components import figure
+from quaver.insights.page.runs import Shown
 
 
 def layout(shown: Shown) -> list[Any]:

@@ -9,11 +9,11 @@ from typing import Any
 import dash_cytoscape as cyto
 from dash import dcc, html
 
-from quaver.insights.data import wording
+from quaver.insights.data import text as wording
 from quaver.insights.data.graph import Graph, depths, make_graph, usual_depth
 from quaver.insights.data.op_rows import OpRow
 from quaver.insights.figures.style import BY_KIND, CONVERSION
-from quaver.insights.page.shown import Shown
+from quaver.insights.page.runs import Shown
 
 COLOURS = {"precision": "precision", "error": "error", "time": "time"}
 # From little to much, told apart without seeing red and green.

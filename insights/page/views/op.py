@@ -6,13 +6,13 @@ from typing import Any
 
 from dash import dcc, html
 
-from quaver.insights.data import wording
+from quaver.insights.data import text as wording
 from quaver.insights.data.op_rows import OpRow
-from quaver.insights.data.verdict import Fact
-from quaver.insights.figures.channels import channels_figure, rows_figure
-from quaver.insights.figures.histogram import activation_figure, weight_figure
-from quaver.insights.page.parts import cards, copied, still
-from quaver.insights.page.shown import Shown
+from quaver.insights.data.summary import Fact
+from quaver.insights.figures.distributions import channels_figure, rows_figure
+from quaver.insights.figures.distributions import activation_figure, weight_figure
+from quaver.insights.page.components import cards, copied, still
+from quaver.insights.page.runs import Shown
 
 
 def layout(shown: Shown) -> list[Any]:

@@ -6,11 +6,11 @@ from typing import Any
 
 from dash import html
 
-from quaver.insights.data import wording
+from quaver.insights.data import text as wording
 from quaver.insights.data.profile import profile_rows, uncovered
 from quaver.insights.figures.profile import kernels_figure, totals_figure
-from quaver.insights.page.parts import grid, number_column, still, text_column
-from quaver.insights.page.shown import Shown
+from quaver.insights.page.components import grid, number_column, still, text_column
+from quaver.insights.page.runs import Shown
 
 COLUMNS = [
     text_column("name", "op or kernel", flex=1, minWidth=300),

@@ -6,11 +6,11 @@ from typing import Any
 
 from dash import html
 
-from quaver.insights.data.followed import RunData
-from quaver.insights.data.verdict import Fact, recover_command
+from quaver.insights.data.run_reader import RunData
+from quaver.insights.data.summary import Fact, recover_command
 from quaver.insights.figures.tradeoff import tradeoff_figure
-from quaver.insights.page.parts import copied, figure
-from quaver.insights.page.shown import Shown
+from quaver.insights.page.components import copied, figure
+from quaver.insights.page.runs import Shown
 
 
 def layout(shown: Shown) -> list[Any]:

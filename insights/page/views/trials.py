@@ -6,13 +6,13 @@ from typing import Any
 
 from dash import html
 
-from quaver.insights.data import wording
-from quaver.insights.data.followed import RunData
-from quaver.insights.data.verdict import Fact, recover_command
-from quaver.insights.figures.matrix import matrix_figure
+from quaver.insights.data import text as wording
+from quaver.insights.data.run_reader import RunData
+from quaver.insights.data.summary import Fact, recover_command
+from quaver.insights.figures.trials import matrix_figure
 from quaver.insights.figures.trials import trials_figure
-from quaver.insights.page.parts import copied, figure, grid, number_column, text_column
-from quaver.insights.page.shown import Shown
+from quaver.insights.page.components import copied, figure, grid, number_column, text_column
+from quaver.insights.page.runs import Shown
 from quaver.limit import loss_range
 
 _STYLE = {

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
-from quaver.demo import data
+from quaver.demo import run as data
 from quaver.ops import INT8, Op, OpConfig
 from quaver.space import TuningSpace
 

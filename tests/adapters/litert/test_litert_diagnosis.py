@@ -15,7 +15,7 @@ import quaver
 from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.litert.run.session import Session
-from quaver.engine.diagnosing import Wishes, examine
+from quaver.engine.inspection.diagnose import Wishes, examine
 from quaver.engine.events import silent
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace

@@ -19,7 +19,7 @@ from ai_edge_quantizer import quantizer
 import quaver
 from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
-from quaver.adapters.litert.read.graph import KINDS
+from quaver.adapters.litert.load.graph import KINDS
 from quaver.space import TuningSpace
 
 
@@ -124,7 +124,7 @@ def test_what_is_not_found_in_a_file_is_said(
     for tensor in file.subgraphs[0].tensors:
         if tensor.name == b"block1_pointwise":
             tensor.name = b"elsewhere"
-    from quaver.adapters.litert.read.graph import write
+    from quaver.adapters.litert.load.graph import write
 
     path.write_bytes(write(file))
     with caplog.at_level(logging.WARNING):

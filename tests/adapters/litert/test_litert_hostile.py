@@ -11,7 +11,7 @@ import pytest
 
 from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
-from quaver.adapters.litert.read import graph as graphs
+from quaver.adapters.litert.load import graph as graphs
 from quaver.errors import ModelError
 
 SOUND = (Path(__file__).parents[2] / "fuzz" / "corpus" / "litert" / "convolution").read_bytes()

@@ -11,7 +11,7 @@ import litert_models as models
 import numpy as np
 import pytest
 
-from quaver.adapters.rebatching import KEPT_SAMPLES
+from quaver.adapters.samples import KEPT_SAMPLES
 from quaver.ops import FLOAT
 
 

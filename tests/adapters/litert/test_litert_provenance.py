@@ -16,7 +16,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 import quaver
 from quaver.adapters.litert.build.provenance import NAME, head, read_provenance, split
-from quaver.adapters.litert.read import graph as graphs
+from quaver.adapters.litert.load import graph as graphs
 from quaver.command.main import main
 
 PROPERTIES = {"quaver.version": "1.2.3", "quaver.scores": '{"score": 0.5}'}

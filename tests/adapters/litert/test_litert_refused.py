@@ -22,7 +22,7 @@ from quaver.adapters.base import AdapterOptions
 from quaver.adapters.comparison import Comparison, compare_models, runner_of
 from quaver.adapters.litert import FrozenGraph
 from quaver.adapters.litert.adapter import LiteRTAdapter
-from quaver.adapters.litert.read.graph import Graph
+from quaver.adapters.litert.load.graph import Graph
 from quaver.errors import ModelError, SettingsError
 
 

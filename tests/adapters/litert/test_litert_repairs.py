@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import quaver
 from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
-from quaver.adapters.litert.read.graph import Graph
+from quaver.adapters.litert.load.graph import Graph
 from quaver.ops import QuantConfig
 from quaver.space import TuningSpace
 

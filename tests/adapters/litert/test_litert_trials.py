@@ -19,8 +19,8 @@ from keras import layers
 import quaver
 from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
-from quaver.adapters.litert.read.graph import Graph
-from quaver.adapters.litert.read.units import KEYS
+from quaver.adapters.litert.load.graph import Graph
+from quaver.adapters.litert.ops.units import KEYS
 from quaver.adapters.litert.run.model import LiteRTModel
 from quaver.errors import CalibrationError
 from quaver.ops import FLOAT, INT8, OpConfig, QuantConfig

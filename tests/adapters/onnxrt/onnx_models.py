@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from quaver.adapters.base import AdapterOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.adapters.onnxrt.time.kernels import integer_kernels
+from quaver.adapters.onnxrt.profile.kernels import integer_kernels
 from quaver.ops import QuantConfig
 from quaver.space import TuningSpace
 

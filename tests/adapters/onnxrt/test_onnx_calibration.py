@@ -11,9 +11,9 @@ import onnx
 import pytest
 from onnx_models import Net, as_given, data, kernels, opened, space, tensor, weight
 
-from quaver.adapters import streaming
+from quaver.adapters.calibration import calibrator as streaming
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.adapters.rebatching import KEPT_SAMPLES
+from quaver.adapters.samples import KEPT_SAMPLES
 from quaver.errors import BuildError, CalibrationError
 from quaver.ops import CALIBRATIONS
 

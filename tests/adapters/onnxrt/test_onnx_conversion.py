@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import Net, as_given, data, opened, weight
 
-from quaver.adapters.onnxrt.read import conversion
+from quaver.adapters.onnxrt.load import old_opsets as conversion
 from quaver.errors import ModelError
 
 

@@ -12,9 +12,9 @@ from onnx import TensorProto
 from onnx_models import Array, Net, data, kernels, opened, space, weight
 
 import quaver
-from quaver.adapters.onnxrt.build.four_bits import packed, quantize_blocks, unpacked
-from quaver.adapters.onnxrt.read.four_bits import BLOCK, FOUR_BITS
-from quaver.engine.judge import judge_snapshot
+from quaver.adapters.onnxrt.build.int4 import packed, quantize_blocks, unpacked
+from quaver.adapters.onnxrt.ops.int4 import BLOCK, FOUR_BITS
+from quaver.engine.scoring.judge import judge_snapshot
 from quaver.errors import BuildError, ModelError, SettingsError
 from quaver.history import read_snapshot
 from quaver.insights import write_report

@@ -8,8 +8,8 @@ import pytest
 from onnx_models import Array, Net, kernels, opened, random_config, space, weight
 
 import quaver
-from quaver.adapters.onnxrt.build.gates import STEPS, cut_off
-from quaver.quantization import QuantizationParameters
+from quaver.adapters.onnxrt.build.integer_ops import STEPS, cut_off
+from quaver.affine import QuantizationParameters
 
 SAME = {"pads": [1, 1, 1, 1]}
 # With the first, x stays within the ends of a hard-sigmoid; with the second it goes beyond them.

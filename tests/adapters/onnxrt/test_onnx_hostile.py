@@ -15,8 +15,8 @@ from onnx_models import Net, weight
 import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.adapters.onnxrt.read.intake import read_model
-from quaver.adapters.onnxrt.read.structure import check_structure
+from quaver.adapters.onnxrt.load.model_file import read_model
+from quaver.adapters.onnxrt.load.structure import check_structure
 from quaver.errors import ModelError
 
 
@@ -207,7 +207,7 @@ def test_what_nobody_foresaw_is_a_model_error_with_its_cause(monkeypatch: pytest
     def fail(_: object) -> None:
         raise KeyError("of our own")
 
-    monkeypatch.setattr("quaver.adapters.onnxrt.read.intake.check_structure", fail)
+    monkeypatch.setattr("quaver.adapters.onnxrt.load.model_file.check_structure", fail)
     with pytest.raises(ModelError, match=re.escape("cannot be taken in, it is damaged or of a kind")) as caught:
         open_model(small(), AdapterOptions())
     assert isinstance(caught.value.__cause__, KeyError)

@@ -10,8 +10,8 @@ import pytest
 from onnx_models import Net, weight
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
-from quaver.adapters.onnxrt.read.units import FUSES_ITSELF
-from quaver.adapters.onnxrt.time.kernels import INTEGER_KERNELS, integer_kernels, optimised, plain_name
+from quaver.adapters.onnxrt.ops.units import FUSES_ITSELF
+from quaver.adapters.onnxrt.profile.kernels import INTEGER_KERNELS, integer_kernels, optimised, plain_name
 
 IMAGE = (1, 4, 8, 8)
 

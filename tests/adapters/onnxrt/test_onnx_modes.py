@@ -13,7 +13,7 @@ from onnx_models import Array, Net, data, deviation, kernels, opened, space, wei
 from test_onnx_kernels import attention, residual
 
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.adapters.onnxrt.time.kernels import optimised
+from quaver.adapters.onnxrt.profile.kernels import optimised
 from quaver.errors import BuildError
 from quaver.ops import FLOAT, INT8, OpConfig, QuantConfig
 

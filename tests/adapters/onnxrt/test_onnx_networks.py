@@ -13,7 +13,7 @@ import onnxruntime as ort
 import pytest
 from onnx_models import as_given, kernels, opened, random_config, space
 
-from quaver.adapters.batches import Feed
+from quaver.adapters.data import Feed
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.ops import QuantConfig
 from quaver.space import TuningSpace

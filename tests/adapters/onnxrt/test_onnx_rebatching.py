@@ -12,11 +12,11 @@ import pytest
 from onnx_models import Net, opened, space, weight
 
 from quaver.adapters.base import Adapter
-from quaver.adapters.batches import InputSpec
-from quaver.adapters.rebatching import KEPT_SAMPLES, Batching, check_batch, joined, timing_feed
-from quaver.demo.data import digits
+from quaver.adapters.data import InputSpec
+from quaver.adapters.samples import KEPT_SAMPLES, Batching, check_batch, joined, timing_feed
+from quaver.demo.run import digits
 from quaver.errors import SettingsError
-from quaver.testing.comparing import equal_feeds
+from quaver.testing.comparison import equal_feeds
 
 f32 = np.float32
 DATA = Path(__file__).parents[2] / "data"

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from onnx_models import Array, Net, opened, space, weight
 
 from quaver.adapters.onnxrt.build.affine import quantize_weight, weight_scale
-from quaver.adapters.onnxrt.build.recurrent import quantized
+from quaver.adapters.onnxrt.build.lstm import quantized
 from quaver.adapters.onnxrt.build.saturation import bound_pairs, has_overflow, pair_peak, reduction_of
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 

@@ -16,9 +16,9 @@ from onnxruntime.quantization import CalibrationDataReader, quantize_static
 import quaver
 from quaver.adapters.base import AdapterOptions, TimingOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.adapters.onnxrt.read import units
+from quaver.adapters.onnxrt.ops import units
 from quaver.adapters.onnxrt.run import model as models
-from quaver.adapters.onnxrt.time.kernels import optimised
+from quaver.adapters.onnxrt.profile.kernels import optimised
 from quaver.errors import BuildError, ModelError
 from quaver.ops import FLOAT, INT8, OpConfig, QuantConfig
 

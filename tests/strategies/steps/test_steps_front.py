@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quaver.ops import QuantConfig
-from quaver.strategies.steps.front import fallbacks, first_success, make_front
+from quaver.strategies.steps.pareto_front import fallbacks, first_success, make_front
 from quaver.testing import SimulatedModel
 from quaver.time_model import Border, TimeModel
 from quaver.trial import Trial, TrialState

@@ -8,7 +8,7 @@ from quaver.ops import FLOAT, INT4, INT8, PER_BLOCK, OpConfig, QuantConfig
 from quaver.space import TuningSpace
 from quaver.strategies import make_strategy
 from quaver.strategies.prepared import prepared
-from quaver.strategies.steps.narrowing import Narrowing
+from quaver.strategies.steps.weight_bits import Narrowing
 from quaver.testing import SimulatedModel, drive
 from quaver.testing.simulated import WITH_WEIGHTS
 

@@ -11,7 +11,7 @@ from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.repairs import name_of
 from quaver.space import TuningSpace
 from quaver.strategies import make_strategy
-from quaver.strategies.steps.repairing import best_repairs, carry_over
+from quaver.strategies.steps.repairs import best_repairs, carry_over
 from quaver.testing import SimulatedModel, drive
 
 PICK = OpConfig(INT8)

@@ -13,7 +13,7 @@ from fake import FakeAdapter, FakeFloat, quality
 
 import quaver
 from quaver.adapters import registry
-from quaver.api.calibrating import MOST_SAMPLES
+from quaver.api.setup import MOST_SAMPLES
 from quaver.engine.events import CalibrationCut, Event, Progressed, Stage
 
 MODEL = FakeFloat({"a": 0.0, "b": 0.2})

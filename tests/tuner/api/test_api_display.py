@@ -13,7 +13,7 @@ from fake import FakeAdapter  # noqa: F401 - registers the framework
 from networks import Closeness, chain, inputs
 
 import quaver
-from quaver.api.relay import KEPT, Relay, Screen
+from quaver.api.display.live import KEPT, Relay, Screen
 from quaver.engine.events import Event
 
 MODEL = chain(3, 0)

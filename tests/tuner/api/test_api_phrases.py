@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quaver import Unquantizable
-from quaver.api.phrases import conversions, converted_phrase, fp32_phrase, latency_phrase, milliseconds
+from quaver.api.display.format import conversions, converted_phrase, fp32_phrase, latency_phrase, milliseconds
 from quaver.unquantizable import from_notes, in_words, to_note
 
 MEASURED = {"latency": 0.4, "latency_ms": 3.8, "latency_spread": 0.004}

@@ -16,7 +16,7 @@ from fake import FakeAdapter, FakeFloat, quality
 
 import quaver
 from quaver.adapters import registry
-from quaver.api.settings import Config
+from quaver.api.config.config import Config
 from quaver.diagnosis.tables import to_csv
 
 MODEL = FakeFloat({"a": 0.0, "b": 0.2})

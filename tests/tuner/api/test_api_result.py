@@ -24,8 +24,8 @@ from quaver import (
     TrialState,
     TuneResult,
 )
-from quaver.engine.objective import Latency, Objective, Size
-from quaver.nearest import hint, nearest
+from quaver.engine.timing.objective import Latency, Objective, Size
+from quaver.suggestions import hint, nearest
 
 KNOWN = ["timeout", "max_trials", "threads", "MatMul"]
 CONFIG = QuantConfig(dict.fromkeys("abcd", MINMAX))

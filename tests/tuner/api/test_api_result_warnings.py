@@ -16,12 +16,12 @@ import quaver
 from quaver import TuneResult
 from quaver.adapters import registry
 from quaver.command import main
-from quaver.command.as_json import tuned
-from quaver.engine.ending import note_warning, noted_warnings
-from quaver.engine.judge import judge_snapshot
+from quaver.command.json_records import tuned
+from quaver.engine.run.finish import note_warning, noted_warnings
+from quaver.engine.scoring.judge import judge_snapshot
 from quaver.history import History
 from quaver.insights import FollowedRun, write_report
-from quaver.insights.data.verdict import Verdict, verdict
+from quaver.insights.data.summary import Verdict, verdict
 
 DATA = np.zeros((4, 2), np.float32)
 

@@ -15,7 +15,7 @@ from fake import FakeAdapter, FakeFloat, quality
 import quaver
 from quaver import Config, Criterion, OpConfig, SettingsError, TuneResult
 from quaver.adapters import registry
-from quaver.api.resuming import resumed_config
+from quaver.api.config.resume import resumed_config
 from quaver.engine.events import Event, SettingChanged
 from quaver.strategies import registry as strategy_registry
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from quaver.adapters import AdapterOptions, open_model
-from quaver.api.settings import make_config
-from quaver.api.spaces import space_of
-from quaver.engine.objective import Size
+from quaver.api.config.config import make_config
+from quaver.api.setup import space_of
+from quaver.engine.timing.objective import Size
 
 MODEL = Path(__file__).parents[2] / "data" / "digits_resnet.onnx"
 

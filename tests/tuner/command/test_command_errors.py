@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from command_samples import make_folder, quaver, tune, tune_words
 
-from quaver.command import loading
+from quaver.command import user_files as loading
 from quaver.command.main import main
 
 

@@ -13,7 +13,7 @@ from command_samples import COMMAND, environment, make_folder, quaver, tune, tun
 SLOW = """
 import sys
 import quaver.engine.evaluation
-quaver.engine.evaluation.SLOW_SECONDS, quaver.engine.evaluation.SLOW_FACTOR = 0.2, 0
+quaver.engine.scoring.evaluate.SLOW_SECONDS, quaver.engine.scoring.evaluate.SLOW_FACTOR = 0.2, 0
 from quaver.command.main import main
 sys.exit(main())
 """

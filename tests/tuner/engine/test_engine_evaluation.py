@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from quaver import Config, EvaluationError, QuantConfig, SettingsError, Trial, TrialState, read_snapshot
-from quaver.engine import evaluation
-from quaver.engine.evaluation import as_score, score, watched
+from quaver.engine.scoring import evaluate as evaluation
+from quaver.engine.scoring.evaluate import as_score, score, watched
 from quaver.history import Header, History
 from quaver.scores import FLOAT64, MAX_SAMPLE_SCORES, Samples, Score
 

@@ -13,11 +13,12 @@ import pytest
 from fake import FakeAdapter, FakeFloat, FakeModel, drive
 
 from quaver import Budget, Criterion, Probe, QuantConfig, Stage, StopReason, Strategy, TuningSpace, read_snapshot
-from quaver.engine import clock, finalists, objective, reference, run
+from quaver.engine.run import scheduling as clock, run
+from quaver.engine.timing import finalists, objective, float_baseline as reference
 from quaver.engine.events import Event, StageStarted
-from quaver.engine.judge import judge_snapshot
-from quaver.engine.latency import Latency as Taken
-from quaver.engine.objective import Latency
+from quaver.engine.scoring.judge import judge_snapshot
+from quaver.engine.timing.latency import Latency as Taken
+from quaver.engine.timing.objective import Latency
 
 MODEL = FakeFloat(dict.fromkeys("abcdefgh", 0.0))
 EVERYTHING = Criterion(None, 1.0)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaver import Criterion, QuantConfig, Trial, TrialState, TuningSpace
-from quaver.engine.judge import Judge
-from quaver.engine.objective import OBJECTIVES, Latency, Objective, Size
+from quaver.engine.scoring.judge import Judge
+from quaver.engine.timing.objective import OBJECTIVES, Latency, Objective, Size
 from quaver.ops import FLOAT, Op
 
 CONFIG = QuantConfig(dict.fromkeys("abcd", MINMAX))

@@ -10,10 +10,10 @@ import pytest
 from fake import MINMAX
 
 from quaver import Criterion, QuantConfig, Trial, TrialState
-from quaver.engine.confirmations import NOTE, confirmations
-from quaver.engine.early_stop import rules_out
-from quaver.engine.judge import Judge
-from quaver.engine.objective import Size
+from quaver.engine.scoring.confirmation import CONFIRMATION_NOTE, confirmations
+from quaver.engine.scoring.early_stop import rules_out
+from quaver.engine.scoring.judge import Judge
+from quaver.engine.timing.objective import Size
 from quaver.scores import Samples
 from quaver.slices import Slices
 
@@ -70,7 +70,7 @@ def test_with_confidence_a_later_trial_must_be_surer() -> None:
 
 
 def test_within_a_budget_nothing_is_ruled_out_and_nobody_is_asked_how_sure() -> None:
-    from quaver.ceiling import Ceiling
+    from quaver.target_budget import Ceiling
 
     judge = judged(Criterion.within(Ceiling(None, 0.5)), a_trial(1, np.zeros(100)))
     assert judge.sureness(judge.trials[0]) is None
@@ -124,10 +124,10 @@ def test_scores_that_no_run_has_made_break_nothing(scores: Any) -> None:
     ],
 )
 def test_confirmations_that_no_run_has_noted_are_left_out(noted: Any) -> None:
-    assert confirmations({NOTE: noted}, Criterion()) == ()
+    assert confirmations({CONFIRMATION_NOTE: noted}, Criterion()) == ()
 
 
 def test_confirmations_are_judged_by_the_criterion_of_the_reader() -> None:
-    notes = {NOTE: {"0": {"score": 1.0}, "3": {"score": 0.9}}}
+    notes = {CONFIRMATION_NOTE: {"0": {"score": 1.0}, "3": {"score": 0.9}}}
     assert [one.met for one in confirmations(notes, Criterion(0.05))] == [False]
     assert [one.met for one in confirmations(notes, Criterion(0.2))] == [True]

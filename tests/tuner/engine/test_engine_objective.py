@@ -11,10 +11,10 @@ import pytest
 from fake import MINMAX
 
 from quaver import Criterion, QuantConfig, SettingsError, Trial, TrialState
-from quaver.engine import latency
-from quaver.engine.judge import Judge
-from quaver.engine.latency import relative_latency
-from quaver.engine.objective import Latency, Objective, Size, UserObjective, make_objective, name_of
+from quaver.engine.timing import latency
+from quaver.engine.scoring.judge import Judge
+from quaver.engine.timing.latency import relative_latency
+from quaver.engine.timing.objective import Latency, Objective, Size, UserObjective, make_objective, name_of
 
 CONFIG = QuantConfig(dict.fromkeys("abcd", MINMAX))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quaver.engine.op_times import ROUNDS, op_times
+from quaver.engine.timing.time_model import ROUNDS, op_times
 from quaver.ops import QuantConfig
 from tests.support.fake import FakeAdapter, FakeFloat
 

@@ -16,11 +16,11 @@ from sample_scores import MODEL, SETTINGS
 
 import quaver
 from quaver.command import main
-from quaver.command.as_json import tuned
-from quaver.engine.output_drift import NOTE, OutputComparison, compare_output, drift_of
+from quaver.command.json_records import tuned
+from quaver.engine.inspection.output_drift import NOTE, OutputComparison, compare_output, drift_of
 from quaver.history import History
 from quaver.insights import FollowedRun, write_report
-from quaver.insights.data.verdict import verdict
+from quaver.insights.data.summary import verdict
 
 RNG = np.random.default_rng(0)
 

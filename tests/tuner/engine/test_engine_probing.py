@@ -20,13 +20,13 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from benchmarks import planted
 from quaver.adapters import AdapterOptions, open_model
 from quaver.budget import Budget
-from quaver.demo.data import digits
-from quaver.engine import probing
-from quaver.engine.crashes import step
+from quaver.demo.run import digits
+from quaver.engine import probe as probing
+from quaver.engine.run.crashes import step
 from quaver.engine.events import Event, MeasurementDied, silent
 from quaver.engine.measurement_runner import MeasurementRunner
 from quaver.engine.measurements import OUTPUT_ERROR, Bench, Measurement
-from quaver.engine.probing import AdapterProbe
+from quaver.engine.probe import AdapterProbe
 from quaver.history import History, read_snapshot
 from quaver.history.frames import FrameReader, unpack
 from quaver.ops import QuantConfig

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from quaver.engine.mixtures import absorbed, told_apart
-from quaver.engine.op_times import Seconds
-from quaver.engine.ways import APART, Plan, priced, way
+from quaver.engine.timing.time_model import absorbed, told_apart
+from quaver.engine.timing.time_model import Seconds
+from quaver.engine.timing.variants import APART, Plan, priced, way
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.space import TuningSpace
 from quaver.time_model import Border, TimeModel

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from clusters import dask_cluster
 
-from quaver.engine.executors.task import Outcome, State
+from quaver.engine.executors.base import Outcome, State
 from quaver.scores import Score
 from quaver.testing import check_executor
 

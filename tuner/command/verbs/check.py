@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from xml.etree import ElementTree as ET  # nosec B405 - written, never read
+from quaver.api.check_result import CheckResult, Verdict
+from quaver.errors import SettingsError
 import argparse
 import sys
 import time
-from pathlib import Path
 from typing import Any
+from quaver.command import flags, user_files as loading, metric
+from quaver.command.json_records import print_json
+from quaver.files.paths import expanded
 
-from quaver.command import flags, loading, metric
-from quaver.command.as_json import print_json
-from quaver.errors import SettingsError
-from quaver.paths import expanded
+
+def write(found: CheckResult, path: Path, name: str) -> None:
+    """Write a suite with a case for each limit, the speed and the other processor. All but "met" has failed."""
+    cases = [(f"loss of {one.name}", one.verdict, str(one)) for one in found.limits]
+    if found.speed is not None:
+        cases.append(("speed", found.speed.verdict, str(found.speed)))
+    if found.processor is not None:
+        cases.append((f"answers on {found.processor.cpu}", found.processor.verdict, str(found.processor)))
+    failed = sum(verdict is not Verdict.MET for _, verdict, _ in cases)
+    counts = {"tests": str(len(cases)), "failures": str(failed), "errors": "0"}
+    suite = ET.Element("testsuite", {"name": f"quaver check {name}", **counts})
+    for title, verdict, said in cases:
+        case = ET.SubElement(suite, "testcase", classname="quaver.check", name=title)
+        if verdict is not Verdict.MET:
+            ET.SubElement(case, "failure", type=str(verdict), message=said).text = said
+        ET.SubElement(case, "system-out").text = said
+    tree = ET.ElementTree(suite)
+    ET.indent(tree)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tree.write(path, encoding="utf-8", xml_declaration=True)
+    except OSError as error:
+        raise SettingsError(f"--junit {str(path)!r} cannot be written: {error.strerror}") from error
+
 
 DESCRIPTION = """\
 Judges a quantized model beside the float model it was made from. Any maker will do: ONNX Runtime's tool, TensorFlow's
@@ -99,8 +125,8 @@ def run(args: argparse.Namespace) -> int:
     eval_func = metric.eval_func(args, args.calib)
 
     import quaver
-    from quaver.command import junit
-    from quaver.command.warned import warnings_shown
+    
+    from quaver.command.output import warnings_shown
 
     with warnings_shown():
         found = quaver.check(
@@ -118,7 +144,7 @@ def run(args: argparse.Namespace) -> int:
             **metric.direction(args, eval_func),
         )
     if args.junit is not None:
-        junit.write(found, Path(expanded(args.junit)), Path(args.quantized).name)
+        write(found, Path(expanded(args.junit)), Path(args.quantized).name)
     if args.json:
         print_json({"model": args.model, "quantized": args.quantized, **found.plain(), "quaver": quaver.__version__})
     else:

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from quaver.paths import expanded
+from quaver.files.paths import expanded
 
 DESCRIPTION = """\
 Tunes a small depthwise CNN for handwritten digits, which loses accuracy when each layer has one weight scale, and tells

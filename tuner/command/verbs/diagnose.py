@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from quaver.command import flags, loading, output, wording
+from quaver.command import flags, user_files as loading, output, text as wording
 from quaver.errors import SettingsError
 
 DESCRIPTION = """\
@@ -63,9 +63,9 @@ def run(args: argparse.Namespace) -> int:
         raise SettingsError(f"-o takes a folder for the tables, and {args.output!r} is a file")
 
     import quaver
-    from quaver.api import findings
-    from quaver.command.warned import warnings_shown
-    from quaver.engine.diagnosing import SAMPLES
+    from quaver.api.display import diagnosis as findings
+    from quaver.command.output import warnings_shown
+    from quaver.engine.inspection.diagnose import SAMPLES
 
     samples = SAMPLES if args.samples is None else args.samples
     if args.alone:
@@ -107,7 +107,7 @@ def _print(args: argparse.Namespace, plain: dict[str, Any], write: Callable[[], 
 
 def _trial(args: argparse.Namespace) -> Any:
     """The trial that is meant."""
-    from quaver.engine.judge import judge_snapshot
+    from quaver.engine.scoring.judge import judge_snapshot
     from quaver.history import read_snapshot
 
     if args.trial is not None:

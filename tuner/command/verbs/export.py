@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from quaver.command import wording
+from quaver.command import text as wording
 from quaver.errors import SettingsError
 
 DESCRIPTION = """\

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from quaver.command import text as wording
+from quaver.history import repair
 import argparse
 from typing import Any
 
-from quaver.command import wording
+
+def write(path: str | os.PathLike[str]) -> None:
+    """Repair, and say what was kept and what was not. The file itself is not touched."""
+    repaired = repair(path)
+    for said in repaired.lost:
+        print(f"LOST: {wording.name(said)}")
+    if not repaired.lost:
+        print("nothing is damaged")
+    print(f"{repaired.trials} trial(s) are in {repaired.path}")
+    print(f"go on with it by `quaver tune --resume {repaired.path}`, or put it in the place of the old one")
+
 
 DESCRIPTION = """\
 Lists the trials of a run, the fp32 baseline first. The best trial is marked with *. `change` says which earlier trial
@@ -32,18 +45,18 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table, or the JSON."""
-    from quaver.ancestry import origins
-    from quaver.api import tables
+    from quaver.trial_lineage import origins
+    from quaver.api.display import tables
     from quaver.api.result_warnings import drift_phrase, run_warnings
-    from quaver.api.showing import WARNED
-    from quaver.api.sureness import trial_phrases
-    from quaver.command import as_json, facts, repairing, trial_table
-    from quaver.engine.judge import judge_snapshot
-    from quaver.engine.output_drift import drift_of
+    from quaver.api.display.html import WARNED
+    from quaver.api.display.format import trial_phrases
+    from quaver.command import json_records as as_json, text as facts, trial_table
+    from quaver.engine.scoring.judge import judge_snapshot
+    from quaver.engine.inspection.output_drift import drift_of
     from quaver.history import read_snapshot
 
     if args.repair:
-        repairing.write(args.history)
+        write(args.history)
         return 0
     snapshot = read_snapshot(args.history)
     judged = judge_snapshot(snapshot)

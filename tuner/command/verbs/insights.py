@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from quaver.errors import SettingsError
-from quaver.paths import expanded
+from quaver.files.paths import expanded
 
 DESCRIPTION = """\
 Shows runs on a web page of this machine, live while they go on. It reads, and changes nothing. Ctrl-C ends it.

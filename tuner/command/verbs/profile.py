@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from quaver.api.phrases import milliseconds
-from quaver.command import loading, output, wording
+from quaver.api.display.format import milliseconds
+from quaver.command import user_files as loading, output, text as wording
 from quaver.errors import SettingsError
 
 DESCRIPTION = """\
@@ -71,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
         raise SettingsError(f"there is no folder {str(Path(args.output).parent)!r} to write the profile into")
 
     import quaver
-    from quaver.api import tables
-    from quaver.api.findings import folded
+    from quaver.api.display import tables
+    from quaver.api.display.diagnosis import folded
 
     found = quaver.profile(
         args.model,
@@ -153,7 +153,7 @@ def _cells(row: Sequence[Any], factor: float) -> list[Any]:
 
 def _ratio(ratio: float) -> Any:
     """What an op takes beside the first model's: red where it is slower."""
-    from quaver.api import tables
+    from quaver.api.display import tables
 
     said = f"{ratio:.2f}" if ratio == ratio else "-"
     return tables.cell(said, tables.SLOWER if ratio > wording.SLOWER else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from quaver.command import wording
+from quaver.command import text as wording
 
 DESCRIPTION = """\
 Writes all views of a run into one HTML file that needs no server and no network. A run writes one by itself when it

@@ -7,11 +7,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quaver.command import wording
+from quaver.command import text as wording
 from quaver.errors import HistoryError, SettingsError
 
 if TYPE_CHECKING:
-    from quaver.engine.judge import Judge
+    from quaver.engine.scoring.judge import Judge
     from quaver.history import Snapshot
     from quaver.trial import Trial
 
@@ -55,7 +55,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Print the configuration, the difference, or where a saved model comes from."""
     from quaver.adapters.model import SUFFIXES
-    from quaver.engine.judge import judge_snapshot
+    from quaver.engine.scoring.judge import judge_snapshot
     from quaver.history import read_snapshot
 
     if args.number is None:
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _show_provenance(args: argparse.Namespace) -> None:
     from quaver.api.provenance import provenance_lines, read_provenance
-    from quaver.command import as_json
+    from quaver.command import json_records as as_json
 
     provenance = read_provenance(args.history)
     if args.json:
@@ -106,13 +106,13 @@ def _trial(number: int | str, snapshot: Snapshot, judged: Judge) -> Trial:
 
 
 def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namespace) -> None:
-    from quaver.api import tables
-    from quaver.api.phrases import LATENCY
+    from quaver.api.display import tables
+    from quaver.api.display.format import LATENCY
     from quaver.api.result_warnings import drift_phrase, run_warnings
-    from quaver.api.showing import WARNED
-    from quaver.api.sureness import trial_phrases
-    from quaver.command import as_json, facts, op_table
-    from quaver.engine.output_drift import drift_of
+    from quaver.api.display.html import WARNED
+    from quaver.api.display.format import trial_phrases
+    from quaver.command import json_records as as_json, text as facts, op_table
+    from quaver.engine.inspection.output_drift import drift_of
 
     ops = [op for op in snapshot.header.ops if not args.fp32 or not trial.config[op.name].reduced]
     is_best = judged.best is not None and trial.number == judged.best.number
@@ -146,9 +146,9 @@ def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namesp
 
 
 def _compare(first: Trial, second: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namespace) -> None:
-    from quaver.ancestry import difference
-    from quaver.api import tables
-    from quaver.command import as_json, op_table
+    from quaver.trial_lineage import difference
+    from quaver.api.display import tables
+    from quaver.command import json_records as as_json, op_table
     from quaver.ops import FP32
 
     changes = [
@@ -176,7 +176,7 @@ def _tell_damage(snapshot: Snapshot) -> None:
 
 
 def _headline(trial: Trial, judged: Judge) -> list[Any]:
-    from quaver.api import tables
+    from quaver.api.display import tables
 
     counts = f"{wording.counts(trial)} ops, {wording.seconds(trial.seconds)} in eval_func{_by(trial)}"
     if trial.number == 0:

@@ -42,7 +42,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
-    from quaver.api import tables
+    from quaver.api.display import tables
     from quaver.errors import SettingsError
     from quaver.strategies import list_strategies
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from quaver.command import flags, loading, metric, wording
-from quaver.command.warned import warnings_shown
+from quaver.command import flags, user_files as loading, metric, text as wording
+from quaver.command.output import warnings_shown
 from quaver.errors import SettingsError
 
 DESCRIPTION = """\
@@ -90,10 +90,10 @@ def run(args: argparse.Namespace) -> int:
     data = None if args.calib is None else loading.calibration(args.calib)
 
     import quaver
-    from quaver.api.display import warn_when_slow
+    from quaver.api.display.choose import warn_when_slow
     from quaver.api.fit import tuned
-    from quaver.api.telling import aloud
-    from quaver.command import as_json, summary
+    from quaver.api.display.warnings import aloud
+    from quaver.command import json_records as as_json, summary
     from quaver.insights.trackers import make_tracker
 
     trackers = [make_tracker(name) for name in args.track or ()]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from quaver.engine.executors.pool import Pool
+from quaver.engine.executors.base import Pool
 from quaver.errors import ExecutorError
 
 # How long to wait for a scheduler and its first worker, in seconds.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
-from quaver.engine.executors.pool import Pool
+from quaver.engine.executors.base import Pool
 from quaver.errors import ExecutorError
 
 

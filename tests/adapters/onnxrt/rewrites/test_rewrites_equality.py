@@ -13,8 +13,8 @@ from onnx import TensorProto
 from onnx_models import Net, as_given, data, opened, space, tensor, weight
 from rewriting import f32, kinds
 
-from quaver.adapters.onnxrt.read.graph import Graph
-from quaver.adapters.onnxrt.read.rewrites import pipeline
+from quaver.adapters.onnxrt.load.graph import Graph
+from quaver.adapters.onnxrt.optimize import pipeline
 from quaver.errors import BuildError
 
 PADS = np.array([0, 0, 0, 0, 0, 0, 1, 1])

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from onnx_models import Net, deviation, opened, space, tensor, weight
 from rewriting import applied, between_convs, kernels_are_right, kinds
 
-from quaver.adapters.onnxrt.read.rewrites import runtime
+from quaver.adapters.onnxrt.optimize import ort_basic as runtime
 from quaver.adapters.onnxrt.run import session as sessions
 
 PADS = np.array([0, 0, 0, 0, 0, 0, 1, 1])

@@ -1,0 +1,58 @@
+"""What a calibration holds, looked at before it is used: it may come from a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quaver.adapters.comparison import Comparison
+from quaver.adapters.calibration.ranges import Range
+from quaver.errors import CalibrationError
+from quaver.ops import CALIBRATIONS
+
+# The largest float32: scales are kept in that.
+_LARGEST = 3.4028234e38
+
+
+def ranges_of(calibration: Any) -> dict[str, dict[str, Range]]:
+    """The ranges of every tensor by every method; `CalibrationError` for what `StreamingCalibrator` never makes."""
+    ranges = calibration.get("ranges") if isinstance(calibration, dict) else None
+    if not isinstance(ranges, dict):
+        raise CalibrationError("the calibration holds no ranges")
+    return {name: _by_method(name, methods) for name, methods in ranges.items()}
+
+
+def crowded_of(calibration: Any) -> frozenset[str]:
+    """The tensors that hold what stands for infinity beside real values."""
+    names = calibration.get("crowded_out") if isinstance(calibration, dict) else None
+    return (
+        frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list | tuple) else frozenset()
+    )
+
+
+def comparison_of(calibration: Any) -> Comparison | None:
+    """Return how the float model compared with the model as given; None of a calibration before 0.3.0."""
+    return Comparison.from_dict(calibration.get("comparison")) if isinstance(calibration, dict) else None
+
+
+def left_out_of(calibration: Any) -> tuple[str, ...]:
+    """Return the rewrites that the float model of a calibration is built without."""
+    comparison = comparison_of(calibration)
+    return () if comparison is None else comparison.left_out
+
+
+def _by_method(tensor: Any, methods: Any) -> dict[str, Range]:
+    if (
+        not isinstance(tensor, str)
+        or not isinstance(methods, dict)
+        or any(name not in methods for name in CALIBRATIONS)
+    ):
+        raise CalibrationError(f"the calibration of tensor {tensor!r:.80} must hold a range for each of {CALIBRATIONS}")
+    return {name: _range(tensor, methods[name]) for name in CALIBRATIONS}
+
+
+def _range(tensor: str, pair: Any) -> Range:
+    if isinstance(pair, tuple | list) and len(pair) == 2 and all(type(value) in (float, int) for value in pair):
+        low, high = pair
+        if -_LARGEST <= low <= 0 <= high <= _LARGEST:  # False for NaN, too
+            return float(low), float(high)
+    raise CalibrationError(f"the range of tensor {tensor!r:.80} must be two numbers around 0, not {pair!r:.80}")

@@ -1,0 +1,92 @@
+"""A quantized model seen from inside, beside the float model it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+import numpy as np
+from quaver.adapters.data import Feed
+from quaver.introspection import LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
+from quaver.ops import QuantConfig
+from quaver.affine import Array
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from quaver.adapters.data import Feed, InputSpec
+from quaver.introspection import AloneRun, QuantizedOp
+from quaver.affine import QuantizedTensor
+
+if TYPE_CHECKING:
+    from quaver.adapters.base import Adapter
+
+
+class View:
+    """What diagnosis asks of an adapter. This one needs nothing but `Adapter.watch`; what it cannot tell stays empty.
+
+    An adapter that can tell more returns a subclass from `Adapter.look`.
+    """
+
+    def __init__(self, adapter: Adapter, config: QuantConfig) -> None:
+        self._adapter, self._config = adapter, config
+
+    @property
+    def precisions(self) -> Mapping[str, str]:
+        """The precision that each op runs in."""
+        return {name: str(pick.precision) for name, pick in self._config.items()}
+
+    def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
+        """A function that runs a feed through the float model, and these ops in reduced precision beside it.
+
+        `tensors` are others of the float model to give out; one that is not known is left out.
+        """
+        watch, model = self._adapter.watch(None, ops), self._adapter.rebuild(None)
+
+        def run(feed: Feed) -> LocalRun:
+            return LocalRun({name: (value, None) for name, value in watch(feed).items()}, {}, listed(model.run(feed)))
+
+        return run
+
+    def quantized(self, ops: Sequence[str]) -> Callable[[Feed], QuantizedRun]:
+        """A function that runs a feed through the quantized model; ops that cannot be found in it are left out."""
+        watch, model = self._adapter.watch(self._config, ops), self._adapter.rebuild(self._config)
+        return lambda feed: QuantizedRun(watch(feed), listed(model.run(feed)))
+
+    def weights(self) -> Iterator[OpWeight]:
+        """The weights of the ops that have one, one by one: they may be large."""
+        return iter(())
+
+    def contexts(self) -> Mapping[str, OpContext]:
+        """What surrounds each op."""
+        return {}
+
+    def others(self) -> Mapping[str, OtherOp]:
+        """Operators beside the ops that read or write quantized tensors, by name; `local` and `quantized` know them."""
+        return {}
+
+    def seconds(self) -> Mapping[str, float]:
+        """Seconds of each op in one inference of a kept sample; empty if that cannot be measured."""
+        return self._adapter.op_seconds(self._config)
+
+
+def listed(outputs: Any) -> list[Array]:
+    """What a model gave, as a list."""
+    return [np.asarray(part) for part in (outputs if isinstance(outputs, list) else [outputs])]
+
+
+class QuantizedView(ABC):
+    """What can be told of a quantized file by itself; an adapter returns a subclass from `Adapter.look_alone`.
+
+    Attributes:
+        inputs: what the model takes, as float where it takes integers with a scale.
+        ops: the operators that write integers with one scale for all of a tensor, in graph order.
+    """
+
+    inputs: Sequence[InputSpec]
+    ops: Sequence[QuantizedOp]
+
+    @abstractmethod
+    def run(self, feed: Feed) -> AloneRun:
+        """Run a feed; what each of the ops writes, by its name, and what the model gives."""
+
+    @abstractmethod
+    def weights(self) -> Iterator[tuple[str, QuantizedTensor]]:
+        """The constants in integers that operators multiply with or look rows up in, by the operator's name."""

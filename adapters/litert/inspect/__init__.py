@@ -1,0 +1,1 @@
+"""Look inside a quantized model beside its float model."""

@@ -1,0 +1,100 @@
+"""A quantized .tflite by itself: the tensors that it keeps in integers, and its weights.
+
+A debug model of TensorFlow holds each op twice, in integers and in float, and a NumericVerify that compares the two.
+LiteRT does not run these; they are taken out, and the comparison is done here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from quaver.adapters.inspection import QuantizedView
+from quaver.adapters.data import Feed
+from quaver.adapters.litert.inspect.matching import (named, origin, parameters_of, quantized_constant, weight_of)
+from quaver.adapters.litert.load import graph as graphs
+from quaver.adapters.litert.load import sources
+from quaver.adapters.litert.load.graph import Graph, Operator
+from quaver.adapters.litert.load.model_file import any_lite
+from quaver.adapters.litert.run.calibrator import Whole
+from quaver.adapters.litert.run.session import as_taken, float_specs
+from quaver.adapters.model_errors import reading
+from quaver.introspection import AloneRun, QuantizedOp, QuantizedPair
+from quaver.affine import QuantizedTensor
+
+VERIFY = "CUSTOM:NumericVerify"
+
+
+class FileAlone(QuantizedView):
+    """A quantized file, whoever made it."""
+
+    def __init__(self, source: Any, threads: int) -> None:
+        content, self._verified = _without_verify(_content(source))
+        graph = self._graph = Graph(any_lite(content))
+        self.inputs = float_specs(graph)
+        self._names = {op.index: name for name, op in named(graph).items()}
+        found: dict[str, QuantizedOp] = {}
+        for op in graph.operators:
+            for tensor in op.outputs[:1]:
+                parameters = parameters_of(graph, tensor)
+                if parameters is None or (self._verified and tensor not in self._verified):
+                    continue
+                name = self._verified[tensor][0] if self._verified else self._name(op)
+                found[name] = QuantizedOp(name, op.kind, graph.tensor_name(tensor), parameters, tensor)
+        self.ops = tuple(found.values())
+        self._whole = Whole(graph, [spec.name for spec in self.inputs], threads)
+
+    def run(self, feed: Feed) -> AloneRun:
+        self._whole.invoke(as_taken(self._graph, feed))
+        beside = len({real for _, real in self._verified.values()})
+        outputs = self._whole.outputs()
+        return AloneRun({op.name: self._pair(op) for op in self.ops}, outputs[: len(outputs) - beside])
+
+    def _pair(self, op: QuantizedOp) -> QuantizedPair:
+        integers = QuantizedTensor(self._whole.raw(op.tensor), op.parameters)
+        beside = self._verified.get(-1 if op.tensor_id is None else op.tensor_id)
+        return QuantizedPair(integers, None if beside is None else self._whole.value(beside[1]))
+
+    def weights(self) -> Iterator[tuple[str, QuantizedTensor]]:
+        for op in self._graph.operators:
+            tensor = weight_of(self._graph, op)
+            found = None if tensor is None else quantized_constant(self._graph, tensor)
+            if found is not None:
+                yield self._name(op), found
+
+    def _name(self, op: Operator) -> str:
+        """As the float model calls it; what only quantizes an input goes by the name of that."""
+        if op.index in self._names:
+            return self._names[op.index]
+        return self._graph.tensor_name(origin(self._graph, op.inputs[0]))
+
+
+def _content(source: Any) -> bytes:
+    if isinstance(source, bytes | bytearray | memoryview):
+        return bytes(source)
+    if isinstance(source, str | os.PathLike) and Path(source).suffix.lower() in sources.LITE:
+        return sources.existing(source).read_bytes()
+    return any_lite(source)
+
+
+def _without_verify(content: bytes) -> tuple[bytes, dict[int, tuple[str, str]]]:
+    """A model without its NumericVerify; by quantized tensor the name of that, and of the float tensor beside it."""
+    if not sources.is_lite(content):
+        return content, {}
+    with reading("the model"):
+        graph = Graph(content)
+    verify = [op for op in graph.operators if op.kind == VERIFY and len(op.inputs) > 1 and op.outputs]
+    if not verify:
+        return content, {}
+    found = {
+        op.inputs[0]: (graph.tensor_name(op.outputs[0]), graph.tensor_name(op.inputs[1]))
+        for op in verify
+        if parameters_of(graph, op.inputs[0]) is not None and graph.is_float(op.inputs[1])
+    }
+    gone = {op.index for op in verify}
+    graph.main.operators = [op for at, op in enumerate(graph.main.operators) if at not in gone]
+    # Nobody reads them any more, and the runtime need not keep what nobody reads.
+    graph.main.outputs = [*graph.outputs, *dict.fromkeys(graph.tensor_at(real) for _, real in found.values())]
+    return graphs.write(graph.model), found

@@ -1,0 +1,275 @@
+"""A quantized model seen from inside: scales, weights, and every op beside its float self."""
+
+from __future__ import annotations
+
+from quaver.adapters.litert.build.builder import Builder
+from quaver.adapters.litert.load.graph import Graph
+from quaver.adapters.litert.ops.units import Unit
+import functools
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+import numpy as np
+from quaver.adapters.base import Adapter
+from quaver.adapters.data import Feed
+from quaver.adapters.litert.inspect.local_runs import Branches
+from quaver.adapters.litert.inspect.matching import (find_ops, find_others, is_integer, is_quantized, parameters_of, quantized_constant, read_parameters, weight_of, written_parameters)
+from quaver.adapters.litert.load.graph import Graph, Operator
+from quaver.adapters.litert.load.model_file import any_lite
+from quaver.adapters.litert.run.calibrator import Whole
+from quaver.adapters.litert.run.session import as_taken
+from quaver.adapters.litert.profile.benchmark import op_seconds
+from quaver.adapters.calibration.ranges import Range
+from quaver.adapters.inspection import View
+from quaver.errors import ModelError
+from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
+from quaver.ops import FLOAT, FP32, INT8, QuantConfig
+
+
+def channel_axis(graph: Graph, tensor: int) -> int | None:
+    """Which axis of a tensor holds channels: the last one, as everywhere in TensorFlow."""
+    return -1 if graph.rank(tensor) > 1 else None
+
+
+def weight_axes(graph: Graph, unit: Unit) -> tuple[int | None, int | None]:
+    """Which axes of an op's weight hold output channels and input channels."""
+    kind = unit.operator.kind
+    if kind in ("CONV_2D", "TRANSPOSE_CONV"):
+        return 0, 3
+    if kind == "DEPTHWISE_CONV_2D":
+        return 3, 0
+    if kind == "FULLY_CONNECTED":
+        return 0, 1
+    assert unit.weight is not None
+    last = graph.rank(unit.weight) - 1
+    turned = graph.main.operators[unit.operator.index].builtinOptions.adjY
+    return (last - 1, last) if turned else (last, last - 1)
+
+
+def why_one_scale(unit: Unit) -> str:
+    """Why an op's weight can have only one scale; empty if it can have more, or there is none."""
+    if unit.weight is None or any(choice.granularity == "per_channel" for choice in unit.op.choices):
+        return ""
+    return f"LiteRT's int8 {unit.operator.kind} takes one scale for its constant"
+
+
+def way(builder: Builder, tensor: int) -> tuple[int, tuple[str, ...]]:
+    """The tensor that was moved about into this one, and the kinds of the operators that did it, in order."""
+    graph, kinds = builder.graph, list[str]()
+    writer = graph.writers.get(tensor, -1)
+    while writer in builder.followers:
+        kinds.insert(0, graph.operators[writer].kind)
+        tensor = builder.followers[writer]
+        writer = graph.writers.get(tensor, -1)
+    return tensor, tuple(kinds)
+
+
+def upstream(builder: Builder, unit: Unit) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The ops whose outputs reach a unit, directly or through operators that are none, and the kinds of these."""
+    graph = builder.graph
+    units = {other.operator.index: other.op.name for other in builder.units}
+    ops: dict[str, None] = {}
+    kinds: dict[str, None] = {}
+    seen = {unit.operator.index}
+    waiting = list(unit.operator.inputs)
+    while waiting:
+        index = graph.writers.get(waiting.pop())
+        if index is None or index in seen:
+            continue
+        seen.add(index)
+        if index in units:
+            ops[units[index]] = None
+        else:
+            kinds[graph.operators[index].kind] = None
+            waiting.extend(graph.operators[index].inputs)
+    return tuple(ops), tuple(kinds)
+
+
+log = logging.getLogger(__name__)
+
+# Their kernels take one scale for all that they read and write.
+JOINS = ("CONCATENATION", "PACK", "MAXIMUM")
+
+
+class ConfigView(View):
+    """A model in one configuration. It is looked at as a file is, and nothing of it has to be looked for."""
+
+    def __init__(self, adapter: Adapter, config: QuantConfig, builder: Builder, threads: int) -> None:
+        super().__init__(adapter, config)
+        self._builder, self._threads = builder, threads
+        self._inputs = [spec.name for spec in adapter.inputs]
+
+    @functools.cached_property
+    def _file(self) -> Graph:
+        return Graph(self._builder.build(self._config))
+
+    @functools.cached_property
+    def _found(self) -> Mapping[str, Operator]:
+        """Of each op its operator in the quantized model."""
+        return find_ops(self._builder, self._file)
+
+    def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
+        beside = {name: op for name, (_, op) in self._beside.items() if is_integer(self._file, op)}
+        branches = Branches(self._builder, self._file, self._found, self._inputs, self._threads, beside)
+        others = [name for name in tensors if self._builder.graph.knows(name)]
+
+        def run(feed: Feed) -> LocalRun:
+            branches.run(feed)
+            trunk = branches.trunk
+            seen = {name: trunk.value(name) for name in others}
+            return LocalRun({name: branches.output(name) for name in ops}, seen, trunk.outputs())
+
+        return run
+
+    def quantized(self, ops: Sequence[str]) -> Callable[[Feed], QuantizedRun]:
+        whole = Whole(self._file, [spec.name for spec in self._file.input_specs()], self._threads)
+        known = {**{name: op for name, (_, op) in self._beside.items()}, **self._found}
+        tensors = {name: self._file.tensor_name(known[name].outputs[0]) for name in ops if name in known}
+
+        def run(feed: Feed) -> QuantizedRun:
+            whole.invoke(as_taken(self._file, feed))
+            return QuantizedRun({name: whole.seen(tensor) for name, tensor in tensors.items()}, whole.outputs())
+
+        return run
+
+    @functools.cached_property
+    def _beside(self) -> dict[str, tuple[Operator, Operator]]:
+        """The operators that are no ops, and read or write quantized tensors: ours, and that of the quantized model."""
+        return {
+            name: (own, op)
+            for name, (own, op) in find_others(self._builder, self._file).items()
+            if any(read_parameters(self._file, tensor) for tensor in op.inputs)
+            or written_parameters(self._file, op.outputs[0])
+        }
+
+    def others(self) -> Mapping[str, OtherOp]:
+        return {name: self._other(name, *pair) for name, pair in self._beside.items()}
+
+    def _other(self, name: str, own: Operator, op: Operator) -> OtherOp:
+        graph, output = self._builder.graph, self._builder.graph.tensor_name(own.outputs[0])
+        reads = [
+            ActivationContext(graph.tensor_name(ours), params)
+            for ours, theirs in zip(own.inputs, op.inputs, strict=False)
+            if ours >= 0 and not graph.is_constant(ours) and (params := read_parameters(self._file, theirs)) is not None
+        ]
+        written = written_parameters(self._file, op.outputs[0])
+        writes = None if written is None else ActivationContext(output, written)
+        context = OpContext(name, output, reads=tuple(reads), writes=writes, tensor_id=op.outputs[0])
+        return OtherOp(context, own.kind, str(INT8 if is_integer(self._file, op) else FP32))
+
+    def weights(self) -> Iterator[OpWeight]:
+        for unit in self._builder.units:
+            if unit.weight is not None and unit.op.name in self._found:
+                yield self._weight(unit, self._found[unit.op.name])
+
+    def _weight(self, unit: Unit, op: Operator) -> OpWeight:
+        graph, tensor = self._builder.graph, weight_of(self._file, op)
+        assert unit.weight is not None and tensor is not None
+        before, axes = graph.constant(unit.weight), weight_axes(graph, unit)
+        assert before is not None
+        found = quantized_constant(self._file, tensor)
+        if found is not None:
+            return OpWeight(unit.op.name, before, found, *axes)
+        after = self._file.constant(tensor)
+        known = after is not None and after.dtype.kind == "f"
+        return OpWeight(unit.op.name, before, np.asarray(after, np.float32) if known else before, *axes)
+
+    def contexts(self) -> Mapping[str, OpContext]:
+        return {unit.op.name: self._context(unit) for unit in self._builder.units}
+
+    def _context(self, unit: Unit) -> OpContext:
+        graph, op = self._builder.graph, self._found.get(unit.op.name)
+        output = unit.operator.outputs[0]
+        name, axis, around = graph.tensor_name(output), channel_axis(graph, output), upstream(self._builder, unit)
+        if op is None or not is_quantized(self._file, op):
+            return OpContext(unit.op.name, name, axis, (), None, "", *around)
+        pairs = dict(zip(unit.operator.inputs, op.inputs, strict=False))
+        reads = [
+            self._tensor(ours, theirs)
+            for ours, theirs in pairs.items()
+            if graph.is_float(ours) and not graph.is_constant(ours)
+        ]
+        known = tuple(tensor for tensor in reads if tensor is not None)
+        writes = self._tensor(output, op.outputs[0])
+        found = OpContext(unit.op.name, name, axis, known, writes, why_one_scale(unit), *around)
+        return replace(found, tensor_id=op.outputs[0])
+
+    def _tensor(self, ours: int, theirs: int) -> ActivationContext | None:
+        """A tensor of the float model, with the scale of the quantized model's; None if that is float."""
+        params = parameters_of(self._file, theirs)
+        if params is None:
+            return None
+        graph = self._builder.graph
+        root, moved = way(self._builder, ours)
+        origin, axis = self._origins.get(root, ""), channel_axis(graph, ours)
+        name, forced = graph.tensor_name(ours), self._forced.get(theirs, "")
+        return ActivationContext(name, params, self._ranges(root), origin, moved, axis, forced)
+
+    @functools.cached_property
+    def _forced(self) -> dict[int, str]:
+        """Tensors that have the scale of what an op makes of them and others, by the op."""
+        found: dict[int, str] = {}
+        for name, op in self._found.items():
+            if op.kind in JOINS:
+                result = parameters_of(self._file, op.outputs[0])
+                same = [tensor for tensor in op.inputs if result and parameters_of(self._file, tensor) == result]
+                found |= dict.fromkeys(same, name)
+        return found
+
+    @functools.cached_property
+    def _origins(self) -> dict[int, str]:
+        return {unit.operator.outputs[0]: unit.op.name for unit in self._builder.units}
+
+    def _ranges(self, tensor: int) -> Mapping[str, Range]:
+        """What each calibration method would have chosen."""
+        return self._builder.ranges(tensor)
+
+
+class FileView(ConfigView):
+    """A quantized .tflite, whoever made it."""
+
+    def __init__(self, adapter: Adapter, source: Any, builder: Builder, threads: int) -> None:
+        super().__init__(adapter, QuantConfig((unit.op.name, FLOAT) for unit in builder.units), builder, threads)
+        self._content = any_lite(source)
+        self._check()
+
+    @functools.cached_property
+    def _file(self) -> Graph:
+        return Graph(self._content)
+
+    @functools.cached_property
+    def precisions(self) -> Mapping[str, str]:
+        return {
+            unit.op.name: str(INT8 if name in self._found and is_quantized(self._file, self._found[name]) else FP32)
+            for unit in self._builder.units
+            for name in (unit.op.name,)
+        }
+
+    def _check(self) -> None:
+        """See whether it was made from the float model, and say what of that is not found in it."""
+        theirs = [spec.name for spec in self._file.input_specs()]
+        ends = len(self._builder.graph.outputs), len(self._file.outputs)
+        if sorted(self._inputs) != sorted(theirs) or ends[0] != ends[1]:
+            raise ModelError(
+                f"the quantized model takes {', '.join(theirs)} and gives {ends[1]} output(s), the float model takes "
+                f"{', '.join(self._inputs)} and gives {ends[0]}: it was made from another model"
+            )
+        missing = [unit.op.name for unit in self._builder.units if unit.op.name not in self._found]
+        if len(missing) == len(self._builder.units):
+            raise ModelError("no op of the float model is found in the quantized one: it was made from another model")
+        if missing:
+            log.warning(
+                "%d of %d ops are not found in the quantized model, or are built otherwise there, and are left out: %s",
+                len(missing),
+                len(self._builder.units),
+                ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else ""),
+            )
+
+    def _ranges(self, tensor: int) -> Mapping[str, Range]:
+        return {}
+
+    def seconds(self) -> Mapping[str, float]:
+        sample = self._adapter.timing_feed
+        found = op_seconds(self._builder, self._file, sample, self._threads)
+        return {name: value for name, value in found.items() if not name or name in self._found}

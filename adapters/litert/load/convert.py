@@ -1,0 +1,141 @@
+"""TensorFlow, once: from a Keras model, a SavedModel, a frozen graph or a function to a float .tflite.
+
+All take one way: a concrete function, its variables frozen into constants, and the converter. Freezing first matters:
+the converter makes models that compute NaN of functions whose variables it has to find by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaver.adapters.data import Feed
+from quaver.adapters.litert.load.model_file import Source
+from quaver.errors import ModelError
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when TensorFlow is imported
+
+import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+from quaver.adapters.litert.load.functions import Function, caller, first_lines, function_of, node_name
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What the converter made.
+
+    Attributes:
+        content: a float .tflite.
+        inputs: names of its inputs, in order.
+        outputs: names of its outputs, in order.
+        behind: for tensors that are called after the function's result, the graph node that computes it.
+        source: runs the model as it was.
+        versions: of the converter.
+    """
+
+    content: bytes
+    inputs: list[str]
+    outputs: list[str]
+    behind: Mapping[str, str]
+    source: Source
+    versions: dict[str, str]
+
+
+class _Unconvertible(Exception):
+    """The converter refused."""
+
+
+def convert(model: Any, signature: str | None = None) -> Converted:
+    """Convert a model in any form but .tflite."""
+    function = function_of(model, signature)
+    with _quiet():
+        try:
+            return _convert(function)
+        except _Unconvertible as error:
+            first = error
+        try:
+            if function.of_one is None:
+                raise first
+            converted = _convert(function.of_one())
+        except _Unconvertible:
+            raise ModelError(f"TensorFlow cannot convert the model to .tflite: {first}") from first.__cause__
+    log.warning("the model converts to .tflite with a batch of one sample only: feed it one by one")
+    return converted
+
+
+def _convert(function: Function) -> Converted:
+    frozen = None
+    try:
+        frozen = convert_variables_to_constants_v2(function.concrete)
+        _refuse_lists(frozen)
+        content = tf.lite.TFLiteConverter.from_concrete_functions([frozen]).convert()
+    except _Unconvertible:
+        raise
+    except Exception as error:
+        raise _Unconvertible(f"{first_lines(error)}{_doubles(frozen)}") from error
+    nodes = [node_name(tensor.name) for tensor in frozen.inputs]
+    inputs = list(function.inputs) or nodes
+    outputs = list(function.outputs) or [f"output_{at}" for at in range(len(frozen.outputs))]
+    source = _source(function, dict(zip(nodes, inputs, strict=True)))
+    return Converted(bytes(content), inputs, outputs, _behind(frozen), source, {"tensorflow": tf.__version__})
+
+
+def _refuse_lists(frozen: Any) -> None:
+    """Recurrent layers keep lists of tensors, for which the converter must know the batch size."""
+    definition = frozen.graph.as_graph_def()
+    nodes = [*definition.node, *(node for part in definition.library.function for node in part.node_def)]
+    open_batch = any(tensor.shape.rank and tensor.shape[0] is None for tensor in frozen.inputs)
+    if open_batch and any(node.op == "TensorListReserve" for node in nodes):
+        raise _Unconvertible(
+            "its recurrent layers need a batch of known size. Export it with a batch of one, or give the Keras model"
+        )
+
+
+def _doubles(frozen: Any) -> str:
+    """A sentence for a model that has weights in float64, for which .tflite has few operators."""
+    nodes = [] if frozen is None else frozen.graph.get_operations()
+    names = [repr(node.name) for node in nodes if node.type == "Const" and node.outputs[0].dtype == tf.float64]
+    return f". Its weights are float64: give the float32 model ({', '.join(names[:4])})" if names else ""
+
+
+def _behind(frozen: Any) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for tensor in frozen.outputs:
+        node = tensor.op
+        while node.type in ("Identity", "IdentityN") and node.inputs:
+            node = node.inputs[0].op
+        if node.type not in ("Placeholder", "Const"):
+            names.setdefault(node_name(tensor.name), node.name)
+    return {name: node for name, node in names.items() if list(names.values()).count(node) == 1}
+
+
+def _source(function: Function, names: Mapping[str, str]) -> Source:
+    call = caller(function.concrete)
+
+    def run(feed: Feed, owner: Any = function.owner) -> list[NDArray[Any]]:
+        tensors = {node: tf.constant(feed[name]) for node, name in names.items()}
+        return [np.asarray(part) for part in tf.nest.flatten(call(tensors))]
+
+    return run
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the converter's notes on what it is about to deprecate."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

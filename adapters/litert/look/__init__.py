@@ -1,1 +1,0 @@
-"""TensorFlow and LiteRT: see inside a quantized model."""

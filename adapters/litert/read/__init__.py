@@ -1,1 +1,0 @@
-"""TensorFlow and LiteRT: take a model in, and find its ops."""

@@ -1,1 +1,0 @@
-"""TensorFlow and LiteRT: time it."""

@@ -1,0 +1,1 @@
+"""Load a model from any form the user may have it in."""

@@ -1,0 +1,91 @@
+"""The forms in which a model of MXNet comes, told apart without importing it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+from quaver.errors import ModelError
+import sys
+from importlib.util import find_spec
+
+
+TAKES = (
+    "a Gluon hybrid block, a Module that is bound, (symbol, arg_params, aux_params), or files as "
+    "`export` and `save_checkpoint` write them: PREFIX, PREFIX-symbol.json or PREFIX-0000.params"
+)
+SYMBOL = "-symbol.json"
+PARAMS = ".params"
+# How a file of parameters begins.
+MARK = (0x112).to_bytes(8, "little")
+_EPOCH = re.compile(r"-\d{4,}$")
+
+
+def accepts(model: Any) -> bool:
+    """Whether this is one of the forms."""
+    if isinstance(model, str | os.PathLike):
+        path = os.fspath(model)
+        return path.endswith((SYMBOL, PARAMS)) or Path(path + SYMBOL).is_file()
+    if isinstance(model, bytes):
+        return model.startswith(MARK)
+    if isinstance(model, tuple):
+        return len(model) == 3 and _is_of_mxnet(model[0])
+    return _is_of_mxnet(model)
+
+
+def _is_of_mxnet(thing: Any) -> bool:
+    return any(base.__module__.partition(".")[0] == "mxnet" for base in type(thing).__mro__)
+
+
+def pair(model: str | os.PathLike[str]) -> tuple[Path | None, Path]:
+    """The files of symbol and parameters that a path means; no symbol where the parameters hold it."""
+    path = Path(os.fspath(model))
+    if path.name.endswith(PARAMS):
+        _exists(path)
+        symbol = path.with_name(_EPOCH.sub("", path.name.removesuffix(PARAMS)) + SYMBOL)
+        return (symbol if symbol.is_file() else None), path
+    prefix = path.name.removesuffix(SYMBOL)
+    symbol = path.with_name(prefix + SYMBOL)
+    _exists(symbol)
+    epochs = sorted(
+        found
+        for found in symbol.parent.glob("*" + PARAMS)
+        if _EPOCH.sub("", found.name.removesuffix(PARAMS)) == prefix and _EPOCH.search(found.name.removesuffix(PARAMS))
+    )
+    if not epochs:
+        raise ModelError(f"there is {str(symbol)!r}, but no {prefix}-0000.params beside it")
+    return symbol, epochs[-1]
+
+
+def _exists(path: Path) -> None:
+    if not path.is_file():
+        raise ModelError(f"no model at {str(path)!r}")
+
+
+INSTALL = "pip install quaver[mxnet] (in an environment of its own: MXNet does not know numpy 2)"
+
+
+def import_mxnet() -> Any:
+    """The package. `numpy.bool`, which went with numpy 1.24 and is asked for by this import, is given back before.
+
+    After this a plain `import mxnet` works beside any numpy before 2. With an older numpy it works without this, too.
+    """
+    if "mxnet" not in sys.modules:
+        _prepare()
+    # It says on every start of a session that oneDNN is used.
+    os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")
+    import mxnet
+
+    return mxnet
+
+
+def _prepare() -> None:
+    if find_spec("mxnet") is None:
+        raise ModelError(f"a model of MXNet needs mxnet, which is not installed: {INSTALL}")
+    import numpy
+
+    if int(numpy.__version__.partition(".")[0]) >= 2:
+        raise ModelError(f"MXNet cannot be imported beside numpy {numpy.__version__}: {INSTALL}")
+    if "bool" not in numpy.__dict__:
+        numpy.bool = numpy.bool_  # type: ignore[attr-defined,misc,unused-ignore]

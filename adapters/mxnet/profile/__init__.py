@@ -1,0 +1,1 @@
+"""Time models and their ops."""

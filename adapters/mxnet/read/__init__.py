@@ -1,1 +1,0 @@
-"""MXNet: take the model in."""

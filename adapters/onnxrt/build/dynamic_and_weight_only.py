@@ -1,0 +1,151 @@
+"""Reduced ops that read float and write float: with ranges taken as they run (dynamic), or with their weight alone.
+
+Written in standard ONNX where that has words for it. The optimiser makes one kernel of each: DynamicQuantizeMatMul or
+MatMulIntegerToFloat of a dynamic product, MatMulNBits of one with its weight alone in 8 bits. For one of four bits the
+ONNX of most models has no words, and the file names that kernel itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from onnx import NodeProto, TensorProto
+
+from quaver.adapters.onnxrt.build import int4 as four_bits, protobuf as wire
+from quaver.adapters.onnxrt.build.lstm import lstm_parts
+from quaver.adapters.onnxrt.build.weight_store import Entry
+from quaver.adapters.onnxrt.ops.int4 import FOUR_BITS
+from quaver.adapters.onnxrt.load.graph import integer
+from quaver.adapters.onnxrt.ops.units import Unit
+from quaver.errors import BuildError
+from quaver.ops import INT8, OpConfig
+
+if TYPE_CHECKING:
+    from quaver.adapters.onnxrt.build.builder import Assembler
+
+# What the nodes and tensors of such a product are called; the node that multiplies keeps the name of the op.
+PARTS = ("product", "product as float", "product scale", "scaled product", "biased", "weight")
+# What a tensor is called that is quantized as the model runs: its integers, their scale and their zero point.
+DYNAMIC = ("dynamic q", "dynamic scale", "dynamic zero")
+
+
+class FloatSided(NamedTuple):
+    """An op between floats as parts of a graph.
+
+    Attributes:
+        nodes: in order.
+        entries: its constants, by name.
+        reads: other constants of the model that it reads.
+        shared: nodes that several ops may want, by the name of what they make; they come before.
+        foreign: whether it needs ONNX Runtime's own operators.
+    """
+
+    nodes: bytes
+    entries: tuple[tuple[str, Entry], ...]
+    reads: tuple[str, ...] = ()
+    shared: tuple[tuple[str, bytes], ...] = ()
+    foreign: bool = False
+
+
+def between_floats(
+    assembler: Assembler, unit: Unit, pick: OpConfig, source: str, target: str, mark: str = ""
+) -> FloatSided:
+    """The anchor of a unit, from the float tensor `source` to `target`; `mark` ends the names of all else it makes."""
+    if pick.repairs:
+        raise BuildError(
+            f"repair {pick.repairs[0]!r} of op {unit.op.name!r} needs calibrated activations, and it is {pick.mode}"
+        )
+    node = assembler.graph.nodes[unit.anchor]
+    if unit.recurrent and pick.mode == "dynamic":
+        nodes, entries, reads = lstm_parts(assembler, unit, pick, source, mark)
+        return FloatSided(nodes, entries, reads, foreign=True)
+    if node.op_type in ("MatMul", "Gemm") and pick.mode == "dynamic":
+        return _dynamic_product(assembler, unit, pick, source, target, mark)
+    if pick == FOUR_BITS and node.op_type in ("MatMul", "Gemm"):
+        return _four_bits(assembler, unit, source, target, mark)
+    if unit.weight is not None and pick.mode == "weight_only" and pick.precision == INT8:
+        return _weight_only(assembler, unit, pick, source, target, mark)
+    raise BuildError(f"op {unit.op.name!r} ({unit.op.kind}) cannot run as '{pick}'")
+
+
+class Weight(NamedTuple):
+    """The weight of an op in int8: the names of its integers and their scale, the axis of its channels, its parts."""
+
+    integers: str
+    scale: str
+    axis: int | None
+    shape: tuple[int, ...]
+    entries: tuple[tuple[str, Entry], ...]
+
+
+def _weight(assembler: Assembler, unit: Unit, pick: OpConfig, mark: str) -> Weight:
+    """That of an op; of a Gemm as the right side of a product, whichever way it lies in the model."""
+    assert unit.weight is not None
+    store, node = assembler.store, assembler.graph.nodes[unit.anchor]
+    axis = unit.axis if pick.granularity == "per_channel" else None
+    # A weight alone in 8 bits is multiplied with floats, or by kernels that add in 32 bits.
+    reduction = assembler.reduction(unit) if pick.mode == "dynamic" else None
+    values, scale = store.scale(unit.weight, axis, reduction), assembler.label(unit.op.name, "weight scale") + mark
+    stored = store.int8(unit.weight, axis, reduction=reduction)
+    integers, entry = stored.integers, stored.entries[0]
+    if node.op_type == "Gemm" and integer(node, "transB", 0):
+        integers, entry = store.turned(unit.weight, axis, reduction)
+        axis = None if axis is None else 1 - axis
+    return Weight(integers, scale, axis, values.shape, ((integers, entry), (scale, wire.tensor(scale, values))))
+
+
+def _dynamic_product(
+    assembler: Assembler, unit: Unit, pick: OpConfig, source: str, target: str, mark: str
+) -> FloatSided:
+    node = assembler.graph.nodes[unit.anchor]
+    weight = _weight(assembler, unit, pick, mark)
+    quantized, by, zero = (assembler.label(source, part) for part in DYNAMIC)
+    quantize = wire.node("DynamicQuantizeLinear", [source], [quantized, by, zero], quantized)
+    product, real, scale, scaled, *_ = (assembler.label(unit.op.name, part) + mark for part in PARTS)
+    bias = next(filter(None, node.input[2:]), "")
+    nodes = (
+        wire.node("MatMulInteger", [quantized, weight.integers, zero], [product], node.name + mark)
+        + wire.node("Cast", [product], [real], real, to=TensorProto.FLOAT)
+        + wire.node("Mul", [by, weight.scale], [scale], scale)
+        + wire.node("Mul", [real, scale], [scaled if bias else target], scaled)
+    )
+    sum_ = _sum(scaled, bias, target, assembler.label(unit.op.name, "biased") + mark)
+    return FloatSided(nodes + sum_, weight.entries, (bias,) if bias else (), ((quantized, quantize),))
+
+
+def _weight_only(assembler: Assembler, unit: Unit, pick: OpConfig, source: str, target: str, mark: str) -> FloatSided:
+    """The op on a weight that is dequantized; a Gemm as the product and the sum that it is, for these are fused."""
+    node = assembler.graph.nodes[unit.anchor]
+    weight = _weight(assembler, unit, pick, mark)
+    product, *_, real = (assembler.label(unit.op.name, part) + mark for part in PARTS)
+    zero = assembler.label(unit.op.name, "weight zero") + mark
+    entries = *weight.entries, (zero, wire.tensor(zero, np.zeros(weight.shape, np.int8)))
+    where = {} if weight.axis is None else {"axis": weight.axis}
+    nodes = wire.node("DequantizeLinear", [weight.integers, weight.scale, zero], [real], real, **where)
+    others = tuple(filter(None, node.input[2:]))
+    if node.op_type != "Gemm":
+        made = NodeProto()
+        made.CopyFrom(node)
+        made.name += mark
+        made.input[0], made.input[1], made.output[0] = source, real, target
+        nodes += wire.block(wire.GRAPH_NODE, made.SerializeToString(deterministic=True))
+        return FloatSided(nodes, entries, others)
+    bias = next(iter(others), "")
+    nodes += wire.node("MatMul", [source, real], [product if bias else target], node.name + mark)
+    nodes += _sum(product, bias, target, assembler.label(unit.op.name, "biased") + mark)
+    return FloatSided(nodes, entries, others)
+
+
+def _four_bits(assembler: Assembler, unit: Unit, source: str, target: str, mark: str) -> FloatSided:
+    node = assembler.graph.nodes[unit.anchor]
+    bias = next(filter(None, node.input[2:]), "")
+    product = assembler.label(unit.op.name, "product") + mark
+    made, weight = four_bits.product(assembler, unit, source, product if bias else target, node.name + mark)
+    sum_ = _sum(product, bias, target, assembler.label(unit.op.name, "biased") + mark)
+    return FloatSided(made + sum_, weight.entries, (bias,) if bias else (), foreign=True)
+
+
+def _sum(product: str, bias: str, target: str, name: str) -> bytes:
+    """A product and the bias added to it, if there is one."""
+    return wire.node("Add", [product, bias], [target], name) if bias else b""

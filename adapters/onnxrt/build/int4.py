@@ -1,0 +1,137 @@
+"""Weights of four bits, two numbers in a byte: each block of a row has a scale and a zero point of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaver.adapters.onnxrt.build import protobuf as wire
+from quaver.adapters.onnxrt.build.affine import Float
+from quaver.adapters.onnxrt.build.lstm import DOMAIN
+from quaver.adapters.onnxrt.build.weight_store import Entry
+from quaver.adapters.onnxrt.ops.int4 import BLOCK
+from quaver.adapters.onnxrt.load.graph import Array, integer
+from quaver.adapters.onnxrt.ops.units import Unit
+
+if TYPE_CHECKING:
+    from quaver.adapters.onnxrt.build.builder import Assembler
+
+Bytes = NDArray[np.uint8]
+LEVELS = 15
+# What the kernel of a product computes in: it rounds activations to 8 bits block by block, as that of 8 bits does.
+ACCURACY_LEVEL = 4
+
+
+class Blocks(NamedTuple):
+    """A matrix in four bits, not yet packed.
+
+    Attributes:
+        steps: [rows, blocks, BLOCK], from 0 to 15; the last block is filled up with zeros.
+        scale: [rows, blocks].
+        zero: the step that stands for zero, [rows, blocks].
+    """
+
+    steps: Bytes
+    scale: Float
+    zero: Bytes
+
+    def dequantized(self, width: int) -> Float:
+        """The matrix as float32, its rows of this width."""
+        real = (self.steps.astype(np.float32) - self.zero[..., None]) * self.scale[..., None]
+        return real.reshape(len(real), -1)[:, :width]
+
+
+def quantize_blocks(rows: Float) -> Blocks:
+    """Round a matrix over the whole range of each block. Zero is exact, for it may mean that there is nothing."""
+    height, width = rows.shape
+    padded = np.zeros((height, -(-width // BLOCK) * BLOCK), np.float32)
+    padded[:, :width] = rows
+    blocks = padded.reshape(height, -1, BLOCK)
+    low, high = np.minimum(blocks.min(-1), 0), np.maximum(blocks.max(-1), 0)
+    scale = (high / np.float32(LEVELS) - low / np.float32(LEVELS)).astype(np.float32)
+    scale = np.where(scale < np.finfo(np.float32).tiny, np.float32(1), scale)
+    zero = np.clip(np.rint(-low / scale), 0, LEVELS).astype(np.uint8)
+    blocks /= scale[..., None]
+    np.rint(blocks, out=blocks)
+    blocks += zero[..., None]
+    np.clip(blocks, 0, LEVELS, out=blocks)
+    return Blocks(blocks.astype(np.uint8), scale, zero)
+
+
+def packed(steps: Bytes) -> Bytes:
+    """Two numbers of the last axis in a byte, the first one in its lower half."""
+    even = steps if steps.shape[-1] % 2 == 0 else np.concatenate([steps, np.zeros_like(steps[..., :1])], axis=-1)
+    return np.asarray(even[..., ::2] | even[..., 1::2] << 4, np.uint8)
+
+
+def unpacked(values: Bytes) -> Bytes:
+    """What `packed` put together, along the last axis."""
+    return np.stack([values & LEVELS, values >> 4], axis=-1).reshape(*values.shape[:-1], -1)
+
+
+def is_turned(assembler: Assembler, unit: Unit) -> bool:
+    """Whether the rows that are cut into blocks are columns in the model: one for each channel of a product."""
+    node = assembler.graph.nodes[unit.anchor]
+    return not unit.looks_up and not (node.op_type == "Gemm" and integer(node, "transB", 0))
+
+
+def _in_rows(assembler: Assembler, unit: Unit) -> Float:
+    assert unit.weight is not None
+    assembler.store.scale(unit.weight, None)  # says it if the weight is broken
+    values = np.asarray(assembler.store.array(unit.weight), np.float32)
+    return values.T if is_turned(assembler, unit) else values
+
+
+def dequantized(assembler: Assembler, unit: Unit) -> Float:
+    """The weight of a unit as four bits leave it, in the shape that it has in the model."""
+    values = _in_rows(assembler, unit)
+    real = quantize_blocks(values).dequantized(values.shape[1])
+    return real.T if is_turned(assembler, unit) else real
+
+
+class Constants(NamedTuple):
+    """A weight of four bits in a graph: its height and width in rows, and its integers, scales and zero points."""
+
+    height: int
+    width: int
+    entries: tuple[tuple[str, Entry], ...]
+
+    @property
+    def names(self) -> list[str]:
+        """What they are called."""
+        return [name for name, _ in self.entries]
+
+
+def constants(assembler: Assembler, anchor: int) -> Constants:
+    """The weight of the unit with this anchor, as its kernel wants it: a table in two dimensions, or blocks of them."""
+    unit = assembler.unit_of[anchor]
+    assert unit.weight is not None
+    values = _in_rows(assembler, unit)
+    made = quantize_blocks(values)
+    arrays: dict[str, Array] = {"q": packed(made.steps), "scale": made.scale, "zero": packed(made.zero)}
+    if unit.looks_up:
+        arrays["q"] = arrays["q"].reshape(len(values), -1)
+    else:
+        arrays |= {part: arrays[part].reshape(-1) for part in ("scale", "zero")}
+    names = {part: assembler.label(unit.weight, f"four bits {part}") for part in arrays}
+    entries = tuple((names[part], assembler.store.once(names[part], array)) for part, array in arrays.items())
+    height, width = values.shape
+    return Constants(height, width, entries)
+
+
+def product(assembler: Assembler, unit: Unit, source: str, target: str, name: str) -> tuple[bytes, Constants]:
+    """The node of a product with the matrix, without a bias."""
+    weight = assembler.four_bits(unit.anchor)
+    sizes = {"K": weight.width, "N": weight.height, "block_size": BLOCK, "bits": 4, "accuracy_level": ACCURACY_LEVEL}
+    return wire.node("MatMulNBits", [source, *weight.names], [target], name, domain=DOMAIN[0], **sizes), weight
+
+
+def lookup(assembler: Assembler, unit: Unit, where: str, target: str, name: str) -> tuple[bytes, Constants]:
+    """The node that looks rows of a table up, and makes them real."""
+    table = assembler.four_bits(unit.anchor)
+    values, *by = table.names
+    sizes = {"gather_axis": 0, "quantize_axis": 1, "block_size": BLOCK, "bits": 4}
+    read = [values, where, *by]
+    return wire.node("GatherBlockQuantized", read, [target], name, domain=DOMAIN[0], **sizes), table

@@ -1,0 +1,150 @@
+"""Ops that hand on what they read, written on integers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+import numpy as np
+from onnx import AttributeProto, NodeProto
+from quaver.adapters.onnxrt.build import protobuf as wire
+from quaver.adapters.onnxrt.ops.passthrough import BOUNDED, bounds
+from quaver.adapters.onnxrt.load.graph import Array
+from quaver.adapters.onnxrt.load.skeleton import opset_of
+from quaver.adapters.onnxrt.ops.units import Unit
+from quaver.affine import QuantizationParameters
+from typing import NamedTuple
+from numpy.typing import NDArray
+from onnx import TensorProto
+from quaver.adapters.onnxrt.build import int4 as four_bits, protobuf as wire
+from quaver.adapters.onnxrt.build.weight_store import Entry
+from quaver.adapters.onnxrt.load.graph import integer
+from quaver.errors import BuildError
+from quaver.ops import PER_BLOCK, OpConfig
+
+if TYPE_CHECKING:
+    from quaver.adapters.onnxrt.build.builder import Assembler
+
+
+# From this opset on, ReduceMax takes its axes as an input.
+_AXES_AS_INPUT = 18
+
+
+class CarryParts(NamedTuple):
+    """A node on integers, the constants it brings along, and the names of others that it reads."""
+
+    node: bytes
+    constants: bytes
+    reads: tuple[str, ...]
+
+
+def carry(
+    assembler: Assembler, unit: Unit, parameters: QuantizationParameters, source: str, target: str, mark: str = ""
+) -> CarryParts:
+    """The node that makes the integers `target` of the integers `source`; both have these parameters."""
+    graph, node = assembler.graph, NodeProto()
+    node.CopyFrom(graph.nodes[unit.anchor])
+    brought: dict[str, Array] = {}
+
+    def constant(part: str, value: Array) -> str:
+        name = assembler.label(unit.output, part) + mark
+        brought[name] = value
+        return name
+
+    inputs = [source, *node.input[1:]]
+    if node.op_type in BOUNDED:
+        limits = zip(("low", "high"), bounds(graph, node), strict=True)
+        inputs = [source, *("" if at is None else constant(part, _level(at, parameters)) for part, at in limits)]
+        node = NodeProto(op_type="Clip", name=node.name)
+    elif node.op_type == "GlobalMaxPool":
+        axes = list(range(2, graph.ranks[unit.activations[0]]))
+        as_input = opset_of(graph) >= _AXES_AS_INPUT
+        inputs = [source, *([constant("axes", np.array(axes))] if as_input else [])]
+        node = NodeProto(op_type="ReduceMax", name=node.name)
+        if not as_input:
+            node.attribute.add(name="axes", ints=axes, type=AttributeProto.INTS)
+    elif node.op_type == "Pad":
+        inputs = [*inputs[:2], constant("fill", parameters.zero_point), *inputs[3:]]
+    del node.input[:], node.output[:]
+    node.input.extend(inputs)
+    node.output.append(target)
+    node.name += mark
+    return CarryParts(
+        wire.block(wire.GRAPH_NODE, node.SerializeToString(deterministic=True)),
+        b"".join(wire.tensor(name, value) for name, value in brought.items()),
+        tuple(name for name in inputs[1:] if name and name not in brought),
+    )
+
+
+def _level(bound: float, parameters: QuantizationParameters) -> Array:
+    """The integer of a bound, as QuantizeLinear would have it."""
+    level = np.rint(np.float32(bound) / parameters.scale) + np.float32(parameters.zero_point)
+    return np.asarray(np.clip(level, 0, 255), np.uint8)
+
+
+# With fewer steps between the ends, half a step would be felt.
+STEPS = 32
+
+
+class Gated(NamedTuple):
+    """Integers that are cut off: from `low` to `high`, and what they stand for then."""
+
+    low: NDArray[np.uint8]
+    high: NDArray[np.uint8]
+    parameters: QuantizationParameters
+
+
+def cut_off(reads: QuantizationParameters, slope: float, shift: float) -> Gated | None:
+    """What becomes of integers with these parameters; None if they cannot stand for the result."""
+    step, zero = float(reads.scale), int(reads.zero_point)
+    low, high = round(zero - shift / (slope * step)), round(zero + (1 - shift) / (slope * step))
+    if not 0 <= low <= 255 or high - low < STEPS:
+        return None
+    level = np.asarray(low, np.uint8)
+    parameters = QuantizationParameters(np.asarray(1 / (high - low), np.float32), level)
+    return Gated(level, np.asarray(min(high, 255), np.uint8), parameters)
+
+
+def by_table(slope: float, shift: float) -> QuantizationParameters:
+    """By what x is quantized so that its integers are the result in steps of 1/255."""
+    return QuantizationParameters(np.asarray(1 / (255 * slope), np.float32), np.asarray(round(255 * shift), np.uint8))
+
+
+# What the nodes are called that make rows real; the one that looks them up keeps its name.
+PARTS = ("scales of rows", "rows as float", "rows in integers")
+
+
+class LookupParts(NamedTuple):
+    """A lookup as parts of a graph: its nodes, its constants by name, whether it takes ONNX Runtime's own operators."""
+
+    nodes: bytes
+    entries: tuple[tuple[str, Entry], ...]
+    foreign: bool = False
+
+
+def look_up(assembler: Assembler, unit: Unit, pick: OpConfig, target: str, mark: str = "") -> LookupParts:
+    """A unit that looks rows up. With one scale it writes uint8 to `target`; with more than one, real numbers.
+
+    No kernel dequantizes rows by scales of their own, but the scales can be looked up as well, and multiplied with.
+    """
+    if pick.repairs:
+        raise BuildError(f"repair {pick.repairs[0]!r} cannot be done to op {unit.op.name!r}, which is a {unit.op.kind}")
+    assert unit.weight is not None
+    store, node = assembler.store, assembler.graph.nodes[unit.anchor]
+    where, axis = str(node.input[1]), integer(node, "axis", 0)
+    name = node.name + mark
+    if pick.granularity == PER_BLOCK:
+        made, weight = four_bits.lookup(assembler, unit, where, target, name)
+        return LookupParts(made, weight.entries, foreign=True)
+    if unit.hands_on_integers(pick):
+        table, entry = store.table(unit.weight)
+        return LookupParts(wire.node("Gather", [table, where], [target], name, axis=axis), ((table, entry),))
+    assert unit.axis is not None
+    by_row = store.int8(unit.weight, unit.axis)
+    rows, scales = store.row_scales(unit.weight, unit.axis)
+    scale, real, integers = (assembler.label(unit.output, part) + mark for part in PARTS)
+    nodes = (
+        wire.node("Gather", [by_row.integers, where], [integers], name, axis=axis)
+        + wire.node("Gather", [rows, where], [scale], scale, axis=axis)
+        + wire.node("Cast", [integers], [real], real, to=TensorProto.FLOAT)
+        + wire.node("Mul", [real, scale], [target], assembler.label(unit.output, "rows") + mark)
+    )
+    return LookupParts(nodes, ((by_row.integers, by_row.entries[0]), (rows, scales)))

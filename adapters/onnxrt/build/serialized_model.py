@@ -1,0 +1,78 @@
+"""A model in parts, complete or with its large constants left in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from quaver.adapters.onnxrt.build import protobuf as wire
+from quaver.adapters.onnxrt.build.shared_weights import align
+from quaver.adapters.onnxrt.build.weight_store import Entry, StoredTensor, WeightStore
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A model in parts: what comes before the graph, the graph's entries, and where large constants lie."""
+
+    shell: bytes
+    graph: tuple[Entry, ...]
+    store: WeightStore
+
+    def skeleton(self) -> bytes:
+        """The model with its large constants left in the weight file."""
+        location = self.store.path.name
+        body = b"".join(part.external(location) if isinstance(part, StoredTensor) else part for part in self.graph)
+        return self.shell + wire.block(wire.MODEL_GRAPH, body)
+
+    def size(self) -> int:
+        """How many bytes the complete model has."""
+        body = self._body_size()
+        return len(self.shell) + len(wire.head(wire.MODEL_GRAPH, body)) + body
+
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        """The complete model, piece by piece, large constants mapped and never copied."""
+        yield self.shell
+        yield wire.head(wire.MODEL_GRAPH, self._body_size())
+        for part in self.graph:
+            if isinstance(part, StoredTensor):
+                yield part.head()
+                yield self.store.read(part)
+            else:
+                yield part
+
+    def split(self, location: str) -> tuple[bytes, Iterator[bytes | memoryview]]:
+        """The model with its large constants in a second file at `location`, and the bytes of that file."""
+        placed: dict[str, StoredTensor] = {}
+        pieces: list[bytes | StoredTensor] = []
+        end = 0
+        for part in self.graph:
+            if isinstance(part, StoredTensor):
+                offset = align(end)
+                placed[part.name] = replace(part, offset=offset)
+                pieces += [bytes(offset - end), part]
+                end = offset + part.nbytes
+        body = b"".join(
+            placed[part.name].external(location) if isinstance(part, StoredTensor) else part for part in self.graph
+        )
+        data = (self.store.read(piece) if isinstance(piece, StoredTensor) else piece for piece in pieces)
+        return self.shell + wire.block(wire.MODEL_GRAPH, body), data
+
+    def _body_size(self) -> int:
+        return sum(
+            len(part.head()) + part.nbytes if isinstance(part, StoredTensor) else len(part) for part in self.graph
+        )
+
+
+def merged(parts: Iterable[Entry]) -> Iterator[Entry]:
+    """Join neighbouring bytes."""
+    run: list[bytes] = []
+    for part in parts:
+        if isinstance(part, StoredTensor):
+            if run:
+                yield b"".join(run)
+                run = []
+            yield part
+        else:
+            run.append(part)
+    if run:
+        yield b"".join(run)

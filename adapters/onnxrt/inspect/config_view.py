@@ -1,0 +1,121 @@
+"""A configuration seen from inside: scales, weights, and every op beside its float self."""
+
+from __future__ import annotations
+
+import ast
+from onnx import NodeProto
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import numpy as np
+from quaver.adapters.base import Adapter
+from quaver.adapters.data import Feed
+from quaver.adapters.onnxrt.build import int4 as four_bits
+from quaver.adapters.onnxrt.build.affine import Float, quantize_table, quantize_weight
+from quaver.adapters.onnxrt.build.builder import Assembler
+from quaver.adapters.onnxrt.build.emitter import Walk
+from quaver.adapters.onnxrt.inspect.channel_axes import (channel_axis, movers, upstream, weight_axes, why_one_scale)
+from quaver.adapters.onnxrt.inspect.taps import branched, watch_branches, watch_quantized
+from quaver.adapters.onnxrt.inspect.other_nodes import Other, other_branches, others_of_plan
+from quaver.adapters.onnxrt.ops.units import Unit
+from quaver.adapters.inspection import View
+from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
+from quaver.ops import PER_BLOCK, QuantConfig
+
+
+# What torch's exporter writes for each node: a list of module paths, the node's own name last.
+_SCOPES = "pkg.torch.onnx.name_scopes"
+_LONGEST = 4096
+
+
+def module_of(node: NodeProto) -> str:
+    """The innermost module, such as "layer1.0.conv1"; empty if nothing is said, or nothing that can be read."""
+    said = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), "")
+    if not said or len(said) > _LONGEST:
+        return ""
+    try:
+        scopes = ast.literal_eval(said)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ""
+    if not isinstance(scopes, list) or len(scopes) < 2 or not isinstance(scopes[-2], str):
+        return ""
+    return scopes[-2]
+
+
+class ConfigView(View):
+    """A model in one configuration."""
+
+    def __init__(self, adapter: Adapter, config: QuantConfig, assembler: Assembler, threads: int) -> None:
+        super().__init__(adapter, config)
+        self._assembler, self._threads = assembler, threads
+
+    def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
+        trunk, branches = branched(self._assembler, self._config, ops)
+        others = {name: self._others[name] for name in ops if name in self._others}
+        results = {name: tap for name, (_, tap) in branches.items()} | other_branches(self._assembler, trunk, others)
+        ends = {name: other.output for name, other in others.items()}
+        return watch_branches(self._assembler, trunk, results, ops, tensors, self._threads, ends)
+
+    def quantized(self, ops: Sequence[str]) -> Callable[[Feed], QuantizedRun]:
+        tensors = {name: other.output for name, other in self._others.items()}
+        return watch_quantized(self._assembler, self._config, ops, self._threads, others=tensors)
+
+    @functools.cached_property
+    def _others(self) -> dict[str, Other]:
+        return others_of_plan(self._assembler, Walk(self._assembler, self._config))
+
+    def others(self) -> Mapping[str, OtherOp]:
+        return {name: other.described() for name, other in self._others.items()}
+
+    def weights(self) -> Iterator[OpWeight]:
+        plan = Walk(self._assembler, self._config)
+        for unit in self._assembler.units:
+            if unit.weight is not None:
+                yield self._weight(unit, unit.weight, plan)
+
+    def _weight(self, unit: Unit, name: str, plan: Walk) -> OpWeight:
+        a = self._assembler
+        values = np.asarray(a.store.array(name), np.float32)
+        pick, (outer, inner) = self._config[unit.op.name], weight_axes(a.graph, unit)
+        if not pick.reduced:
+            return OpWeight(unit.op.name, values, values, outer, inner)
+        if pick.granularity == PER_BLOCK:
+            return OpWeight(unit.op.name, values, four_bits.dequantized(a, unit), outer, inner)
+        if unit.looks_up and unit.hands_on_integers(pick):
+            table = quantize_table(values, a.store.table_parameters(name))
+            return OpWeight(unit.op.name, values, table, outer, inner)
+        per_channel = pick.granularity == "per_channel"
+        axis = unit.axis if per_channel else None
+        scale: Float | None = None
+        if unit.bias is not None and pick.calibrated:
+            read = plan.read_by(unit, unit.activations[0])
+            scale = a.bias(unit.anchor, plan.schemes[a.root(read)], per_channel)[2]
+        reduction = None if pick.mode == "weight_only" else a.reduction(unit)
+        scale = a.store.scale(name, axis, reduction) if scale is None else scale
+        return OpWeight(unit.op.name, values, quantize_weight(values, axis, scale, reduction), outer, inner)
+
+    def contexts(self) -> Mapping[str, OpContext]:
+        a = self._assembler
+        plan = Walk(a, self._config)
+        origins = {unit.output: unit.op.name for unit in a.units}
+
+        def tensor(name: str, axis: int | None) -> ActivationContext:
+            root = a.root(name)
+            params, moved = a.params(root, plan.schemes[root]), tuple(movers(a.graph, name, root))
+            return ActivationContext(name, params, a.ranges.get(root, {}), origins.get(root, ""), moved, axis)
+
+        found = {}
+        for unit in a.units:
+            name, axis = unit.op.name, channel_axis(a.graph, unit, unit.output)
+            around = *upstream(a.graph, unit, a.unit_of), module_of(a.graph.nodes[unit.anchor])
+            pick = self._config[name]
+            if pick.calibrated or (pick.reduced and unit.looks_up):
+                # Of a tensor whose channels are divided no one scale can be told.
+                whole = [] if unit.anchor in plan.rescaled else [n for n in unit.activations if n not in plan.divided]
+                reads = tuple(tensor(read, channel_axis(a.graph, unit, read)) for read in whole)
+                integers = unit.hands_on_integers(pick) and unit.output not in plan.divided
+                writes = tensor(unit.output, axis) if integers else None
+                found[name] = OpContext(name, unit.output, axis, reads, writes, why_one_scale(a.graph, unit), *around)
+            else:  # reads float and writes float
+                one_scale = why_one_scale(a.graph, unit) if pick.reduced else ""
+                found[name] = OpContext(name, unit.output, axis, (), None, one_scale, *around)
+        return found

@@ -1,0 +1,238 @@
+"""A quantized file seen from inside, beside the float model it was made from."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+import numpy as np
+from onnx import NodeProto
+from quaver.adapters.base import Adapter, TimingOptions
+from quaver.adapters.data import Feed, samples
+from quaver.adapters.onnxrt.build.builder import Assembler
+from quaver.adapters.onnxrt.build.int4 import is_turned
+from quaver.adapters.onnxrt.inspect.channel_axes import (channel_axis, movers, upstream, weight_axes, why_one_scale)
+from quaver.adapters.onnxrt.inspect.taps import watch_branches
+from quaver.adapters.onnxrt.inspect.other_nodes import Other, other_branches, others_of_file
+from quaver.adapters.onnxrt.inspect.matching import Point, point_of
+from quaver.adapters.onnxrt.inspect.quantized_file import QuantizedFile
+from quaver.adapters.onnxrt.inspect.replay import replayed
+from quaver.adapters.onnxrt.ops.units import Unit
+from quaver.adapters.onnxrt.run import session as sessions
+from quaver.adapters.onnxrt.profile.benchmark import time_model
+from quaver.adapters.inspection import View
+from quaver.errors import ModelError
+from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
+from quaver.ops import FLOAT, FP32, INT4, INT8, Precision, QuantConfig
+from quaver.affine import QuantizationParameters
+from collections.abc import Iterator, Mapping
+from quaver.adapters.inspection import QuantizedView
+from quaver.adapters.data import Feed
+from quaver.adapters.onnxrt.inspect.taps import Tap
+from quaver.introspection import AloneRun, QuantizedOp, QuantizedPair
+from quaver.affine import QuantizedTensor
+
+
+log = logging.getLogger(__name__)
+
+
+class FileView(View):
+    """A quantized file, whoever made it."""
+
+    def __init__(self, adapter: Adapter, source: Any, assembler: Assembler, threads: int) -> None:
+        super().__init__(adapter, QuantConfig((unit.op.name, FLOAT) for unit in assembler.units))
+        self._assembler, self._threads = assembler, threads
+        self._file = QuantizedFile(source)
+        self._check_inputs()
+
+    def _check_inputs(self) -> None:
+        ours, theirs = [spec.name for spec in self._adapter.inputs], list(self._file.inputs())
+        if sorted(ours) != sorted(theirs):
+            raise ModelError(
+                f"the quantized model takes {', '.join(theirs)} and the float model {', '.join(ours)}: "
+                "it was made from another model"
+            )
+
+    @functools.cached_property
+    def precisions(self) -> Mapping[str, str]:
+        found = {unit.op.name: self._precision(unit) for unit in self._assembler.units}
+        if not any(Precision(one).reduced for one in found.values()):
+            log.warning("no op of the quantized model runs in int8 with fixed scales: is it the right file?")
+        return found
+
+    def _precision(self, unit: Unit) -> str:
+        node = self._file.namesake(unit)
+        if self._file.bits_in_blocks(node) == INT4.bits:
+            return str(INT4)
+        return str(INT8 if self._file.is_int8(unit, node) else FP32)
+
+    @functools.cached_property
+    def _nodes(self) -> dict[str, NodeProto]:
+        """Of each op that is built in the file as in the float model, the node that does its arithmetic."""
+        found = {}
+        for unit in self._assembler.units:
+            node = self._file.node(unit, self._outputs(unit))
+            if node is not None:
+                found[unit.op.name] = node
+        missing = len(self._assembler.units) - len(found)
+        if missing:
+            log.warning(
+                "%d of %d ops are not found in the quantized model, or are built otherwise there (a BatchNormalization "
+                "that was not folded?); of these only outputs are compared",
+                missing,
+                len(self._assembler.units),
+            )
+        return found
+
+    def _outputs(self, unit: Unit) -> list[str]:
+        """What the nodes of an op write, the last one's first."""
+        return [self._assembler.graph.nodes[index].output[0] for index in reversed(unit.nodes)]
+
+    @functools.cached_property
+    def _points(self) -> dict[str, Point]:
+        """Of each op that can be found in the file, where it ends in both models."""
+        found = {}
+        for unit in self._assembler.units:
+            point = point_of(self._assembler.graph, unit, self._file)
+            if point is not None:
+                found[unit.op.name] = point
+        if not found:
+            raise ModelError("no op of the float model is found in the quantized one: it was made from another model")
+        return found
+
+    def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
+        trunk, results = replayed(self._assembler, self._file, self._nodes, self._points)
+        others = {name: self._others[name] for name in ops if name in self._others}
+        results |= other_branches(self._assembler, trunk, others)
+        ends = {name: self._points[name].ours for name in ops if name in self._points}
+        ends |= {name: other.output for name, other in others.items()}
+        return watch_branches(self._assembler, trunk, results, ops, tensors, self._threads, ends)
+
+    def quantized(self, ops: Sequence[str]) -> Callable[[Feed], QuantizedRun]:
+        places = {name: point.theirs for name, point in self._points.items()}
+        places |= {name: other.theirs for name, other in self._others.items()}
+        taps = {name: self._file.tap(places[name]) for name in ops if name in places}
+        given = self._file.outputs()
+        wanted = list(dict.fromkeys([*given, *(tap.tensor for tap in taps.values())]))
+        session = sessions.create(self._file.giving(taps.values()), sessions.options(self._threads))
+
+        def run(feed: Feed) -> QuantizedRun:
+            values = dict(zip(wanted, session.run(wanted, feed), strict=True))
+            return QuantizedRun({name: tap.of(values) for name, tap in taps.items()}, [values[name] for name in given])
+
+        return run
+
+    @functools.cached_property
+    def _others(self) -> dict[str, Other]:
+        return others_of_file(self._assembler, self._file)
+
+    def others(self) -> Mapping[str, OtherOp]:
+        return {name: other.described() for name, other in self._others.items()}
+
+    def weights(self) -> Iterator[OpWeight]:
+        a = self._assembler
+        for unit in a.units:
+            if unit.weight is None:
+                continue
+            values = np.asarray(a.store.array(unit.weight), np.float32)
+            (outer, inner), node = weight_axes(a.graph, unit), self._nodes.get(unit.op.name)
+            if node is None:
+                continue
+            found = self._file.weight(node)
+            if found is None or found.shape != values.shape:
+                in_blocks = self._file.weight_in_blocks(node)
+                turned = in_blocks is not None and is_turned(a, unit)
+                real = self._file.float_weight(node) if in_blocks is None else in_blocks.T if turned else in_blocks
+                known = real is not None and real.shape == values.shape
+                yield OpWeight(unit.op.name, values, real if real is not None and known else values, outer, inner)
+            else:
+                yield OpWeight(unit.op.name, values, found, outer, inner)
+
+    def contexts(self) -> Mapping[str, OpContext]:
+        a, found = self._assembler, {}
+        origins = {unit.output: unit.op.name for unit in a.units}
+        origins |= {point.ours: name for name, point in self._points.items()}
+
+        def tensor(name: str, params: QuantizationParameters, axis: int | None) -> ActivationContext:
+            root = a.root(name)
+            moved = tuple(movers(a.graph, name, root))
+            return ActivationContext(name, params, origin=origins.get(root, ""), moved=moved, axis=axis)
+
+        for unit in a.units:
+            name = unit.op.name
+            end, theirs = self._points.get(name, Point(unit.output, ""))
+            axis, written = channel_axis(a.graph, unit, end), self._file.parameters(theirs)
+            writes = None if written is None else tensor(end, written, axis)
+            node = self._nodes.get(name)
+            reads = []
+            if node is not None and Precision(self.precisions[name]).reduced:
+                inputs = list(a.graph.nodes[unit.anchor].input)
+                for read in unit.activations:
+                    params = self._file.read(node, inputs.index(read))
+                    if params is not None:
+                        reads.append(tensor(read, params, channel_axis(a.graph, unit, read)))
+            around = upstream(a.graph, unit, a.unit_of)
+            why = why_one_scale(a.graph, unit)
+            found[name] = OpContext(name, end, axis, tuple(reads), writes, why, *around)
+        return found
+
+    def seconds(self) -> Mapping[str, float]:
+        found: dict[str, float] = {}
+        feed = self._adapter.timing_feed
+        options = TimingOptions(samples(feed), self._threads, warmup=1, runs=10)
+        timing = time_model(self._file.model, [feed], options, self._assembler)
+        for kernel in timing.kernels:
+            found[kernel.op] = found.get(kernel.op, 0.0) + kernel.seconds
+        return found
+
+
+# What multiplies with a weight, or looks rows up in a table.
+_WEIGHTY = {
+    "Conv", "ConvTranspose", "Gather", "Gemm", "MatMul", "MatMulIntegerToFloat", "QGemm", "QLinearConv",
+    "QLinearMatMul",
+}  # fmt: skip
+
+
+class FileAlone(QuantizedView):
+    """A quantized file, whoever made it."""
+
+    def __init__(self, source: Any, threads: int) -> None:
+        self._file = QuantizedFile(source)
+        makers = {name: node for node in self._file.model.graph.node for name in node.output}
+        found: dict[str, QuantizedOp] = {}
+        for node in self._file.model.graph.node:
+            parameters = self._file.writes(node)
+            if parameters is None or parameters.zero_point.dtype not in (np.int8, np.uint8, np.int16, np.uint16):
+                continue
+            named = _named(node, makers)
+            if named is not None and named[0] not in found:
+                found[named[0]] = QuantizedOp(*named, node.output[0], parameters)
+        self.ops = tuple(found.values())
+        taps = [Tap(op.tensor, op.parameters) for op in self.ops]
+        self._session = sessions.create(self._file.giving(taps), sessions.options(threads))
+        self.inputs = sessions.input_specs(self._session)
+
+    def run(self, feed: Feed) -> AloneRun:
+        given = self._file.outputs()
+        wanted = list(dict.fromkeys([*given, *(op.tensor for op in self.ops)]))
+        values = dict(zip(wanted, self._session.run(wanted, feed), strict=True))
+        seen = {op.name: QuantizedPair(QuantizedTensor(values[op.tensor], op.parameters)) for op in self.ops}
+        return AloneRun(seen, [values[name] for name in given])
+
+    def weights(self) -> Iterator[tuple[str, QuantizedTensor]]:
+        for node in self._file.model.graph.node:
+            found = self._file.weight(node) if node.op_type in _WEIGHTY and len(node.input) > 1 else None
+            if found is not None:
+                yield node.name or node.output[0], found
+
+
+def _named(node: NodeProto, makers: Mapping[str, NodeProto]) -> tuple[str, str] | None:
+    """Name and type of what computes the integers that a node writes; None for a constant."""
+    if node.op_type != "QuantizeLinear":
+        return node.name or node.output[0], node.op_type
+    source = node.input[0]
+    if source not in makers:
+        return source, "input"
+    maker = makers[source]
+    return None if maker.op_type == "Constant" else (maker.name or source, maker.op_type)

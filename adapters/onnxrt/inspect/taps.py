@@ -1,0 +1,308 @@
+"""Looking inside a model while it runs: the output of chosen ops, and each op's own error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import NodeProto, helper
+
+from quaver.adapters.data import Feed
+from quaver.adapters.onnxrt.build import protobuf as wire
+from quaver.adapters.onnxrt.build.affine import Float
+from quaver.adapters.onnxrt.build.builder import Assembler
+from quaver.adapters.onnxrt.build.serialized_model import Assembly
+from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
+from quaver.adapters.onnxrt.build.emitter import Walk
+from quaver.adapters.onnxrt.ops.units import Unit
+from quaver.adapters.onnxrt.run import session as sessions
+from quaver.introspection import LocalRun, QuantizedRun
+from quaver.ops import OpConfig, QuantConfig
+from quaver.affine import QuantizationParameters, QuantizedTensor, as_float
+
+Watcher = Callable[[Feed], dict[str, NDArray[Any]]]
+
+
+class Tap(NamedTuple):
+    """A tensor of a session to look at: float, or in integers if it has quantization parameters.
+
+    A float one whose channels are divided is multiplied by `factors`, to be what it is in the float model.
+    """
+
+    tensor: str
+    parameters: QuantizationParameters | None = None
+    factors: Float | None = None
+
+    def output(self) -> bytes:
+        """The entry of a graph that gives it out."""
+        if self.parameters is None:
+            return wire.float_output(self.tensor)
+        kind = helper.np_dtype_to_tensor_dtype(self.parameters.zero_point.dtype)
+        return wire.block(wire.GRAPH_OUTPUT, helper.make_tensor_value_info(self.tensor, kind, None).SerializeToString())
+
+    def of(self, values: Mapping[str, NDArray[Any]]) -> NDArray[Any] | QuantizedTensor:
+        """The tensor among those that a session gave."""
+        found = values[self.tensor]
+        if self.parameters is not None:
+            whole = QuantizedTensor(found, self.parameters)
+            return whole if self.parameters.axis is None else whole.dequantized()
+        return found if self.factors is None else found * self.factors
+
+
+def watch(assembler: Assembler, config: QuantConfig | None, ops: Sequence[str], threads: int) -> Watcher:
+    """A function that runs a feed and gives the output of each of these ops, dequantized where it is int8."""
+    run = watch_quantized(assembler, config, ops, threads, outputs=False)
+
+    def real(feed: Feed) -> dict[str, NDArray[Any]]:
+        seen = run(feed).ops
+        return {name: as_float(found) for name, found in seen.items()}
+
+    return real
+
+
+def watch_quantized(
+    assembler: Assembler,
+    config: QuantConfig | None,
+    ops: Sequence[str],
+    threads: int,
+    outputs: bool = True,
+    others: Mapping[str, str] | None = None,
+) -> Callable[[Feed], QuantizedRun]:
+    """The same, with the outputs of the model besides, and in integers what is quantized.
+
+    `others` names the tensors of what is no op.
+    """
+    tensors = {unit.op.name: unit.output for unit in assembler.units} | dict(others or {})
+    walk = Walk(assembler, config)
+    given = [value.name for value in assembler.graph.outputs]
+    walk.run(())
+    taps = {name: _tap(walk, tensors[name]) for name in ops}
+    wanted = list(dict.fromkeys([*(tap.tensor for tap in taps.values()), *(given if outputs else ())]))
+    session = _session(finished(walk, taps.values(), given), threads)
+
+    def run(feed: Feed) -> QuantizedRun:
+        values = dict(zip(wanted, session.run(wanted, feed), strict=True))
+        seen = {name: tap.of(values) for name, tap in taps.items()}
+        return QuantizedRun(seen, [values[name] for name in given] if outputs else [])
+
+    return run
+
+
+def _tap(walk: Walk, name: str) -> Tap:
+    """Where to look at what an op writes: in integers, if that is how it goes on."""
+    a, seen = walk.assembler, walk.visible(name)
+    root, quantized = a.root(name), a.label(name, "q")
+    if root not in walk.written or quantized not in walk.done:
+        return undivided(walk, name, Tap(seen))
+    return undivided(walk, name, Tap(quantized, a.params(root, walk.schemes[root])))
+
+
+def undivided(plan: Walk, name: str, tap: Tap) -> Tap:
+    """Where to look at a tensor, for what it is in the float model if its channels are divided.
+
+    Integers have a scale for each channel then, and are seen as real numbers.
+    """
+    spelled = plan.divided.get(name)
+    if spelled is None:
+        return tap
+    rescaler = plan.assembler.rescaler
+    factors = rescaler.of(name, spelled)
+    if tap.parameters is None:
+        return tap._replace(factors=factors.reshape(rescaler.shape(name)))
+    scale, zero = tap.parameters.scale * factors, np.broadcast_to(tap.parameters.zero_point, factors.shape)
+    return tap._replace(parameters=QuantizationParameters(scale, zero.copy(), rescaler.axis(name)))
+
+
+def finished(walk: Walk, taps: Iterable[Tap], given: Sequence[str]) -> Assembly:
+    """The model of a walk that gives out these tensors besides its own outputs."""
+    extra = {tap.tensor: tap for tap in taps if tap.tensor not in given}
+    walk.entries.extend(tap.output() for tap in extra.values())
+    return walk.finish(())
+
+
+def local_errors(
+    assembler: Assembler, config: QuantConfig, feeds: Sequence[Feed], threads: int
+) -> dict[str, tuple[float, float]]:
+    """For each int8 op, fed with float inputs, the squared error of its output and the squared output."""
+    trunk, results = branched(assembler, config)
+    outputs: list[str] = []
+    for unit, tap in results.values():
+        result = _dequantized(assembler, trunk, tap)
+        error, total, signal = (f"{result}{assembler.mark}{part}" for part in ("error", "noise", "signal"))
+        trunk.parts.append(
+            wire.node("Sub", [result, unit.output], [error], error)
+            + wire.node("ReduceSumSquare", [error], [total], total, keepdims=0)
+            + wire.node("ReduceSumSquare", [unit.output], [signal], signal, keepdims=0)
+        )
+        outputs += [total, signal]
+    if not outputs:  # a session that is asked for no output returns all of them
+        return {}
+    session = _session(trunk.finish(tuple(outputs)), threads)
+    sums = np.zeros(len(outputs))
+    for feed in feeds:
+        sums += np.array([float(value) for value in session.run(outputs, feed)])
+    pairs = zip(results, sums.reshape(-1, 2), strict=True)
+    return {name: (float(error), float(signal)) for name, (error, signal) in pairs}
+
+
+def _dequantized(assembler: Assembler, trunk: Walk, tap: Tap) -> str:
+    """A tensor as real numbers within the session."""
+    if tap.parameters is None and tap.factors is None:
+        return tap.tensor
+    names = [assembler.label(tap.tensor, part) for part in ("scale", "zero")]
+    result = assembler.label(tap.tensor, "dq")
+    if tap.factors is not None:
+        trunk.parts.append(wire.node("Mul", [tap.tensor, names[0]], [result], result))
+        trunk.entries.append(wire.tensor(names[0], tap.factors))
+    if tap.parameters is None:
+        return result
+    axis = {} if tap.parameters.axis is None else {"axis": tap.parameters.axis}
+    trunk.parts.append(wire.node("DequantizeLinear", [tap.tensor, *names], [result], result, **axis))
+    trunk.entries.append(constants(names, tap.parameters))
+    return result
+
+
+def watch_branches(
+    assembler: Assembler,
+    trunk: Walk,
+    results: Mapping[str, Tap],
+    ops: Sequence[str],
+    tensors: Sequence[str],
+    threads: int,
+    ends: Mapping[str, str] | None = None,
+) -> Callable[[Feed], LocalRun]:
+    """A function that runs a feed through the float model, and branches of it in int8 from the same float inputs.
+
+    `results` tells where each ends. `ends` are the float tensors to compare with, where they are not what an op writes.
+    """
+    outputs = {unit.op.name: unit.output for unit in assembler.units} | dict(ends or {})
+    given = [value.name for value in assembler.graph.outputs]
+    fed = {value.name for value in assembler.graph.inputs}
+    others = [name for name in tensors if name in assembler.graph.producers]
+    floats = [Tap(name) for name in (*(outputs[name] for name in ops), *others)]
+    taps = [*floats, *results.values()]
+    session = _session(finished(trunk, taps, given), threads)
+    names = list(dict.fromkeys([*given, *(tap.tensor for tap in taps)]))
+
+    def run(feed: Feed) -> LocalRun:
+        values = dict(zip(names, session.run(names, feed), strict=True))
+        int8 = {name: tap.of(values) for name, tap in results.items()}
+        pairs = {name: (values[outputs[name]], int8.get(name)) for name in ops}
+        seen = {name: values[name] for name in others} | {name: feed[name] for name in tensors if name in fed}
+        return LocalRun(pairs, seen, [values[name] for name in given])
+
+    return run
+
+
+def branched(
+    assembler: Assembler, config: QuantConfig, ops: Sequence[str] | None = None
+) -> tuple[Walk, dict[str, tuple[Unit, Tap]]]:
+    """The float model as a trunk, with an int8 branch hanging off it for each of these ops that is int8.
+
+    Returns the trunk, to be finished, and for each op its unit and what its branch ends in.
+    """
+    trunk, plan = Walk(assembler, None), Walk(assembler, config)
+    trunk.run(())
+    units = [unit for unit in assembler.units if config[unit.op.name].reduced and (ops is None or unit.op.name in ops)]
+    results = {}
+    for number, unit in enumerate(units):
+        mark = f"{assembler.mark}{number}{assembler.mark}"
+        results[unit.op.name] = unit, _branch(assembler, trunk, unit, config[unit.op.name], plan, mark)
+    return trunk, results
+
+
+def _session(assembly: Assembly, threads: int) -> Any:
+    return sessions.create(assembly.skeleton(), sessions.options(threads), assembly.store.path.parent)
+
+
+def _branch(assembler: Assembler, trunk: Walk, unit: Unit, pick: OpConfig, plan: Walk, mark: str) -> Tap:
+    """Add a unit in int8 beside the float trunk, its tensors scaled as in `plan`; returns what it ends in."""
+
+    def scheme(name: str) -> Scheme:
+        return plan.schemes[assembler.root(plan.read_by(unit, name))]
+
+    def copied(name: str) -> str:
+        rescaling = scheme(name).rescaling
+        source = trunk.rescale(name, rescaling, f"{name}{mark}rescaled") if rescaling else name
+        return trunk.quantized_copy(name, scheme(name), mark, source)
+
+    def constant(slot: int) -> str:
+        return trunk.constant_copy(unit, pick, slot, scheme(unit.activations[0]))
+
+    if unit.looks_up:
+        trunk.look_up(unit, pick, unit.output + mark, mark)
+        in_integers = unit.hands_on_integers(pick)
+        return Tap(unit.output + mark, assembler.params(unit.output, TABLE) if in_integers else None)
+    if not pick.calibrated:
+        made = assembler.graph.nodes[unit.anchor].output[0] + mark
+        trunk.run_between_floats(unit, pick, unit.activations[0], made, mark)
+        return Tap(copy_unit(assembler, trunk, unit, {}, constant, mark, without=unit.anchor))
+    renamed = {name: copied(name) for name in unit.activations}
+    if unit.carries:
+        (name,) = unit.activations
+        trunk.carry(unit, scheme(name), f"{name}{mark}q", unit.output + mark, mark)
+        tap = Tap(unit.output + mark, assembler.params(assembler.root(name), scheme(name)))
+        return undivided(plan, unit.output, tap)
+    if pick.repairs or plan.division(unit):
+        trunk.repair(unit, pick, scheme(unit.activations[0]), plan.division(unit))
+    result = copy_unit(assembler, trunk, unit, renamed, constant, mark)
+    if not unit.quantized_output:
+        return undivided(plan, unit.output, Tap(result))
+    root = assembler.root(unit.output)
+    return undivided(plan, unit.output, quantized(trunk, result, assembler.params(root, plan.schemes[root])))
+
+
+def quantized(trunk: Walk, name: str, parameters: QuantizationParameters) -> Tap:
+    """Quantize what a branch ends in."""
+    result, *by = (f"{name}{trunk.assembler.mark}{part}" for part in ("q", "scale", "zero"))
+    trunk.parts.append(wire.node("QuantizeLinear", [name, *by], [result], result))
+    trunk.entries.append(constants(by, parameters))
+    return Tap(result, parameters)
+
+
+def constants(names: Sequence[str], parameters: QuantizationParameters) -> bytes:
+    """Scale and zero point under these two names."""
+    return wire.tensor(names[0], parameters.scale) + wire.tensor(names[1], parameters.zero_point)
+
+
+def copy_unit(
+    assembler: Assembler,
+    trunk: Walk,
+    unit: Unit,
+    renamed: Mapping[str, str],
+    constant: Callable[[int], str],
+    mark: str,
+    without: int = -1,
+    behind: Callable[[NodeProto, int], str] | None = None,
+) -> str:
+    """Add a unit's nodes once more, reading other activations and constants; returns the name of what they produce.
+
+    One of them may be there already: `without` it. `behind` tells what nodes behind the anchor read at a place.
+    """
+    inside = {output for index in unit.nodes for output in assembler.graph.nodes[index].output}
+    for index in (index for index in unit.nodes if index != without):
+        node = NodeProto()
+        node.CopyFrom(assembler.graph.nodes[index])
+        node.name += mark
+        replaced = trunk.replaced.get(index, {})
+        if len(node.input) in replaced:  # a bias where there was none
+            node.input.append("")
+        for slot, name in enumerate(node.input):
+            if slot in replaced:
+                node.input[slot] = replaced[slot]
+            elif index == unit.anchor and name in renamed:
+                node.input[slot] = renamed[name]
+            elif index == unit.anchor and name == unit.operand:
+                node.input[slot] = trunk.operand(name)
+            elif index == unit.anchor and name in (unit.weight, unit.bias):
+                node.input[slot] = constant(slot)
+            elif index != unit.anchor and behind is not None:
+                node.input[slot] = behind(assembler.graph.nodes[index], slot)
+            elif name in inside:
+                node.input[slot] = name + mark
+        for slot, name in enumerate(node.output):
+            node.output[slot] = name + mark
+        trunk.parts.append(wire.block(wire.GRAPH_NODE, node.SerializeToString(deterministic=True)))
+    return unit.output + mark

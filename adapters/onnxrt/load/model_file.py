@@ -1,0 +1,175 @@
+"""From whatever the user has (a path, a ModelProto, bytes) to a clean `Graph`."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, TensorProto, ValueInfoProto
+
+from quaver.adapters.onnxrt.load.cleanup import separate_constants
+from quaver.adapters.onnxrt.load.old_opsets import (open_negative_dimensions, opset_of_model, to_modern_opset)
+from quaver.adapters.onnxrt.load.graph import Graph, subgraphs, with_bodies
+from quaver.adapters.onnxrt.load.shape_inference import infer_types
+from quaver.adapters.onnxrt.optimize.pipeline import Rewritten, rewrite
+from quaver.adapters.onnxrt.load.skeleton import opset_of
+from quaver.adapters.onnxrt.load.structure import check_structure
+from quaver.adapters.onnxrt.load.tensors import SHAPE_ELEMENTS, elements, to_array, to_dense
+from quaver.adapters.model_errors import reading
+from quaver.errors import ModelError
+
+# The newest format that every supported ONNX Runtime reads. A newer onnx package stamps models with its own, and
+# nothing that came since changes what a graph means.
+NEWEST_IR = 10
+_QUANTIZED = {
+    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger",
+    "MatMulInteger", "QGemm", "QAttention", "QLinearAdd", "MatMulNBits", "DynamicQuantizeMatMul",
+    "MatMulIntegerToFloat",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ReadModel:
+    """A model that was read, converted and rewritten.
+
+    Attributes:
+        graph: the float graph that is tuned.
+        fingerprint: a hash of the model before it was rewritten.
+        rewritten: which rewrites were applied, how often, and which failed.
+        conversions: what the model was converted from and to, such as ("opset 11 to 17",).
+    """
+
+    graph: Graph
+    fingerprint: str
+    rewritten: Rewritten
+    conversions: tuple[str, ...]
+
+
+def read_model(source: Any, optimise_float: bool = True, left_out: Collection[str] = ()) -> ReadModel:
+    """Read, check, convert and rewrite a model. Whatever is wrong with it is a `ModelError`.
+
+    Args:
+        source: a path, a `ModelProto` or bytes.
+        optimise_float: rewrite the float graph so that it is fast before it is quantized.
+        left_out: names of rewrites that must not be applied.
+    """
+    with reading("the ONNX model"):
+        model, folder = read_source(source)
+        check_structure(model)
+        _refuse_quantized(model)
+        opset = opset_of_model(model)
+        _fetch_inner_data(model, folder)
+        graph = _take_apart(to_modern_opset(model, folder), folder)
+        graph.index()
+        fingerprint = graph.fingerprint()
+        open_negative_dimensions(graph.shell)
+        separate_constants(graph)
+        graph, rewritten = rewrite(graph, optimise_float, left_out)
+        infer_types(graph)
+        converted = (f"opset {opset} to {opset_of(graph)}",) if opset_of(graph) != opset else ()
+        return ReadModel(graph, fingerprint, rewritten, converted)
+
+
+def check_given(source: Any) -> None:
+    """Refuse what cannot be read, or is not put together as a model is; a quantized one is fine."""
+    with reading("the ONNX model"):
+        check_structure(read_source(source)[0])
+
+
+def read_source(source: Any) -> tuple[ModelProto, Path]:
+    """Return a copy of the user's model, and the folder that its external data lies in."""
+    if isinstance(source, ModelProto):
+        copy = ModelProto()
+        copy.CopyFrom(source)
+        return copy, Path()
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _parse(bytes(source), "the bytes given as model"), Path()
+    path = Path(os.fspath(source))
+    if not path.is_file():
+        raise ModelError(f"no model file at {str(path)!r}")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"the model file {str(path)!r} cannot be read: {error.strerror}") from error
+    return _parse(content, repr(str(path))), path.parent
+
+
+def _parse(data: bytes, what: str) -> ModelProto:
+    try:
+        model = onnx.load_model_from_string(data)
+    except Exception as error:
+        raise ModelError(f"{what} cannot be read as an ONNX model ({error})") from error
+    if not model.graph.node:
+        raise ModelError(f"{what} holds no graph: is it an ONNX model?")
+    return model
+
+
+def _refuse_quantized(model: ModelProto) -> None:
+    nodes = [model.graph.node, *(function.node for function in model.functions)]
+    found = next((node for node in with_bodies(itertools.chain(*nodes)) if node.op_type in _QUANTIZED), None)
+    if found is not None:
+        raise ModelError(
+            f"the model is quantized already (it holds a {found.op_type} node, {found.name or found.output[0]!r}). "
+            "quaver starts from the float model; give it the one this was made from"
+        )
+
+
+def fetch_small_data(model: ModelProto, folder: Path) -> None:
+    """Read external data of shapes, axes and other small constants: ONNX Runtime must know them to infer shapes."""
+    for tensor in model.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL and elements(tensor, tensor.name) <= SHAPE_ELEMENTS:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(np.asarray(to_array(tensor, folder)), tensor.name))
+
+
+def _fetch_inner_data(model: ModelProto, folder: Path) -> None:
+    """Read external data of tensors inside nodes; only initializers can stay outside."""
+    for node in with_bodies(model.graph.node):
+        tensors = [tensor for body in subgraphs(node) for tensor in body.initializer]
+        for entry in node.attribute:
+            tensors += [entry.t, *entry.tensors]
+        for tensor in tensors:
+            if tensor.data_location == TensorProto.EXTERNAL:
+                tensor.CopyFrom(onnx.numpy_helper.from_array(np.asarray(to_array(tensor, folder)), tensor.name))
+
+
+def _take_apart(model: ModelProto, folder: Path) -> Graph:
+    """Split a model into nodes, arrays and the rest. Constants listed as inputs too (old exporters) stay constants."""
+    constants = {tensor.name: to_array(tensor, folder) for tensor in model.graph.initializer}
+    constants |= {tensor.values.name: to_dense(tensor, folder) for tensor in model.graph.sparse_initializer}
+    inputs = [value for value in model.graph.input if value.name not in constants]
+    nodes = list(model.graph.node)
+    shell = ModelProto()
+    for descriptor, value in model.ListFields():
+        if descriptor.name not in ("graph", "training_info"):
+            _copy_field(shell, descriptor.name, value)
+    shell.graph.name = model.graph.name or "graph"
+    shell.graph.doc_string = model.graph.doc_string
+    shell.graph.input.extend(inputs)
+    shell.graph.output.extend(model.graph.output)
+    if any(True for node in nodes for _ in subgraphs(node)):  # shapes that bodies need and ONNX Runtime cannot infer
+        shell.graph.value_info.extend(map(_without_sizes, model.graph.value_info))
+    shell.ir_version = min(max(model.ir_version, 7), NEWEST_IR)
+    return Graph(nodes, constants, shell)
+
+
+def _without_sizes(value: ValueInfoProto) -> ValueInfoProto:
+    """The type and rank of a tensor alone: a declared size may be that of one batch, and the runtime insists on it."""
+    copy = ValueInfoProto()
+    copy.CopyFrom(value)
+    if copy.type.HasField("tensor_type"):
+        for dim in copy.type.tensor_type.shape.dim:
+            dim.Clear()
+    return copy
+
+
+def _copy_field(shell: ModelProto, name: str, value: Any) -> None:
+    if hasattr(value, "extend") or isinstance(value, list):
+        getattr(shell, name).extend(value)
+    else:
+        setattr(shell, name, value)

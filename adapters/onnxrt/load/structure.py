@@ -1,0 +1,119 @@
+"""Whether the parts of a model are there at all, so that whoever reads them later need not ask."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto
+
+from quaver.adapters.onnxrt.load.graph import captures, subgraphs, with_bodies
+from quaver.errors import ModelError
+
+_STANDARD = ("", "ai.onnx")
+
+
+def check_structure(model: ModelProto) -> None:
+    """Refuse names that are no text, nodes that lack inputs, outputs or a value, and inputs of unknown types."""
+    _check_names(model)
+    if not model.graph.output:
+        raise ModelError("the model has no outputs")
+    opset = next((entry.version for entry in model.opset_import if entry.domain in _STANDARD), 0)
+    for index, node in enumerate(model.graph.node):
+        _check_node(node, index, opset)
+    for value in model.graph.input:
+        kind = value.type.tensor_type.elem_type
+        if kind and kind not in TensorProto.DataType.values():
+            raise ModelError(f"input {value.name!r} is of the unknown element type {kind}")
+    _check_rings(model, _makers(model))
+
+
+def _check_names(model: ModelProto) -> None:
+    """protobuf hands over bytes where a text is not UTF-8."""
+    _check_text("an operator set", (entry.domain for entry in model.opset_import))
+    nodes = list(with_bodies(itertools.chain(model.graph.node, *(function.node for function in model.functions))))
+    for graph in (model.graph, *(body for node in nodes for body in subgraphs(node))):
+        ends = itertools.chain(graph.input, graph.output, graph.value_info)
+        _check_text("an input, an output or a tensor", (value.name for value in ends))
+        sparse = (tensor for entry in graph.sparse_initializer for tensor in (entry.values, entry.indices))
+        for tensor in itertools.chain(graph.initializer, sparse):
+            said = (text for entry in tensor.external_data for text in (entry.key, entry.value))
+            _check_text("a constant", [tensor.name])
+            _check_text(f"the external data of {tensor.name!r}", said)
+    for node in nodes:
+        _check_text("a node", [node.name, node.op_type, node.domain])
+        _check_text(f"what node {node.name!r} reads or writes", itertools.chain(node.input, node.output))
+        _check_text(f"an attribute of node {node.name!r}", (entry.name for entry in node.attribute))
+
+
+def _makers(model: ModelProto) -> dict[str, int]:
+    """Who makes each tensor: one node, or none if it is an input or a constant."""
+    makers = {tensor.name: -1 for tensor in itertools.chain(model.graph.input, model.graph.initializer)}
+    makers |= {tensor.values.name: -1 for tensor in model.graph.sparse_initializer}
+    for index, node in enumerate(model.graph.node):
+        for name in filter(None, node.output):
+            if name in makers:
+                raise ModelError(f"the tensor {name!r} is made twice, the second time by {_called(node, index)}")
+            makers[name] = index
+    return makers
+
+
+def _check_rings(model: ModelProto, makers: dict[str, int]) -> None:
+    """No node may wait for itself, by way of others; in whatever order they stand."""
+    readers: list[list[int]] = [[] for _ in model.graph.node]
+    waiting = [0] * len(model.graph.node)
+    for index, node in enumerate(model.graph.node):
+        for maker in {makers.get(name, -1) for name in (*node.input, *captures(node))} - {-1}:
+            readers[maker].append(index)
+            waiting[index] += 1
+    ready = [index for index, count in enumerate(waiting) if not count]
+    while ready:
+        for reader in readers[ready.pop()]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                ready.append(reader)
+    for index, count in enumerate(waiting):
+        if count:
+            raise ModelError(
+                f"{_called(model.graph.node[index], index)} waits for its own result: the graph has a ring"
+            )
+
+
+def _called(node: NodeProto, index: int) -> str:
+    return f"node {node.name or index!r} ({node.op_type or 'of no type'})"
+
+
+def _check_text(what: str, names: Iterable[Any]) -> None:
+    for name in names:
+        if not isinstance(name, str):
+            raise ModelError(f"the name of {what} is no text ({name[:40]!r})")
+
+
+def _check_node(node: NodeProto, index: int, opset: int) -> None:
+    called = _called(node, index)
+    if not node.op_type:
+        raise ModelError(f"{called} has no operator")
+    if not any(node.output):
+        raise ModelError(f"{called} has no output")
+    if node.domain not in _STANDARD:
+        return
+    if node.op_type == "Constant" and len(node.attribute) != 1:
+        raise ModelError(f"{called} must have one value, not {len(node.attribute)}")
+    needed = _needed(node.op_type, opset)
+    given = len(node.input), len(node.output)
+    for what, have, (least, most) in zip(("input", "output"), given, needed, strict=True):
+        if not least <= have <= most:
+            raise ModelError(f"{called} has {have} {what}(s); the operator takes {least} to {most}")
+
+
+@functools.cache
+def _needed(kind: str, opset: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """How many inputs and outputs a standard operator has, at least and at most; any number if it is not known."""
+    try:
+        schema = onnx.defs.get_schema(kind, opset, "")
+    except Exception:  # of a newer opset than the package knows, or no operator at all: the runtime says so
+        return (0, 2**31), (1, 2**31)
+    return (schema.min_input, schema.max_input), (max(schema.min_output, 1), schema.max_output)

@@ -1,1 +1,0 @@
-"""ONNX Runtime: see inside a quantized model."""

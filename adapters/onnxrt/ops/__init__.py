@@ -1,0 +1,1 @@
+"""Find the ops that a user can toggle."""

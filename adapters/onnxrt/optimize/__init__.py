@@ -1,0 +1,1 @@
+"""Rewrite the float graph without changing what it computes, before quantization."""

@@ -1,0 +1,91 @@
+"""What scales and shifts channels just before a layer goes into that layer's weights.
+
+A shift before a convolution with padding stays: around the input there are zeros, which it does not reach.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import NodeProto
+
+from quaver.adapters.onnxrt.optimize.layers import scale_and_shift
+from quaver.adapters.onnxrt.load.graph import Array, Graph
+from quaver.adapters.onnxrt.optimize.graph_edit import drop, inner_maker, maker
+from quaver.adapters.onnxrt.optimize.layers import (channel_axis, input_channels, pads, scale_inputs, takes_weights)
+
+# Factors further apart than this would leave small channels few steps of a common scale, if x is not int8 already.
+_SPREAD = 4.0
+# Nodes that go into one layer. Each costs a new index of the graph; there are few, unless somebody means harm.
+_MOST = 16
+# Shifts are not divided by less than this.
+_SMALLEST = 1e-3
+# Whose results are int8 when they are: what follows them is quantized before it is scaled, whatever we do.
+_WRITE_INT8 = ("Conv", "Add", "Mul", "Concat", "AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid")
+_PASS_ON = ("Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")
+
+
+def fold_into_next_layer(graph: Graph) -> int:
+    """Drop Mul, Add, Sub, Div and BatchNormalization of constants before layers. Returns how many went."""
+    count = 0
+    for layer in list(graph.nodes):
+        if not takes_weights(graph, layer):
+            continue
+        for _ in range(_MOST):
+            node = inner_maker(graph, layer.input[0])
+            if node is None or not _fold_into_consumer(graph, layer, node):
+                break
+            count += 1
+    return count
+
+
+def _fold_into_consumer(graph: Graph, layer: NodeProto, node: NodeProto) -> bool:
+    channels, rank = input_channels(graph, layer), graph.ranks.get(layer.input[0])
+    source = next((name for name in node.input if name not in graph.constants), "")
+    if rank is None or not source or graph.ranks.get(source) != rank:
+        return False
+    axis = channel_axis(layer)
+    # BatchNormalization counts axes from the front: on a matrix its channels are the last axis.
+    found = scale_and_shift(graph, node, source, channels, rank, 1 if rank == 2 else axis)
+    if found is None:
+        return False
+    scale, shift = found
+    if np.any(shift != 0) and layer.op_type == "Conv" and pads(layer):
+        return _fold_the_factor_before(graph, layer, node, source, shift)
+    if not _harmless(graph, source, scale):
+        return False
+    if not scale_inputs(graph, layer, scale, shift, node.output[0]):
+        return False
+    drop(graph, node, layer)
+    return True
+
+
+def _fold_the_factor_before(graph: Graph, layer: NodeProto, node: NodeProto, source: str, shift: Array) -> bool:
+    """s x + b is s (x + b / s): of a factor and the shift behind it, one node for the shift is left."""
+    product = inner_maker(graph, source, "Mul", "Div")
+    inner = next((name for name in product.input if name not in graph.constants), "") if product is not None else ""
+    rank = graph.ranks.get(source, 0)
+    found = None if product is None else scale_and_shift(graph, product, inner, len(shift), rank)
+    if product is None or found is None or node.op_type not in ("Add", "Sub") or graph.ranks.get(inner) != rank:
+        return False
+    scale = found[0]
+    slot = next(slot for slot, name in enumerate(node.input) if name in graph.constants)
+    value = graph.constants[node.input[slot]]
+    if np.any(np.abs(scale) < _SMALLEST) or not _harmless(graph, inner, scale) or (node.op_type == "Sub" and slot == 0):
+        return False
+    same = bool(np.all(scale == scale[0]))
+    divided = value / scale[0] if same else value / scale.reshape(1, -1, *[1] * (rank - 2))
+    name = graph.free_name(f"{node.output[0]}.shift")
+    graph.constants[name] = np.asarray(divided, np.float32)
+    node.input[slot] = name
+    scale_inputs(graph, layer, scale, np.zeros(len(shift)), node.output[0])
+    drop(graph, product, layer)
+    return True
+
+
+def _harmless(graph: Graph, source: str, scale: Array) -> bool:
+    sizes = np.abs(scale)
+    if sizes.min() * _SPREAD >= sizes.max():
+        return True
+    while (node := maker(graph, source, *_PASS_ON)) is not None:
+        source = node.input[0]
+    return maker(graph, source, *_WRITE_INT8) is not None

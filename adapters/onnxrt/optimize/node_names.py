@@ -1,0 +1,87 @@
+"""Names that the user knows, for the nodes of a graph that somebody else rewrote."""
+
+from __future__ import annotations
+
+from onnx import NodeProto
+
+from quaver.adapters.onnxrt.load.graph import Graph, captures
+
+# What a fused node is called after, if its own name is new and no node of its kind went into it.
+_LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+
+def carry_names(before: Graph, after: Graph) -> None:
+    """Call new nodes after one that went into them, and note all that did.
+
+    Whoever fuses nodes keeps the name of what the last one makes. So the nodes that went into a new one are those
+    before its result, back to tensors that are still there.
+    """
+    known = {node.name for node in before.nodes}
+    inputs = {value.name for value in after.inputs}
+    there = set(after.producers) | set(after.constants) | inputs
+    taken = {node.name for node in after.nodes}
+    for node in after.nodes:
+        parts = _parts(before, node, there)
+        if parts and node.name not in known:
+            name = _called_after(node, parts)
+            if name not in taken:
+                node.name = name
+                taken.add(name)
+        after.merge(node.name, *(part.name for part in parts if part.name != node.name))
+    _name_the_new(before, after, known, taken)
+    after.merged = {name: names for name, names in after.merged.items() if names}
+
+
+def _name_the_new(before: Graph, after: Graph, known: set[str], taken: set[str]) -> None:
+    """Call a node that makes something new after the one that reads it: "swish.HardSigmoid"."""
+    for node in reversed(after.nodes):
+        if node.name in known or any(name in before.producers for name in node.output):
+            continue
+        readers = [after.nodes[index] for name in node.output for index in after.consumers.get(name, [])]
+        name = f"{readers[0].name}.{node.op_type}" if readers else node.name
+        if name not in taken:
+            node.name = name
+            taken.add(name)
+
+
+def carry_order(before: Graph, after: Graph) -> None:
+    """Put nodes in the order that the user knows, if that is an order in which they can run."""
+    places: dict[str, int] = {}  # of tensors
+    keys = []
+    for number, node in enumerate(after.nodes):
+        own = [before.producers[name] for name in node.output if name in before.producers]
+        place = own[0] if own else max((places.get(name, 0) for name in node.input), default=0)
+        places.update(dict.fromkeys(node.output, place))
+        keys.append((place, number))
+    ordered = [after.nodes[number] for _, number in sorted(keys)]
+    if _runs(after, ordered):
+        after.nodes = ordered
+        after.index()
+
+
+def _runs(graph: Graph, nodes: list[NodeProto]) -> bool:
+    made: set[str] = set()
+    for node in nodes:
+        if any(name in graph.producers and name not in made for name in (*node.input, *captures(node))):
+            return False
+        made.update(node.output)
+    return True
+
+
+def _parts(before: Graph, node: NodeProto, there: set[str]) -> list[NodeProto]:
+    """The nodes that went into a new one, in their order."""
+    found: set[int] = set()
+    waiting = [before.producers[name] for name in node.output if name in before.producers]
+    while waiting:
+        index = waiting.pop()
+        if index in found:
+            continue
+        found.add(index)
+        waiting += [before.producers[n] for n in before.nodes[index].input if n in before.producers and n not in there]
+    return [before.nodes[index] for index in sorted(found)]
+
+
+def _called_after(node: NodeProto, parts: list[NodeProto]) -> str:
+    alike = [part for part in parts if part.op_type == node.op_type]
+    layers = [part for part in parts if part.op_type in _LAYERS]
+    return (alike or layers or parts[-1:])[0].name

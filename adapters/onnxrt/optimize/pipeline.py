@@ -1,0 +1,210 @@
+"""The float graph as it should be before it is quantized: all rewrites, in their order.
+
+Every rewrite can be left out by its name. One that raises is left out by itself: it costs speed, not the model.
+"""
+
+from __future__ import annotations
+
+import logging
+import onnx
+from quaver.adapters.onnxrt.load.cleanup import name_nodes, take_constants
+from quaver.adapters.onnxrt.load.graph import Graph, subgraphs
+from quaver.adapters.onnxrt.load.shape_inference import light_model
+from quaver.adapters.onnxrt.optimize.node_names import carry_names, carry_order
+from quaver.adapters.onnxrt.load.skeleton import opset_of, take_back
+import functools
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from quaver.adapters.onnxrt.optimize.layers import fold_followers
+from quaver.adapters.onnxrt.load.cleanup import drop_idle, drop_unread, fold_constants, name_nodes
+from quaver.adapters.onnxrt.load.cleanup import join_bias
+from quaver.adapters.onnxrt.load.graph import Graph
+from quaver.adapters.onnxrt.load.shape_inference import infer_types
+from quaver.adapters.onnxrt.optimize.transposes import move_transposes
+from quaver.adapters.onnxrt.optimize.denormals import flush_denormals
+from quaver.adapters.onnxrt.optimize.fold_affine import fold_into_next_layer
+from quaver.adapters.onnxrt.optimize.gelu import OPSET as GELU_OPSET
+from quaver.adapters.onnxrt.optimize.gelu import find_gelu, recognise_gelu
+from quaver.adapters.onnxrt.optimize.activations import clip_behind_layers
+from quaver.adapters.onnxrt.optimize.activations import recognise_hard_swish
+from quaver.adapters.onnxrt.optimize.layer_norm import OPSET as NORM_OPSET
+from quaver.adapters.onnxrt.optimize.layer_norm import has_layer_norm, recognise_layer_norm
+from quaver.adapters.onnxrt.optimize.batch_norm import fold_norm_behind_relu
+from quaver.adapters.onnxrt.optimize.activations import spell_out_prelu
+from quaver.adapters.onnxrt.optimize.ort_basic import basic_level
+from quaver.adapters.onnxrt.load.skeleton import opset_of
+
+
+log = logging.getLogger(__name__)
+
+
+def raised(graph: Graph, opset: int) -> Graph | None:
+    """The graph in an opset that is at least this one; None where it cannot be converted.
+
+    The converter does not look into functions and the bodies of If, Loop and Scan.
+    """
+    if opset_of(graph) >= opset:
+        return graph
+    if graph.shell.functions or any(True for node in graph.nodes for _ in subgraphs(node)):
+        return None
+    try:
+        converted = onnx.version_converter.convert_version(light_model(graph), opset)
+    except Exception as error:
+        log.info("the model stays at opset %d: %s", opset_of(graph), str(error).strip().split("\n")[0])
+        return None
+    found = take_back(graph, converted)
+    take_constants(found)
+    for entry in found.shell.opset_import:
+        if entry.domain in ("", "ai.onnx"):
+            entry.version = opset
+    found.shell.ir_version = max(found.shell.ir_version, 8)
+    found.index()
+    carry_names(graph, found)
+    carry_order(graph, found)
+    name_nodes(found)
+    return found
+
+
+# Names of rewrites, and how often each was applied.
+Applied = tuple[tuple[str, int], ...]
+# Changes a graph, or returns another one, and says how many places it changed.
+Step = Callable[[Graph], tuple[Graph, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """The rewrites that were applied to a float graph.
+
+    Attributes:
+        applied: the rewrites that make the graph faster, and how often each was applied.
+        active: names of all rewrites that changed something, in their order; those that only tidy up too.
+        failed: names of rewrites that raised, and were left out.
+    """
+
+    applied: Applied = ()
+    active: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+
+
+def rewrite(graph: Graph, optimise_float: bool = True, left_out: Collection[str] = ()) -> tuple[Graph, Rewritten]:
+    """Return the graph ready to be quantized, and what was done to it.
+
+    Args:
+        graph: a graph whose Constant nodes have become constants. It may be changed.
+        optimise_float: apply the rewrites that make the graph faster, too.
+        left_out: names of rewrites that must not be applied.
+    """
+    runner = _Runner(left_out)
+    graph, _ = runner.run(graph, _TIDYING)
+    name_nodes(graph)
+    followers = functools.partial(fold_followers, scalars=not optimise_float)
+    graph, _ = runner.run(graph, [(_FOLLOWERS, _in_place(followers))])
+    drop_unread(graph)
+    applied: Applied = ()
+    if optimise_float:
+        infer_types(graph)
+        faster, applied = runner.run(graph.copy(), _faster())
+        drop_unread(faster)
+        if applied:
+            graph = faster
+            log.info("optimised the float graph: %s", in_words(applied))
+    infer_types(graph)
+    join = functools.partial(join_bias, any_rank=optimise_float)
+    graph, _ = runner.run(graph, [(_BIAS, _in_place(join))])
+    drop_unread(graph)
+    return graph, Rewritten(applied, tuple(runner.active), tuple(runner.failed))
+
+
+def rewrite_names() -> list[str]:
+    """Return the names of all rewrites, in the order that they are applied in."""
+    return [*(name for name, _ in _TIDYING), _FOLLOWERS, *speed_rewrite_names(), _BIAS]
+
+
+def speed_rewrite_names() -> list[str]:
+    """Return the names of the rewrites that only make a graph faster; the others make weights visible."""
+    return [name for name, _ in _faster()]
+
+
+def in_words(applied: Applied) -> str:
+    """Return the rewrites for a line of text."""
+    return ", ".join(f"{name} ({count})" for name, count in applied)
+
+
+def _faster() -> list[tuple[str, Step]]:
+    """The rewrites that make a float graph faster."""
+    return [
+        ("newer opset", _newer_opset),
+        ("runtime's basic level", _basic_level),
+        ("channels first", _in_place(move_transposes)),
+        ("Gelu", _in_place(recognise_gelu, GELU_OPSET)),
+        ("LayerNormalization", _in_place(recognise_layer_norm, NORM_OPSET)),
+        ("hard-swish", _in_place(recognise_hard_swish)),
+        ("hard-sigmoid as Clip", _in_place(clip_behind_layers)),
+        ("into the layer before", _in_place(functools.partial(fold_followers, scalars=True))),
+        ("through Relu", _in_place(fold_norm_behind_relu)),
+        ("into the next layer", _in_place(fold_into_next_layer)),
+        ("PRelu", _in_place(spell_out_prelu)),
+        ("denormal weights", _in_place(flush_denormals)),
+    ]
+
+
+class _Runner:
+    """Applies rewrites one after another, each to a copy, so that one that raises leaves no trace."""
+
+    def __init__(self, left_out: Collection[str]) -> None:
+        self._left_out = frozenset(left_out)
+        self.active: list[str] = []
+        self.failed: list[str] = []
+
+    def run(self, graph: Graph, steps: Sequence[tuple[str, Step]]) -> tuple[Graph, Applied]:
+        """Return the graph after these steps, and how often each was applied."""
+        counts: dict[str, int] = {}
+        for name, step in steps:
+            if name in self._left_out:
+                continue
+            try:
+                changed, count = step(graph.copy())
+            except Exception as error:
+                reason = str(error).strip().partition("\n")[0][:200]
+                log.warning("the rewrite %r fails on this model and is left out: %s", name, reason)
+                self.failed.append(name)
+                continue
+            graph, counts[name] = changed, count
+            if count:
+                self.active.append(name)
+        return graph, tuple((name, count) for name, count in counts.items() if count)
+
+
+def _in_place(change: Callable[[Graph], int], oldest_opset: int = 0) -> Step:
+    """A step out of a function that changes a graph, in models of this opset or newer."""
+
+    def step(graph: Graph) -> tuple[Graph, int]:
+        return graph, change(graph) if opset_of(graph) >= oldest_opset else 0
+
+    return step
+
+
+def _basic_level(graph: Graph) -> tuple[Graph, int]:
+    before, basic = len(graph.nodes), basic_level(graph)
+    if basic is None:
+        return graph, 0
+    drop_idle(basic)
+    infer_types(basic)
+    return basic, before - len(basic.nodes)
+
+
+def _newer_opset(graph: Graph) -> tuple[Graph, int]:
+    """Convert the graph to an opset that has the operators which can be recognised in it."""
+    needed = GELU_OPSET if find_gelu(graph) else NORM_OPSET if has_layer_norm(graph) else 0
+    newer = raised(graph, needed) if opset_of(graph) < needed else None
+    if newer is None:
+        return graph, 0
+    infer_types(newer)
+    return newer, 1
+
+
+_TIDYING: list[tuple[str, Step]] = [
+    ("constant folding", _in_place(fold_constants)),
+    ("idle ops", _in_place(drop_idle)),
+]
+_FOLLOWERS, _BIAS = "into convolutions", "bias into product"

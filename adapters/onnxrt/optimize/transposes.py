@@ -1,0 +1,110 @@
+"""Elementwise ops on images with channels last, behind layers that have them first: done before the Transpose.
+
+Exporters that come from frameworks with channels last put a Transpose behind each convolution and another before the
+next. What stands between them, bias, normalization, activation and residual sums, cannot go into the convolution as
+long as its channels lie elsewhere. Done before the Transpose it can, and two Transposes that meet are none.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import NodeProto
+
+from quaver.adapters.onnxrt.load.graph import Array, Graph, attribute
+from quaver.adapters.onnxrt.optimize.graph_edit import maker
+
+_ALONE = {"Relu", "LeakyRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Clip"}
+_PAIRS = {"Add", "Sub", "Mul", "Div"}
+
+
+def move_transposes(graph: Graph) -> int:
+    """Let ops that work on each number by itself work before the Transpose they read. Returns how many were moved."""
+    moved = 0
+    for node in [node for node in graph.nodes if node.op_type in _ALONE | _PAIRS and node.domain in ("", "ai.onnx")]:
+        moved += _move(graph, node)
+    if moved:
+        _cancel(graph)
+    return moved
+
+
+def _move(graph: Graph, node: NodeProto) -> bool:
+    """Put a node before the Transposes that it reads."""
+    slots = [slot for slot, name in enumerate(node.input) if name and name not in graph.constants]
+    turned = [_to_the_end(graph, node.input[slot]) for slot in slots]
+    first = turned[0] if turned else None
+    if first is None or any(one is None or _order(one) != _order(first) for one in turned):
+        return False
+    order = _order(first)
+    constants = {} if node.op_type == "Clip" else _turned_back(graph, node, order)
+    if constants is None or len(node.output) != 1:
+        return False
+    for slot, one in zip(slots, turned, strict=True):
+        assert one is not None
+        node.input[slot] = one.input[0]
+    for slot, values in constants.items():
+        name = graph.free_name(f"{node.input[slot]}.channels_first")
+        graph.constants[name] = values
+        node.input[slot] = name
+    result = node.output[0]
+    node.output[0] = graph.free_name(f"{result}.channels_first")
+    graph.types[node.output[0]], graph.ranks[node.output[0]] = graph.types[result], len(order)
+    behind = NodeProto()
+    behind.CopyFrom(first)
+    behind.name = graph.free_name(f"{node.name}.channels_last")
+    behind.input[0], behind.output[0] = node.output[0], result
+    at = next(index for index, other in enumerate(graph.nodes) if other is node)
+    graph.nodes.insert(at + 1, behind)
+    graph.index()
+    return True
+
+
+def _to_the_end(graph: Graph, name: str) -> NodeProto | None:
+    """The Transpose that makes a tensor, if it moves channels from behind the batch to the end."""
+    node = maker(graph, name, "Transpose")
+    order = [] if node is None else _order(node)
+    return node if len(order) > 2 and order == [0, *range(2, len(order)), 1] else None
+
+
+def _order(node: NodeProto) -> list[int]:
+    entry = attribute(node, "perm")
+    return [] if entry is None else [int(axis) for axis in entry.ints]
+
+
+def _turned_back(graph: Graph, node: NodeProto, order: list[int]) -> dict[int, Array] | None:
+    """The constants of a node as they go with tensors before the Transpose; None if one would add axes."""
+    found = {}
+    for slot, name in enumerate(node.input):
+        value = graph.constants.get(name)
+        if value is None or value.size == 1:
+            if value is not None and value.ndim > len(order):
+                return None
+            continue
+        if value.ndim > len(order):
+            return None
+        whole = value.reshape([1] * (len(order) - value.ndim) + list(value.shape))
+        found[slot] = np.ascontiguousarray(whole.transpose(np.argsort(order)))
+    return found
+
+
+def _cancel(graph: Graph) -> None:
+    """Where one Transpose undoes another, read what the first reads; what nobody reads any more goes."""
+    for node in [node for node in graph.nodes if node.op_type == "Transpose"]:
+        before = maker(graph, node.input[0], "Transpose")
+        if before is None or node.output[0] in graph.pinned or not _order(before) or not _order(node):
+            continue
+        first, second = _order(before), _order(node)
+        if [first[axis] for axis in second] == list(range(len(first))):
+            for index in graph.consumers.get(node.output[0], []):
+                reader = graph.nodes[index]
+                for slot, name in enumerate(reader.input):
+                    if name == node.output[0]:
+                        reader.input[slot] = before.input[0]
+            graph.index()
+    while idle := [id(node) for node in graph.nodes if _is_idle(graph, node)]:
+        graph.nodes = [node for node in graph.nodes if id(node) not in idle]
+        graph.index()
+
+
+def _is_idle(graph: Graph, node: NodeProto) -> bool:
+    result = node.output[0] if node.op_type == "Transpose" else ""
+    return bool(result) and result not in graph.pinned and not graph.consumers.get(result)

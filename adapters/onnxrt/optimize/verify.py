@@ -1,0 +1,292 @@
+"""Compare the float graph that is tuned with the user's ONNX model, and find the rewrite that changes the result.
+
+The model is run exactly as it was given, by plain ONNX Runtime with all optimisations off.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from onnx import ModelProto, NodeProto, TensorProto, TensorShapeProto, ValueInfoProto, helper
+
+from quaver.adapters.data import Feed, InputSpec, head, open_batch, samples
+from quaver.adapters.comparison import (
+    ROUNDING,
+    TOLERANCE,
+    Comparison,
+    Difference,
+    Runner,
+    compare,
+    compare_values,
+    comparison_feeds,
+)
+from quaver.adapters.onnxrt.load.graph import Array, Graph
+from quaver.adapters.onnxrt.load.shape_inference import light_model
+from quaver.adapters.onnxrt.load.model_file import NEWEST_IR, ReadModel, fetch_small_data, read_source
+from quaver.adapters.onnxrt.optimize.pipeline import rewrite_names
+from quaver.adapters.onnxrt.run import session as sessions
+from quaver.errors import BuildError, ModelError
+
+log = logging.getLogger(__name__)
+
+# Batch size and size of other open axes of made-up inputs; the first that the model takes is used. Integers are row
+# numbers of tables: most have a hundred rows, and all have two.
+_SIZES = ((2, 8), (1, 32), (1, 64), (1, 128), (1, 1))
+_ROWS = (100, 2)
+# Inputs larger than this are not made up: a file of a few bytes may ask for any size.
+_MAX_ELEMENTS = 2**24
+# What maps any number into 0 to 1. Where all results are next to 0 or 1, hardly a digit is left to compare.
+_SQUASHING = ("Sigmoid", "Softmax")
+_MOVING = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+# Tensors inside a model that are compared to find the op at fault.
+_MAX_TENSORS = 2000
+
+# Reads the model again without some rewrites.
+Reader = Callable[[Sequence[str]], ReadModel]
+
+
+class EqualityCheck:
+    """Compares float graphs with the model that they were made of, on a few samples."""
+
+    def __init__(self, source: Any, inputs: Sequence[InputSpec], feeds: Sequence[Feed]) -> None:
+        """Prepare to compare with `source` on `feeds`, or on made-up inputs if there are none."""
+        self._model, self._folder = read_source(source)
+        self._model.ir_version = min(self._model.ir_version, NEWEST_IR)
+        fetch_small_data(self._model, self._folder)
+        self._inputs = inputs
+        self._made_up = not feeds
+        self._feeds = comparison_feeds(feeds, inputs)
+
+    def check(self, model: ReadModel, built: tuple[bytes, Path | None] | None = None) -> tuple[Comparison, Difference]:
+        """Compare a graph, or the model that was built of it, with the model as given.
+
+        Returns:
+            The comparison for the record, and the difference; its error is 0 where rounding explains it all.
+        """
+        graph = model.graph
+        before = _before_squashing(self._model, graph)
+        outputs = [value.name for value in self._model.graph.output]
+        extra = list(dict.fromkeys(name for name in before.values() if name not in graph.given))
+        names = [*outputs, *extra]
+        try:
+            given = self._given_results(extra, names)
+        except (BuildError, ValueError) as error:
+            return self._incomparable(model, f"ONNX Runtime does not load it ({_first_line(error)})")
+        if not self._feeds:
+            return self._incomparable(model, "it runs on no input that can be made up; pass calib_dataloader")
+        try:
+            tuned = _graph_runner(graph, extra, names) if built is None else _built_runner(built, extra, names)
+        except (BuildError, ValueError) as error:
+            difference = Difference(math.inf, "", f"the float model cannot be loaded: {_first_line(error)}")
+            return Comparison(), difference
+
+        def rounded(feed: Feed) -> Sequence[Any]:
+            return _graph_runner(graph, extra, names, ROUNDING)(feed)
+
+        difference, sizes = compare(self._feeds, given, tuned, names, rounded, before)
+        if not sizes:
+            return self._incomparable(model, "it does not run on the first batch of the calibration data")
+        failed = model.rewritten.failed
+        return Comparison(difference.error, difference.output, sizes, self._made_up, failed), difference
+
+    def _given_results(self, extra: Sequence[str], names: Sequence[str]) -> Runner:
+        """Run the model as given on all feeds, and return a function that knows the results.
+
+        Its session is closed then: two sessions of a large model would be in memory at once.
+        """
+        run = _runner(_session(_with_outputs(self._model, extra), self._folder), names)
+        if self._made_up and not self._feeds:
+            self._feeds = list(_working_feeds(self._model, self._inputs, run))
+        results: dict[int, Any] = {}
+        for feed in self._feeds:
+            try:
+                results[id(feed)] = run(feed)
+            except Exception as error:  # a batch size that does not fit; the runtime has no class of its own for it
+                results[id(feed)] = error
+
+        def recall(feed: Feed) -> Sequence[Any]:
+            result = results[id(feed)]
+            if isinstance(result, Exception):
+                raise result
+            return list(result)
+
+        return recall
+
+    def _incomparable(self, model: ReadModel, obstacle: str) -> tuple[Comparison, Difference]:
+        return Comparison(made_up=self._made_up, left_out=model.rewritten.failed, obstacle=obstacle), Difference()
+
+    def without_wrong_rewrites(self, read: Reader, left_out: Sequence[str]) -> tuple[ReadModel, tuple[str, ...]]:
+        """Read the model again without the rewrites that change what it computes.
+
+        Args:
+            read: reads the model without the rewrites of these names.
+            left_out: what is left out already.
+
+        Returns:
+            A model that equals the one given, and the names of all rewrites that were left out.
+
+        Raises:
+            ModelError: if the model differs without any rewrite; the message names the op.
+        """
+        skipped = list(left_out)
+        while True:
+            model = read(skipped)
+            if self._is_equal(model):
+                return model, tuple(skipped)
+            # All names, not the active ones alone: without one rewrite another may find something to do.
+            names = [name for name in rewrite_names() if name not in skipped]
+            plain = read([*skipped, *names])
+            if not self._is_equal(plain):
+                raise self._refusal(plain)
+            low, high = 0, len(names)  # with the first `low` rewrites the model is equal, with `high` it is not
+            while high - low > 1:
+                middle = (low + high) // 2
+                equal = self._is_equal(read([*skipped, *names[middle:]]))
+                low, high = (middle, high) if equal else (low, middle)
+            skipped.append(names[high - 1])
+
+    def _is_equal(self, model: ReadModel) -> bool:
+        return self.check(model)[1].error <= TOLERANCE
+
+    def _refusal(self, model: ReadModel) -> ModelError:
+        """Say which op became another one when the model was read."""
+        difference, op = self.check(model)[1], self._op_at_fault(model)
+        how = f"converting it from {model.conversions[0]}" if model.conversions else "reading it"
+        where = f"The first op whose result differs is {op}. " if op else ""
+        return ModelError(
+            f"the model is not tuned, because {how} changes what it computes: {difference.reason}. {where}"
+            "Export it again with opset 13 or newer, or replace that op"
+        )
+
+    def _op_at_fault(self, model: ReadModel) -> str:
+        """The first op of the given model whose result differs, in words; empty if that cannot be told."""
+        graph = model.graph
+        makers = {name: node for node in self._model.graph.node for name in node.output if name in graph.producers}
+        names = [name for name in makers if graph.types.get(name) == TensorProto.FLOAT][:_MAX_TENSORS]
+        extra = [name for name in names if name not in graph.given]
+        try:
+            given = _runner(_session(_with_outputs(self._model, extra), self._folder), names)
+            tuned = _graph_runner(graph, extra, names)
+            results = zip(names, given(self._feeds[0]), tuned(self._feeds[0]), strict=True)
+            for name, expected, actual in results:
+                if compare_values(name, expected, actual).error > TOLERANCE:
+                    return _called(makers[name])
+        except Exception as error:  # the runtime has no class of its own for what it cannot run
+            log.debug("the op at fault cannot be told: %s", error)
+        return ""
+
+
+def _called(node: NodeProto) -> str:
+    return f"{node.op_type} {node.name or node.output[0]!r}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200]
+
+
+def _before_squashing(model: ModelProto, graph: Graph) -> dict[str, str]:
+    """By output, what becomes it by a Sigmoid or Softmax, where both graphs have it: that is compared as well."""
+    makers = {name: node for node in model.graph.node for name in node.output}
+    sources = {}
+    for value in model.graph.output:
+        node = makers.get(value.name)
+        while node is not None and node.op_type in _MOVING:
+            node = makers.get(node.input[0])
+        if node is not None and node.op_type in _SQUASHING and node.input[0] in graph.producers:
+            sources[value.name] = str(node.input[0])
+    return {output: source for output, source in sources.items() if source in makers}
+
+
+def _with_outputs(model: ModelProto, names: Sequence[str]) -> ModelProto:
+    """A copy of the model with more outputs."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    copy.graph.output.extend(ValueInfoProto(name=name) for name in names)
+    return copy
+
+
+def _session(model: ModelProto, folder: Path | None) -> Any:
+    """A session with all optimisations off."""
+    options = sessions.options(1)
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return sessions.create(model.SerializeToString(), options, folder)
+
+
+def _runner(session: Any, names: Sequence[str], constants: Feed | None = None) -> Runner:
+    wanted = list(dict.fromkeys(names))
+
+    def run(feed: Feed) -> list[Any]:
+        results = dict(zip(wanted, session.run(wanted, {**feed, **(constants or {})}), strict=True))
+        return [results[name] for name in names]
+
+    return run
+
+
+def _built_runner(built: tuple[bytes, Path | None], extra: Sequence[str], names: Sequence[str]) -> Runner:
+    model = ModelProto.FromString(built[0])
+    return _runner(_session(_with_outputs(model, extra), built[1]), names)
+
+
+def _graph_runner(graph: Graph, extra: Sequence[str], names: Sequence[str], change: float = 0.0) -> Runner:
+    """Run a graph, or a graph whose weights are changed a little. Large constants are fed, and so never copied."""
+    model = light_model(graph)
+    fed = {value.name for value in model.graph.input} - {value.name for value in graph.inputs}
+    constants = {name: _changed(np.asarray(graph.constants[name]), change) for name in fed}
+    return _runner(_session(_with_outputs(model, extra), None), names, constants)
+
+
+def _changed(array: Array, change: float) -> Array:
+    """An array of float32 with each value changed by at most this part of it."""
+    if not change or array.dtype != np.float32:
+        return array
+    rng = np.random.default_rng(0)
+    return np.asarray(array * (1 + np.float32(change) * (2 * rng.random(array.shape, np.float32) - 1)))
+
+
+def _working_feeds(model: ModelProto, inputs: Sequence[InputSpec], given: Runner) -> Iterator[Feed]:
+    """Made-up inputs that the model runs on: one batch, and its first sample where the batch is open."""
+    for feed in _made_up_feeds(model, inputs):
+        try:
+            given(feed)
+        except Exception as error:  # a size that does not fit; the runtime has no class of its own for it
+            log.debug("a made-up input does not fit: %s", error)
+            continue
+        yield feed
+        if open_batch(inputs) and samples(feed) > 1:
+            yield head(feed, 1)
+        return
+
+
+def _made_up_feeds(model: ModelProto, inputs: Sequence[InputSpec]) -> Iterator[Feed]:
+    """Made-up inputs of several sizes; none where an input is no tensor, of strings, or of unknown rank."""
+    kinds = {value.name: value.type.tensor_type for value in model.graph.input}
+    for (batch, size), rows in itertools.product(_SIZES, _ROWS):
+        rng = np.random.default_rng(0)
+        feed = {}
+        for spec in inputs:
+            kind = kinds[spec.name]
+            if not kind.elem_type or not kind.HasField("shape"):
+                return
+            dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type))
+            sizes = [_size(dim, size if axis else batch) for axis, dim in enumerate(kind.shape.dim)]
+            if math.prod(sizes) > _MAX_ELEMENTS:
+                return
+            if dtype.kind == "f":
+                feed[spec.name] = np.asarray(rng.standard_normal(sizes), dtype)
+            elif dtype.kind in "iub":
+                feed[spec.name] = np.asarray(rng.integers(0, 2 if dtype.kind == "b" else rows, sizes), dtype)
+            else:
+                return
+        yield feed
+
+
+def _size(dim: TensorShapeProto.Dimension, default: int) -> int:
+    return dim.dim_value if dim.dim_value > 0 else default

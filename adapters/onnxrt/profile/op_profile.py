@@ -1,0 +1,237 @@
+"""Where the time goes: seconds of each op in one configuration, from ONNX Runtime's own profiler."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+import numpy as np
+import onnx
+from quaver.adapters.data import Feed
+from quaver.adapters.onnxrt.build.builder import Assembler
+from quaver.adapters.onnxrt.build.dynamic_and_weight_only import DYNAMIC
+from quaver.adapters.onnxrt.build.dynamic_and_weight_only import PARTS as BETWEEN_FLOATS
+from quaver.adapters.onnxrt.build.integer_ops import PARTS
+from quaver.adapters.onnxrt.load.graph import Graph
+from quaver.adapters.onnxrt.run import session as sessions
+from quaver.adapters.onnxrt.run.model import OnnxModel
+from quaver.adapters.onnxrt.profile.kernels import plain_name
+from quaver.files.temporary import temporary_folder
+
+
+KERNEL = "_kernel_time"
+# Which of the sorted runs stands for all: what slows a run down comes from outside.
+QUANTILE = 0.25
+# Runs to take at least and at most, and seconds of the processor after which there is an end.
+RUNS = (5, 60)
+SECONDS = 0.15
+
+
+def op_seconds(assembler: Assembler, model: OnnxModel, feed: Feed, threads: int) -> dict[str, float]:
+    """Seconds of each op in a built model, in runs that little disturbs; kernels of no op are under the empty name.
+
+    So are lookups: they take next to nothing in either precision, and the profiler takes more for the four kernels of
+    the one than for the single kernel of the other. By their times nothing can be decided about them.
+    """
+    events, optimised = profiled(model, feed, threads)
+    return _undisturbed(_runs(events, _timed(assembler, optimised)), assembler)
+
+
+def attributed(assembler: Assembler, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
+    """The same from seconds of kernels, and the graph they are in, that another machine tells."""
+    belongs = _timed(assembler, onnx.load_model_from_string(graph))
+    found = dict.fromkeys(["", *(unit.op.name for unit in assembler.units)], 0.0)
+    for kernel, seconds in kernels.items():
+        found[belongs.get(kernel, "")] += seconds
+    return found
+
+
+def _timed(assembler: Assembler, optimised: onnx.ModelProto) -> dict[str, str]:
+    """For each kernel the op whose time it counts for."""
+    lookups = {unit.op.name for unit in assembler.units if unit.looks_up}
+    return {kernel: op for kernel, op in owners(assembler, optimised).items() if op not in lookups}
+
+
+def profiled(model: OnnxModel, feed: Feed, threads: int) -> tuple[list[dict[str, Any]], onnx.ModelProto]:
+    """The events of several inferences, the first of them cold, and the graph whose kernels they tell of."""
+    source, constants = model.source()
+    with temporary_folder() as folder:
+        path = folder / "optimised.onnx"
+        options = sessions.options(threads)
+        options.enable_profiling = True
+        options.profile_file_prefix = str(folder / "profile")
+        options.optimized_model_filepath = str(path)
+        session = sessions.create(source, options, constants)
+        session.run(None, feed)
+        begin = time.perf_counter(), time.process_time()
+        for done in range(RUNS[1]):
+            passed = min(time.perf_counter() - begin[0], time.process_time() - begin[1])
+            if done >= RUNS[0] and passed >= SECONDS:
+                break
+            session.run(None, feed)
+        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+        return events, onnx.load_model(path, load_external_data=False)
+
+
+def _undisturbed(runs: list[dict[str, float]], assembler: Assembler) -> dict[str, float]:
+    warm = runs[1:] or runs
+    names = ["", *(unit.op.name for unit in assembler.units)]
+    return {name: float(np.quantile([run.get(name, 0.0) for run in warm], QUANTILE)) for name in names}
+
+
+def _runs(events: list[dict[str, Any]], belongs: dict[str, str]) -> list[dict[str, float]]:
+    """The kernels of each run, summed up by owner. A run ends with the event of the session as a whole."""
+    runs: list[dict[str, float]] = []
+    current: dict[str, float] = defaultdict(float)
+    for event in events:
+        name = event.get("name", "")
+        if event.get("cat") == "Node" and name.endswith(KERNEL):
+            current[belongs.get(name.removesuffix(KERNEL), "")] += event["dur"] * 1e-6
+        elif name == "model_run":
+            runs.append(current)
+            current = defaultdict(float)
+    return runs
+
+
+def owners(assembler: Assembler, optimised: onnx.ModelProto) -> dict[str, str]:
+    """For each kernel of the optimised graph the op it belongs to.
+
+    Fused kernels keep the name of one of their nodes, or of what they produce. Quantizing a tensor belongs to the
+    op that reads it, dequantizing to the op that wrote it.
+    """
+    graph, label = assembler.graph, assembler.label
+    by_name: dict[str, str] = {}
+    for unit in assembler.units:
+        for index in unit.nodes:
+            node = graph.nodes[index]
+            by_name.setdefault(node.name, unit.op.name)
+            for output in node.output:
+                by_name.setdefault(output, unit.op.name)
+        for name in unit.activations:
+            by_name.setdefault(label(name, "Q"), unit.op.name)
+            by_name.setdefault(label(name, DYNAMIC[0]), unit.op.name)
+        by_name.update((label(unit.op.name, part), unit.op.name) for part in BETWEEN_FLOATS)
+        by_name.setdefault(label(unit.output, "DQ"), unit.op.name)
+        if unit.looks_up:
+            by_name.update((label(unit.output, part), unit.op.name) for part in PARTS)
+    belongs = {}
+    for kernel in optimised.graph.node:
+        candidates = [kernel.name, plain_name(kernel.name), *map(plain_name, kernel.output)]
+        owner = next((by_name[name] for name in candidates if name in by_name), None)
+        if owner is not None:
+            belongs[kernel.name] = owner
+    _give_back(assembler, optimised, belongs)
+    _by_neighbours(optimised, belongs)
+    return belongs
+
+
+def _by_neighbours(optimised: onnx.ModelProto, belongs: dict[str, str]) -> None:
+    """In a file that others made, quantizing and dequantizing go by other names: look at who reads and who wrote."""
+    readers: dict[str, str] = {}
+    writers: dict[str, str] = {}
+    for kernel in optimised.graph.node:
+        if kernel.name in belongs:
+            writers.update(dict.fromkeys(kernel.output, belongs[kernel.name]))
+            for name in kernel.input:
+                readers.setdefault(name, belongs[kernel.name])
+    for kernel in optimised.graph.node:
+        if kernel.name not in belongs and kernel.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            quantizes = kernel.op_type == "QuantizeLinear"
+            owner = readers.get(kernel.output[0]) if quantizes else writers.get(kernel.input[0])
+            if owner is not None:
+                belongs[kernel.name] = owner
+
+
+def _give_back(assembler: Assembler, optimised: onnx.ModelProto, belongs: dict[str, str]) -> None:
+    """A kernel that took over what follows it goes by the name of that; find the op that does the work.
+
+    A convolution with the residual Add behind it is called after the sum, one with a HardSigmoid after that.
+    """
+    graph = assembler.graph
+    busy = set(belongs.values())
+    computing = [unit for unit in assembler.units if unit.weight is not None and not unit.looks_up]
+    weighty = {unit.op.name for unit in computing}
+    idle = {unit.anchor: unit.op.name for unit in computing if unit.op.name not in busy}
+    for kernel in optimised.graph.node:
+        works = any(kind in kernel.op_type for kind in ("Conv", "Gemm", "MatMul"))
+        if works and belongs.get(kernel.name) not in weighty:
+            names = [plain_name(name) for name in (kernel.name, *kernel.output)]
+            index = next((graph.producers[name] for name in names if name in graph.producers), None)
+            owner = _behind(graph, index, idle)
+            if owner is not None:
+                belongs[kernel.name] = owner
+
+
+def _behind(graph: Graph, index: int | None, idle: dict[int, str], steps: int = 4) -> str | None:
+    """The nearest op without a kernel, going back from a node."""
+    reached = [] if index is None else [index]
+    for _ in range(steps):
+        for at in reached:
+            if at in idle:
+                return idle[at]
+        names = [name for at in reached for name in graph.nodes[at].input]
+        reached = [graph.producers[name] for name in names if name in graph.producers]
+    return None
+
+
+def seconds_by_kind(
+    assembler: Assembler, model: OnnxModel, feed: Feed, kinds: Mapping[int, str]
+) -> tuple[dict[str, float], float]:
+    """Seconds of each kind in one inference of a built fp32 model on one thread, and of all kernels together.
+
+    `kinds` names the nodes of interest by their index in the graph.
+    """
+    events, optimised = profiled(model, feed, threads=1)
+    belongs = owners(assembler, optimised)
+    kernels = {name: kind for name, kind in _kinds(assembler, optimised, kinds).items() if name not in belongs}
+    runs = _runs_by_kind(events)[1:]
+    found = {
+        kind: _usual([sum(run[name] for name in run if kernels.get(name) == kind) for run in runs])
+        for kind in dict.fromkeys(kernels.values())
+    }
+    return found, _usual([sum(run.values()) for run in runs])
+
+
+def _usual(seconds: list[float]) -> float:
+    return float(np.quantile(seconds, QUANTILE)) if seconds else 0.0
+
+
+def _kinds(assembler: Assembler, optimised: onnx.ModelProto, kinds: Mapping[int, str]) -> dict[str, str]:
+    """What each kernel was in the graph, by its name or by what it produces."""
+    graph = assembler.graph
+    by_name = {graph.nodes[index].name: kind for index, kind in kinds.items()}
+    by_name |= {name: kind for index, kind in kinds.items() for name in graph.nodes[index].output if name}
+    found = {}
+    for kernel in optimised.graph.node:
+        names = [kernel.name, *map(plain_name, (kernel.name, *kernel.output))]
+        kind = next((by_name[name] for name in names if name in by_name), None)
+        if kind is not None:
+            found[kernel.name] = kind
+    return found
+
+
+def _runs_by_kind(events: list[dict[str, Any]]) -> list[dict[str, float]]:
+    """Seconds of each kernel in each inference. Those in a body are part of the If or Loop that it belongs to."""
+    runs: list[dict[str, float]] = []
+    current: list[dict[str, Any]] = []
+    for event in events:
+        name = event.get("name", "")
+        if event.get("cat") == "Node" and name.endswith(KERNEL):
+            current.append(event)
+        elif name == "model_run":
+            runs.append(_outer(current))
+            current = []
+    return runs
+
+
+def _outer(events: list[dict[str, Any]]) -> dict[str, float]:
+    seconds: dict[str, float] = defaultdict(float)
+    end = -1
+    for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
+        if event["ts"] + event["dur"] > end:
+            end = event["ts"] + event["dur"]
+            seconds[event["name"].removesuffix(KERNEL)] += event["dur"] * 1e-6
+    return seconds

@@ -1,1 +1,0 @@
-"""ONNX Runtime: take a model in, and find its ops."""

@@ -1,0 +1,1 @@
+"""Repairs: label-free changes of weights and biases that reduce quantization error."""

@@ -1,0 +1,169 @@
+"""Label-free changes of an op that quantizing it makes good again: smoothing, bias correction, and the like.
+
+A repair leaves the float model alone. It is recorded in `OpConfig.repairs`, so that a trial is rebuilt with it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaver.adapters.calibration.channel_statistics import Channels, Statistic
+from quaver.adapters.repairs.rescaling import Rescaling, SharedInput, weight_peak
+from quaver.errors import BuildError, SettingsError
+from quaver.suggestions import hint
+from quaver.ops import QuantConfig
+from quaver.repairs import name_of, strength_of
+
+Float = NDArray[np.float32]
+Rounding = Callable[[Float], Float]
+R = TypeVar("R", bound="type[Repair] | type[Rescaling]")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RepairableOp:
+    """An op with a weight, laid out in one way whatever the framework.
+
+    Attributes:
+        name: of the op.
+        kind: its type, as the framework spells it.
+        reads: the tensor that the weight multiplies with.
+        axis: the axis of that tensor which holds channels.
+        weight: (output channels, input channels of a group, places...).
+        groups: into how many groups the channels are divided; 1 but for grouped convolutions.
+        bias: one value for each output channel; None where there is none.
+        takes_bias: whether one can be given to it.
+        rescalable: whether the channels that it reads can be rescaled; see `Rescaling`.
+        written_peak: for each channel that it reads, the largest absolute weight of the op that computes it, if that
+            op's weight is divided when the channels are rescaled; None elsewhere.
+    """
+
+    name: str
+    kind: str
+    reads: str
+    axis: int
+    weight: Float
+    groups: int = 1
+    bias: Float | None = None
+    takes_bias: bool = True
+    rescalable: bool = False
+    written_peak: Float | None = None
+
+
+class Repair(ABC):
+    """A change of an op's float weight and bias, before they are quantized.
+
+    Write both methods, give it a `name`, and register it with `register_repair`: adapters collect the statistics in the
+    one calibration pass, and ops whose `OpConfig.repairs` names the repair are built with it. It must give the same for
+    the same arguments, so that a trial is rebuilt byte for byte.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def statistics(self, op: RepairableOp) -> Iterable[Statistic]:
+        """What must be known of tensors of the float model for this op, such as `Statistic(op.reads, "mean", op.axis)`.
+
+        Empty for an op that cannot be repaired so.
+        """
+
+    @abstractmethod
+    def apply(self, op: RepairableOp, statistics: Mapping[Statistic, Channels], quantized: Rounding) -> RepairableOp:
+        """The op with another weight or bias: `dataclasses.replace(op, bias=...)`.
+
+        `statistics` are those asked for; `quantized` gives a weight as the quantized op will have it, as real numbers.
+        """
+
+
+_registered: dict[str, Repair | Rescaling] = {}
+
+
+def register_repair(cls: R) -> R:
+    """Make a repair available under its `name`. Used as a class decorator."""
+    if not getattr(cls, "name", ""):
+        raise SettingsError(f"repair class {cls.__name__} needs a `name` to be registered under")
+    _registered[cls.name] = cls()
+    return cls
+
+
+def repairs() -> tuple[Repair | Rescaling, ...]:
+    """All that are registered, by name."""
+    return tuple(_registered[name] for name in sorted(_registered))
+
+
+def find_repair(spelled: str) -> Repair | Rescaling:
+    """A repair by what a configuration calls it: a name, or a name and a strength."""
+    name = name_of(spelled)
+    found = _registered.get(name)
+    if found is None:
+        raise BuildError(f"no repair is called {name!r}; {hint(name, _registered)}")
+    if strength_of(spelled) is not None and not (isinstance(found, Rescaling) and found.strengths):
+        raise BuildError(f"repair {spelled!r}: {name!r} is done or not, there is no strength to choose")
+    return found
+
+
+def offered_repairs(op: RepairableOp) -> tuple[str, ...]:
+    """The repairs that help this op, as configurations spell them: a name, or one for each strength to try."""
+    found: list[str] = []
+    for repair in repairs():
+        if any(True for _ in repair.statistics(op)):
+            strengths = repair.strengths if isinstance(repair, Rescaling) else ()
+            found += [f"{repair.name}:{one}" for one in strengths] or [repair.name]
+    return tuple(found)
+
+
+def wanted_statistics(ops: Iterable[RepairableOp]) -> list[Statistic]:
+    """All that any repair may need of these ops. Nothing, as long as no repair is registered."""
+    found = (wanted for op in ops for repair in repairs() for wanted in repair.statistics(op))
+    return list(dict.fromkeys(found)) if _registered else []
+
+
+def known_statistics(op: RepairableOp, spelled: str, known: Mapping[Statistic, Channels]) -> dict[Statistic, Channels]:
+    """What a repair asked for of an op."""
+    wanted = list(find_repair(spelled).statistics(op))
+    missing = next((statistic for statistic in wanted if statistic not in known), None)
+    if missing is not None:
+        raise BuildError(
+            f"repair {spelled!r} of op {op.name!r} needs the {missing.kind} of tensor {missing.tensor!r}, which "
+            "calibration did not take: register the repair before the run, and calibrate anew"
+        )
+    return {statistic: known[statistic] for statistic in wanted}
+
+
+def shared_factors(ops: Sequence[RepairableOp], spelled: str, known: Mapping[Statistic, Channels]) -> Float:
+    """What the channels of a tensor are divided by that these ops read."""
+    repair, first = find_repair(spelled), ops[0]
+    assert isinstance(repair, Rescaling)
+    peak = np.asarray(np.max([weight_peak(op) for op in ops], axis=0), np.float32)
+    shared = SharedInput(first.reads, first.axis, peak, first.written_peak)
+    strength = strength_of(spelled)
+    statistics = known_statistics(first, spelled, known)
+    factors = repair.factors(shared, statistics, repair.strength if strength is None else strength)
+    if np.shape(factors) != peak.shape or not np.all(np.isfinite(factors)) or not np.all(factors > 0):
+        raise BuildError(
+            f"repair {spelled!r} of what op {first.name!r} reads must give a factor above 0 for each channel"
+        )
+    return np.asarray(factors, np.float32)
+
+
+def repaired(
+    op: RepairableOp, names: Iterable[str], known: Mapping[Statistic, Channels], quantized: Rounding
+) -> RepairableOp:
+    """The op after these repairs, one after the other; but for rescalings, which are not of one op alone."""
+    for name in names:
+        repair = find_repair(name)
+        if isinstance(repair, Repair):
+            op = repair.apply(op, known_statistics(op, name, known), quantized)
+    return op
+
+
+def refuse_repairs(config: QuantConfig | None, adapter: str) -> None:
+    """For an adapter that cannot repair: no op of a configuration may want it."""
+    for name, pick in (config or {}).items():
+        if pick.repairs:
+            raise BuildError(f"op {name!r} is to be built with repair {pick.repairs[0]!r}, which {adapter} cannot do")

@@ -1,0 +1,1 @@
+"""Find the causes of an op's quantization error and advise what to do."""

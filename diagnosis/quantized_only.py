@@ -1,0 +1,156 @@
+"""What can be told of a quantized model with no float model beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, astuple, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TextIO
+
+from quaver.diagnosis import export, tables
+from quaver.diagnosis.statistics.integers import Levels, QuantizedTensorRow, QuantizedWeightRow, tensor_row
+from quaver.diagnosis.statistics.errors import ModelFigures
+from quaver.diagnosis.recorder import OpRecord
+from quaver.diagnosis.tables import LayerRow
+from quaver.diagnosis.text import percent
+from quaver.errors import SettingsError
+from quaver.introspection import OpContext, QuantizedOp, QuantizedPair
+from quaver.ops import INT8
+from quaver.files.paths import expanded
+
+TENSORS_FILE, WEIGHTS_FILE = "quantized_tensors.csv", "quantized_weights.csv"
+# What is told of a tensor: more than this part of it at the ends of its range, and so many values at least (the largest
+# value of all lies there by right), or fewer than so many levels where there are more values than levels.
+_SATURATED, _AT_LEAST, _FEW_LEVELS = 0.01, 16, 16
+
+
+class AloneRecorder:
+    """Takes in what the operators of a quantized model write, batch by batch, and forgets it."""
+
+    def __init__(
+        self, ops: tuple[QuantizedOp, ...], metrics: Mapping[str, Any], model_metrics: Mapping[str, Any]
+    ) -> None:
+        self.ops, self.samples = ops, 0
+        self.model = ModelFigures(model_metrics)
+        self._levels = {op.name: Levels(op.parameters) for op in ops}
+        self._beside = {op.name: OpRecord(OpContext(op.name, op.tensor), None, metrics, histogram=False) for op in ops}
+
+    def add(self, seen: Mapping[str, QuantizedPair], samples: int) -> None:
+        """Take in one batch."""
+        for name, (integers, real) in seen.items():
+            self._levels[name].add(integers)
+            if real is not None:
+                self._beside[name].add(real, integers, None, samples, self.samples)
+        self.samples += samples
+
+    def tensors(self) -> Iterator[QuantizedTensorRow]:
+        """The rows, in graph order."""
+        for op in self.ops:
+            yield tensor_row(op.name, op.kind, op.tensor, op.parameters, self._levels[op.name], op.tensor_id)
+
+    def layers(self) -> Iterator[LayerRow]:
+        """What the integers are off by, of the ops whose float values the model computes, too."""
+        for op in self.ops:
+            record, parameters = self._beside[op.name], op.parameters
+            if record.local.count:
+                yield LayerRow(
+                    op.name, op.tensor, op.kind, str(INT8), record.local.figures(), {}, record.error,
+                    record.local.not_finite, parameters.scales, parameters.zero_points, tensor_id=op.tensor_id,
+                )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class QuantizedStatistics:
+    """What a quantized model shows by itself.
+
+    Attributes:
+        samples: how many samples were used.
+        tensors: a row for each tensor in integers, in graph order.
+        weights: a row for each weight in integers.
+        layers: the layer statistics, where the model holds the float ops, too, as a debug model of TensorFlow does;
+            else empty: what an op should have computed is not known.
+        model_statistics: the user's own figures of the model, by name, where a float model was given for them.
+    """
+
+    samples: int
+    tensors: tuple[QuantizedTensorRow, ...]
+    weights: tuple[QuantizedWeightRow, ...]
+    layers: tuple[LayerRow, ...] = ()
+    model_statistics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def layer_statistics(self) -> dict[str, dict[str, float]]:
+        """For each op its figures."""
+        return {row.op: dict(row.local) for row in self.layers}
+
+    @property
+    def suspicious(self) -> tuple[QuantizedTensorRow, ...]:
+        """The tensors that stick to the ends of their range, the worst first, and those that use few levels."""
+        found = [row for row in self.tensors if _saturated(row) or _coarse(row)]
+        return tuple(sorted(found, key=lambda row: (-row.saturated, row.levels)))
+
+    def layer_statistics_dump(self, file: TextIO) -> None:
+        """Write the statistics to an open file, as CSV: those of layers if there are any, else those of tensors."""
+        file.write(tables.to_csv(tables.layers(self.layers) if self.layers else _table(self.tensors)))
+
+    def save(self, folder: str | os.PathLike[str]) -> dict[str, Path]:
+        """Write all tables into a folder; returns the files by name."""
+        place = Path(expanded(folder))
+        texts = {
+            TENSORS_FILE: tables.to_csv(_table(self.tensors)),
+            WEIGHTS_FILE: tables.to_csv(_table(self.weights)),
+            "quantized.json": export.as_json(self.plain()),
+        }
+        if self.layers:
+            texts["layer_statistics.csv"] = tables.to_csv(tables.layers(self.layers))
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            for name, text in texts.items():
+                (place / name).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise SettingsError(f"cannot write the tables into {str(place)!r}: {error.strerror}") from error
+        return {name: place / name for name in texts}
+
+    def plain(self) -> dict[str, Any]:
+        """Everything as builtins."""
+        return {
+            "samples": self.samples,
+            "model_statistics": dict(self.model_statistics),
+            "tensors": [asdict(row) for row in self.tensors],
+            "weights": [asdict(row) for row in self.weights],
+            "layers": [asdict(row) for row in self.layers],
+        }
+
+    def __repr__(self) -> str:
+        return f"QuantizedStatistics({len(self.tensors)} tensors, {len(self.weights)} weights, {self.samples} samples)"
+
+    def __str__(self) -> str:
+        head = f"{len(self.tensors)} tensors and {len(self.weights)} weights in integers, on {self.samples} samples"
+        lines = [f"- {row.op}: {_said(row)}" for row in self.suspicious]
+        return "\n".join([head + ("; none is suspicious" if not lines else ":"), *lines])
+
+
+def _saturated(row: QuantizedTensorRow) -> bool:
+    return row.saturated > _SATURATED and row.saturated * row.elements >= _AT_LEAST
+
+
+def _coarse(row: QuantizedTensorRow) -> bool:
+    return row.levels < _FEW_LEVELS and row.elements > row.of_levels
+
+
+def _said(row: QuantizedTensorRow) -> str:
+    parts = []
+    if _saturated(row):
+        ends = f"{row.lowest:.3g} .. {row.highest:.3g}"
+        parts.append(f"{percent(row.saturated)} of its output stick to the ends of the range {ends}")
+    if _coarse(row):
+        parts.append(f"its output uses {row.levels} of {row.of_levels} levels")
+    return ", and ".join(parts)
+
+
+def _table(rows: tuple[QuantizedTensorRow, ...] | tuple[QuantizedWeightRow, ...]) -> tables.Table:
+    if not rows:
+        return (), []
+    heads = ["op_name" if entry.name == "op" else entry.name for entry in fields(rows[0])]
+    return heads, [["" if cell is None else cell for cell in astuple(row)] for row in rows]

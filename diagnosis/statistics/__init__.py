@@ -1,0 +1,1 @@
+"""Statistics of activations, weights and integers, gathered in bounded memory."""

@@ -1,0 +1,1 @@
+"""The kinds of records in a snapshot, as builtins and back."""

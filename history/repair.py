@@ -1,0 +1,113 @@
+"""All that is known of a history, as frames of a new file: when the old one was taken away, or is to be repaired."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quaver.errors import HistoryError
+from quaver.history.contents import Content, read_all
+from quaver.history.appender import sync_folder
+from quaver.history.frames import MAGIC, pack
+from quaver.history.records.header import from_header
+from quaver.history.records.notes import from_note
+from quaver.history.reader import locate
+from quaver.history.records.header import from_run
+from quaver.history.records.trials import from_trial
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """What `repair` has done.
+
+    Attributes:
+        path: the new file.
+        trials: how many it holds, the baseline not counted.
+        lost: what could not be kept, a sentence each; empty if the file was whole.
+    """
+
+    path: Path
+    trials: int
+    lost: tuple[str, ...]
+
+
+def repair(path: str | os.PathLike[str]) -> Repaired:
+    """Write all that is whole in a snapshot to a new file beside it. The old one is not touched."""
+    place = locate(path)
+    content = Content()
+    try:
+        with place.open("rb") as stream:
+            lost = [f"frame {number} is refused: {error}" for number, error in read_all(stream, place, content)]
+    except OSError as error:
+        raise HistoryError(f"{place} cannot be read: {error.strerror}. Check its disk") from error
+    if content.damage:
+        lost.append(content.damage)
+    if content.header is None:
+        raise HistoryError(f"{place} cannot be repaired: {'; '.join(lost) or 'it holds no header'}")
+    file, target = new_file(place.with_name(f"{place.name}.repaired"))
+    with file:
+        write_all(file, target, content)
+    return Repaired(target, len(content.trials), tuple(lost))
+
+
+def new_file(wanted: Path) -> tuple[io.FileIO, Path]:
+    """A file that was not there before, of the wanted name or with a number behind it."""
+    for number in itertools.count():
+        target = wanted.with_name(f"{wanted.name}{f'.{number}' if number else ''}")
+        try:
+            descriptor = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o644)
+            return io.FileIO(descriptor, "r+"), target
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise HistoryError(f"{target} cannot be made: {error.strerror}. Check the space on that disk") from error
+    raise AssertionError("unreachable")
+
+
+def write_all(file: io.FileIO, path: Path, content: Content) -> int:
+    """Write a whole snapshot to an empty file, and to the disk; where it ends. If that fails, the file is removed."""
+    end = 0
+    try:
+        for data in (MAGIC, *map(pack, records(content))):
+            left = memoryview(data)
+            while left:
+                written = os.pwrite(file.fileno(), left, end)
+                end, left = end + written, left[written:]
+        os.fsync(file.fileno())
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise HistoryError(f"{path} could not be written: {error.strerror}. Check the space on that disk") from error
+    sync_folder(path.parent)
+    return end
+
+
+def records(content: Content) -> Iterator[dict[str, Any]]:
+    """The records of a history, in an order in which they can be read again; header and runs twice."""
+    if content.header is None:
+        return
+    header = from_header(content.header)
+    yield header
+    bounds = [*content.starts, len(content.trials)]
+    yield from _trials(content, 0, 0, bounds[0])
+    for place, run in enumerate(content.runs):
+        yield from_run(run)
+        if place == 0:
+            yield header
+        yield from_run(run)
+        yield from _trials(content, run.number, bounds[place], bounds[place + 1])
+    if not content.runs:
+        yield header
+    for name, data in content.notes.items():
+        yield from_note(name, data)
+
+
+def _trials(content: Content, run: int, start: int, end: int) -> Iterator[dict[str, Any]]:
+    if content.baseline is not None and content.baseline_run == run:
+        yield from_trial(content.baseline, content.places)
+    for trial in content.trials[start:end]:
+        yield from_trial(trial, content.places)

@@ -1,0 +1,232 @@
+"""A run, read from its folder, again and again while it grows. Each record is read and judged once."""
+
+from __future__ import annotations
+
+import bisect
+import enum
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from quaver.trial_lineage import LOOK_BACK
+from quaver.criterion import Criterion
+from quaver.engine.scoring.confirmation import CONFIRMATION_NOTE as CONFIRMED
+from quaver.engine.scoring.confirmation import confirmations, is_required
+from quaver.engine.run.finish import ENDING_NOTE as ENDED
+from quaver.engine.scoring.judge import Judge
+from quaver.errors import QuaverError
+from quaver.history import FILE_NAME, Snapshot, SnapshotReader, being_written
+from quaver.insights.data.best_model import Inside
+from quaver.insights.data.trial_choices import Picks
+from quaver.insights.data.trial_rows import TrialRow, in_words
+from quaver.ops import Op, QuantConfig
+from quaver.space import TuningSpace
+from quaver.trial import Trial
+
+
+class RunState(enum.StrEnum):
+    """Whether a run goes on."""
+
+    WAITING = "has not begun"
+    RUNNING = "running"
+    ENDED = "ended"
+    KILLED = "killed"
+    UNREADABLE = "unreadable"
+
+
+class RunData:
+    """All that is known of a run now.
+
+    Attributes:
+        snapshot: what its file holds.
+        judge: its trials, judged.
+        picks: how they run each op.
+        rows: its trials as a table, in the order they came.
+        state: whether it goes on.
+        problem: why it cannot be read any further; empty if it can.
+        version: grows with each change.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.ops: tuple[Op, ...] = snapshot.header.ops
+        self.places = {op.name: place for place, op in enumerate(self.ops)}
+        self.picks = Picks([op.name for op in self.ops])
+        self.rows: list[TrialRow] = []
+        self.state, self.problem, self.version = RunState.RUNNING, "", 0
+        self.judge = self._new_judge()
+        self._raw: list[Trial] = []
+        self._index: dict[int, int] = {}
+        self._order: list[tuple[int, int]] = []  # number and row of each trial, by number
+        self._inside: Inside | None = None
+        self.take(snapshot)
+
+    @property
+    def name(self) -> str:
+        """Of the folder it lies in."""
+        return self.snapshot.path.parent.name
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return self.snapshot.path.parent
+
+    @property
+    def criterion(self) -> Criterion:
+        """What counts as met."""
+        return self.judge.criterion
+
+    @property
+    def baseline(self) -> Trial | None:
+        """The fp32 model's trial."""
+        return self.snapshot.baseline
+
+    @property
+    def best(self) -> Trial | None:
+        """The winner so far."""
+        return self.judge.best
+
+    @property
+    def ended(self) -> dict[str, Any]:
+        """How the latest run ended; empty if it does not say so."""
+        noted = self.snapshot.notes.get(ENDED)
+        return noted if isinstance(noted, dict) and noted.get("run") == self.snapshot.run.number else {}
+
+    @property
+    def inside(self) -> Inside:
+        """What the best model looks like inside, as far as it was noted."""
+        if self._inside is None or not self._inside.is_of(self.snapshot.notes):
+            self._inside = Inside(self.snapshot.notes, self.places)
+        return self._inside
+
+    def row(self, number: int) -> TrialRow | None:
+        """The trial of a number as a row; None if there is none."""
+        place = self._index.get(number)
+        return None if place is None else self.rows[place]
+
+    def config(self, number: int) -> QuantConfig | None:
+        """How a trial runs each op; number 0 is the fp32 model."""
+        if number == 0 and self.baseline is not None:
+            return self.baseline.config
+        row = self.row(number)
+        return None if row is None else row.trial.config
+
+    def difference(self, one: int, other: int) -> list[Any]:
+        """What the second trial runs in another way than the first."""
+        before, after = self.config(one), self.config(other)
+        if before is None or after is None:
+            return []
+        return self.picks.changes(self.picks.code(before), self.picks.code(after))
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Take in what is new in a later reading of the same file."""
+        earlier, self.snapshot = self.snapshot, snapshot
+        if snapshot.runs != earlier.runs:
+            self.judge = self._new_judge()
+            self._raw, self.rows, self._index, self._order, self.picks = [], [], {}, [], Picks(self.picks.ops)
+        if snapshot.baseline is not None and snapshot.baseline.score != self.judge.baseline:
+            self.judge.begin(snapshot.baseline)
+        for place, trial in enumerate(snapshot.trials):
+            if place >= len(self._raw):
+                self._add(trial)
+            elif trial is not self._raw[place]:  # a figure was measured
+                self._raw[place] = trial
+                self.judge.add(trial)
+        if snapshot.notes.get(CONFIRMED) is not earlier.notes.get(CONFIRMED) or not self.judge.confirmations:
+            self.judge.confirm(confirmations(snapshot.notes, self.criterion), is_required(snapshot.notes))
+        self.rows = [self._judged(row) for row in self.rows]
+        self.version += 1
+
+    def _add(self, trial: Trial) -> None:
+        row = len(self.rows)
+        judged = self.judge.add(trial)
+        self.picks.add(trial.config)
+        reduced = int(self.picks.reduced[self.picks.rows[row]].sum())
+        self._raw.append(trial)
+        self._index[trial.number] = row
+        self.rows.append(TrialRow(judged, reduced, len(self.ops) - reduced, None, 0, ""))
+        bisect.insort(self._order, (trial.number, row))
+        place = bisect.bisect_left(self._order, (trial.number, row))
+        # With several workers a trial may end before one with a lower number, which may be its origin.
+        for later in range(place, min(place + LOOK_BACK + 1, len(self._order))):
+            self._find_origin(later)
+
+    def _find_origin(self, place: int) -> None:
+        """Fill in which trial the one at a place in the order of numbers came from."""
+        row = self._order[place][1]
+        earlier = [item[1] for item in self._order[max(0, place - LOOK_BACK) : place]]
+        origin, shown = self.picks.origin(row, earlier), self.rows[row]
+        changes = [] if origin is None else self.picks.changes(self.picks.rows[origin], self.picks.rows[row])
+        self.rows[row] = TrialRow(
+            shown.trial,
+            shown.reduced,
+            shown.fp32,
+            None if origin is None else self._raw[origin].number,
+            len(changes),
+            "" if origin is None else in_words(changes),
+        )
+
+    def _judged(self, row: TrialRow) -> TrialRow:
+        """The same row with what the judge says of its trial now."""
+        trial = self.judge.judged(row.trial.number)
+        if trial is row.trial:
+            return row
+        return TrialRow(trial, row.reduced, row.fp32, row.origin, row.changed, row.changes)
+
+    def _new_judge(self) -> Judge:
+        judge = Judge.from_settings(self.snapshot.run.settings, TuningSpace(self.snapshot.header.ops))
+        judge.begin(self.snapshot.baseline)
+        return judge
+
+
+class FollowedRun:
+    """Follows the snapshot of a run. It may be asked from several threads.
+
+    Attributes:
+        path: the folder, or the file itself.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._reader = SnapshotReader(self.path)
+        self._data: RunData | None = None
+        self._problem = ""
+        self._lock = threading.Lock()
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be read, as long as there is no data."""
+        return self._problem
+
+    def poll(self) -> RunData | None:
+        """What is known now; None as long as there is nothing."""
+        with self._lock:
+            try:
+                snapshot = self._reader.poll()
+                self._problem = ""
+            except QuaverError as error:
+                self._problem = str(error)
+            else:
+                if snapshot is None:
+                    self._data = None
+                elif self._data is None or self._data.snapshot.header is not snapshot.header:
+                    self._data = RunData(snapshot)
+                elif self._reader.changed:
+                    self._data.take(snapshot)
+            if self._data is not None:
+                self._watch(self._data)
+            return self._data
+
+    def _watch(self, data: RunData) -> None:
+        """Whether somebody still writes it."""
+        file = self.path / FILE_NAME if self.path.is_dir() else self.path
+        if self._problem:
+            state = RunState.UNREADABLE
+        elif data.ended:
+            state = RunState.ENDED
+        else:
+            state = RunState.RUNNING if being_written(file) else RunState.KILLED
+        if (state, self._problem) != (data.state, data.problem):
+            data.state, data.problem = state, self._problem
+            data.version += 1

@@ -1,0 +1,89 @@
+"""How each trial runs each op, as a table of small numbers: fast to compare, however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaver.trial_lineage import LOOK_BACK, nearest
+from quaver.ops import OpConfig, QuantConfig
+
+Codes = NDArray[np.uint16]
+
+_MOST_CHOICES = 2**16 - 1
+
+
+class Change(NamedTuple):
+    """One op that two trials run in different ways."""
+
+    op: str
+    before: OpConfig
+    after: OpConfig
+
+
+class Picks:
+    """The choices of all trials, added one by one.
+
+    Attributes:
+        ops: names, in graph order.
+        choices: the distinct ways to run an op that any trial takes.
+        rows: for each trial the number of the choice of each op.
+    """
+
+    def __init__(self, ops: Sequence[str]) -> None:
+        self.ops = tuple(ops)
+        self.choices: list[OpConfig] = []
+        self.rows: list[Codes] = []
+        self._table = np.empty((64, len(self.ops)), np.uint16)  # the same rows in one array, which grows by doubling
+        self._numbers: dict[OpConfig, int] = {}
+
+    def add(self, config: QuantConfig) -> None:
+        """Take in the configuration of the next trial."""
+        codes = self.code(config)
+        if len(self.rows) == len(self._table):
+            self._table = np.concatenate([self._table, np.empty_like(self._table)])
+        self._table[len(self.rows)] = codes
+        self.rows.append(codes)
+
+    def code(self, config: QuantConfig) -> Codes:
+        """The choices of a configuration as numbers."""
+        choices, picks = config.coded()
+        numbers = np.array([self._number(choice) for choice in choices], np.uint16)
+        taken = np.frombuffer(picks, np.uint8) if isinstance(picks, bytes) else np.array(picks, np.intp)
+        return numbers[taken]
+
+    def _number(self, choice: OpConfig) -> int:
+        if choice not in self._numbers and len(self.choices) < _MOST_CHOICES:
+            self._numbers[choice] = len(self.choices)
+            self.choices.append(choice)
+        return self._numbers.get(choice, 0)
+
+    @property
+    def reduced(self) -> NDArray[np.bool_]:
+        """Of each choice whether it computes in less than fp32."""
+        return np.array([choice.reduced for choice in self.choices], np.bool_)
+
+    def origin(self, row: int, earlier: Sequence[int]) -> int | None:
+        """Return the row that a trial came from, by the rule of `quaver.trial_lineage`; None for the first trial.
+
+        Args:
+            row: the trial's own row.
+            earlier: the rows of the trials with lower numbers, in the order of those.
+        """
+        recent = earlier[-LOOK_BACK:]
+        if not recent:
+            return None
+        in_order = recent[-1] - recent[0] == len(recent) - 1 and list(recent) == list(range(recent[0], recent[-1] + 1))
+        # A slice costs nothing; rows that came out of order are copied.
+        table = self._table[recent[0] : recent[-1] + 1] if in_order else self._table[list(recent)]
+        return recent[nearest(table, self.rows[row])]
+
+    def changes(self, before: Codes, after: Codes) -> list[Change]:
+        """What is different."""
+        return [
+            Change(self.ops[place], self.choices[before[place]], self.choices[after[place]])
+            for place in np.flatnonzero(before != after)
+        ]

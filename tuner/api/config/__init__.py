@@ -1,0 +1,1 @@
+"""The settings of a run: validation, loading from YAML, serialization and resume."""

@@ -1,0 +1,179 @@
+"""A run for another machine: its cost model, read once and kept with the run; and how such a file is made there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from quaver.adapters import Adapter, AdapterOptions, adapter_for
+from quaver.adapters.data import open_batch
+from quaver.adapters.samples import check_batch
+from quaver.files.temporary import temporary_folder
+from quaver.api.setup import calibrate
+from quaver.api.arguments import keywords_checked
+from quaver.api.setup import check_timing_batch
+from quaver.api.config.config import Config
+from quaver.engine.timing.cost_model import CostModel, fitting, measure_cost_model, read_file, resolved
+from quaver.engine.events import Observers
+from quaver.engine.timing.time_model import borders
+from quaver.errors import SettingsError
+from quaver.history import Storage
+from quaver.files.paths import expanded
+import io
+import zipfile
+import numpy as np
+from quaver.adapters import Adapter
+from quaver.adapters.data import samples
+from quaver.engine.timing.cost_model import KIND, VERSION, plan_for
+
+
+# The note of a history that holds the cost model of its run.
+NOTE = "cost_model"
+
+
+@keywords_checked
+def save_cost_model(
+    model: Any,
+    path: str | os.PathLike[str],
+    calib_dataloader: Any = None,
+    *,
+    target: str | None = None,
+    batch: int = 1,
+) -> Path:
+    """Time the ops of a model on this machine, in fp32 and int8, for runs elsewhere: `fit(..., cost_model=path)`.
+
+    Args:
+        model: the float model, as for `fit`.
+        path: the JSON file to write.
+        calib_dataloader: typical inputs, as for `fit`; the first samples are what is timed.
+        target: what this machine is called; its host name and processor if None.
+        batch: samples of one inference, as for `fit`.
+
+    Returns:
+        The path of the file.
+    """
+    place = Path(expanded(path))
+    with calibrated(model, place, calib_dataloader, batch) as adapter:
+        found = measure_cost_model(adapter, target)
+    place.write_text(json.dumps(found.plain(), indent=1) + "\n", encoding="utf-8")
+    return place
+
+
+@contextlib.contextmanager
+def calibrated(model: Any, place: Path, data: Any, batch: int = 1) -> Iterator[Adapter]:
+    """A calibrated model, for a file to be written to `place`; `batch` is what it will be timed at."""
+    config = Config(batch=batch)
+    if not place.parent.is_dir():
+        raise SettingsError(f"there is no folder {str(place.parent)!r} to write {place.name!r} into")
+    if data is None:
+        raise SettingsError("calib_dataloader is needed: typical inputs to quantize and to time the model with")
+    model = expanded(model)
+    kind = adapter_for(model)
+    with (
+        temporary_folder() as folder,
+        contextlib.closing(kind.take(model, AdapterOptions(folder, batch=batch))) as adapter,
+    ):
+        check_batch(adapter.inputs, batch)
+        calibrate(adapter, config, data, Observers(), True)
+        check_timing_batch(adapter, batch)
+        yield adapter
+
+
+def cost_of(
+    given: str | os.PathLike[str] | None, adapter: Adapter, history: Storage, batch: int = 1
+) -> CostModel | None:
+    """The cost model of a run, checked against its model and `batch`; None if the run is for this machine.
+
+    A resumed run decides by the figures that are kept in the history, whatever became of the file.
+    """
+    if given is None:
+        return None
+    path = os.fspath(given)
+    noted = history.notes.get(NOTE)
+    kept = isinstance(noted, Mapping) and noted.get("path") == path
+    data = noted["content"] if kept else read_file(os.fspath(expanded(path)))  # type: ignore[index]
+    cost = fitting(resolved(data, adapter, path), adapter, path)
+    if open_batch(adapter.inputs) and cost.batch not in (None, batch):
+        raise SettingsError(
+            f"cost model {path!r} was measured at batch {cost.batch}, and `batch` is {batch}: set "
+            f"`batch={cost.batch}`, or profile the model on the target at batch {batch}"
+        )
+    return cost
+
+
+def placed(cost: CostModel, given: str | os.PathLike[str], adapter: Adapter, history: Storage) -> CostModel:
+    """The same with the conversions between ops, as large as they are in this model; kept in the history."""
+    path = os.fspath(given)
+    history.note(NOTE, {"path": path, "content": cost.plain()})
+    between = borders(adapter, adapter.timing_feed) if adapter.kept else ()
+    return cost.among(between)
+
+
+def target_of(notes: Mapping[str, Any]) -> str:
+    """What the machine is called that a run was for; empty if it was this one."""
+    noted = notes.get(NOTE)
+    content = noted.get("content") if isinstance(noted, Mapping) else None
+    return str(content.get("target", "")) if isinstance(content, Mapping) else ""
+
+
+# So that Python runs the file, whatever it is called.
+HEAD = b"#!/usr/bin/env python3\n"
+
+
+@keywords_checked
+def save_board_kit(model: Any, path: str | os.PathLike[str], calib_dataloader: Any = None, *, batch: int = 1) -> Path:
+    """Write one file that times a model where quaver is not: `python3 FILE > cost.json`, for `fit(..., cost_model=)`.
+
+    It holds the float model, the int8 one, one for each other mode, a few mixtures that tell what conversions cost, and
+    one batch of inputs. It needs Python 3.8, numpy and onnxruntime there.
+
+    Args:
+        model: the float model, as for `fit`.
+        path: the file to write, such as board.pyz.
+        calib_dataloader: typical inputs, as for `fit`; the first samples are what is timed.
+        batch: samples of one inference, as for `fit`.
+
+    Returns:
+        The path of the file.
+    """
+    place = Path(expanded(path))
+    with calibrated(model, place, calib_dataloader, batch) as adapter:
+        script = adapter.board_script()
+        if script is None:
+            raise SettingsError(
+                f"{adapter.name} has no script that times ops without quaver: install quaver on the target, and use "
+                "`quaver profile MODEL --calib DATA --save cost.json` there"
+            )
+        content = _packed(adapter, script)
+    place.write_bytes(HEAD + content)
+    return place
+
+
+def _packed(adapter: Adapter, script: str) -> bytes:
+    feed, plan = adapter.timing_feed, plan_for(adapter)
+    profiled = [None, *plan.profiled]
+    models = [adapter.rebuild(one) for one in (*profiled, *plan.timed)]
+    names = [f"{index}{adapter.suffix}" for index in range(len(models))]
+    arrays = io.BytesIO()
+    np.savez(arrays, *feed.values())
+    said = {
+        KIND: VERSION,
+        "adapter": adapter.name,
+        "model": adapter.fingerprint,
+        "batch": samples(feed),
+        "configs": plan.fingerprints,
+        "alone": list(plan.alone),
+        "borders": [[one.producer, list(one.readers), one.elements] for one in borders(adapter, feed)],
+    }
+    job = {"models": names, "profiled": len(profiled), "inputs": list(feed), "said": said}
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as kit:
+        kit.writestr("__main__.py", script)
+        kit.writestr("job.json", json.dumps(job))
+        kit.writestr("feed.npz", arrays.getvalue())
+        for name, model in zip(names, models, strict=True):
+            kit.writestr(name, model.SerializeToString())
+    return packed.getvalue()

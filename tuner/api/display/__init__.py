@@ -1,0 +1,1 @@
+"""Show a run and its result in a terminal, a notebook or plain text."""

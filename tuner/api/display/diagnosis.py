@@ -1,0 +1,78 @@
+"""What diagnosis found, as `fit` and the command line print it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from quaver.api.display import tables, format as wording
+from quaver.diagnosis import Diagnosis, QuantizedStatistics
+from quaver.diagnosis import tables as rows_of
+from quaver.diagnosis.diagnosis import TOLD
+
+
+def write(found: Diagnosis, rows: int) -> None:
+    """Print the top rows of both summaries, and every cause."""
+    print("Activations summary (each op's output against float, the largest MSE first)")
+    _table(rows_of.activations(found.activations), rows)
+    print("\nWeights summary (of the float model; the largest MSE first)")
+    heads, table = rows_of.weights(found.weights)
+    short = [head.removeprefix("Input model ").removeprefix("standard ") for head in heads[:7]]
+    _table((short, [row[:7] for row in table]), rows)
+    for name, value in found.model_statistics.items():
+        print(f"{wording.name(name)}: {value:.6g}")
+    print()
+    causes(found)
+
+
+def write_alone(found: QuantizedStatistics, rows: int) -> None:
+    """Print what a quantized model shows by itself: tensors that stick to their ends first, and what is suspicious."""
+    print("Tensors in integers (the largest part at the ends of the range first)")
+    heads = ("OP name", "kind", "low", "high", "saturated", "levels", "scale", "zero point")
+    worst = sorted(found.tensors, key=lambda row: -row.saturated)
+    table: list[list[Any]] = [
+        [row.op, row.kind, row.low, row.high, row.saturated, row.levels, row.scale, row.zero_point] for row in worst
+    ]
+    _table((heads, table), rows)
+    print()
+    for line in str(found).splitlines():
+        print(folded(wording.name(line), ""))
+
+
+def causes(found: Diagnosis) -> None:
+    """Print the verdict, and each cause with its rule."""
+    print(folded(wording.name(str(found).splitlines()[0]) + ".", ""))
+    for number, cause in enumerate(found.causes[:TOLD], 1):
+        print(f"\n{number}. {wording.name(cause.op)}")
+        print(folded(wording.name(cause.sentence)))
+        print(folded(wording.name(cause.advice) + (":" if cause.rules else ".")))
+        if cause.rules:
+            print(f"     {wording.name(cause.paste)}")
+    if len(found.causes) > TOLD:
+        print(f"\n... and {len(found.causes) - TOLD} more")
+
+
+def folded(sentence: str, indent: str = "   ") -> str:
+    """A sentence as a paragraph of its own: folded in a terminal, on one line in a pipe."""
+    if not sys.stdout.isatty():
+        return indent + sentence
+    width = max(40, shutil.get_terminal_size().columns)
+    return textwrap.fill(
+        sentence, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False,
+        break_long_words=False,
+    )  # fmt: skip
+
+
+def _table(table: rows_of.Table, most: int) -> None:
+    heads, rows = table
+    shown: Sequence[Sequence[Any]] = rows[:most] if most else rows
+    tables.write(heads, [[_cell(cell) for cell in row] for row in shown], right=heads[1:])
+    if len(shown) < len(rows):
+        print(f"... and {len(rows) - len(shown)} more")
+
+
+def _cell(cell: Any) -> str:
+    return f"{cell:.3g}" if isinstance(cell, float) else str(cell)

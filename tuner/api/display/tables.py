@@ -1,0 +1,56 @@
+"""Tables on stdout that lose nothing: folded in a terminal, as wide as need be in a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from quaver.api.display import format as wording
+
+# What colours say. Without a terminal, or with NO_COLOR set, there are none.
+MET, NOT_MET, FP32, SLOWER, BEST = "green", "red", "yellow", "red", "bold"
+
+
+def cell(text: str, style: str = "") -> Text:
+    """A cell in a colour. What it holds is never read as markup."""
+    return Text(wording.name(text), style=style)
+
+
+def write(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], right: Iterable[str] = ()) -> None:
+    """Print a table; columns named in `right` hold figures, which are never folded.
+
+    What cells hold is never read as markup.
+    """
+    right = frozenset(right)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for heading in headings:
+        figures = heading in right
+        table.add_column(Text(heading), justify="right" if figures else "left", overflow="fold", no_wrap=figures)
+    widest = sum(map(len, headings))
+    for row in rows:
+        cells = [item if isinstance(item, Text) else cell(item) for item in row]
+        widest = max(widest, sum(map(len, cells)))
+        table.add_row(*cells)
+    width = None if sys.stdout.isatty() else 2 * widest + 20 * len(headings) + 80
+    console(width).print(table)
+
+
+def line(*parts: Text | str) -> None:
+    """Print a sentence of coloured parts, folded between words in a terminal only."""
+    whole = Text().join(part if isinstance(part, Text) else cell(part) for part in parts)
+    console(None if sys.stdout.isatty() else len(whole) + 1).print(whole)
+
+
+def console(width: int | None = None) -> Console:
+    """What writes on stdout."""
+    return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
+
+
+def columns() -> int | None:
+    """How wide the terminal is; None in a pipe, where nothing needs to be short."""
+    return console().width if sys.stdout.isatty() else None

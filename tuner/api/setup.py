@@ -1,0 +1,221 @@
+"""The space of a run: the ops of a model, narrowed by rules and by what is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from quaver.adapters import Adapter
+from quaver.api.config.config import Config
+from quaver.engine.timing.objective import Objective, Size
+from quaver.errors import SettingsError
+from quaver.rules import apply_rules
+from quaver.space import TuningSpace, smallest_first, without_calibration
+import os
+from pathlib import Path
+from typing import Any
+from quaver.engine.events import Observer, StartedFrom
+from quaver.engine.scoring.judge import judge_snapshot
+from quaver.errors import HistoryError, SettingsError
+from quaver.history import Storage, read_snapshot
+from quaver.history.records.choices import from_choice, to_choices
+from quaver.history.pickle_check import Malformed
+from quaver.ops import QuantConfig
+from quaver.files.paths import expanded
+from quaver.space import TuningSpace
+from collections.abc import Callable
+import numpy as np
+from quaver.api.display.warnings import tell
+from quaver.engine.run.scheduling import Clock
+from quaver.engine.events import CalibrationCut, Observer, Progressed, Stage, StageStarted
+import contextlib
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from quaver.adapters.data import samples
+from quaver.api.display.format import CONVERSIONS, conversions
+from quaver.engine.run.crashes import is_fatal
+from quaver.engine.events import ModelConverted, Observer
+from quaver.engine.compatibility import check_same_ops, restore
+from quaver.engine.compatibility import versions_of
+from quaver.history import UNCALIBRATED, Header, Storage
+
+
+def space_of(adapter: Adapter, config: Config, objective: Objective, calibrated: bool) -> TuningSpace:
+    """What may be chosen. Where size counts, by default all that gets smaller is reduced, and nothing else."""
+    offered = adapter.inspect()
+    if isinstance(objective, Size):  # before the rules, which may leave no choice by which a weight is known
+        offered = smallest_first(offered)
+    ops = apply_rules(offered, config.op_name_dict, config.op_type_dict)
+    if not any(op.quantizable for op in ops):
+        raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
+    ops = tuple(replace(op, smaller=()) for op in ops)  # who did not ask for what only gets smaller does not get it
+    space = TuningSpace(ops if calibrated else without_calibration(ops))
+    if not calibrated and not space.quantizable:
+        raise SettingsError(
+            "calib_dataloader is needed for this model: none of its ops can run in 8 bits without calibrated ranges. A "
+            "few hundred typical inputs will do, without labels"
+        )
+    if not calibrated and not space.all_int8().reduced_ops:
+        raise SettingsError(
+            "without calibration data nothing in this model gets faster in 8 bits, only smaller: pass calib_dataloader "
+            '(a few hundred typical inputs, without labels), or objective="size"'
+        )
+    return space
+
+
+# The note that keeps the configuration, so that a resumed run needs the other snapshot no more.
+NOTE = "start_from"
+
+
+def first_config(
+    start_from: str | os.PathLike[str] | None, space: TuningSpace, history: Storage, observer: Observer
+) -> QuantConfig | None:
+    """The configuration to try first; None if there is none. What is new in the model runs in int8."""
+    known = _noted(history, space)
+    if known is not None or start_from is None:
+        return known
+    snapshot = read_snapshot(Path(expanded(start_from)))
+    best = judge_snapshot(snapshot).best
+    if best is None:
+        raise HistoryError(f"`start_from`: {snapshot.path} has no trial with a score to start from")
+    kinds = {op.name: op.kind for op in snapshot.header.ops}
+    same = [op for op in space.ops if kinds.get(op.name) == op.kind]
+    if not same:
+        raise SettingsError(
+            f"`start_from`: no op of this model has the name and the kind of one in {snapshot.path}; is it a run of "
+            "this model's last version?"
+        )
+    offered = [op.name for op in same if best.config[op.name] in op.choices]
+    lost = tuple(op.name for op in same if op.name not in set(offered))
+    config = space.all_int8().replace({name: best.config[name] for name in offered})
+    history.note(NOTE, {name: from_choice(choice) for name, choice in config.items()})
+    observer(StartedFrom(snapshot.path, best.number, len(offered), len(space.ops), lost))
+    return config
+
+
+def _noted(history: Storage, space: TuningSpace) -> QuantConfig | None:
+    noted: Any = history.notes.get(NOTE)
+    if not isinstance(noted, dict) or [*noted] != [op.name for op in space.ops]:
+        return None
+    try:
+        config = QuantConfig((name, to_choices([choice])[0]) for name, choice in noted.items())
+    except Malformed:
+        return None
+    return config if space.allows(config) else None
+
+
+# So many samples are taken if nobody says how many: fewer were worse on one model of three, more were no better on any
+# (benchmarks/results/sample_counts.json), and a loader may be endless.
+MOST_SAMPLES = 256
+# What calibration may take of the timeout.
+SHARE = 0.5
+
+
+def calibrate(
+    adapter: Adapter, config: Config, data: Any, watch: Observer, heard: bool, clock: Clock | None = None
+) -> dict[str, Any]:
+    """Calibrate, and say so if not all of the data was used."""
+    wanted, seen = config.most_samples, 0
+    limit = MOST_SAMPLES if wanted is None else wanted
+    total = count_samples(data, wanted)
+
+    def progress(done: int, _: int | None) -> None:
+        nonlocal seen
+        seen = done
+        watch(Progressed(Stage.CALIBRATING, done, total))
+
+    watch(StageStarted(Stage.CALIBRATING))
+    enough = _out_of_time(config.timeout, clock)
+    found = adapter.calibrate(data, limit, progress, enough)
+    if enough() and seen < limit:
+        tell(CalibrationCut(seen, f"{SHARE:.0%} of the timeout is used up"), watch, heard)
+    elif wanted is None and adapter.data_left:
+        advice = "more rarely help, and calibration_sampling_size sets another number"
+        tell(CalibrationCut(seen, advice), watch, heard)
+    return found
+
+
+def count_samples(data: Any, limit: int | None) -> int | None:
+    """How many samples will be calibrated on, if that can be told without reading them."""
+    whole = next(iter(data.values()), None) if isinstance(data, dict) else data
+    if isinstance(whole, np.ndarray) and whole.ndim:
+        return min(MOST_SAMPLES if limit is None else limit, len(whole))
+    return limit
+
+
+def _out_of_time(timeout: float, clock: Clock | None) -> Callable[[], bool]:
+    return lambda: clock is not None and 0 < SHARE * timeout <= clock.seconds
+
+
+log = logging.getLogger(__name__)
+
+
+def prepare(
+    adapter: Adapter, history: Storage, config: Config, data: Any, observer: Observer, heard: bool, clock: Clock
+) -> None:
+    """Calibrate and begin the history, or take the calibration from a history that was begun before."""
+    header = history.header
+    if header is None:
+        if data is None and config.resume is not None:
+            raise SettingsError(f"{history.path} ended before calibration was done: pass calib_dataloader to resume it")
+        if data is None:
+            calibration = dict(UNCALIBRATED)
+            calibration["comparison"] = adapter.compare().to_dict()
+            adapter.restore(calibration)
+        else:
+            calibration = calibrate(adapter, config, data, observer, heard, clock)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        history.begin(Header(adapter.fingerprint, adapter.name, adapter.inspect(), calibration, now))
+        history.start_run(config.plain(), versions_of(adapter))
+        return
+    clock.go_on(history)
+    check_same_ops(adapter, header, history.path)
+    history.start_run(config.plain(), versions_of(adapter))
+    restore(adapter, header, history.path)
+    history.forget_trailing_failures(lambda tried: is_fatal(history, tried))
+    if data is not None:
+        adapter.keep(data)
+
+
+def check_timing_batch(adapter: Adapter, batch: int) -> None:
+    """Refuse a `batch` that the model does not run at; say so where the model has one of its own.
+
+    Whether a model that leaves its batch open takes several samples at once shows only when it is run.
+    """
+    if not adapter.kept:
+        return
+    feed = adapter.timing_feed
+    if batch == 1:
+        if samples(feed) != 1:
+            log.info("latency is measured at batch %d: the model takes no other", samples(feed))
+        return
+    if samples(feed) != batch:
+        raise SettingsError(
+            f"`batch={batch}`, but the model takes the calibration data only in batches as they are, of "
+            f"{samples(feed)} sample(s): leave `batch` out, or give the data in batches of {batch}"
+        )
+    try:
+        adapter.rebuild(None).run(feed)
+    except Exception as error:
+        raise SettingsError(
+            f"`batch={batch}`, but the model does not run on so many samples at once: {error!s:.300}. Leave `batch` "
+            "out, or export the model with an open batch axis"
+        ) from error
+
+
+def say_conversions(adapter: Adapter, history: Storage, observer: Observer) -> None:
+    """Tell what was converted when the model was read, and note it once."""
+    for what in adapter.conversions:
+        observer(ModelConverted(what))
+    if adapter.conversions != conversions(history.notes):
+        history.note(CONVERSIONS, list(adapter.conversions))
+
+
+@contextlib.contextmanager
+def pointing_to(history: Storage) -> Iterator[None]:
+    """Let an error on the way say how to go on."""
+    try:
+        yield
+    except BaseException as error:
+        if history.baseline is not None and not isinstance(error, HistoryError):
+            error.add_note(f"Everything so far is in {history.path}; go on with fit(..., resume={str(history.path)!r})")
+        raise

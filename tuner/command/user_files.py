@@ -1,0 +1,152 @@
+"""What a user names on the command line: functions in Python files, and files of calibration data."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from quaver.errors import CalibrationError, SettingsError
+from quaver.suggestions import hint
+from quaver.files.paths import check_regular, expanded
+
+_modules: dict[Path, ModuleType] = {}
+_BROKEN = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
+
+
+def is_reference(text: Any) -> bool:
+    """Whether this is `file.py:name`."""
+    return isinstance(text, str) and text.rpartition(":")[0].endswith(".py")
+
+
+def load(reference: str, flag: str) -> Any:
+    """The object called `name` in `file.py:name`. Files beside it can be imported by it."""
+    place, _, name = reference.rpartition(":")
+    if not is_reference(reference) or not name:
+        example = reference if reference.endswith(".py") else "my_file.py"
+        raise SettingsError(f"{flag} takes FILE.py:NAME, such as {example}:my_function, not {reference!r}")
+    module = _import(Path(expanded(place)), flag)
+    if not hasattr(module, name):
+        own = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        raise SettingsError(f"{flag}: there is no {name!r} in {place!r}; {hint(name, own)}")
+    return getattr(module, name)
+
+
+def load_function(reference: str, flag: str) -> Callable[..., Any]:
+    """The same, for something that is called."""
+    found = load(reference, flag)
+    if not callable(found):
+        raise SettingsError(f"{flag}: {reference!r} is a {type(found).__name__}, not a function")
+    return found  # type: ignore[no-any-return]
+
+
+def where(error: BaseException) -> str:
+    """The line of the user's file that an error came through; empty if it came through none."""
+    seen: BaseException | None = error
+    while seen is not None:
+        for frame in reversed(traceback.extract_tb(seen.__traceback__)):
+            if Path(frame.filename) in _modules:
+                return f"It came from {frame.filename}, line {frame.lineno}, in {frame.name}"
+        seen = seen.__cause__
+    return ""
+
+
+def calibration(text: str, flag: str = "--calib") -> Any:
+    """Calibration or other data from an .npz, an .npy, a folder of them, or `file.py:name`."""
+    if is_reference(text):
+        return _from_python(text, flag)
+    path = Path(expanded(text))
+    check_regular(path, f"{flag}: the data", CalibrationError, folders=True)
+    if path.is_dir():
+        return Folder(path, flag)
+    if not path.exists():
+        raise CalibrationError(f"{flag}: there is nothing at {text!r}")
+    if path.suffix not in (".npz", ".npy"):
+        raise CalibrationError(
+            f"{flag} takes an .npz or .npy file, a folder of them, or FILE.py:FUNCTION, not {text!r}"
+        )
+    return read_arrays(path, flag)
+
+
+def lines(text: str, flag: str) -> list[str | None]:
+    """A name for each sample, from the lines of a text file; an empty line names none."""
+    check_regular(expanded(text), f"{flag}: the list of names")
+    try:
+        content = Path(expanded(text)).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{flag} takes a text file with a name for each sample; {text!r}: {error}") from error
+    return [line.strip() or None for line in content.splitlines()]
+
+
+def read_arrays(path: Path, flag: str = "--calib") -> Any:
+    """The arrays of an .npz by name, or the one array of a file that holds one: its name does not matter then."""
+    check_regular(path, f"{flag}: the data", CalibrationError)
+    try:
+        if path.suffix == ".npy":
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+        with np.load(path, allow_pickle=False) as content:
+            arrays = {name: content[name] for name in content.files}
+    except _BROKEN as error:
+        raise CalibrationError(f"{flag}: {str(path)!r} cannot be read as {path.suffix[1:]}: {error}") from error
+    if not arrays:
+        raise CalibrationError(f"{flag}: {str(path)!r} holds no array")
+    return next(iter(arrays.values())) if len(arrays) == 1 else arrays
+
+
+class Folder(Iterable[Any]):
+    """A folder of .npz and .npy files, each a batch, in the order of their names."""
+
+    def __init__(self, path: Path, flag: str = "--calib") -> None:
+        self._flag = flag
+        self._files = sorted(file for file in path.iterdir() if file.suffix in (".npz", ".npy"))
+        if not self._files:
+            raise CalibrationError(f"{flag}: the folder {str(path)!r} holds no .npz and no .npy file")
+        for file in self._files:
+            check_regular(file, f"{flag}: the data", CalibrationError)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (read_arrays(file, self._flag) for file in self._files)
+
+
+def _from_python(reference: str, flag: str) -> Any:
+    found = load(reference, flag)
+    if not callable(found) or (isinstance(found, Iterable) and not isinstance(found, type)):
+        return found
+    try:
+        return found()
+    except Exception as error:
+        raise CalibrationError(f"{flag}: {reference} raised {type(error).__name__}: {error}") from error
+
+
+def _import(path: Path, flag: str) -> ModuleType:
+    check_regular(path, f"{flag}: the Python file")
+    if not path.is_file():
+        raise SettingsError(f"{flag}: there is no file {str(path)!r}")
+    path = path.resolve()
+    if path in _modules:
+        return _modules[path]
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    # Under its own name, so that a file beside it which imports it gets the same module; unless the name is taken.
+    name = path.stem if path.stem not in sys.modules else f"quaver_user_{len(_modules)}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = _modules[path] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        sys.modules.pop(name, None)
+        guard = ". Put what only a script should do under `if __name__ == '__main__':`"
+        raise SettingsError(
+            f"{flag}: {str(path)!r} raised {type(error).__name__} when it was imported: {error}"
+            f"{guard if isinstance(error, SystemExit) else ''}"
+        ) from error
+    return module

@@ -1,0 +1,86 @@
+"""Whether a history belongs to the model at hand, and what its configurations mean for it.
+
+A history outlives versions of quaver: what a version finds in a model, and offers for it, may differ from what the one
+that recorded the trials did. Whether a trial was rebuilt is for its sha256 to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from quaver.adapters import Adapter
+from quaver.errors import HistoryError, QuaverError
+from quaver.history import Header
+from quaver.ops import FLOAT, Op, QuantConfig
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+
+def check_same_model(adapter: Adapter, header: Header, path: Path) -> None:
+    """Refuse a history of another model, or of ops that are not there now, with the reason."""
+    if header.adapter != adapter.name:
+        raise HistoryError(f"{path} belongs to a model of {header.adapter}, not of {adapter.name}")
+    if header.model_fingerprint != adapter.fingerprint:
+        raise HistoryError(
+            f"{path} belongs to another model: its fingerprint is {header.model_fingerprint[:12]}, "
+            f"this one's {adapter.fingerprint[:12]}. Give the float model that the run started from"
+        )
+    now = {op.name for op in adapter.inspect()}
+    gone = [op.name for op in header.ops if op.name not in now]
+    if gone:
+        raise HistoryError(
+            f"{path} holds trials for the op {gone[0]!r}, which this version of quaver does not find in the model"
+            f"{_and_more(gone)}. Use the version of quaver that recorded them, or start a new run"
+        )
+
+
+def check_same_ops(adapter: Adapter, header: Header, path: Path) -> None:
+    """Refuse to go on with a history of this model if the ops to decide about are others now."""
+    check_same_model(adapter, header, path)
+    recorded = {op.name for op in header.ops}
+    new = [op.name for op in adapter.inspect() if op.name not in recorded]
+    if new:
+        raise HistoryError(
+            f"{path} cannot be resumed: this version of quaver finds the op {new[0]!r} in the model, for which it "
+            f"holds nothing{_and_more(new)}. Its trials can still be recovered; to tune on, start a new run"
+        )
+
+
+def restore(adapter: Adapter, header: Header, path: Path) -> None:
+    """Let an adapter use the calibration of a history. One that it cannot use is an error of the file."""
+    try:
+        adapter.restore(header.calibration)
+    except Exception as error:
+        said = str(error) if isinstance(error, QuaverError) else f"{type(error).__name__}: {error}"
+        raise HistoryError(
+            f"the calibration in {path} cannot be used: {said:.300}. This adapter did not record it; start a new run"
+        ) from error
+
+
+def complete(config: QuantConfig, ops: Iterable[Op]) -> QuantConfig:
+    """A recorded configuration for these ops: those that nothing was recorded for run in fp32."""
+    return QuantConfig((op.name, config.get(op.name, FLOAT)) for op in ops)
+
+
+def _and_more(names: list[str]) -> str:
+    return f" (and {len(names) - 1} more like it)" if len(names) > 1 else ""
+
+
+def was_optimised(settings: Mapping[str, Any]) -> bool:
+    """Whether a run rewrote the float graph; before there was a choice, none did."""
+    return settings.get("optimise_float") is True
+
+
+def was_portable(settings: Mapping[str, Any]) -> bool:
+    """Return whether a run bounded int8 weights for processors without VNNI; before there was a choice, none did."""
+    return settings.get("portable") is True
+
+
+def versions_of(adapter: Adapter) -> dict[str, str]:
+    """Package name -> version: quaver's own, and what the adapter builds with."""
+    try:
+        own = version("quaver")
+    except PackageNotFoundError:  # run from a folder that was never installed
+        own = "0"
+    return {"quaver": own, **adapter.versions}

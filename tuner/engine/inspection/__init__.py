@@ -1,0 +1,1 @@
+"""Look inside quantized models without labels."""

@@ -1,0 +1,220 @@
+"""What the best model looks like inside, noted in a history at the end of a run: what the page and the report show.
+
+Notes, all of plain builtins and of bounded size:
+
+    inside.about    which trial was looked at, and on how many samples
+    inside.ops      of each op: graph, errors, ranges, histograms of weights and activations
+    inside.causes   why ops are bad, as diagnosis says it
+    inside.profile  kernels of the fp32 model beside those of the best one
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from quaver.adapters import Adapter, TimingOptions, View
+from quaver.adapters.data import samples
+from quaver.diagnosis import Bars, Diagnosis, Histograms
+from quaver.diagnosis.histogram_file import from_arrays
+from quaver.engine.inspection.diagnose import Wishes, everything_reduced, examine
+from quaver.engine.events import Observer
+from quaver.history import Storage
+from quaver.introspection import KernelTime, OpContext, Timing
+from quaver.ops import QuantConfig
+from quaver.affine import Array
+from quaver.space import TuningSpace
+from quaver.trial import Trial
+
+log = logging.getLogger(__name__)
+
+ABOUT, OPS, CAUSES, PROFILE = "inside.about", "inside.ops", "inside.causes", "inside.profile"
+# So many of the kept samples are looked at, if nobody asked for a diagnosis.
+SAMPLES = 8
+# Bytes for all histograms together; what a large model's would take beyond that is made coarser.
+ROOM = 4 * 2**20
+# Bins of a histogram, rows x bins of one by channel, and channels whose range is kept; fine and coarse.
+FINE, COARSE = (128, (32, 64), 1024), (64, (0, 0), 64)
+FINE_BYTES = 16 * 2**10
+# Rows of a profile, and causes.
+MOST = 5000
+# What runtimes call the kernels that convert between precisions; QuantizeLinear and QUANTIZE alike.
+CONVERSIONS = ("QUANTIZE",)
+# Seconds for the inferences of one profile, and the most of them.
+PROFILE_SECONDS, PROFILE_RUNS = 1.0, 20
+
+
+def note_inside(
+    adapter: Adapter,
+    space: TuningSpace,
+    best: Trial,
+    history: Storage,
+    diagnosis: Diagnosis | None,
+    observer: Observer,
+    threads: int,
+    avoided: Callable[[QuantConfig], Sequence[str]] = lambda config: (),
+) -> None:
+    """Look into the best trial, with the ops reduced that tuning sent back, and note what is seen.
+
+    Ops that would end the process when they are reduced (`avoided`) stay as they are in the trial.
+
+    Nothing that fails here may cost the run: what cannot be had is missing, and the log says why. What an earlier run
+    noted of the same trial is left as it is.
+    """
+    about = {"trial": best.number, "fingerprint": best.config.fingerprint, "diagnosed": diagnosis is not None}
+    if {name: _noted(history).get(name) for name in about} == about:
+        return
+    config = everything_reduced(space, best)
+    config = config.replace({name: best.config[name] for name in avoided(config)})
+    try:
+        view = adapter.look(config)
+        found = diagnosis
+        if found is None and adapter.kept:
+            wishes = Wishes(samples=SAMPLES, timing=False)
+            found = examine(adapter, view, config, list(adapter.kept), wishes, observer, space)
+        history.note(OPS, describe(view, found))
+        if found is not None:
+            history.note(CAUSES, causes(found))
+        history.note(ABOUT, {**about, "samples": 0 if found is None else found.samples})
+    except Exception:
+        log.warning("the best model could not be looked into; the result of the run is complete", exc_info=True)
+    try:
+        history.note(PROFILE, _profile(adapter, best, history, threads))
+    except Exception:
+        log.info("the best model could not be profiled; the result of the run is complete", exc_info=True)
+
+
+def _noted(history: Storage) -> Mapping[str, Any]:
+    noted = history.notes.get(ABOUT)
+    return noted if isinstance(noted, dict) else {}
+
+
+def describe(view: View, found: Diagnosis | None) -> dict[str, Any]:
+    """A record for each op."""
+    contexts = view.contexts()
+    seen = Histograms({}, {}) if found is None else from_arrays(found.histograms)
+    layers = {} if found is None else {row.op: row for row in found.layers if row.tunable}
+    ranges = {} if found is None else {row.op: row for row in found.activations}
+    bins, rows, channels = FINE if ROOM / max(len(contexts), len(layers), 1) >= FINE_BYTES else COARSE
+    records: dict[str, Any] = {}
+    for name in layers or contexts:
+        record: dict[str, Any] = _around(contexts.get(name))
+        if name in layers:
+            layer, reach = layers[name], ranges[name]
+            record |= {"error": float(layer.error), "low": float(reach.low), "high": float(reach.high)}
+            record |= {"sqnr": float(layer.local.get("sqnr", float("nan")))}
+            record |= {"running": float(layer.cumulative.get("sqnr", float("nan")))}
+        for kind, bars in (("activation", seen.activations.get(name)), ("weight", seen.weights.get(name))):
+            if bars is not None and np.isfinite(bars.edges).all():
+                record[kind] = _histogram(bars, bins, rows, channels)
+        records[name] = record
+    return records
+
+
+def _around(context: OpContext | None) -> dict[str, Any]:
+    if context is None:
+        return {}
+    record: dict[str, Any] = {"before": list(context.before), "between": list(context.between)}
+    if context.module:
+        record["module"] = context.module
+    if context.writes is not None and context.writes.parameters.axis is None:
+        low, high = context.writes.parameters.limits
+        record["limits"] = [float(low), float(high), float(context.writes.parameters.scales[0])]
+    return record
+
+
+def _histogram(bars: Bars, bins: int, rows: tuple[int, int], channels: int) -> dict[str, Any]:
+    """A histogram in few bytes: counts as uint32, ranges of channels as float32, rows of channels as 0..255."""
+    table = np.atleast_2d(bars.counts).astype(np.float64)
+    record: dict[str, Any] = {
+        "low": float(bars.edges[0]),
+        "high": float(bars.edges[-1]),
+        "counts": np.minimum(_fewer(table.sum(axis=0), bins), 2**32 - 1).astype("<u4").tobytes(),
+    }
+    if bars.channel_low.size > 1:
+        run = -(-bars.channel_low.size // channels)
+        starts = range(0, bars.channel_low.size, run)
+        low, high = np.minimum.reduceat(bars.channel_low, starts), np.maximum.reduceat(bars.channel_high, starts)
+        record["channels"] = np.stack([low, high]).astype("<f4").tobytes()
+        record["run"] = run
+    if len(table) > 1 and rows[0]:
+        run = -(-len(table) // rows[0])
+        joined = np.add.reduceat(table, range(0, len(table), run))
+        shown = np.log1p(np.stack([_fewer(row, rows[1]) for row in joined]))
+        record["rows"] = np.rint(255 * shown / max(float(shown.max()), 1e-9)).astype(np.uint8).tobytes()
+        record["row_run"] = run
+    if bars.scales.size:
+        record["scale"], record["scales"] = float(bars.scales.max()), int(bars.scales.size)
+    return record
+
+
+def _fewer(counts: Array, bins: int) -> Array:
+    """The same counts in fewer bins, if their number can be divided so."""
+    return counts.reshape(bins, -1).sum(axis=1) if len(counts) > bins and len(counts) % bins == 0 else counts
+
+
+def causes(found: Diagnosis) -> list[dict[str, Any]]:
+    """Causes as builtins; rules as the text to paste, and what they are in JSON."""
+    return [
+        {
+            "op": cause.op,
+            "kind": cause.kind,
+            "sentence": cause.sentence,
+            "advice": cause.advice,
+            "paste": cause.paste,
+            "rules": json.dumps(dict(cause.rules), ensure_ascii=False),
+        }
+        for cause in found.causes[:MOST]
+    ]
+
+
+def _profile(adapter: Adapter, best: Trial, history: Storage, threads: int) -> dict[str, Any]:
+    """Kernels of both models as builtins; conversions between precisions stand for themselves."""
+    base = history.baseline
+    usual = 1e-3 * (base.measured.get("latency_ms", 50.0) if base is not None else 50.0)
+    runs = max(3, min(PROFILE_RUNS, int(PROFILE_SECONDS / max(usual, 1e-6))))
+    kind, data = type(adapter), [adapter.timing_feed] if adapter.kept else None
+    options = TimingOptions(1 if data is None else samples(data[0]), threads or 1, 2, runs)
+    fp32, other = (
+        kind.time(adapter.rebuild(config).SerializeToString(), data, options, adapter) for config in (None, best.config)
+    )
+    sides = _by_op(fp32), _by_op(other)
+    rows: list[list[Any]] = [
+        [name, converts, *sides[0].get((name, converts), ("", 0.0)), *sides[1].get((name, converts), ("", 0.0))]
+        for name, converts in dict.fromkeys([*sides[0], *sides[1]])
+    ]
+    rows.sort(key=lambda row: -max(row[3], row[5]))
+    return {
+        "trial": best.number,
+        "how": fp32.how,
+        "fp32": _whole(fp32),
+        "best": _whole(other),
+        "rows": rows[:MOST],
+    }
+
+
+def _by_op(timing: Timing) -> dict[tuple[str, bool], tuple[str, float]]:
+    """Kernels and seconds by op, or by their own name if they belong to none, and whether they convert."""
+    grouped: dict[tuple[str, bool], list[KernelTime]] = {}
+    for kernel in timing.kernels:
+        converts = any(word in kernel.kernel.upper() for word in CONVERSIONS)
+        grouped.setdefault((kernel.op or kernel.name, converts), []).append(kernel)
+    return {
+        key: (", ".join(dict.fromkeys(part.kernel for part in parts)), float(sum(part.seconds for part in parts)))
+        for key, parts in grouped.items()
+    }
+
+
+def _whole(timing: Timing) -> dict[str, Any]:
+    middle, high = np.percentile(timing.latencies, [50, 90])
+    return {
+        "p50": float(middle),
+        "p90": float(high),
+        "runs": len(timing.latencies),
+        "threads": timing.threads,
+        "samples": timing.samples,
+    }

@@ -1,0 +1,86 @@
+"""How far the outputs of a configuration are from those of the float model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaver.adapters import Adapter
+from quaver.adapters.data import Feed
+from quaver.ops import QuantConfig
+
+Outputs = list[NDArray[np.float64]]
+
+
+class OutputErrors:
+    """Errors at the outputs on a few feeds; those of the float model are kept.
+
+    Args:
+        adapter: builds and runs.
+        last: the op to look at where no output is made of numbers.
+        feeds: what to run.
+    """
+
+    def __init__(self, adapter: Adapter, last: str, feeds: Sequence[Feed]) -> None:
+        self._adapter, self._last, self._feeds = adapter, last, feeds
+        self._reference: list[Outputs] | None = None
+
+    def error(self, config: QuantConfig, count: int) -> float:
+        """The relative error on the first `count` feeds."""
+        if self._reference is None:
+            self._reference = self._run(None, len(self._feeds))
+        return relative_error(self._reference[:count], self._run(config, count))
+
+    def _run(self, config: QuantConfig | None, count: int) -> list[Outputs]:
+        """The outputs of a configuration on so many feeds; where none is made of numbers, those of its last op."""
+        model = self._adapter.rebuild(config)
+        results = [as_outputs(model.run(feed)) for feed in self._feeds[:count]]
+        model.close()
+        if all(results):
+            return results
+        watch = self._adapter.watch(config, [self._last])
+        return [as_outputs(watch(feed)[self._last]) for feed in self._feeds[:count]]
+
+
+def as_outputs(result: Any) -> Outputs:
+    """The numbers that a model gave, as a list of float arrays: texts, maps and sequences are left out."""
+    arrays = [np.asarray(part) for part in (result if isinstance(result, list) else [result]) if is_array(part)]
+    return [array.astype(np.float64) for array in arrays if array.dtype.kind in "fiub"]
+
+
+def is_array(part: Any) -> bool:
+    """Return whether a part of a model's output is an array, and not a text, a map or a sequence."""
+    return isinstance(part, np.ndarray | np.generic) or hasattr(part, "__array__")
+
+
+def relative_error(reference: list[Outputs], other: list[Outputs]) -> float:
+    """Squared error over squared signal, summed over samples and averaged over outputs; inf if not finite.
+
+    An output whose shape differs (other boxes were found) is as wrong as can be.
+    """
+    errors = []
+    for index in range(len(reference[0])):
+        signal = sum(float(np.sum(np.square(sample[index]))) for sample in reference)
+        noise = sum(_noise(a[index], b[index]) for a, b in zip(reference, other, strict=True))
+        errors.append(noise / signal if signal > 0 else noise)
+    error = float(np.mean(errors))
+    return error if np.isfinite(error) else float("inf")
+
+
+def same_top1(reference: list[Outputs], other: list[Outputs]) -> float | None:
+    """Return how often the largest value of the first output's last axis is the same; None if it has one value."""
+    same = []
+    for expected, actual in zip(reference, other, strict=True):
+        if not expected or expected[0].ndim == 0 or expected[0].shape[-1] < 2 or expected[0].shape != actual[0].shape:
+            return None
+        same.append(np.ravel(expected[0].argmax(axis=-1) == actual[0].argmax(axis=-1)))
+    return float(np.mean(np.concatenate(same)))
+
+
+def _noise(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    if one.shape != other.shape:
+        return max(float(np.sum(np.square(one))), float(np.sum(np.square(other))), 1.0)
+    return float(np.sum(np.square(one - other)))

@@ -1,0 +1,400 @@
+"""The probe that strategies get: an adapter, a few calibration samples, and a memory."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from quaver.adapters import Adapter
+from quaver.adapters.data import samples
+from quaver.engine.timing.cost_model import CostModel
+from quaver.engine.events import Observer, Progressed, Stage, StageStarted, TimingsReused
+from quaver.engine.executors.parallel_probe import measured_beside
+from quaver.engine.executors.base import Executor
+from quaver.engine.measurement_runner import MeasurementRunner, OpenWorker, ProcessDied
+from quaver.engine.measurements import (
+    LOCAL_ERRORS,
+    OP_SECONDS,
+    OUTPUT_ERROR,
+    OUTPUTS,
+    SPEED,
+    TIME_MODEL,
+    Bench,
+    Measurement,
+)
+from quaver.engine.timing.time_model import from_plain, to_plain
+from quaver.engine.timing.cache import TimingCache
+from quaver.errors import CalibrationError
+from quaver.history import Storage
+from quaver.ops import QuantConfig
+from quaver.probe import Observed, OpTime, Probe
+from quaver.space import TuningSpace
+from quaver.time_model import TimeModel
+
+# Measurements of many ops are noted this often, so that a crash loses little.
+NOTE_SECONDS = 10.0
+# Where int8 cannot be timed, an op counts as this fraction of its fp32 time: int8 kernels take .3 to .8 of it.
+GUESSED_SPEED = 0.5
+# An op that ends the process when it is quantized counts as this many times the whole fp32 model: nobody picks it.
+FATAL_SLOWDOWN = 10.0
+# Ops taken one by one are told apart on the first few of the kept samples; whole configurations differ less, on all.
+FEW_SAMPLES = 16
+
+
+class OutOfTime(Exception):
+    """The timeout of the run leaves no time for a measurement. Not for strategies: it ends them."""
+
+
+class AdapterProbe(Probe):
+    """Measures with an adapter. Results are noted in the history, so that a resumed run sees the same figures.
+
+    Times are those of `cost`, if the model is meant for another machine, else those that `cache` has of this one.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        space: TuningSpace,
+        history: Storage,
+        observer: Observer,
+        out_of_time: Callable[[], bool] = lambda: False,
+        cost: CostModel | None = None,
+        cache: TimingCache | None = None,
+        open_worker: OpenWorker | None = None,
+    ) -> None:
+        self._adapter, self._space, self._history, self._observer = adapter, space, history, observer
+        self._out_of_time, self._cost = out_of_time, cost
+        self._cache, self._reused = cache or TimingCache(None), False
+        self._executor: Executor | None = None
+        self._runner = MeasurementRunner(self._bench, space, history, observer, open_worker)
+        self._opened_bench: Bench | None = None
+        self._searching = False
+
+    @contextlib.contextmanager
+    def beside(self, executor: Executor, local: bool = False) -> Iterator[None]:
+        """For a while, let workers measure output errors; a single `local` worker measures everything else, too."""
+        self._executor = executor if executor.isolated else None
+        self._runner.share(executor if local and executor.isolated and executor.jobs == 1 else None)
+        try:
+            yield
+        finally:
+            self._executor = None
+            self._runner.share(None)
+
+    def close(self) -> None:
+        """End the worker that measures, if there is one."""
+        self._runner.close()
+
+    def fatal_ops(self, config: QuantConfig) -> list[str]:
+        """Return the quantized ops of a configuration that end the process even if no other op is quantized."""
+        return self._runner.fatal_ops(config)
+
+    @property
+    def has_samples(self) -> bool:
+        # A run that was calibrated goes by what was measured then, or asks for samples.
+        header = self._history.header
+        return bool(self._adapter.kept) or header is None or header.calibrated
+
+    def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
+        config = config or self._space.all_int8()
+        float_model = self._space.float_config()
+        names = [name for name in self._space.tunable if config[name].reduced]
+        alone = {name: float_model.replace({name: config[name]}) for name in names}
+        keys = {name: f"{name} {config[name]}" for name in names}
+        known = self._each("sensitivity", Stage.SENSITIVITY, [(keys[name], alone[name]) for name in names], self._few)
+        return {name: known[keys[name]] for name in names}
+
+    def mse(self) -> Mapping[str, float]:
+        return dict(self._once("mse", Stage.LOCAL_ERRORS, self._mse)) if self.has_samples else self._by_weights()
+
+    def local_error(self, config: QuantConfig | None = None) -> Mapping[str, float]:
+        if not self.has_samples:
+            return self._by_weights()
+        if config is None:
+            return dict(self._once("local_error", Stage.LOCAL_ERRORS, lambda: self._local(self._space.all_int8())))
+        if config.fingerprint not in self._history.notes.get("probe.local_errors", {}):
+            self._check_time()
+            self._observer(StageStarted(Stage.REPAIRS))
+            self._history.extend_note("probe.local_errors", {config.fingerprint: self._local(config)})
+        return dict(self._history.notes["probe.local_errors"][config.fingerprint])
+
+    def _local(self, config: QuantConfig) -> dict[str, float]:
+        errors = self._local_errors(config)
+        return {name: noise / signal if signal > 0 else noise for name, (noise, signal) in errors.items()}
+
+    def latency(self) -> Mapping[str, OpTime]:
+        if self._cost is not None:
+            there = self._cost.model
+            return {name: OpTime(there.fp32[name], there.reduced[name]) for name in self._space.quantizable}
+
+        def measure() -> dict[str, list[float]]:
+            self._samples()
+            try:
+                fp32, int8 = self._runner.run(Measurement(OP_SECONDS, (self._space.all_int8(),)))
+            except ProcessDied:
+                fp32, int8 = self._guessed_seconds(self._space.all_int8())
+            return {name: [fp32[name], int8[name]] for name in self._space.quantizable}
+
+        return {name: OpTime(*pair) for name, pair in self._once("latency", Stage.TIMING, measure).items()}
+
+    def output_error(self, config: QuantConfig) -> float:
+        key = config.fingerprint
+        return self._each("output_error", None, [(key, config)], self._all)[key]
+
+    def output_errors(self, configs: Sequence[QuantConfig]) -> list[float]:
+        keys = [config.fingerprint for config in configs]
+        known = self._each("output_error", None, list(dict(zip(keys, configs, strict=True)).items()), self._all)
+        return [known[key] for key in keys]
+
+    def time_model(self, config: QuantConfig) -> TimeModel:
+        if self._cost is not None:
+            return self._cost.at(config)
+        key = config.fingerprint
+        if key not in self._times_of("time_model", [config]):
+            self._check_time()
+            self._observer(StageStarted(Stage.TIMING))
+            self._samples()
+            try:
+                self._keep("time_model", {key: self._runner.run(Measurement(TIME_MODEL, (config,)))})
+            except ProcessDied:  # a guess is for this run alone
+                self._history.extend_note("probe.time_model", {key: to_plain(self._guessed_times(config))})
+        return from_plain(self._history.notes["probe.time_model"][key])
+
+    def speed(self, config: QuantConfig) -> float:
+        return self.speeds([config])[0]
+
+    def speeds(self, configs: Sequence[QuantConfig]) -> list[float]:
+        if self._cost is not None:
+            return [self._cost.predict(config)["predicted_latency"] for config in configs]
+        known = self._times_of("speed", configs)
+        missing = [config for config in dict.fromkeys(configs) if config.fingerprint not in known]
+        if missing:
+            self._check_time()
+            self._samples()
+            measured = dict(zip(missing, self._runner.run_group(SPEED, missing), strict=True))
+            self._keep("speed", {config.fingerprint: speed for config, speed in measured.items() if speed is not None})
+            if died := {config.fingerprint: math.inf for config, speed in measured.items() if speed is None}:
+                self._history.extend_note("probe.speed", died)
+                for config in missing:
+                    if config.fingerprint in died:
+                        self._find_fatal_ops(config)
+        return [self._history.notes["probe.speed"][config.fingerprint] for config in configs]
+
+    def _times_of(self, name: str, configs: Sequence[QuantConfig]) -> Mapping[str, Any]:
+        """What is known of the times of configurations, from this run or from an earlier one on this machine."""
+        known = self._history.notes.get(f"probe.{name}", {})
+        missing = {config.fingerprint: config for config in configs if config.fingerprint not in known}
+        found = {key: kept for key in missing if _sound(name, kept := self._cache.get(name, key), missing[key])}
+        if found:
+            if not self._reused:
+                self._observer(TimingsReused())
+                self._reused = True
+            self._history.extend_note(f"probe.{name}", found)
+            known = self._history.notes[f"probe.{name}"]
+        return dict(known)
+
+    def _keep(self, name: str, found: Mapping[str, Any]) -> None:
+        self._history.extend_note(f"probe.{name}", dict(found))
+        self._cache.put(name, found)
+
+    def size(self, config: QuantConfig) -> float:
+        known = self._history.notes.get("probe.size", {})
+        if config.fingerprint not in known:
+            whole, model = (self._adapter.rebuild(one) for one in (None, config))
+            self._history.extend_note("probe.size", {config.fingerprint: model.size / whole.size})
+        return float(self._history.notes["probe.size"][config.fingerprint])
+
+    def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:
+        self._samples()
+        try:
+            outputs = self._runner.run(Measurement(OUTPUTS, (config,), ops=tuple(ops)))
+        except ProcessDied:
+            outputs = self._runner.run(Measurement(OUTPUTS, (), ops=tuple(ops)))
+            outputs = {
+                name: (fp32, [np.full_like(values, np.inf) for values in fp32]) for name, (fp32, _) in outputs.items()
+            }
+        return {name: Observed(*both) for name, both in outputs.items()}
+
+    def _bench(self) -> Bench:
+        if self._opened_bench is None:
+            self._opened_bench = Bench(self._adapter, self._space.ops[-1].name, self._samples())
+        return self._opened_bench
+
+    def _mse(self) -> dict[str, float]:
+        errors = self._local_errors(self._space.all_int8())
+        return {name: errors[name][0] if name in errors else 0.0 for name in self._space.quantizable}
+
+    def _local_errors(self, config: QuantConfig) -> Mapping[str, tuple[float, float]]:
+        """Return squared error and squared output of each quantized op; infinite for ops that end the process."""
+        self._samples()
+        try:
+            errors: Mapping[str, tuple[float, float]] = self._runner.run(Measurement(LOCAL_ERRORS, (config,)))
+            return errors
+        except ProcessDied:
+            worst = dict.fromkeys(config.reduced_ops, (math.inf, 1.0))
+        if (survivors := self._survivors(config)) is not None:
+            with contextlib.suppress(ProcessDied):
+                return {**worst, **self._runner.run(Measurement(LOCAL_ERRORS, (survivors,)))}
+        return worst
+
+    def _survivors(self, config: QuantConfig) -> QuantConfig | None:
+        """Return a configuration without the ops that end the process alone; None if that leaves all or nothing.
+
+        The sensitivity of its ops tells which they are.
+        """
+        self._find_fatal_ops(config)
+        survivors = config.fallback(*self._runner.fatal_ops(config))
+        return survivors if survivors != config and survivors.reduced_ops else None
+
+    def _guessed_times(self, config: QuantConfig) -> TimeModel:
+        """Return a time model of a configuration that cannot be timed: of what survives of it, or a guess."""
+        if (survivors := self._survivors(config)) is not None:
+            with contextlib.suppress(ProcessDied):
+                model = from_plain(self._runner.run(Measurement(TIME_MODEL, (survivors,))))
+                slow = FATAL_SLOWDOWN * sum(model.fp32.values())
+                return replace(model, reduced={**model.reduced, **dict.fromkeys(self._runner.fatal_ops(config), slow)})
+        fp32, int8 = self._guessed_seconds(config)
+        rest = fp32.pop("", 0.0)
+        int8.pop("", None)
+        return TimeModel(fp32, int8, rest)
+
+    def _guessed_seconds(self, config: QuantConfig) -> tuple[dict[str, float], dict[str, float]]:
+        """Return seconds of each op in the float model, and a guess for the configuration."""
+        try:
+            (fp32,) = self._runner.run(Measurement(OP_SECONDS, ()))
+        except ProcessDied:  # the runtime's profiler itself
+            fp32 = {"": 0.0} | dict.fromkeys(config, 1.0)
+        slow = FATAL_SLOWDOWN * sum(fp32.values())
+        int8 = {
+            name: GUESSED_SPEED * seconds if config[name].reduced else seconds for name, seconds in fp32.items() if name
+        }
+        return fp32, {"": fp32.get("", 0.0)} | int8 | dict.fromkeys(self._runner.fatal_ops(config), slow)
+
+    def _by_weights(self) -> dict[str, float]:
+        """The error of each op's weight in the all-int8 model: what can be told of it without samples."""
+        whole = self._space.all_int8()
+        errors = self._adapter.weight_errors(whole)
+        worst = max(errors.values(), default=0.0)
+        return {name: errors.get(name, worst) for name in whole.reduced_ops}
+
+    def _error(self, config: QuantConfig, feeds: Callable[[], int]) -> float:
+        """The error at the outputs on so many of the kept feeds; without any, the errors of weights together.
+
+        It is infinite for a configuration that ended its process too often.
+        """
+        if not self.has_samples:
+            return sum(self._adapter.weight_errors(config).values())
+        try:
+            return float(self._runner.run(Measurement(OUTPUT_ERROR, (config,), feeds())))
+        except ProcessDied:
+            self._find_fatal_ops(config)
+            return math.inf
+
+    def _find_fatal_ops(self, config: QuantConfig) -> None:
+        """Measure each op of a configuration that died alone, unless one is known that ends the process."""
+        if self._searching or self._runner.fatal_ops(config):
+            return
+        self._searching = True
+        try:
+            self.sensitivity(config)
+        finally:
+            self._searching = False
+
+    def _all(self) -> int:
+        return len(self._samples())
+
+    def _few(self) -> int:
+        """How many of the kept feeds hold the first few samples."""
+        taken = 0
+        for count, feed in enumerate(self._samples(), 1):
+            taken += samples(feed)
+            if taken >= FEW_SAMPLES:
+                return count
+        return self._all()
+
+    def _check_time(self) -> None:
+        if self._out_of_time():
+            raise OutOfTime
+
+    def _samples(self) -> Sequence[Any]:
+        if not self._adapter.kept:
+            raise CalibrationError(
+                "this strategy measures ops on calibration samples, and there are none: pass calib_dataloader, also to "
+                "a resumed run"
+            )
+        return self._adapter.kept
+
+    def _once(self, name: str, stage: Stage, measure: Callable[[], Any]) -> Any:
+        """A measurement as a whole, from the history if it was taken before of what the rules leave now."""
+        note, meant = f"probe.{name}", self._space.all_int8()
+        known = self._history.notes.get(note, {})
+        same = self._history.notes.get(f"{note}.config", meant.fingerprint) == meant.fingerprint
+        if not same or not known or any(op not in known for op in self._space.able_to_fall_back(meant)):
+            self._check_time()
+            self._observer(StageStarted(stage))
+            self._history.note(note, measure())
+            self._history.note(f"{note}.config", meant.fingerprint)
+        return self._history.notes[note]
+
+    def _each(
+        self,
+        name: str,
+        stage: Stage | None,
+        configs: Sequence[tuple[str, QuantConfig]],
+        feeds: Callable[[], int],
+    ) -> Mapping[str, float]:
+        """The error of each configuration at the outputs, from the history if it was measured before."""
+        note = f"probe.{name}" if self.has_samples else f"probe.{name}.weights"
+        known: Mapping[str, float] = self._history.notes.get(note, {})
+        missing = [(key, config) for key, config in configs if key not in known]
+        fresh: dict[str, float] = {}
+        noted = time.monotonic()
+        try:
+            for done, (key, error) in enumerate(self._measured(missing, feeds), 1):
+                fresh[key] = error
+                if stage is not None:
+                    self._observer(Progressed(stage, done, len(missing)))
+                if time.monotonic() - noted > NOTE_SECONDS:
+                    self._history.extend_note(note, fresh)
+                    fresh, noted = {}, time.monotonic()
+        finally:
+            if fresh:
+                self._history.extend_note(note, fresh)
+        known = self._history.notes.get(note, {})
+        return known
+
+    def _measured(
+        self, configs: Sequence[tuple[str, QuantConfig]], feeds: Callable[[], int]
+    ) -> Iterator[tuple[str, float]]:
+        """The errors, as they come: side by side if there are workers, else one after another."""
+        if self._executor is None or not self.has_samples:
+            for key, config in configs:
+                self._check_time()
+                yield key, self._error(config, feeds)
+            return
+
+        def deaths(config: QuantConfig) -> int:
+            return self._history.step_crashes(Measurement(OUTPUT_ERROR, (config,)).name)
+
+        every, is_fatal = dict(configs), self._runner.is_fatal
+        for key, error in measured_beside(self._executor, every, feeds(), self._check_time, deaths, is_fatal):
+            if error is None and not is_fatal(every[key]):
+                self._runner.give_up(Measurement(OUTPUT_ERROR, (every[key],)))
+                self._find_fatal_ops(every[key])
+            yield key, math.inf if error is None else error
+
+
+def _sound(name: str, kept: Any, config: QuantConfig) -> bool:
+    """Whether a measurement that was kept is one: the file is anybody's to write."""
+    if name == "speed":
+        return isinstance(kept, float) and 0 < kept < math.inf
+    try:
+        return 0 < from_plain(kept).predict(config) < math.inf
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return False

@@ -1,0 +1,1 @@
+"""One tuning run: which trial comes next, what is recorded, and when it ends."""

@@ -1,0 +1,161 @@
+"""How a run ended, where its time went and what a user must not overlook, noted in its history."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from quaver.budget import StopReason
+from quaver.engine.events import Event, RunFinished, StageStarted, TrialFinished, TrialStarted
+from quaver.history import Storage
+import logging
+from collections.abc import Sequence
+from quaver.adapters import Adapter
+from quaver.engine.run.crashes import last_step
+from quaver.unquantizable import UNQUANTIZABLE_NOTE, Unquantizable, from_notes, to_note
+from collections.abc import Callable
+from quaver.engine.scoring.confirmation import CONFIRMATION_NOTE, confirmations, is_required, noted, there
+from quaver.engine.scoring.evaluate import score as evaluated
+from quaver.engine.events import Confirmed, Observer, Stage, StageStarted
+from quaver.engine.scoring.judge import Judge
+from quaver.engine.scoring.losses import Losses
+from quaver.engine.scoring.early_stop import Standard
+from quaver.errors import EvaluationError
+from quaver.history.records.trials import from_scores
+from quaver.scores import Score
+from quaver.trial import Trial
+
+
+ENDING_NOTE = "run.ended"
+# The note of warnings, by topic: what any part of a run has to say to whoever reads the result.
+WARNINGS = "warnings"
+
+
+class StageTimes:
+    """An observer that adds up what each stage takes. A trial ends a stage; its time is its own."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._stage, self._since = "", 0.0
+
+    def __call__(self, event: Event) -> None:
+        """Take an event."""
+        match event:
+            case StageStarted(stage=stage):
+                self._end(event.time)
+                self._stage, self._since = str(stage), event.time
+            case TrialStarted() | TrialFinished() | RunFinished():
+                self._end(event.time)
+
+    def until_now(self) -> dict[str, float]:
+        """Seconds of each stage, the one that goes on included."""
+        self._end(time.time())
+        return dict(self.seconds)
+
+    def _end(self, now: float) -> None:
+        if self._stage:
+            self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + max(now - self._since, 0.0)
+        self._stage = ""
+
+
+def note_ending(history: Storage, reason: StopReason, stages: dict[str, float], seconds: float, model: str) -> None:
+    """Note why the latest run is over. A run without such a note goes on, or was killed."""
+    noted: dict[str, Any] = {
+        "run": history.run.number,
+        "reason": str(reason),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": seconds,
+        "stages": stages,
+        "model": model,
+    }
+    history.note(ENDING_NOTE, noted)
+
+
+def note_warning(history: Storage, topic: str, text: str) -> None:
+    """Record what a user must not overlook: results, pages and reports show it (see `quaver.api.result_warnings`).
+
+    Args:
+        history: the history of the run.
+        topic: a short key; a later warning of the same topic replaces the earlier one, an empty text withdraws it.
+        text: a sentence or two, with the figure and the advice.
+    """
+    if noted_warnings(history.notes).get(topic, "") != text:
+        history.extend_note(WARNINGS, {topic: text})
+
+
+def noted_warnings(notes: Mapping[str, Any]) -> dict[str, str]:
+    """Return the recorded warnings by topic, as far as they can be read."""
+    noted = notes.get(WARNINGS)
+    entries = noted.items() if isinstance(noted, dict) else ()
+    return {topic: text for topic, text in entries if isinstance(topic, str) and isinstance(text, str) and text}
+
+
+log = logging.getLogger(__name__)
+
+
+def note_unquantizable(adapter: Adapter, history: Storage, timed: bool) -> None:
+    """Note the kinds and, if `timed`, their shares of the fp32 model's time, unless that was noted before."""
+    known = from_notes(history.notes)
+    if known and not (timed and any(one.share is None for one in known)):
+        return
+    found: Sequence[Unquantizable] | None = None
+    if timed:
+        with last_step(history, "timing what cannot be quantized", "its share of the time is not known") as may_run:
+            found = _timed(adapter) if may_run else None
+    if found is None:
+        found = adapter.unquantizable()
+    if found and tuple(found) != known:
+        history.note(UNQUANTIZABLE_NOTE, to_note(found))
+
+
+def _timed(adapter: Adapter) -> Sequence[Unquantizable]:
+    try:
+        return adapter.unquantizable(timed=True)
+    except Exception:  # what a runtime refuses to profile can be named all the same
+        log.warning("what cannot be quantized could not be timed", exc_info=True)
+        return adapter.unquantizable()
+
+
+def confirm(
+    adapter: Adapter, judge: Judge, history: Storage, eval_func: Callable[[Any], Any], tries: int, observer: Observer
+) -> None:
+    """Score the winner on the other data, and the next best ones as long as they miss there. All of it is noted."""
+    require_confirmation(judge, history)
+    for _ in range(tries):
+        best = judge.candidate
+        if best is None or best.number in {one.trial for one in judge.confirmations}:
+            return
+        observer(StageStarted(Stage.CONFIRMING))
+        if 0 not in noted(history.notes):
+            _note(history, 0, _score(eval_func, adapter, None, Standard(there(judge.criterion)), "the fp32 model"))
+            Losses(there(judge.criterion), noted(history.notes)[0]).check()
+        standard = Standard(there(judge.criterion), noted(history.notes)[0])
+        _note(history, best.number, _score(eval_func, adapter, best, standard, f"trial {best.number}"))
+        judge.confirm(confirmations(history.notes, judge.criterion), required=True)
+        said = judge.confirmations[-1]
+        observer(Confirmed(said.trial, said.score, said.baseline, said.loss, said.met))
+
+
+def require_confirmation(judge: Judge, history: Storage) -> None:
+    """Record that the run has a `confirm`: from now on no trial counts as met unless it is confirmed."""
+    if not is_required(history.notes):
+        history.extend_note(CONFIRMATION_NOTE, {})
+    judge.confirm(judge.confirmations, required=True)
+
+
+def _score(
+    eval_func: Callable[[Any], Any], adapter: Adapter, trial: Trial | None, standard: Standard, whose: str
+) -> Score:
+    model = adapter.rebuild(None if trial is None else trial.config)
+    try:
+        return evaluated(eval_func, model, standard)
+    except Exception as error:
+        said = str(error) if isinstance(error, EvaluationError) else f"{type(error).__name__}: {error}"
+        raise EvaluationError(f"`confirm` failed on {whose}: {said}. The run itself is complete") from error
+    finally:
+        model.close()
+
+
+def _note(history: Storage, number: int, score: Score) -> None:
+    history.extend_note(CONFIRMATION_NOTE, {str(number): {"score": score.value, **from_scores(score)}})

@@ -1,0 +1,139 @@
+"""The conversation with a strategy: what it asks for, answered in the order it was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from quaver.errors import StrategyError
+from quaver.ops import QuantConfig
+from quaver.probe import Probe
+from quaver.space import TuningSpace
+from quaver.strategies import Strategy
+from quaver.trial import Trial
+import time
+from collections.abc import Callable
+from quaver.adapters import Adapter, Model
+from quaver.engine.run.crashes import check_baseline, let_go
+from quaver.engine.probe import OutOfTime
+from quaver.errors import BuildError
+from quaver.history import RETRIES, Storage
+from quaver.trial import Trial, TrialState
+
+
+class Dialogue:
+    """A strategy at work. It asks for one configuration or a list; when all are answered, it is asked again.
+
+    Attributes:
+        over: whether the strategy has nothing left to ask.
+    """
+
+    def __init__(self, strategy: Strategy, space: TuningSpace, probe: Probe) -> None:
+        self._space = space
+        self._proposals = strategy.propose(space, probe)
+        if not hasattr(self._proposals, "send"):
+            name = strategy.name or type(strategy).__name__
+            raise StrategyError(f"{name}.propose must be a generator: `yield` each configuration")
+        self.over = False
+        self._answer: Any = None
+        self._single = False
+        self._asked: list[QuantConfig] = []
+        self._answers: dict[QuantConfig, Trial] = {}
+
+    @property
+    def waiting(self) -> list[QuantConfig]:
+        """What was asked for and is not answered yet, each configuration once."""
+        return [config for config in dict.fromkeys(self._asked) if config not in self._answers]
+
+    def ask(self) -> list[QuantConfig]:
+        """Let the strategy go on with the answers to all it asked for; what it asks for next, empty if it is over."""
+        assert not self.waiting, "the strategy waits for answers"
+        if self._asked:
+            trials = [self._answers[config] for config in self._asked]
+            self._answer = trials[0] if self._single else trials
+        self._asked, self._answers = [], {}
+        try:
+            asked = self._proposals.send(self._answer)
+        except StopIteration:
+            self.over = True
+            return []
+        except AttributeError as error:
+            if "'send'" not in str(error):
+                raise
+            raise StrategyError(
+                "a strategy's `yield from` needs a generator that takes the trials; to yield the items of a "
+                "list, write `for config in configs: yield config`"
+            ) from error
+        self._single = isinstance(asked, QuantConfig) or not isinstance(asked, Sequence)
+        self._answer = []  # to a list of nothing
+        self._asked = [self._space.check(config) for config in ([asked] if self._single else asked)]
+        return list(self._asked)
+
+    def answer(self, trial: Trial) -> None:
+        """Take the trial of a configuration that was asked for."""
+        self._answers[trial.config] = trial
+
+    def close(self) -> None:
+        """End the strategy, whatever it was about to do."""
+        self._proposals.close()
+
+
+def first_proposal(strategy: Strategy, space: TuningSpace, probe: Probe) -> QuantConfig:
+    """What a strategy proposes before it has heard of any score; all int8 if it has no time to measure."""
+    dialogue = Dialogue(strategy, space, probe)
+    try:
+        proposed = dialogue.ask()
+    except OutOfTime:
+        proposed = []
+    finally:
+        dialogue.close()
+    return proposed[0] if proposed else space.all_int8()
+
+
+def record_unscored(
+    config: QuantConfig,
+    space: TuningSpace,
+    adapter: Adapter,
+    history: Storage,
+    measured: Callable[[Trial, Model], Trial],
+) -> Trial:
+    """Build a configuration, and record it beside the float model, which is trial 0."""
+    if history.baseline is None:
+        check_baseline(history, space.float_config())
+        history.append(_built(0, space.float_config(), adapter, history, None)[0])
+    number = max((trial.number for trial in history.trials), default=0) + 1
+    crashes = history.crashes(config)
+    if crashes > RETRIES:
+        raise BuildError(
+            f"the process ended {crashes} times while the configuration that the strategy proposes was built (a crash, "
+            "a kill, or no memory left), so it is not tried again: keep some ops in fp32 with op_name_dict or "
+            "op_type_dict, or pass eval_func to let the strategy try others"
+        )
+    trial, model = _built(number, config, adapter, history, config)
+    history.append(trial)
+    try:
+        return measured(trial, model)
+    finally:
+        model.close()
+
+
+def _built(
+    number: int, config: QuantConfig, adapter: Adapter, history: Storage, picked: QuantConfig | None
+) -> tuple[Trial, Model]:
+    """Build a model that is recorded as begun meanwhile; recording its trial ends that."""
+    begin = time.monotonic()
+    history.begin_trial(number, config)
+    try:
+        model = adapter.build(picked)
+        digest, size = model.sha256, model.size
+    except BaseException:
+        let_go(history, number)
+        raise
+    trial = Trial(
+        number,
+        config,
+        TrialState.UNSCORED,
+        model_hash=digest,
+        model_size=size,
+        build_seconds=time.monotonic() - begin,
+    )
+    return trial, model

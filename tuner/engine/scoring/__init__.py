@@ -1,0 +1,1 @@
+"""Call eval_func, parse its score and judge the trial."""

@@ -1,0 +1,95 @@
+"""Whether the samples seen so far rule a trial out: then the others need not be evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+import numpy as np
+from numpy.typing import NDArray
+from quaver.criterion import Criterion
+from quaver.engine.scoring.losses import Losses, Scored
+from quaver.limit import Limit
+from quaver.scores import Floats
+from quaver.statistics import EarlyStop, score_bounds
+from dataclasses import dataclass
+from quaver.scores import Score
+from quaver.trial import Trial
+
+
+class _Race(NamedTuple):
+    """A limit, and the samples that it is about; None is all of them."""
+
+    limit: Limit
+    stop: EarlyStop
+    members: NDArray[np.int64] | None
+
+
+class Stopping:
+    """Watches the scores of one trial, batch by batch, by every limit that has scores of samples.
+
+    One-sided: a trial that may still win goes on to the end. The chance to stop one wrongly is shared by the limits. A
+    limit whose scores have no bounds that anybody knows stops nothing.
+    """
+
+    def __init__(self, criterion: Criterion, baseline: Scored, delta: float) -> None:
+        limits = [limit for limit in Losses(criterion, baseline).limits if limit.metric in baseline.samples]
+        self._seen: dict[str, int] = {}
+        self._races: list[_Race] = []
+        arrays = {name: samples.array for name, samples in baseline.samples.items()}
+        members = criterion.slices.each() if criterion.slices is not None else {}
+        for limit in limits:
+            bounds = score_bounds(arrays[limit.metric], limit.higher_is_better)
+            if bounds is None:
+                continue
+            chosen = members[limit.slice] if limit.slice else None
+            scores = arrays[limit.metric] if chosen is None else arrays[limit.metric][chosen]
+            allowed = limit.allowed * abs(float(scores.mean())) if limit.relative else limit.allowed
+            share = delta / len(limits)
+            stop = EarlyStop(scores, allowed * len(scores), share, bounds, limit.higher_is_better)
+            self._races.append(_Race(limit, stop, chosen))
+
+    def feed(self, batch: Mapping[str, Floats]) -> bool:
+        """Take the scores of the next samples, by metric; whether the trial is ruled out."""
+        out = any(self._feed(race, batch[race.limit.metric]) for race in self._races if race.limit.metric in batch)
+        for name, scores in batch.items():
+            self._seen[name] = self._seen.get(name, 0) + len(scores)
+        return out
+
+    def _feed(self, race: _Race, scores: Floats) -> bool:
+        if race.members is not None:
+            first = self._seen.get(race.limit.metric, 0)
+            begin, end = np.searchsorted(race.members, [first, first + len(scores)])
+            scores = scores[race.members[begin:end] - first]
+        return race.stop.update(scores) if len(scores) else False
+
+
+def rules_out(criterion: Criterion, baseline: Scored, scored: Scored, delta: float) -> bool:
+    """Whether the samples that a stopped trial has seen rule it out by this criterion, which may be another now."""
+    if not baseline.samples or criterion.ceiling is not None:
+        return False
+    if any(len(samples) > len(baseline.samples.get(name, ())) for name, samples in scored.samples.items()):
+        return False  # of other samples than the baseline's
+    stopping = Stopping(criterion, baseline, delta)
+    return stopping.feed({name: samples.array for name, samples in scored.samples.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """The criterion, and what the fp32 model scores.
+
+    Attributes:
+        criterion: what counts as met.
+        baseline: what eval_func said of the fp32 model; None while that is asked.
+        delta: the chance at most that a trial is stopped which all samples would accept; None never stops one.
+    """
+
+    criterion: Criterion
+    baseline: Score | None = None
+    delta: float | None = None
+
+    @classmethod
+    def of(cls, criterion: Criterion, baseline: Trial | None, delta: float | None) -> Standard:
+        """The standard of a run, before and after its baseline is known."""
+        if baseline is None or baseline.score is None:
+            return cls(criterion, None, delta)
+        return cls(criterion, Score(baseline.score, baseline.metrics, baseline.samples), delta)

@@ -1,0 +1,1 @@
+"""Read and write files safely: paths, atomic writes, temporary folders."""

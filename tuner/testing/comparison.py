@@ -1,0 +1,68 @@
+"""Comparing what two models or two runs gave."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaver.adapters.data import Feed
+
+BUILTINS = (dict, list, tuple, str, bytes, int, float, bool, type(None))
+Outputs = list[NDArray[Any]]
+
+
+def as_list(result: Any) -> Outputs:
+    """What a model gave, one output or several."""
+    return [np.asarray(part) for part in (result if isinstance(result, list) else [result])]
+
+
+def difference(expected: list[Outputs], given: list[Outputs]) -> float:
+    """The largest difference as a share of the largest output; infinite where shapes differ."""
+    largest = 0.0
+    for before, after in zip(expected, given, strict=True):
+        for one, other in zip(before, after, strict=True):
+            if one.shape != other.shape:
+                return math.inf
+            scale = float(np.max(np.abs(one), initial=0.0)) or 1.0
+            off = np.abs(np.subtract(one, other, dtype=np.float64))
+            largest = max(largest, float(np.max(off, initial=0.0)) / scale)
+    return largest
+
+
+def equal_feeds(one: Sequence[Feed], other: Sequence[Feed]) -> bool:
+    """Whether two lists of feeds hold the same arrays."""
+    return len(one) == len(other) and all(
+        a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def not_builtin(value: Any, where: str = "the result") -> str | None:
+    """The first thing inside that is not a plain builtin, in words."""
+    if type(value) not in BUILTINS:
+        return f"a {type(value).__module__}.{type(value).__name__} in {where}"
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            found = not_builtin(key, f"a key of {where}") or not_builtin(inner, f"{where}[{key!r}]")
+            if found:
+                return found
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            if found := not_builtin(inner, f"{where}[{index}]"):
+                return found
+    return None
+
+
+def content(model: Any) -> object:
+    """What must stay as it is, as far as one can look inside."""
+    if isinstance(model, str | os.PathLike) and Path(model).is_file():
+        return Path(model).read_bytes()
+    if callable(getattr(model, "SerializeToString", None)):
+        return model.SerializeToString()
+    return None
