@@ -3,20 +3,18 @@
 if __name__ == "adapters":
     raise ImportError("this folder is the package quaver.adapters: write `import quaver.adapters`")
 
-from quaver.adapters.inspection import QuantizedView
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
-from quaver.adapters.data import InputSpec
-from quaver.adapters.repairs.bias_correction import BiasCorrection
+from quaver.adapters.calibration.calibrator import StreamingCalibrator
 from quaver.adapters.calibration.channel_statistics import Statistic
-from quaver.adapters.repairs.smoothing import Equalisation
+from quaver.adapters.data import InputSpec
+from quaver.adapters.inspection import QuantizedView, View
 from quaver.adapters.model import Model
 from quaver.adapters.registry import adapter_for, open_given, open_model, register_adapter
 from quaver.adapters.repairs.base import Repair, RepairableOp, refuse_repairs, register_repair
+from quaver.adapters.repairs.bias_correction import BiasCorrection
 from quaver.adapters.repairs.rescaling import Rescaling, SharedInput
-from quaver.adapters.repairs.smoothing import Smoothing
-from quaver.adapters.calibration.calibrator import StreamingCalibrator
+from quaver.adapters.repairs.smoothing import Equalisation, Smoothing
 from quaver.adapters.telemetry import turn_off
-from quaver.adapters.inspection import View
 
 __all__ = [
     "Adapter", "AdapterOptions", "BiasCorrection", "Equalisation", "InputSpec", "Model", "QuantizedView", "Repair",

@@ -13,20 +13,19 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.adapters.inspection import QuantizedView
-from quaver.adapters.data import Feed, InputSpec, Rest, feeds, is_finite, samples
+from quaver.adapters.calibration.calibrator import Enough, Progress, StreamingCalibrator, never, silent
 from quaver.adapters.comparison import MAX_SAMPLES, Comparison, compare_models, comparison_feeds, runner_of
+from quaver.adapters.data import Feed, InputSpec, Rest, feeds, is_finite, samples
+from quaver.adapters.inspection import QuantizedView, View
 from quaver.adapters.model import Model
 from quaver.adapters.model_errors import reading
 from quaver.adapters.samples import KEPT_SAMPLES, cut, keep, timing_feed
-from quaver.adapters.calibration.calibrator import Enough, Progress, StreamingCalibrator, never, silent
-from quaver.adapters.inspection import View
+from quaver.affine import as_float
 from quaver.errors import SettingsError
 from quaver.introspection import Timing
-from quaver.suggestions import hint
 from quaver.ops import Op, QuantConfig
 from quaver.processors import Portability, this_processor
-from quaver.affine import as_float
+from quaver.suggestions import hint
 from quaver.unquantizable import Unquantizable
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
 import numpy as np
-from quaver.adapters.data import Feed
-from quaver.introspection import LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
-from quaver.ops import QuantConfig
-from quaver.affine import Array
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+
 from quaver.adapters.data import Feed, InputSpec
-from quaver.introspection import AloneRun, QuantizedOp
-from quaver.affine import QuantizedTensor
+from quaver.affine import Array, QuantizedTensor
+from quaver.introspection import AloneRun, LocalRun, OpContext, OpWeight, OtherOp, QuantizedOp, QuantizedRun
+from quaver.ops import QuantConfig
 
 if TYPE_CHECKING:
     from quaver.adapters.base import Adapter

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import weakref
-from typing import Any, Protocol
 import hashlib
+import os
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
+
 from quaver.adapters.data import Feed, InputSpec, match
-from quaver.files.atomic import write_safely
 from quaver.errors import BuildError, QuaverError
+from quaver.files.atomic import write_safely
 
 
 class Forkable(Protocol):

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from quaver.adapters.base import Adapter, AdapterOptions
 from quaver.adapters.model import Model
 from quaver.errors import ModelError, SettingsError
-from quaver.suggestions import hint
 from quaver.files.paths import check_regular
+from quaver.suggestions import hint
 
 GROUP = "quaver.adapters"
 _OURS = "quaver.adapters."

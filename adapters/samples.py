@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
-from quaver.adapters.data import Feed, InputSpec, open_batch, samples, split
-from quaver.errors import SettingsError
-from collections.abc import Sequence
-from quaver.adapters.data import Feed, InputSpec, feeds, open_batch, samples
-from quaver.errors import CalibrationError, SettingsError
 
+from quaver.adapters.data import Feed, InputSpec, feeds, open_batch, samples, split
+from quaver.errors import CalibrationError, SettingsError
 
 # How many samples are kept, and how large they may be together.
 KEPT_SAMPLES = 32

@@ -18,8 +18,8 @@ import numpy as np
 import onnxruntime as ort
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.onnxrt.profile.kernels import optimised
+from quaver.adapters.onnxrt.run import session as sessions
 from quaver.errors import BuildError
 
 IMAGE = (1, 64, 56, 56)

@@ -35,10 +35,10 @@ from benchmarks.peers.onnx_session import OnnxSession
 from benchmarks.remedies import RELATIVE, find, in_turns
 from quaver.adapters import AdapterOptions, open_given, open_model
 from quaver.adapters.onnxrt.build import affine
+from quaver.affine import QuantizationParameters
 from quaver.engine.emulation import EmulatedModel, EmulatedSession, emulator_command
 from quaver.engine.inspection.output_error import as_outputs, relative_error, same_top1
 from quaver.processors import noted_portability, this_processor
-from quaver.affine import QuantizationParameters
 from quaver.space import TuningSpace
 
 RESULTS = Path(__file__).parent / "results" / "portable.json"

@@ -18,8 +18,8 @@ from quaver.criterion import Criterion
 from quaver.engine.events import silent
 from quaver.engine.executors.base import Outcome, State, Task
 from quaver.engine.run.loop import drive
-from quaver.engine.timing.objective import Objective
 from quaver.engine.run.run import Run
+from quaver.engine.timing.objective import Objective
 from quaver.history import Header, History
 from quaver.scores import Score
 from quaver.strategies import make_strategy, prepared

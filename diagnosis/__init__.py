@@ -3,13 +3,12 @@
 if __name__ == "diagnosis":
     raise ImportError("this folder is the package quaver.diagnosis: write `import quaver.diagnosis`")
 
-from quaver.diagnosis.quantized_only import QuantizedStatistics
 from quaver.diagnosis.causes.base import Cause
-from quaver.diagnosis.diagnosis import conclude
+from quaver.diagnosis.diagnosis import Diagnosis, conclude
 from quaver.diagnosis.histogram_file import Bars, Histograms, read_histograms
 from quaver.diagnosis.profile import Profile, make_profile
+from quaver.diagnosis.quantized_only import QuantizedStatistics
 from quaver.diagnosis.recorder import Recorder
-from quaver.diagnosis.diagnosis import Diagnosis
 
 __all__ = [
     "Bars", "Cause", "Diagnosis", "Histograms", "Profile", "QuantizedStatistics", "Recorder", "conclude",

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
+
 import numpy as np
 from numpy.typing import NDArray
+
 from quaver.diagnosis import export, tables
-from quaver.diagnosis.causes.base import Cause, Rules, joined
-from quaver.diagnosis.histogram_file import HISTOGRAMS_FILE
 from quaver.diagnosis.causes.advice import Leeway
-from quaver.diagnosis.causes.op_evidence import BAD
-from quaver.diagnosis.tables import ActivationRow, LayerRow
-from quaver.diagnosis.statistics.weights import WeightRow
+from quaver.diagnosis.causes.base import Cause, Rules, joined
+from quaver.diagnosis.causes.find import find_causes
+from quaver.diagnosis.causes.op_evidence import BAD, Suspect, carried, readers
+from quaver.diagnosis.causes.what_if import Errors, best_relief, mode_reliefs
+from quaver.diagnosis.histogram_file import HISTOGRAMS_FILE, as_arrays
+from quaver.diagnosis.recorder import OpRecord, Recorder
+from quaver.diagnosis.statistics.weights import WeightHistogram, WeightRow, WeightShape, histogram, shape_of, summarize
+from quaver.diagnosis.tables import ActivationRow, LayerRow, worst_first
 from quaver.diagnosis.text import percent
 from quaver.errors import SettingsError
-from quaver.ops import FP32, INT8, Op, Precision, QuantConfig
 from quaver.files.paths import expanded
-from quaver.space import TuningSpace
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from quaver.diagnosis.causes.find import find_causes
-from quaver.diagnosis.histogram_file import as_arrays
-from quaver.diagnosis.recorder import OpRecord, Recorder
-from quaver.diagnosis.causes.what_if import Errors, best_relief, mode_reliefs
-from quaver.diagnosis.causes.op_evidence import BAD, Suspect, carried, readers
-from quaver.diagnosis.tables import ActivationRow, LayerRow, worst_first
-from quaver.diagnosis.statistics.weights import (WeightHistogram, WeightRow, WeightShape, histogram, shape_of, summarize)
 from quaver.introspection import ActivationContext, OpContext, OpWeight, OtherOp
-from quaver.ops import FP32, Op, OpConfig, Precision, QuantConfig
-
+from quaver.ops import FP32, INT8, Op, OpConfig, Precision, QuantConfig
+from quaver.space import TuningSpace
 
 ACTIVATIONS_FILE = "activations_table.csv"
 WEIGHTS_FILE = "weights_table.csv"

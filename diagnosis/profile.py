@@ -12,8 +12,8 @@ import numpy as np
 
 from quaver.diagnosis import tables
 from quaver.diagnosis.export import as_json
-from quaver.introspection import KernelTime, Timing
 from quaver.files.paths import expanded
+from quaver.introspection import KernelTime, Timing
 
 HEADS = ("op", "kernel", "count", "seconds", "share")
 BESIDE = ("against kernel", "against count", "against seconds", "against / first")

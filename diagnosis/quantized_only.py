@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from quaver.diagnosis import export, tables
-from quaver.diagnosis.statistics.integers import Levels, QuantizedTensorRow, QuantizedWeightRow, tensor_row
-from quaver.diagnosis.statistics.errors import ModelFigures
 from quaver.diagnosis.recorder import OpRecord
+from quaver.diagnosis.statistics.errors import ModelFigures
+from quaver.diagnosis.statistics.integers import Levels, QuantizedTensorRow, QuantizedWeightRow, tensor_row
 from quaver.diagnosis.tables import LayerRow
 from quaver.diagnosis.text import percent
 from quaver.errors import SettingsError
+from quaver.files.paths import expanded
 from quaver.introspection import OpContext, QuantizedOp, QuantizedPair
 from quaver.ops import INT8
-from quaver.files.paths import expanded
 
 TENSORS_FILE, WEIGHTS_FILE = "quantized_tensors.csv", "quantized_weights.csv"
 # What is told of a tensor: more than this part of it at the ends of its range, and so many values at least (the largest

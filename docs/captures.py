@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from quaver.demo.run import digits
-from quaver.demo.run import CALIBRATION_IMAGES, EVAL, MODEL
+from quaver.demo.run import CALIBRATION_IMAGES, EVAL, MODEL, digits
 
 PAGE = Path(__file__).with_name("terminal.md")
 WIDTHS = (80, 120)

@@ -1,8 +1,7 @@
 """Keep your own loop: ask for a trial, score it as you like, tell its score. All else is as with `fit`."""
 
 import quaver
-from quaver.demo.run import Accuracy, digits
-from quaver.demo.run import MODEL, RULES
+from quaver.demo.run import MODEL, RULES, Accuracy, digits
 
 train, _, images, labels = digits()
 accuracy = Accuracy(images, labels)

@@ -1,8 +1,7 @@
 """A strategy of one's own: send the noisiest ops back to fp32, one by one."""
 
 import quaver
-from quaver.demo.run import Accuracy, digits
-from quaver.demo.run import MODEL, RULES
+from quaver.demo.run import MODEL, RULES, Accuracy, digits
 
 
 @quaver.register_strategy

@@ -3,8 +3,7 @@
 import csv
 
 import quaver
-from quaver.demo.run import Accuracy, digits
-from quaver.demo.run import MODEL, RULES
+from quaver.demo.run import MODEL, RULES, Accuracy, digits
 
 train, _, images, labels = digits()
 data = {"calib_dataloader": train[:256], "eval_func": Accuracy(images, labels), "max_trials": 1, "strategy": "basic"}

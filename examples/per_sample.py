@@ -1,8 +1,7 @@
 """The score of each sample, batch by batch: hopeless trials end early, each digit has a limit, other data confirm."""
 
 import quaver
-from quaver.demo.run import digits
-from quaver.demo.run import MODEL
+from quaver.demo.run import MODEL, digits
 
 train, train_labels, images, labels = digits()
 held_out, held_out_labels = train[600:], train_labels[600:]

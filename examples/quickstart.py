@@ -1,8 +1,7 @@
 """Tune a small network for handwritten digits, save the result, and rebuild one of its trials."""
 
 import quaver
-from quaver.demo.run import digits
-from quaver.demo.run import MODEL
+from quaver.demo.run import MODEL, digits
 
 train, _, images, labels = digits()
 

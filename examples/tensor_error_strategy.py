@@ -3,8 +3,7 @@
 import numpy as np
 
 import quaver
-from quaver.demo.run import Accuracy, digits
-from quaver.demo.run import MODEL, RULES
+from quaver.demo.run import MODEL, RULES, Accuracy, digits
 from quaver.strategies import Bayesian
 
 

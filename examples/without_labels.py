@@ -3,8 +3,7 @@
 import numpy as np
 
 import quaver
-from quaver.demo.run import digits
-from quaver.demo.run import MODEL
+from quaver.demo.run import MODEL, digits
 
 train, _, images, labels = digits()
 

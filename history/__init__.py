@@ -3,12 +3,11 @@
 if __name__ == "history":
     raise ImportError("import quaver.history, not history: the folder is mapped to that name when quaver is installed")
 
-from quaver.history.records.unfinished_trials import RETRIES
-from quaver.history.records.header import SCHEMA, UNCALIBRATED, Header
 from quaver.history.lock import being_written
 from quaver.history.reader import SnapshotReader, read_snapshot
+from quaver.history.records.header import SCHEMA, UNCALIBRATED, Header, Run
+from quaver.history.records.unfinished_trials import RETRIES
 from quaver.history.repair import Repaired, repair
-from quaver.history.records.header import Run
 from quaver.history.snapshot import FILE_NAME, Snapshot
 from quaver.history.storage import Storage
 from quaver.history.writer import History

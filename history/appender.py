@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import itertools
+import logging
 import os
 import shutil
 from pathlib import Path
+
 from quaver.errors import HistoryError
 from quaver.files.paths import check_regular
-import errno
-import logging
 from quaver.history.frames import FrameReader
 
 

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from quaver.errors import HistoryError
-from quaver.history.records.unfinished_trials import STEP, Begun, to_begun, to_dropped
 from quaver.history.frames import MAGIC, FrameReader, Position, is_kind, unpack
-from quaver.history.records.header import SCHEMA, Header, NewerSchema, Opening, to_header
-from quaver.history.records.notes import to_items, to_note
 from quaver.history.pickle_check import Malformed
-from quaver.history.records.header import Run, to_run
-from quaver.history.snapshot import FILE_NAME, Snapshot
+from quaver.history.records.header import SCHEMA, Header, NewerSchema, Opening, Run, to_header, to_run
+from quaver.history.records.notes import to_items, to_note
 from quaver.history.records.trials import to_measured, to_trial
+from quaver.history.records.unfinished_trials import STEP, Begun, to_begun, to_dropped
+from quaver.history.snapshot import FILE_NAME, Snapshot
 from quaver.trial import Trial
 
 KINDS = ("header", "run", "begun", "dropped", "trial", "measured", "note", "items")

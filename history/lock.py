@@ -7,17 +7,17 @@ made in one step or not at all, and looked at before each append; one that a kil
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import secrets
 import socket
-from pathlib import Path
-from quaver.errors import HistoryError
-import logging
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
+from quaver.errors import HistoryError
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _MOST = 1000

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from quaver.errors import HistoryError
+from quaver.files.paths import expanded
 from quaver.history.contents import Content, read
 from quaver.history.frames import FrameReader
 from quaver.history.snapshot import FILE_NAME, Snapshot
-from quaver.files.paths import expanded
 
 logger = logging.getLogger(__name__)
 

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from quaver.errors import HistoryError
-from quaver.history.contents import Content, read_all
 from quaver.history.appender import sync_folder
+from quaver.history.contents import Content, read_all
 from quaver.history.frames import MAGIC, pack
-from quaver.history.records.header import from_header
-from quaver.history.records.notes import from_note
 from quaver.history.reader import locate
-from quaver.history.records.header import from_run
+from quaver.history.records.header import from_header, from_run
+from quaver.history.records.notes import from_note
 from quaver.history.records.trials import from_trial
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from quaver.errors import HistoryError
-from quaver.history.records.header import Header
-from quaver.history.records.header import Run
+from quaver.history.records.header import Header, Run
 from quaver.trial import Trial
 
 FILE_NAME = "history.snapshot"

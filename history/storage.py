@@ -8,8 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from quaver.history.records.header import Header
-from quaver.history.records.header import Run
+from quaver.history.records.header import Header, Run
 from quaver.ops import QuantConfig
 from quaver.trial import Trial
 

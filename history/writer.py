@@ -14,21 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from quaver.errors import HistoryError
-from quaver.history.appender import Appender
-from quaver.history.records.unfinished_trials import (RETRIES, STEP, digest_step, from_begun, from_dropped, to_begun)
+from quaver.history.appender import Appender, keep_copy, open_file, sync_folder
 from quaver.history.contents import Content, read
-from quaver.history.appender import keep_copy, open_file, sync_folder
 from quaver.history.frames import MAGIC, PREFIX, is_unwritten, pack
-from quaver.history.records.header import SCHEMA, Header, from_header, to_header
 from quaver.history.lock import Lock, lock
-from quaver.history.records.notes import from_items, from_note, to_items, to_note
 from quaver.history.pickle_check import MAX_PAYLOAD, Malformed
 from quaver.history.reader import locate
+from quaver.history.records.header import SCHEMA, Header, Run, from_header, from_run, to_header, to_run
+from quaver.history.records.notes import from_items, from_note, to_items, to_note
+from quaver.history.records.trials import from_measured, from_trial, to_measured, to_trial
+from quaver.history.records.unfinished_trials import RETRIES, STEP, digest_step, from_begun, from_dropped, to_begun
 from quaver.history.repair import new_file, write_all
-from quaver.history.records.header import Run, from_run, to_run
 from quaver.history.snapshot import FILE_NAME
 from quaver.history.storage import Storage
-from quaver.history.records.trials import from_measured, from_trial, to_measured, to_trial
 from quaver.ops import QuantConfig
 from quaver.trial import Trial
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from quaver.engine.scoring.judge import Judge, judge_snapshot
 from quaver.errors import MissingPackageError, SettingsError
-from quaver.history import Snapshot
 from quaver.files.paths import expanded
+from quaver.history import Snapshot
 from quaver.trial import Trial
 
 

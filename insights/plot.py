@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quaver.errors import HistoryError, MissingPackageError, SettingsError
-from quaver.insights.data.run_reader import FollowedRun, RunData
 from quaver.insights.data.op_rows import OpRow, op_rows
+from quaver.insights.data.run_reader import FollowedRun, RunData
 from quaver.suggestions import hint
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from quaver.strategies.conservative import Conservative
 from quaver.strategies.exhaustive import Exhaustive
 from quaver.strategies.mse import Mse
 from quaver.strategies.mse_v2 import MseV2
-from quaver.strategies.prepared import prepared
+from quaver.strategies.prepared import StartingFrom, prepared
 from quaver.strategies.random import Random
 from quaver.strategies.registry import (
     Listed,
@@ -21,7 +21,6 @@ from quaver.strategies.registry import (
     register_strategy,
     strategies,
 )
-from quaver.strategies.prepared import StartingFrom
 
 __all__ = [
     "Auto", "Basic", "Bayesian", "Conservative", "Exhaustive", "Listed", "Mse", "MseV2", "Proposals", "Random",

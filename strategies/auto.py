@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain, islice
 
-from quaver.target_budget import Ceiling
 from quaver.ops import FLOAT, Op, OpConfig, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
@@ -23,10 +22,7 @@ from quaver.strategies.steps.alternatives import (
     in_full,
     on_offer,
 )
-from quaver.strategies.steps.search import beside
 from quaver.strategies.steps.boundaries import STEPS, fewer_boundaries
-from quaver.strategies.steps.target_budget import recalibrated, within_budget
-from quaver.strategies.steps.pareto_front import MOST, POINTS, fallbacks, first_success, predicted, ranked
 from quaver.strategies.steps.initial import (
     CLEARLY_LESS_ERROR,
     best_calibration,
@@ -34,9 +30,12 @@ from quaver.strategies.steps.initial import (
     fastest,
     measured_mixtures,
 )
-from quaver.strategies.steps.weight_bits import Narrowing, smallest_success
+from quaver.strategies.steps.pareto_front import MOST, POINTS, fallbacks, first_success, predicted, ranked
 from quaver.strategies.steps.repairs import best_repairs, carry_over
-from quaver.strategies.steps.search import SEARCHES, Search, prune, shortest_prefix
+from quaver.strategies.steps.search import SEARCHES, Search, beside, prune, shortest_prefix
+from quaver.strategies.steps.target_budget import recalibrated, within_budget
+from quaver.strategies.steps.weight_bits import Narrowing, smallest_success
+from quaver.target_budget import Ceiling
 from quaver.time_model import TimeModel
 from quaver.trial import Trial
 

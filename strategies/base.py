@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from quaver.target_budget import Ceiling
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.context import current
+from quaver.target_budget import Ceiling
 
 # A strategy yields one configuration and is sent its trial, or a list of them and is sent a list.
 Proposals = Generator[QuantConfig | Sequence[QuantConfig], Any, None]

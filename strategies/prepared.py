@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from quaver.target_budget import Ceiling
+from quaver.ops import QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.context import RunContext
-from quaver.ops import QuantConfig
+from quaver.target_budget import Ceiling
 
 
 def prepared(

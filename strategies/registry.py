@@ -15,8 +15,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from quaver.errors import SettingsError, StrategyError
-from quaver.suggestions import hint
 from quaver.strategies.base import Strategy
+from quaver.suggestions import hint
 
 GROUP = "quaver.strategies"
 S = TypeVar("S", bound=type[Strategy])

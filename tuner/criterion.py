@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from quaver.target_budget import Ceiling
 from quaver.errors import SettingsError
 from quaver.limit import Limit
-from quaver.suggestions import hint
 from quaver.scores import UNNAMED
 from quaver.slices import Slices
+from quaver.suggestions import hint
+from quaver.target_budget import Ceiling
 
 
 @dataclass(frozen=True, slots=True)

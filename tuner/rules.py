@@ -22,16 +22,15 @@ on names win over rules on types, and a later rule wins over an earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
 from quaver.errors import SettingsError
-from quaver.suggestions import hint
-from quaver.ops import MODES, Op
-from quaver.repairs import name_of, order, strength_of
-from collections.abc import Iterable, Mapping, Sequence
 from quaver.ops import CALIBRATIONS, DETAILS, FLOAT, INT8, MODES, PER_BLOCK, SCHEMES, Op, OpConfig, Precision
 from quaver.patterns import Effort, Pattern, PatternError
+from quaver.repairs import name_of, order, strength_of
+from quaver.suggestions import hint
 
 
 def parse_repairs(value: Any, label: str) -> frozenset[str]:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.errors import SettingsError, StrategyError
-from quaver.suggestions import hint
 from quaver.ops import DETAILS, FLOAT, Op, OpConfig, QuantConfig
 from quaver.repairs import name_of
+from quaver.suggestions import hint
 
 
 class TuningSpace:

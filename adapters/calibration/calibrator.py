@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.adapters.data import Feed, InputSpec, head, open_batch, samples
 from quaver.adapters.calibration.channel_statistics import KINDS, Accumulator, Statistic, to_plain
 from quaver.adapters.calibration.ranges import WAITING, WAITING_TOGETHER, TensorStatistics
+from quaver.adapters.data import Feed, InputSpec, head, open_batch, samples
 from quaver.adapters.samples import MAX_RUN_SAMPLES, Batching, join, joined
 from quaver.errors import CalibrationError
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.ops import CALIBRATIONS
 from quaver.mask_values import FAR, crowded_out
+from quaver.ops import CALIBRATIONS
 
 BINS = 65536
 PERCENTILE = 99.99

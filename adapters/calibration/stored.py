@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from quaver.adapters.comparison import Comparison
 from quaver.adapters.calibration.ranges import Range
+from quaver.adapters.comparison import Comparison
 from quaver.errors import CalibrationError
 from quaver.ops import CALIBRATIONS
 

@@ -8,16 +8,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quaver.adapters.inspection import QuantizedView
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
-from quaver.adapters.data import Feed, samples
-from quaver.adapters.calibration.stored import crowded_of, ranges_of
 from quaver.adapters.calibration.channel_statistics import from_plain
+from quaver.adapters.calibration.stored import crowded_of, ranges_of
 from quaver.adapters.comparison import Comparison, compare_models, comparison_feeds, runner_of
+from quaver.adapters.data import Feed, samples
+from quaver.adapters.inspection import QuantizedView, View
 from quaver.adapters.litert.build.provenance import read_provenance
 from quaver.adapters.litert.load import sources
 from quaver.adapters.model_errors import reading
-from quaver.adapters.inspection import View
 from quaver.errors import ModelError
 from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig

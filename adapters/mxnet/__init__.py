@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from quaver.adapters.mxnet.load.sources import import_mxnet
 from quaver.adapters.mxnet.load.onnx_export import to_onnx
+from quaver.adapters.mxnet.load.sources import import_mxnet
 
 __all__ = ["import_mxnet", "to_onnx"]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
 from quaver.adapters.calibration.stored import ranges_of
-from quaver.adapters.mxnet.load import sources
 from quaver.adapters.inspection import View
+from quaver.adapters.mxnet.load import sources
 from quaver.errors import ModelError
 from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
@@ -19,8 +19,8 @@ from quaver.unquantizable import Unquantizable, with_shares
 if TYPE_CHECKING:
     from quaver.adapters.mxnet.inspect.local_runs import Watcher
     from quaver.adapters.mxnet.load.network import Network
-    from quaver.adapters.mxnet.run.session import Calibrator
     from quaver.adapters.mxnet.run.model import MXNetModel
+    from quaver.adapters.mxnet.run.session import Calibrator
 
 PACKAGES = ("mxnet", "numpy")
 

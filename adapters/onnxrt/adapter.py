@@ -16,35 +16,36 @@ import onnx
 import onnxruntime as ort
 
 from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
-from quaver.adapters.data import Feed, InputSpec
-from quaver.adapters.calibration.stored import crowded_of, ranges_of
 from quaver.adapters.calibration.channel_statistics import from_plain
+from quaver.adapters.calibration.stored import crowded_of, ranges_of
 from quaver.adapters.comparison import TOLERANCE, Comparison
+from quaver.adapters.data import Feed, InputSpec
+from quaver.adapters.inspection import View
+from quaver.adapters.model_errors import reading
 from quaver.adapters.onnxrt.build.builder import Assembler
 from quaver.adapters.onnxrt.build.provenance import read_provenance
 from quaver.adapters.onnxrt.build.weight_store import WeightStore
-from quaver.adapters.onnxrt.inspect.file_view import FileAlone
-from quaver.adapters.onnxrt.inspect.file_view import FileView
-from quaver.adapters.onnxrt.inspect.taps import Watcher, local_errors, watch
 from quaver.adapters.onnxrt.inspect.config_view import ConfigView
-from quaver.adapters.onnxrt.optimize.verify import EqualityCheck
+from quaver.adapters.onnxrt.inspect.file_view import FileAlone, FileView
+from quaver.adapters.onnxrt.inspect.taps import Watcher, local_errors, watch
 from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.adapters.onnxrt.load.model_file import ReadModel, check_given, read_model
-from quaver.adapters.onnxrt.ops.unquantizable import of_other_floats, some, warn_of_doubles
-from quaver.adapters.onnxrt.optimize.pipeline import Applied, speed_rewrite_names
 from quaver.adapters.onnxrt.ops.units import Unit, find_units
-from quaver.adapters.onnxrt.ops.unquantizable import unquantizable, unquantizable_nodes
-from quaver.adapters.onnxrt.run.calibrator import Calibrator
-from quaver.adapters.onnxrt.run.model import GivenModel
-from quaver.adapters.onnxrt.run.model import OnnxModel, SavedModel
-from quaver.adapters.onnxrt.run.model import QOperatorModel
-from quaver.adapters.onnxrt.profile.kernels import flows
-from quaver.adapters.onnxrt.profile.op_profile import attributed, op_seconds
-from quaver.adapters.onnxrt.profile.op_profile import seconds_by_kind
+from quaver.adapters.onnxrt.ops.unquantizable import (
+    of_other_floats,
+    some,
+    unquantizable,
+    unquantizable_nodes,
+    warn_of_doubles,
+)
+from quaver.adapters.onnxrt.optimize.pipeline import Applied, speed_rewrite_names
+from quaver.adapters.onnxrt.optimize.verify import EqualityCheck
 from quaver.adapters.onnxrt.profile.benchmark import time_model
-from quaver.adapters.model_errors import reading
+from quaver.adapters.onnxrt.profile.kernels import flows
+from quaver.adapters.onnxrt.profile.op_profile import attributed, op_seconds, seconds_by_kind
+from quaver.adapters.onnxrt.run.calibrator import Calibrator
+from quaver.adapters.onnxrt.run.model import GivenModel, OnnxModel, QOperatorModel, SavedModel
 from quaver.adapters.repairs.base import offered_repairs
-from quaver.adapters.inspection import View
 from quaver.errors import ModelError
 from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig

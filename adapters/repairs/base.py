@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from quaver.adapters.calibration.channel_statistics import Channels, Statistic
 from quaver.adapters.repairs.rescaling import Rescaling, SharedInput, weight_peak
 from quaver.errors import BuildError, SettingsError
-from quaver.suggestions import hint
 from quaver.ops import QuantConfig
 from quaver.repairs import name_of, strength_of
+from quaver.suggestions import hint
 
 Float = NDArray[np.float32]
 Rounding = Callable[[Float], Float]

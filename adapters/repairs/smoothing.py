@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+
 import numpy as np
+
 from quaver.adapters.calibration.channel_statistics import Channels, Statistic
 from quaver.adapters.repairs.base import RepairableOp, register_repair
 from quaver.adapters.repairs.rescaling import Float, Rescaling, SharedInput, whole_range
-
 
 # A channel that is never far from zero, or has no weight to speak of, is left as it is.
 _MIN_ACTIVATION_PEAK = 1e-5
@@ -31,7 +32,9 @@ class Smoothing(Rescaling):
         low, high = statistics.values()
         peak = np.maximum(high, -low)
         usable = (peak > _MIN_ACTIVATION_PEAK) & (shared.weight_peak > _MIN_ACTIVATION_PEAK)
-        raw = np.maximum(peak, _MIN_ACTIVATION_PEAK) ** strength / np.maximum(shared.weight_peak, _MIN_ACTIVATION_PEAK) ** (1 - strength)
+        raw = np.maximum(peak, _MIN_ACTIVATION_PEAK) ** strength / np.maximum(
+            shared.weight_peak, _MIN_ACTIVATION_PEAK
+        ) ** (1 - strength)
         return np.where(usable, raw, 1.0).astype(np.float32)
 
 
@@ -55,5 +58,7 @@ class Equalisation(Rescaling):
         if shared.written_peak is None:
             return np.ones_like(shared.weight_peak)
         usable = (shared.written_peak > _MIN_WEIGHT_PEAK) & (shared.weight_peak > _MIN_WEIGHT_PEAK)
-        raw = np.sqrt(np.maximum(shared.written_peak, _MIN_WEIGHT_PEAK) / np.maximum(shared.weight_peak, _MIN_WEIGHT_PEAK))
+        raw = np.sqrt(
+            np.maximum(shared.written_peak, _MIN_WEIGHT_PEAK) / np.maximum(shared.weight_peak, _MIN_WEIGHT_PEAK)
+        )
         return np.where(usable, raw, 1.0).astype(np.float32)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from quaver.diagnosis.statistics.activations import Activation
-from quaver.diagnosis.causes.base import Cause
-from quaver.diagnosis.statistics.cells import Doubles
 from quaver.diagnosis.causes.advice import Remedy, calibrate_by, to_fp32
+from quaver.diagnosis.causes.base import Cause
 from quaver.diagnosis.causes.op_evidence import Suspect
+from quaver.diagnosis.statistics.activations import Activation
+from quaver.diagnosis.statistics.cells import Doubles
 from quaver.diagnosis.text import listed, number, percent, times
 from quaver.introspection import ActivationContext
 from quaver.mask_values import FAR, FAR_STEPS, PLACES, STEPS

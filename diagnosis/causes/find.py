@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+
+from quaver.diagnosis.causes import activations as activation_causes
+from quaver.diagnosis.causes import weights as weight_causes
+from quaver.diagnosis.causes import whole_model as other_causes
+from quaver.diagnosis.causes.advice import repair, run_in_mode
 from quaver.diagnosis.causes.base import Cause
-from quaver.diagnosis.causes.advice import run_in_mode
 from quaver.diagnosis.causes.op_evidence import BAD, Suspect
 from quaver.diagnosis.text import percent
-from quaver.diagnosis.causes.advice import repair
-from quaver.repairs import name_of
-from collections.abc import Mapping, Sequence
-from quaver.diagnosis.causes import (activations as activation_causes, whole_model as other_causes, weights as weight_causes)
-from quaver.diagnosis.causes.op_evidence import Suspect
 from quaver.ops import FP32
-
+from quaver.repairs import name_of
 
 # A mode is worth a word if it cuts an op's own error so many times.
 _MODE_CUTS = 3.0

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quaver.diagnosis.statistics.activations import Activation
-from quaver.diagnosis.causes.base import Cause
-from quaver.diagnosis.recorder import OpRecord, Recorder
-from quaver.diagnosis.causes.what_if import Relief
 from quaver.diagnosis.causes.advice import Leeway, Remedy
+from quaver.diagnosis.causes.base import Cause
+from quaver.diagnosis.causes.what_if import Relief
+from quaver.diagnosis.recorder import OpRecord, Recorder
+from quaver.diagnosis.statistics.activations import Activation
 from quaver.diagnosis.statistics.weights import WeightShape
 from quaver.introspection import ActivationContext, OpContext
 from quaver.ops import Op, OpConfig, Precision

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from quaver.diagnosis.causes.base import Cause
-from quaver.diagnosis.statistics.cells import Doubles
 from quaver.diagnosis.causes.advice import per_channel, to_fp32
+from quaver.diagnosis.causes.base import Cause
 from quaver.diagnosis.causes.op_evidence import BAD, Suspect
+from quaver.diagnosis.statistics.cells import Doubles
 from quaver.diagnosis.statistics.weights import WeightShape
 from quaver.diagnosis.text import number, percent, times
 

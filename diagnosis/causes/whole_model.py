@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from quaver.diagnosis.causes.base import Cause
 from quaver.diagnosis.causes.advice import to_fp32
+from quaver.diagnosis.causes.base import Cause
 from quaver.diagnosis.causes.op_evidence import Suspect
 from quaver.diagnosis.text import listed, number, percent, seconds
 

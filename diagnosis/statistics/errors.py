@@ -13,14 +13,13 @@ A difference is the quantized value minus the float value. All figures are over 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-import numpy as np
-from quaver.diagnosis.statistics.cells import Compared
-from quaver.affine import Array, QuantizedTensor, as_float
-from collections.abc import Mapping, Sequence
-from quaver.affine import Array
 
+import numpy as np
+
+from quaver.affine import Array, QuantizedTensor, as_float
+from quaver.diagnosis.statistics.cells import Compared
 
 Metric = Callable[..., Any]
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from quaver.affine import Array, QuantizedTensor, as_float
 from quaver.diagnosis.statistics.cells import Doubles
 from quaver.diagnosis.statistics.histograms import Counts, channel_counts
 from quaver.introspection import OpWeight
-from quaver.affine import Array, QuantizedTensor, as_float
 
 BINS = 128
 # Neighbouring output channels share a row of the histogram where there are more than this.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-from quaver.history.records.fields import Fields, plain, versions
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
-from quaver.history.records.choices import from_choice, from_indexes, to_choices, to_indexes, utf8
+
 from quaver.history.pickle_check import Malformed
+from quaver.history.records.choices import from_choice, from_indexes, to_choices, to_indexes, utf8
+from quaver.history.records.fields import Fields, plain, versions
 from quaver.ops import Op, OpConfig
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from quaver.history.records.fields import Fields, plain, type_name
 from quaver.history.pickle_check import Malformed
+from quaver.history.records.fields import Fields, plain, type_name
 
 
 def from_note(name: str, data: Any) -> dict[str, Any]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
-import numpy as np
-from quaver.history.records.choices import utf8
-from quaver.history.records.fields import Fields, figures, from_number
-from quaver.history.pickle_check import Malformed
-from quaver.scores import BITS, UNNAMED, WIDTHS, Samples, Score
-from quaver.trial import Trial
 from collections.abc import Mapping
-from quaver.history.records.choices import Spread, from_choice, from_indexes, to_choices, to_indexes, utf8
-from quaver.ops import OpConfig, QuantConfig
-from quaver.trial import Trial, TrialState
+from typing import Any
 
+import numpy as np
+
+from quaver.history.pickle_check import Malformed
+from quaver.history.records.choices import Spread, from_choice, from_indexes, to_choices, to_indexes, utf8
+from quaver.history.records.fields import Fields, figures, from_number
+from quaver.ops import OpConfig, QuantConfig
+from quaver.scores import BITS, UNNAMED, WIDTHS, Samples, Score
+from quaver.trial import Trial, TrialState
 
 # Metrics of one trial.
 MAX_METRICS = 1000

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from quaver.history.records.fields import Fields
 from quaver.history.pickle_check import Malformed
+from quaver.history.records.fields import Fields
 
 # How often a configuration that ended the process is asked for again.
 RETRIES = 2

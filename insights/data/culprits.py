@@ -6,8 +6,8 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from quaver.insights.data.run_reader import RunData
 from quaver.insights.data.op_rows import OpRow
+from quaver.insights.data.run_reader import RunData
 
 
 @dataclass(frozen=True, slots=True)

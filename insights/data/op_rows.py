@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from quaver.errors import SettingsError
-from quaver.insights.data.run_reader import RunData
 from quaver.insights.data.best_model import Because, OpInside
+from quaver.insights.data.run_reader import RunData
 from quaver.insights.data.text import duration
 from quaver.ops import Op, OpConfig, QuantConfig
 from quaver.rules import apply_rules

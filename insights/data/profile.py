@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quaver.insights.data.run_reader import RunData
 from quaver.insights.data.best_model import Kernel
+from quaver.insights.data.run_reader import RunData
 from quaver.unquantizable import Unquantizable, from_notes
 
 

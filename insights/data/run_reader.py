@@ -9,11 +9,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from quaver.trial_lineage import LOOK_BACK
 from quaver.criterion import Criterion
+from quaver.engine.run.finish import ENDING_NOTE as ENDED
 from quaver.engine.scoring.confirmation import CONFIRMATION_NOTE as CONFIRMED
 from quaver.engine.scoring.confirmation import confirmations, is_required
-from quaver.engine.run.finish import ENDING_NOTE as ENDED
 from quaver.engine.scoring.judge import Judge
 from quaver.errors import QuaverError
 from quaver.history import FILE_NAME, Snapshot, SnapshotReader, being_written
@@ -23,6 +22,7 @@ from quaver.insights.data.trial_rows import TrialRow, in_words
 from quaver.ops import Op, QuantConfig
 from quaver.space import TuningSpace
 from quaver.trial import Trial
+from quaver.trial_lineage import LOOK_BACK
 
 
 class RunState(enum.StrEnum):

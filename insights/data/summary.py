@@ -8,13 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from quaver.api.display.format import conversions, converted_phrase, timing_setup
-from quaver.api.result_warnings import no_gain_summary, run_warnings
 from quaver.api.config.config import Config
-from quaver.api.display.format import percent
-from quaver.api.display.format import loss_between, loss_is
-from quaver.engine.scoring.benefit import benefit
+from quaver.api.display.format import conversions, converted_phrase, loss_between, loss_is, percent, timing_setup
+from quaver.api.result_warnings import no_gain_summary, run_warnings
 from quaver.engine.inspection.output_drift import drift_of
+from quaver.engine.scoring.benefit import benefit
 from quaver.insights.data import text as wording
 from quaver.insights.data.run_reader import RunData, RunState
 from quaver.limit import Limit, loss_text

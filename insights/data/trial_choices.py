@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.trial_lineage import LOOK_BACK, nearest
 from quaver.ops import OpConfig, QuantConfig
+from quaver.trial_lineage import LOOK_BACK, nearest
 
 Codes = NDArray[np.uint16]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quaver.api.display.format import verdict
-from quaver.insights.data.trial_choices import Change
 from quaver.insights.data.text import last_line, listed
+from quaver.insights.data.trial_choices import Change
 from quaver.ops import INT8
 from quaver.trial import Trial
 

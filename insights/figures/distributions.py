@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import plotly.graph_objects as go
-from quaver.insights.data.best_model import Histogram
-from quaver.insights.figures.style import INT8, empty, styled
-from collections.abc import Sequence
+
+from quaver.insights.data.best_model import Histogram, OpInside
 from quaver.insights.data.op_rows import OpRow
 from quaver.insights.data.text import figure_text
-from quaver.insights.figures.style import FP32, INT8, empty, styled
-import math
-from typing import Any
-from quaver.insights.data.best_model import Histogram, OpInside
-from quaver.insights.figures.style import FAILED, FAINT, INT8, REST, empty, styled
+from quaver.insights.figures.style import FAILED, FAINT, FP32, INT8, REST, empty, styled
 
 
 def channels_figure(seen: Histogram | None, what: str) -> go.Figure:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
-from quaver.insights.data.op_rows import OpRow
-from quaver.insights.data.text import duration, figure_text
-from quaver.insights.figures.style import FAINT, FP32, GRID, INT8, empty, styled
+
 from quaver.insights.data.culprits import Step
+from quaver.insights.data.op_rows import OpRow
 from quaver.insights.data.run_reader import RunData
 from quaver.insights.data.summary import allowed_score
-from quaver.insights.data.text import figure_text
-from quaver.insights.figures.style import FP32, INT8, MET, empty, level, styled
-
+from quaver.insights.data.text import duration, figure_text
+from quaver.insights.figures.style import FAINT, FP32, GRID, INT8, MET, empty, level, styled
 
 # Below this an error is none worth drawing.
 _LEAST = 1e-9

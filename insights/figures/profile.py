@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
 import plotly.graph_objects as go
-from quaver.insights.data.text import duration, figure_text
-from quaver.insights.figures.style import INT8, REST, empty, styled
-from collections.abc import Sequence
+
 from quaver.insights.data.profile import ProfileRow, totals
-from quaver.insights.figures.style import BY_KIND, FAINT, GRID, empty, styled
+from quaver.insights.data.text import duration, figure_text
+from quaver.insights.figures.style import BY_KIND, FAINT, GRID, INT8, REST, empty, styled
 
 
 def costs_figure(costs: Mapping[str, float]) -> go.Figure:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import plotly.graph_objects as go
+
 from quaver.insights.data import text as wording
 from quaver.insights.data.run_reader import RunData
-from quaver.insights.data.trial_rows import TrialRow
-from quaver.insights.figures.style import INT8, MET, NOT_MET, STOPPED, best_marker, empty, level, styled
-from collections.abc import Sequence
 from quaver.insights.data.text import figure_text, loss
-from quaver.insights.figures.style import SERIES, empty, styled
-
+from quaver.insights.data.trial_rows import TrialRow
+from quaver.insights.figures.style import INT8, MET, NOT_MET, SERIES, STOPPED, best_marker, empty, level, styled
 
 AXES = {"latency": "latency, as a part of fp32's", "size": "file size in MB"}
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import numpy as np
 import plotly.graph_objects as go
+
 from quaver.insights.data.run_reader import RunData
 from quaver.insights.data.summary import allowed_score
 from quaver.insights.data.text import figure_text
-from quaver.insights.figures.style import FAILED, FAINT, INT8, MET, NOT_MET, STOPPED, best_marker, empty, level, styled
-import numpy as np
-from quaver.insights.figures.style import FP32, INT8, empty, styled
+from quaver.insights.figures.style import (
+    FAILED,
+    FAINT,
+    FP32,
+    INT8,
+    MET,
+    NOT_MET,
+    STOPPED,
+    best_marker,
+    empty,
+    level,
+    styled,
+)
 
 
 def trials_figure(data: RunData) -> go.Figure:

@@ -12,19 +12,17 @@ from quaver.insights.data import text as wording
 from quaver.insights.data.culprits import ranking, steps
 from quaver.insights.data.run_reader import RunState
 from quaver.insights.data.summary import costs, state_phrase
-from quaver.insights.figures.profile import costs_figure
-from quaver.insights.figures.ops import ranking_figure, steps_figure
-from quaver.insights.figures.trials import matrix_figure
-from quaver.insights.figures.ops import ops_figure
-from quaver.insights.figures.tradeoff import tradeoff_figure
-from quaver.insights.figures.trials import trials_figure
 from quaver.insights.figures.distributions import weights_figure
-from quaver.insights.page.callback_requests import refuse_odd_requests
+from quaver.insights.figures.ops import ops_figure, ranking_figure, steps_figure
+from quaver.insights.figures.profile import costs_figure
+from quaver.insights.figures.tradeoff import tradeoff_figure
+from quaver.insights.figures.trials import matrix_figure, trials_figure
 from quaver.insights.page.auth import guard
+from quaver.insights.page.callback_requests import refuse_odd_requests
 from quaver.insights.page.looks import INDEX
-from quaver.insights.page.runs import Runs
-from quaver.insights.page.runs import Shown
-from quaver.insights.page.views import (compare, culprits, graph, op, ops, profile, tradeoff, trials, summary as verdict)
+from quaver.insights.page.runs import Runs, Shown
+from quaver.insights.page.views import compare, culprits, graph, op, ops, profile, tradeoff, trials
+from quaver.insights.page.views import summary as verdict
 
 # Milliseconds between two looks at a run that may go on.
 EVERY = 1000

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from quaver.insights.data.run_reader import RunData
-from quaver.insights.data.op_rows import OpRow
 import hashlib
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+
 from quaver.history import FILE_NAME
-from quaver.insights.data.run_reader import FollowedRun, RunData
 from quaver.insights.data.op_rows import OpRow, op_rows
+from quaver.insights.data.run_reader import FollowedRun, RunData
 
 
 @dataclass(frozen=True)

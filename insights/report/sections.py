@@ -7,13 +7,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from quaver.insights.data import culprits, graph, text as wording
-from quaver.insights.data.run_reader import RunData
+from quaver.insights.data import culprits, graph
+from quaver.insights.data import text as wording
 from quaver.insights.data.op_rows import OpRow, op_rows
 from quaver.insights.data.profile import profile_rows, uncovered
+from quaver.insights.data.run_reader import RunData
 from quaver.insights.data.summary import Fact, recover_command, state_phrase, verdict
-from quaver.insights.report.plotly_embed import drawn
 from quaver.insights.report.html import Html, element, table, text
+from quaver.insights.report.plotly_embed import drawn
 
 # Rows of a table, and ops that are looked at one by one: a report is to be read. The page has all.
 MOST_TRIALS, MOST_OPS, MOST_DETAILS = 500, 3000, 16
@@ -85,8 +86,7 @@ def _verdict(data: RunData, figures: bool) -> Iterator[Html]:
 
 def _trials(data: RunData, figures: bool) -> Iterator[Html]:
     if figures:
-        from quaver.insights.figures.trials import matrix_figure
-        from quaver.insights.figures.trials import trials_figure
+        from quaver.insights.figures.trials import matrix_figure, trials_figure
 
         yield drawn(trials_figure(data))
         yield element("h3", "Which trial runs which op in int8")
@@ -160,8 +160,8 @@ def _culprits(data: RunData, rows: list[OpRow], figures: bool) -> Iterator[Html]
 
 def _ops(data: RunData, rows: list[OpRow], figures: bool) -> Iterator[Html]:
     if figures:
-        from quaver.insights.figures.ops import ops_figure
         from quaver.insights.figures.distributions import weights_figure
+        from quaver.insights.figures.ops import ops_figure
 
         yield drawn(ops_figure(rows))
         yield element("h3", "The weights of all ops")
@@ -197,8 +197,7 @@ def _number(value: float) -> str:
 
 
 def _details(data: RunData, rows: list[OpRow]) -> Iterator[Html]:
-    from quaver.insights.figures.distributions import channels_figure
-    from quaver.insights.figures.distributions import activation_figure, weight_figure
+    from quaver.insights.figures.distributions import activation_figure, channels_figure, weight_figure
 
     seen = [row for row in rows if row.inside.weight is not None or row.inside.activation is not None]
     worst = sorted(seen, key=lambda row: (row.pick.reduced, not row.causes, -_or_zero(row.shown_error)))[:MOST_DETAILS]

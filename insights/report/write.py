@@ -6,15 +6,15 @@ import importlib.util
 import os
 from pathlib import Path
 
-from quaver.files.atomic import write_safely
 from quaver.api.run_log import PRIVATE
 from quaver.errors import HistoryError, SettingsError
+from quaver.files.atomic import write_safely
+from quaver.files.paths import expanded
 from quaver.insights.data import text as wording
 from quaver.insights.data.run_reader import FollowedRun, RunData
 from quaver.insights.report.html import Html, element, text
 from quaver.insights.report.looks import CSS
 from quaver.insights.report.sections import sections
-from quaver.files.paths import expanded
 
 FILE = "report.html"
 # The file loads nothing, and may run no script but its own.

@@ -15,8 +15,7 @@ import numpy as np
 
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
-from quaver.strategies.steps.search import beside
-from quaver.strategies.steps.search import Search
+from quaver.strategies.steps.search import Search, beside
 from quaver.time_model import TimeModel
 from quaver.trial import Trial
 

@@ -7,15 +7,15 @@ they could, but what they return has always been tried.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
-from quaver.ops import QuantConfig
-from quaver.trial import Trial
-import math
-from collections.abc import Generator, Sequence
+
 import numpy as np
 
+from quaver.ops import QuantConfig
+from quaver.trial import Trial
 
 Beside = Generator[QuantConfig | Sequence[QuantConfig], Any, list[Trial]]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from quaver.target_budget import Ceiling
 from quaver.ops import FLOAT, OpConfig, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.steps.alternatives import Alternatives, alternatives, in_full
-from quaver.strategies.steps.pareto_front import make_front, ranked
 from quaver.strategies.steps.initial import best_calibration, best_variant
+from quaver.strategies.steps.pareto_front import make_front, ranked
 from quaver.strategies.steps.repairs import best_repairs, carry_over
+from quaver.target_budget import Ceiling
 from quaver.time_model import TimeModel
 
 # So many of the mixtures that should do least harm are measured, all at once.

@@ -16,9 +16,8 @@ from quaver.ops import Op, OpConfig, QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.steps.alternatives import in_family
-from quaver.strategies.steps.search import beside
 from quaver.strategies.steps.pareto_front import CAUTION, TINY
-from quaver.strategies.steps.search import Search
+from quaver.strategies.steps.search import Search, beside
 from quaver.trial import Trial
 
 # So many points of the line are looked at from either end, and so many are tried.

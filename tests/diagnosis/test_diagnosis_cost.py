@@ -17,8 +17,8 @@ import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.diagnosis import Recorder
-from quaver.engine.inspection.diagnose import Wishes, examine
 from quaver.engine.events import silent
+from quaver.engine.inspection.diagnose import Wishes, examine
 from quaver.space import TuningSpace
 
 

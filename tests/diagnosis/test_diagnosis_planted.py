@@ -9,8 +9,7 @@ import onnx
 import pytest
 
 import quaver
-from quaver.demo.run import digits
-from quaver.demo.run import MODEL
+from quaver.demo.run import MODEL, digits
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.planted import CASES, plant

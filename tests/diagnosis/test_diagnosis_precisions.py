@@ -13,11 +13,11 @@ from fake import FakeAdapter, FakeFloat
 
 from quaver.adapters import View
 from quaver.adapters.data import Feed
-from quaver.engine.inspection.diagnose import Wishes, examine
+from quaver.affine import QuantizationParameters, QuantizedTensor
 from quaver.engine.events import silent
+from quaver.engine.inspection.diagnose import Wishes, examine
 from quaver.introspection import LocalRun, OpContext, OpWeight, QuantizedRun
 from quaver.ops import FLOAT, OpConfig, Precision
-from quaver.affine import QuantizationParameters, QuantizedTensor
 from quaver.space import TuningSpace
 
 INT4 = Precision("int4")

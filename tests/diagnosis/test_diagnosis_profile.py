@@ -17,7 +17,8 @@ import pytest
 import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.diagnosis import make_profile, text as wording
+from quaver.diagnosis import make_profile
+from quaver.diagnosis import text as wording
 from quaver.introspection import KernelTime, Timing
 from quaver.space import TuningSpace
 
@@ -140,10 +141,10 @@ def test_the_table_holds_kernels_counts_shares_and_the_other_model(tmp_path: Pat
 
 @pytest.mark.parametrize("slow", [True, False])
 def test_an_op_that_int8_makes_slower_is_a_cause_only_if_it_is_every_time(slow: bool) -> None:
-    from quaver.diagnosis.causes.find import find_causes
-    from quaver.diagnosis.recorder import OpRecord
     from quaver.diagnosis.causes.advice import Leeway
+    from quaver.diagnosis.causes.find import find_causes
     from quaver.diagnosis.causes.op_evidence import Suspect
+    from quaver.diagnosis.recorder import OpRecord
     from quaver.introspection import OpContext
     from quaver.ops import FLOAT, INT8, Op, OpConfig
 

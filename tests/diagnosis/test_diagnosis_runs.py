@@ -15,8 +15,8 @@ from fake import FakeAdapter, FakeFloat
 import quaver
 from quaver.api.subject import Target
 from quaver.diagnosis import read_histograms
-from quaver.engine.inspection.diagnose import Wishes, examine
 from quaver.engine.events import Diagnosed, Event, Progressed, Stage, silent
+from quaver.engine.inspection.diagnose import Wishes, examine
 from quaver.space import TuningSpace
 
 ONE_SCALE = {"Conv": {"weight": {"granularity": ["per_tensor"]}}}

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from quaver.affine import QuantizationParameters, QuantizedTensor
 from quaver.diagnosis.statistics.activations import Activation
 from quaver.diagnosis.statistics.cells import cut, cut_form, layout, survey
 from quaver.diagnosis.statistics.errors import STATISTICS, Differences
 from quaver.diagnosis.statistics.histograms import Histogram, LogHistogram, channel_counts
-from quaver.affine import QuantizationParameters, QuantizedTensor
 
 RANDOM = np.random.default_rng(0)
 

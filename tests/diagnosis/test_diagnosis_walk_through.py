@@ -10,8 +10,7 @@ from typing import Any
 import pandas as pd
 
 import quaver
-from quaver.demo.run import Accuracy, digits
-from quaver.demo.run import MODEL, RULES
+from quaver.demo.run import MODEL, RULES, Accuracy, digits
 
 
 def test_tables_read_by_pandas_lead_to_a_rule_that_brings_accuracy_back(tmp_path: Path, monkeypatch: Any) -> None:

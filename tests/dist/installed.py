@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import quaver
-from quaver.demo.run import Accuracy, digits
-from quaver.demo.run import MODEL
+from quaver.demo.run import MODEL, Accuracy, digits
 
 
 def main() -> None:

@@ -12,8 +12,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import quaver
-from quaver.demo.run import Accuracy, digits
-from quaver.demo.run import EVAL
+from quaver.demo.run import EVAL, Accuracy, digits
 
 RUN = "quaver_workspace/2026-05-01_10-00-00"
 SETTINGS = """\

@@ -24,8 +24,7 @@ from quaver.command.main import main
 from quaver.errors import QuaverError
 from quaver.history import History, SnapshotReader, read_snapshot, repair
 from quaver.history.frames import MAGIC, frame
-from quaver.history.records.header import from_header
-from quaver.history.records.header import Run, from_run
+from quaver.history.records.header import Run, from_header, from_run
 from quaver.history.records.trials import from_trial
 
 PLACES = {op.name: place for place, op in enumerate(OPS)}

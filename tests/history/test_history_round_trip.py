@@ -31,8 +31,8 @@ from hypothesis import strategies as st
 
 from quaver.errors import HistoryError
 from quaver.history import FILE_NAME, History, read_snapshot
-from quaver.history.records.fields import plain
 from quaver.history.frames import pack, unpack
+from quaver.history.records.fields import plain
 from quaver.history.records.notes import from_items, from_note, to_items, to_note
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.trial import Trial

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 import quaver
-from quaver.demo.run import Accuracy, digits
-from quaver.demo.run import MODEL, RULES
+from quaver.demo.run import MODEL, RULES, Accuracy, digits
 
 # Another network that was trained on the same digits.
 RESNET = Path(__file__).parents[1] / "data" / "digits_resnet.onnx"

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import quaver
-from quaver.trial_lineage import LOOK_BACK, origins
 from quaver.history import Header, History
 from quaver.insights import FollowedRun, RunData, RunState
-from quaver.insights.data import culprits, text as wording
+from quaver.insights.data import culprits
+from quaver.insights.data import text as wording
 from quaver.insights.data.graph import make_graph, usual_depth
 from quaver.insights.data.op_rows import op_rows
 from quaver.insights.data.profile import profile_rows, totals
@@ -22,6 +22,7 @@ from quaver.insights.data.summary import verdict
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.processors import VERIFIED, Verification, this_processor
 from quaver.trial import Trial, TrialState
+from quaver.trial_lineage import LOOK_BACK, origins
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from networks import Closeness, chain, inputs
 
 import quaver
 from quaver import ModelError, TuneResult
-from quaver.adapters.onnxrt.run import model as models
 from quaver.adapters.onnxrt.profile.kernels import INTEGER_KERNELS
+from quaver.adapters.onnxrt.run import model as models
 from quaver.command.main import main
 
 

@@ -15,7 +15,9 @@ from networks import Closeness, chain, inputs
 from processes import ended, heard, started
 
 import quaver
-from quaver.files import temporary as owner, temporary, atomic as writing
+from quaver.files import atomic as writing
+from quaver.files import temporary
+from quaver.files import temporary as owner
 
 TERMINATED = """
 closeness = Closeness(chain())

@@ -16,8 +16,8 @@ import quaver
 from quaver import INT8, OpConfig, QuantConfig, SettingsError
 from quaver.command.main import main
 from quaver.demo.run import Accuracy, digits
-from quaver.engine.timing.cost_model import from_plain
 from quaver.engine.scoring.judge import judge_snapshot
+from quaver.engine.timing.cost_model import from_plain
 
 DATA = Path(__file__).parents[1] / "data"
 RESNET, ENCODER = DATA / "digits_resnet.onnx", DATA / "digits_encoder.onnx"

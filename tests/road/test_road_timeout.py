@@ -14,9 +14,10 @@ from networks import Closeness, chain, inputs
 
 import quaver
 from quaver import StopReason
-from quaver.engine.run import scheduling as clock, loop, run
-from quaver.engine.timing import latency
 from quaver.engine.probe import AdapterProbe
+from quaver.engine.run import loop, run
+from quaver.engine.run import scheduling as clock
+from quaver.engine.timing import latency
 
 MODEL = chain(6)
 

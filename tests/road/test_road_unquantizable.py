@@ -18,8 +18,9 @@ import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.command import main
-from quaver.engine.run import scheduling as clock, run
 from quaver.engine.events import ModelConverted
+from quaver.engine.run import run
+from quaver.engine.run import scheduling as clock
 
 RNG = np.random.default_rng(7)
 STEPS, WIDE, HIDDEN = 24, 16, 96

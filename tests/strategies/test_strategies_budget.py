@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from quaver import Criterion
-from quaver.target_budget import Ceiling
 from quaver.strategies import make_strategy
 from quaver.strategies.bayesian import value
 from quaver.strategies.steps.target_budget import recalibrated, within_budget
+from quaver.target_budget import Ceiling
 from quaver.testing import SimulatedModel, drive
 from quaver.trial import Trial, TrialState
 

@@ -17,16 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters import Adapter, AdapterOptions, Model
+from quaver.adapters.calibration.calibrator import StreamingCalibrator, Values
 from quaver.adapters.data import Feed, InputSpec
 from quaver.adapters.repairs.base import refuse_repairs
-from quaver.adapters.calibration.calibrator import StreamingCalibrator, Values
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
 from quaver.engine.events import Observer, TrialSlow, silent
 from quaver.engine.executors.in_process import InProcess
 from quaver.engine.run.loop import drive as drive_run
-from quaver.engine.timing.objective import Objective, Size
 from quaver.engine.run.run import Run
+from quaver.engine.timing.objective import Objective, Size
 from quaver.errors import ModelError
 from quaver.history import Header, History
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig

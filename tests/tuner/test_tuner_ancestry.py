@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from quaver import INT8, OpConfig, QuantConfig, Trial, TrialState
-from quaver.trial_lineage import LOOK_BACK, Change, difference, origins, told
 from quaver.ops import FLOAT
+from quaver.trial_lineage import LOOK_BACK, Change, difference, origins, told
 
 INT = OpConfig(INT8)
 WIDE = OpConfig(INT8, granularity="per_tensor")

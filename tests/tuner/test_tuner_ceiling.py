@@ -9,10 +9,10 @@ import pytest
 from fake import MINMAX
 
 from quaver import Criterion, QuantConfig, SettingsError
-from quaver.target_budget import Ceiling
 from quaver.engine.scoring.judge import Judge
 from quaver.engine.timing.objective import Accuracy, Latency, Size, make_objective, recorded_objective
 from quaver.ops import FLOAT
+from quaver.target_budget import Ceiling
 from quaver.trial import Trial, TrialState
 
 CONFIG = QuantConfig({"a": MINMAX, "b": FLOAT})

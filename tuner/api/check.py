@@ -16,22 +16,30 @@ import numpy as np
 from quaver.adapters import Model, adapter_for, open_given
 from quaver.adapters.data import Feed, samples
 from quaver.adapters.samples import one_batch
-from quaver.files.temporary import temporary_folder
 from quaver.api.arguments import keywords_checked
-from quaver.api.fit import check_direction
+from quaver.api.check_result import (
+    MAX_ERROR_RATIO,
+    CheckResult,
+    LimitVerdict,
+    ProcessorVerdict,
+    SpeedVerdict,
+    Verdict,
+    together,
+)
 from quaver.api.config.config import make_config
-from quaver.api.check_result import (MAX_ERROR_RATIO, CheckResult, LimitVerdict, ProcessorVerdict, SpeedVerdict, Verdict, together)
+from quaver.api.fit import check_direction
 from quaver.criterion import Criterion
 from quaver.engine.emulation import PROCESSORS, EmulatedModel, EmulatedSession, SampleLimitReached, emulator_command
-from quaver.engine.scoring.evaluate import referred, score
-from quaver.engine.timing.latency import measure
-from quaver.engine.scoring.losses import Losses, Lost
 from quaver.engine.inspection.output_error import as_outputs, relative_error, same_top1
 from quaver.engine.scoring.early_stop import Standard
+from quaver.engine.scoring.evaluate import referred, score
+from quaver.engine.scoring.losses import Losses, Lost
+from quaver.engine.timing.latency import measure
 from quaver.errors import EvaluationError, HistoryError, SettingsError
+from quaver.files.paths import expanded
+from quaver.files.temporary import temporary_folder
 from quaver.history import FILE_NAME, History, read_snapshot
 from quaver.metrics import Metric
-from quaver.files.paths import expanded
 from quaver.processors import VERIFIED, Verification
 from quaver.scores import Score
 from quaver.statistics import Interval, corrected, paired_interval, sureness

@@ -6,8 +6,7 @@ import enum
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from quaver.api.display.format import milliseconds
-from quaver.api.display.format import percent
+from quaver.api.display.format import milliseconds, percent
 from quaver.limit import loss_phrase, loss_range, loss_text
 
 # Answers on another processor may be off by so much more than on this one: rounding of floats differs, too.

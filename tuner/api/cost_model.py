@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
 from quaver.adapters import Adapter, AdapterOptions, adapter_for
-from quaver.adapters.data import open_batch
+from quaver.adapters.data import open_batch, samples
 from quaver.adapters.samples import check_batch
-from quaver.files.temporary import temporary_folder
-from quaver.api.setup import calibrate
 from quaver.api.arguments import keywords_checked
-from quaver.api.setup import check_timing_batch
 from quaver.api.config.config import Config
-from quaver.engine.timing.cost_model import CostModel, fitting, measure_cost_model, read_file, resolved
+from quaver.api.setup import calibrate, check_timing_batch
 from quaver.engine.events import Observers
+from quaver.engine.timing.cost_model import (
+    KIND,
+    VERSION,
+    CostModel,
+    fitting,
+    measure_cost_model,
+    plan_for,
+    read_file,
+    resolved,
+)
 from quaver.engine.timing.time_model import borders
 from quaver.errors import SettingsError
-from quaver.history import Storage
 from quaver.files.paths import expanded
-import io
-import zipfile
-import numpy as np
-from quaver.adapters import Adapter
-from quaver.adapters.data import samples
-from quaver.engine.timing.cost_model import KIND, VERSION, plan_for
-
+from quaver.files.temporary import temporary_folder
+from quaver.history import Storage
 
 # The note of a history that holds the cost model of its run.
 NOTE = "cost_model"

@@ -8,28 +8,24 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
-from quaver.adapters import Adapter, AdapterOptions, adapter_for
-from quaver.files.temporary import temporary_folder
-from quaver.api.setup import calibrate
+
+from quaver.adapters import Adapter, AdapterOptions, adapter_for, open_given
 from quaver.api.arguments import check_metrics, check_samples, check_writable, keywords_checked
 from quaver.api.config.config import Config, make_config
+from quaver.api.setup import calibrate
 from quaver.api.subject import Target, find_target
 from quaver.diagnosis import Diagnosis
+from quaver.diagnosis.quantized_only import QuantizedStatistics
 from quaver.diagnosis.statistics.errors import Direct
-from quaver.engine.inspection.diagnose import SAMPLES, Wishes, examine, examine_float, replayable
-from quaver.engine.events import Observer, Observers, Stage, StageStarted, make_observers
 from quaver.engine.compatibility import check_same_model, restore
+from quaver.engine.events import Observer, Observers, Stage, StageStarted, make_observers
+from quaver.engine.inspection.diagnose import SAMPLES, Wishes, examine, examine_alone, examine_float, replayable
 from quaver.errors import CalibrationError, SettingsError, StrategyError
-from quaver.ops import QuantConfig
 from quaver.files.paths import expanded
+from quaver.files.temporary import temporary_folder
+from quaver.ops import QuantConfig
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
-from quaver.adapters import adapter_for, open_given
-from quaver.diagnosis.quantized_only import QuantizedStatistics
-from quaver.engine.inspection.diagnose import SAMPLES
-from quaver.engine.inspection.diagnose import examine_alone
-from quaver.errors import SettingsError
-
 
 log = logging.getLogger(__name__)
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-from quaver.api.config.config import Config
-from quaver.errors import SettingsError
-import os
-from pathlib import Path
-from quaver.api.result import TuneResult
-from quaver.api.config.config import make_config
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, Unpack
+
+from quaver.api.config.config import Config, Settings, make_config
 from quaver.api.display.choose import display
-from quaver.api.config.config import Settings
+from quaver.api.result import TuneResult
 from quaver.api.session import open_run
-from quaver.api.config.config import Config, make_config
 from quaver.api.signals import terminating
-from quaver.engine.inspection.diagnose import replayable
 from quaver.engine.events import Observer, make_observers
+from quaver.engine.inspection.diagnose import replayable
+from quaver.errors import SettingsError
 from quaver.scores import too_many_scores
 
 

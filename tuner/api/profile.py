@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions, TimingOptions, adapter_for
-from quaver.files.temporary import temporary_folder
 from quaver.api.arguments import keywords_checked
 from quaver.api.subject import Target, find_target
 from quaver.diagnosis import Profile, make_profile
 from quaver.engine.compatibility import check_same_model, restore
 from quaver.errors import HistoryError, ModelError, SettingsError
 from quaver.files.paths import expanded
+from quaver.files.temporary import temporary_folder
 
 
 @keywords_checked

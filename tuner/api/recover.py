@@ -10,13 +10,12 @@ from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions, Model, adapter_for
 from quaver.adapters.calibration.stored import left_out_of
-from quaver.files.temporary import temporary_folder
+from quaver.engine.compatibility import check_same_model, complete, restore, versions_of, was_optimised, was_portable
 from quaver.engine.provenance import add_provenance
-from quaver.engine.compatibility import check_same_model, complete, restore
-from quaver.engine.compatibility import versions_of, was_optimised, was_portable
 from quaver.errors import BuildError, HistoryError
-from quaver.history import Snapshot, read_snapshot
 from quaver.files.paths import expanded
+from quaver.files.temporary import temporary_folder
+from quaver.history import Snapshot, read_snapshot
 
 
 def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads: int = 0) -> Model:

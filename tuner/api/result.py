@@ -8,20 +8,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quaver.api.result_warnings import warn_of_batch_dependence
-from quaver.api.display.format import converted_phrase, latency_phrase, predicted_phrase
-from quaver.api.result_warnings import drift_phrase, no_gain_summary, size_phrase
+from quaver.api.display.format import (
+    confirmed_phrases,
+    converted_phrase,
+    latency_phrase,
+    lost_phrases,
+    predicted_phrase,
+    seen_phrase,
+    sure_line,
+)
 from quaver.api.display.html import WARNED, as_html, trial_rows
 from quaver.api.plugins import shown
-from quaver.api.display.format import confirmed_phrases, lost_phrases, seen_phrase, sure_line
+from quaver.api.result_warnings import drift_phrase, no_gain_summary, size_phrase, warn_of_batch_dependence
 from quaver.budget import StopReason
 from quaver.criterion import Criterion
+from quaver.engine.inspection.output_drift import OutputDrift
 from quaver.engine.scoring.benefit import Benefit, benefit
 from quaver.engine.scoring.confirmation import Confirmation
 from quaver.engine.scoring.judge import Sureness, pareto
 from quaver.engine.scoring.losses import Lost
 from quaver.engine.timing.objective import Objective
-from quaver.engine.inspection.output_drift import OutputDrift
 from quaver.errors import MissingPackageError, ModelError
 from quaver.files.paths import expanded
 from quaver.processors import Portability

@@ -6,19 +6,17 @@ the same things.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from quaver.api.display import format as wording
-from quaver.trial import Trial
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from quaver.api.display.format import milliseconds
-from quaver.api.display.format import unconfirmed_phrase
-from quaver.engine.scoring.benefit import LATENCY, PREDICTED, SIZE, Benefit, benefit
+
+from quaver.api.display import format as wording
+from quaver.api.display.format import milliseconds, unconfirmed_phrase
+from quaver.engine.inspection.output_drift import OutputDrift, drift_of
 from quaver.engine.run.crashes import DIED
 from quaver.engine.run.finish import noted_warnings
+from quaver.engine.scoring.benefit import LATENCY, PREDICTED, SIZE, Benefit, benefit
 from quaver.engine.scoring.judge import Judge
-from quaver.engine.inspection.output_drift import OutputDrift, drift_of
-
+from quaver.trial import Trial
 
 # Characters of an error, and descriptions of measurements, that stand in a sentence.
 MAX_ERROR = 500

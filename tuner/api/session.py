@@ -15,30 +15,19 @@ from typing import TYPE_CHECKING, Any, Unpack
 from quaver.adapters import AdapterOptions, Model, adapter_for
 from quaver.adapters.calibration.stored import comparison_of, left_out_of
 from quaver.adapters.samples import check_batch
-from quaver.files.temporary import remove_orphans as remove_orphaned_folders
-from quaver.files.atomic import remove_orphans
-from quaver.api.cost_model import cost_of, placed, target_of
-from quaver.api.result_warnings import warn_of_failed_trials
-from quaver.api.config.config import Settings
-from quaver.api.display.format import conversions
-from quaver.api.setup import check_timing_batch, pointing_to, prepare, say_conversions
-from quaver.api.result import TuneResult
-from quaver.api.result_warnings import run_warnings, skipped_measurements
+from quaver.api.config.config import Config, Settings, make_config
 from quaver.api.config.resume import Given, announce, changed_versions, settle
-from quaver.api.run_log import RunLog, run_log
-from quaver.api.config.config import Config, make_config
-from quaver.api.plugins import shown, write_report
-from quaver.api.setup import space_of
-from quaver.api.setup import first_config
+from quaver.api.cost_model import cost_of, placed, target_of
+from quaver.api.display.format import conversions
 from quaver.api.display.warnings import aloud, levels_to_the_caller, tell
+from quaver.api.plugins import shown, write_report
+from quaver.api.result import TuneResult
+from quaver.api.result_warnings import run_warnings, skipped_measurements, warn_of_failed_trials
+from quaver.api.run_log import RunLog, run_log
+from quaver.api.setup import check_timing_batch, first_config, pointing_to, prepare, say_conversions, space_of
 from quaver.api.workspace import open_workspace, write_settings
 from quaver.budget import StopReason
-from quaver.engine.run.scheduling import Clock, used
-from quaver.engine.run.finish import confirm, require_confirmation
-from quaver.engine.run.crashes import CONFIRMING, check_confirming, last_step, step
-from quaver.engine.inspection.diagnose import diagnose_run, replayable
-from quaver.engine.run.finish import StageTimes, note_ending
-from quaver.engine.scoring.evaluate import referred
+from quaver.engine.compatibility import versions_of
 from quaver.engine.events import (
     Observer,
     Observers,
@@ -52,26 +41,32 @@ from quaver.engine.events import (
     Uncalibrated,
     make_observers,
 )
-from quaver.engine.executors.select import Wish, open_pool
+from quaver.engine.executors.base import Executor
 from quaver.engine.executors.in_process import InProcess
-from quaver.engine.executors.process_pool import LocalPool
 from quaver.engine.executors.parallel_probe import measuring_worker
 from quaver.engine.executors.payload import Site
-from quaver.engine.executors.base import Executor
+from quaver.engine.executors.process_pool import LocalPool
 from quaver.engine.executors.remote import Workers
+from quaver.engine.executors.select import Wish, open_pool
 from quaver.engine.inspection.best_model import note_inside
-from quaver.engine.run.loop import drive
-from quaver.engine.timing.objective import Objective, for_target, make_objective
+from quaver.engine.inspection.diagnose import diagnose_run, replayable
 from quaver.engine.inspection.output_drift import drift_of, note_drift
-from quaver.engine.run.pending_trial import PendingTrial
 from quaver.engine.probe import AdapterProbe
 from quaver.engine.provenance import add_provenance
+from quaver.engine.run.crashes import CONFIRMING, check_confirming, last_step, step
+from quaver.engine.run.finish import StageTimes, confirm, note_ending, require_confirmation
+from quaver.engine.run.loop import drive
+from quaver.engine.run.pending_trial import PendingTrial
 from quaver.engine.run.run import Run
+from quaver.engine.run.scheduling import Clock, used
+from quaver.engine.scoring.evaluate import referred
 from quaver.engine.timing.cache import timing_cache
-from quaver.engine.compatibility import versions_of
+from quaver.engine.timing.objective import Objective, for_target, make_objective
 from quaver.errors import HistoryError, SettingsError
-from quaver.history import Storage
+from quaver.files.atomic import remove_orphans
 from quaver.files.paths import expanded
+from quaver.files.temporary import remove_orphans as remove_orphaned_folders
+from quaver.history import Storage
 from quaver.processors import NOTE as PORTABILITY
 from quaver.processors import Portability, noted_portability
 from quaver.space import TuningSpace

@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from quaver.adapters import Adapter
-from quaver.api.config.config import Config
-from quaver.engine.timing.objective import Objective, Size
-from quaver.errors import SettingsError
-from quaver.rules import apply_rules
-from quaver.space import TuningSpace, smallest_first, without_calibration
-import os
-from pathlib import Path
-from typing import Any
-from quaver.engine.events import Observer, StartedFrom
-from quaver.engine.scoring.judge import judge_snapshot
-from quaver.errors import HistoryError, SettingsError
-from quaver.history import Storage, read_snapshot
-from quaver.history.records.choices import from_choice, to_choices
-from quaver.history.pickle_check import Malformed
-from quaver.ops import QuantConfig
-from quaver.files.paths import expanded
-from quaver.space import TuningSpace
-from collections.abc import Callable
-import numpy as np
-from quaver.api.display.warnings import tell
-from quaver.engine.run.scheduling import Clock
-from quaver.engine.events import CalibrationCut, Observer, Progressed, Stage, StageStarted
 import contextlib
 import logging
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quaver.adapters import Adapter
 from quaver.adapters.data import samples
+from quaver.api.config.config import Config
 from quaver.api.display.format import CONVERSIONS, conversions
+from quaver.api.display.warnings import tell
+from quaver.engine.compatibility import check_same_ops, restore, versions_of
+from quaver.engine.events import CalibrationCut, ModelConverted, Observer, Progressed, Stage, StageStarted, StartedFrom
 from quaver.engine.run.crashes import is_fatal
-from quaver.engine.events import ModelConverted, Observer
-from quaver.engine.compatibility import check_same_ops, restore
-from quaver.engine.compatibility import versions_of
-from quaver.history import UNCALIBRATED, Header, Storage
+from quaver.engine.run.scheduling import Clock
+from quaver.engine.scoring.judge import judge_snapshot
+from quaver.engine.timing.objective import Objective, Size
+from quaver.errors import HistoryError, SettingsError
+from quaver.files.paths import expanded
+from quaver.history import UNCALIBRATED, Header, Storage, read_snapshot
+from quaver.history.pickle_check import Malformed
+from quaver.history.records.choices import from_choice, to_choices
+from quaver.ops import QuantConfig
+from quaver.rules import apply_rules
+from quaver.space import TuningSpace, smallest_first, without_calibration
 
 
 def space_of(adapter: Adapter, config: Config, objective: Objective, calibrated: bool) -> TuningSpace:

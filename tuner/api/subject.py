@@ -11,9 +11,9 @@ from quaver.adapters.calibration.stored import left_out_of
 from quaver.api.result import TuneResult
 from quaver.engine.compatibility import was_optimised, was_portable
 from quaver.errors import SettingsError
+from quaver.files.paths import expanded
 from quaver.history import Snapshot, read_snapshot
 from quaver.ops import QuantConfig
-from quaver.files.paths import expanded
 from quaver.trial import Trial
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import yaml
 
-from quaver.api.run_log import LOG, PRIVATE
 from quaver.api.config.config import Config
+from quaver.api.run_log import LOG, PRIVATE
 from quaver.errors import HistoryError, SettingsError
-from quaver.history import FILE_NAME, History, Storage
 from quaver.files.paths import expanded
+from quaver.history import FILE_NAME, History, Storage
 
 ROOT = Path("quaver_workspace")
 SETTINGS = "quaver.yaml"

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from quaver.api.config.resume import earlier_settings, resumed_config
 from quaver.api.config.config import Config, given_settings, make_config, on_top
+from quaver.api.config.resume import earlier_settings, resumed_config
 from quaver.command import user_files as loading
 from quaver.errors import SettingsError
 from quaver.files.paths import check_regular, expanded

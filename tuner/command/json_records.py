@@ -8,18 +8,19 @@ from dataclasses import asdict
 from typing import Any
 
 from quaver.adapters.calibration.stored import comparison_of
-from quaver.trial_lineage import Change, Origin
 from quaver.api.display.format import conversions
 from quaver.api.result import TuneResult
-from quaver.command import output, text as wording
+from quaver.command import output
+from quaver.command import text as wording
+from quaver.engine.inspection.output_drift import OutputDrift
 from quaver.engine.scoring.benefit import Benefit
 from quaver.engine.scoring.confirmation import Confirmation
 from quaver.engine.scoring.judge import Sureness
 from quaver.engine.scoring.losses import Lost
-from quaver.engine.inspection.output_drift import OutputDrift
 from quaver.history import Snapshot
 from quaver.processors import noted_portability
 from quaver.trial import Trial
+from quaver.trial_lineage import Change, Origin
 from quaver.unquantizable import from_notes
 
 

@@ -15,10 +15,11 @@ from typing import NoReturn
 
 import quaver
 from quaver.api.signals import terminating
-from quaver.command import user_files as loading, verbs, text as wording
+from quaver.command import text as wording
+from quaver.command import user_files as loading
+from quaver.command import verbs
 from quaver.command.json_records import print_json
-from quaver.command.output import guarded_stdout, json_alone
-from quaver.command.output import plain_warnings
+from quaver.command.output import guarded_stdout, json_alone, plain_warnings
 from quaver.errors import QuaverError, SettingsError
 from quaver.suggestions import hint
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from quaver.command import flags, user_files as loading
+from quaver.command import flags
+from quaver.command import user_files as loading
 from quaver.errors import SettingsError
 from quaver.files.paths import check_regular, expanded
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rich.text import Text
 
-from quaver.trial_lineage import Change
 from quaver.api.display import tables
 from quaver.ops import DETAILS, Op, OpConfig, QuantConfig
+from quaver.trial_lineage import Change
 
 HEADINGS = ("op", "kind", "precision", *DETAILS, "repairs")
 

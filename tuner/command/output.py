@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any
-import errno
-import io
-import os
 from typing import Any, TextIO
 
 

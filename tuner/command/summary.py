@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from quaver.api.display import diagnosis as findings, tables
+from quaver.api.config.config import Config
+from quaver.api.display import diagnosis as findings
+from quaver.api.display import tables
 from quaver.api.display.format import latency_phrase, predicted_phrase
+from quaver.api.display.html import WARNED
 from quaver.api.result import TuneResult
 from quaver.api.result_warnings import drift_phrase, no_gain_summary
 from quaver.api.run_log import LOG
-from quaver.api.config.config import Config
-from quaver.api.display.html import WARNED
 from quaver.budget import StopReason
-from quaver.command import text as facts, text as wording
+from quaver.command import text as facts
+from quaver.command import text as wording
 from quaver.engine.scoring.benefit import LATENCY
 from quaver.engine.timing.objective import Latency
 from quaver.history import Snapshot, read_snapshot

@@ -5,17 +5,38 @@ from __future__ import annotations
 import math
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from quaver.api.display.format import (SLOWER, allowed, counts, last_line, latency, loss, loss_between, loss_is, loss_or_gain, name, paragraph, score, scores, seconds, size, verdict)
-from collections.abc import Iterator
+
 from quaver.api.cost_model import target_of
-from quaver.api.display.format import (conversions, converted_phrase, fp32_phrase, latency_phrase, predicted_phrase)
+from quaver.api.display.format import (
+    SLOWER,
+    allowed,
+    conversions,
+    converted_phrase,
+    counts,
+    fp32_phrase,
+    last_line,
+    latency,
+    latency_phrase,
+    loss,
+    loss_between,
+    loss_is,
+    loss_or_gain,
+    name,
+    paragraph,
+    predicted_phrase,
+    score,
+    scores,
+    seconds,
+    size,
+    verdict,
+)
 from quaver.history import Snapshot
 from quaver.processors import noted_portability
 from quaver.trial import Trial
 from quaver.unquantizable import from_notes, in_words
-
 
 __all__ = [
     "SLOWER", "allowed", "command", "counts", "finite", "in_shell_words", "last_line", "latency", "loss",

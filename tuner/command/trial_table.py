@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from quaver.trial_lineage import Origin, origins, told
 from quaver.api.display import tables
 from quaver.api.display.format import milliseconds
 from quaver.command import text as wording
@@ -13,6 +12,7 @@ from quaver.engine.scoring.judge import Judge
 from quaver.engine.timing.objective import Latency
 from quaver.ops import Precision
 from quaver.trial import Trial
+from quaver.trial_lineage import Origin, origins, told
 
 # So many ops are named where there is room for it, beside the columns that take so much.
 NAMES, COLUMNS = 2, 76

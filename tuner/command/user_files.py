@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from quaver.errors import CalibrationError, SettingsError
-from quaver.suggestions import hint
 from quaver.files.paths import check_regular, expanded
+from quaver.suggestions import hint
 
 _modules: dict[Path, ModuleType] = {}
 _BROKEN = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)

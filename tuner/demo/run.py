@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-import numpy as np
-from numpy.typing import NDArray
 import contextlib
 import math
 import shutil
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.command import text as wording
-from quaver.engine.scoring.benefit import LATENCY, Benefit
 from quaver.engine.events import BaselineScored, Event, Planned, StageStarted, TrialFinished, silent
-from quaver.engine.timing.latency import relative_latency
 from quaver.engine.probe import AdapterProbe
+from quaver.engine.scoring.benefit import LATENCY, Benefit
+from quaver.engine.timing.latency import relative_latency
 from quaver.history import History
 from quaver.limit import loss_phrase
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 from quaver.trial import Trial
-
 
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64]

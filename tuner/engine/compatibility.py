@@ -6,15 +6,15 @@ that recorded the trials did. Whether a trial was rebuilt is for its sha256 to s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
+
 from quaver.adapters import Adapter
 from quaver.errors import HistoryError, QuaverError
 from quaver.history import Header
 from quaver.ops import FLOAT, Op, QuantConfig
-from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 
 def check_same_model(adapter: Adapter, header: Header, path: Path) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 from quaver.adapters import Adapter
 from quaver.adapters.data import Feed
+from quaver.engine.inspection.output_error import OutputErrors
 from quaver.engine.timing import latency
 from quaver.engine.timing.time_model import measure_time_model, to_plain
-from quaver.engine.inspection.output_error import OutputErrors
 from quaver.ops import QuantConfig
 
 # Seconds for each candidate whose speed is measured.

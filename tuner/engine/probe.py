@@ -13,10 +13,9 @@ import numpy as np
 
 from quaver.adapters import Adapter
 from quaver.adapters.data import samples
-from quaver.engine.timing.cost_model import CostModel
 from quaver.engine.events import Observer, Progressed, Stage, StageStarted, TimingsReused
-from quaver.engine.executors.parallel_probe import measured_beside
 from quaver.engine.executors.base import Executor
+from quaver.engine.executors.parallel_probe import measured_beside
 from quaver.engine.measurement_runner import MeasurementRunner, OpenWorker, ProcessDied
 from quaver.engine.measurements import (
     LOCAL_ERRORS,
@@ -28,8 +27,9 @@ from quaver.engine.measurements import (
     Bench,
     Measurement,
 )
-from quaver.engine.timing.time_model import from_plain, to_plain
 from quaver.engine.timing.cache import TimingCache
+from quaver.engine.timing.cost_model import CostModel
+from quaver.engine.timing.time_model import from_plain, to_plain
 from quaver.errors import CalibrationError
 from quaver.history import Storage
 from quaver.ops import QuantConfig

@@ -8,12 +8,11 @@ import hashlib
 import os
 import re
 import secrets
-import socket
-from collections.abc import Iterator
 import shutil
+import socket
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-
 
 # The machine, the process, and something that nobody else has.
 _MARK = r"(([0-9a-f]{8})-([0-9]{1,10})-[0-9a-z_]{8})"

@@ -1,8 +1,7 @@
 """Ready-made scores: each is an `eval_func`, so that a first run needs no code."""
 
-from quaver.metrics.agreement import agreement
+from quaver.metrics.agreement import agreement, disagreements
 from quaver.metrics.classification import auc, f1, top1, top_k
-from quaver.metrics.agreement import disagreements
 from quaver.metrics.metric import Metric
 from quaver.metrics.named import METRICS, make_metric
 from quaver.metrics.recognition import cer, ctc_exact

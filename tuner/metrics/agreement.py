@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+
 from quaver.adapters import Model, open_given
-from quaver.errors import EvaluationError
+from quaver.errors import EvaluationError, SettingsError
 from quaver.metrics.inference import Data
 from quaver.metrics.metric import Metric, Scores
 from quaver.suggestions import check_known
-from quaver.errors import SettingsError
-
 
 # What the ratio of signal and noise is called that has none, in decibels.
 NOISELESS = 100.0

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+
 from quaver.errors import EvaluationError, SettingsError
 from quaver.limit import NOISE
 from quaver.statistics.bounds import Bounds, score_bounds
-
 
 # Stakes of the gamblers whose wealth is averaged: nobody knows beforehand how large the loss is.
 STAKES = np.array([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0])

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-import numpy as np
-from quaver.space import TuningSpace
-from quaver.strategies import Strategy
-from collections.abc import Callable
 from dataclasses import dataclass
-from quaver.target_budget import Ceiling
+
+import numpy as np
+
 from quaver.criterion import Criterion
 from quaver.errors import StrategyError
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
+from quaver.space import TuningSpace
 from quaver.strategies import Proposals, Strategy, make_strategy, prepared
+from quaver.target_budget import Ceiling
 from quaver.testing.drive import drive
 from quaver.testing.simulated import SimulatedModel
 from quaver.testing.strict_probe import Broken, Watched

@@ -15,8 +15,8 @@ from typing import Any, TextIO
 from quaver.api import diagnose, diagnose_quantized
 from quaver.diagnosis import Diagnosis, QuantizedStatistics
 from quaver.errors import SettingsError
-from quaver.ops import Precision
 from quaver.files.paths import expanded
+from quaver.ops import Precision
 
 # The statistics of TFLite's debugger, and what they are called here: its counts and maxima are those of one sample.
 STATISTICS = {

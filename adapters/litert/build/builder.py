@@ -19,11 +19,11 @@ from ai_edge_quantizer.algorithms.utils.common_utils import TensorQuantParamsCac
 from ai_edge_quantizer.utils import tfl_flatbuffer_utils
 
 from quaver.adapters.calibration.channel_statistics import Channels, Statistic
+from quaver.adapters.calibration.ranges import Range
 from quaver.adapters.litert.build.ranges import Extremes, fitted, weight_extremes
 from quaver.adapters.litert.build.repairs import offered, repairable, with_repairs
 from quaver.adapters.litert.load.graph import Graph
 from quaver.adapters.litert.ops.units import Unit, activations, find_followers, find_units
-from quaver.adapters.calibration.ranges import Range
 from quaver.adapters.repairs.base import wanted_statistics
 from quaver.errors import BuildError, CalibrationError
 from quaver.ops import CALIBRATIONS, Op, OpConfig, QuantConfig

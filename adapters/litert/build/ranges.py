@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from quaver.adapters.calibration.ranges import Range
 from quaver.adapters.litert.load.graph import WEIGHTS, Graph
 from quaver.adapters.litert.ops.units import Unit, activations
-from quaver.adapters.calibration.ranges import Range
 
 # The largest integer a bias may become; half of what fits, so that there is room for the sum.
 LARGEST = 2.0**30

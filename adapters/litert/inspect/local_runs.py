@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+
 from quaver.adapters.data import Feed
 from quaver.adapters.litert.build.builder import Builder
 from quaver.adapters.litert.build.submodel import Piece, Shapes
-from quaver.adapters.litert.inspect.matching import is_quantized, parameters_of
+from quaver.adapters.litert.inspect.matching import find_ops, is_quantized, parameters_of
 from quaver.adapters.litert.load.graph import Graph, Operator
 from quaver.adapters.litert.run.calibrator import Whole
 from quaver.adapters.litert.run.session import Session
-from quaver.affine import Array, QuantizedTensor
-from collections.abc import Callable, Sequence
-from quaver.adapters.litert.inspect.matching import find_ops
-from quaver.adapters.litert.load.graph import Graph
+from quaver.affine import Array, QuantizedTensor, as_float
 from quaver.ops import QuantConfig
-from quaver.affine import as_float
 
 
 class Branch:

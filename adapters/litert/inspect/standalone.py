@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from quaver.adapters.inspection import QuantizedView
 from quaver.adapters.data import Feed
-from quaver.adapters.litert.inspect.matching import (named, origin, parameters_of, quantized_constant, weight_of)
+from quaver.adapters.inspection import QuantizedView
+from quaver.adapters.litert.inspect.matching import named, origin, parameters_of, quantized_constant, weight_of
 from quaver.adapters.litert.load import graph as graphs
 from quaver.adapters.litert.load import sources
 from quaver.adapters.litert.load.graph import Graph, Operator
@@ -21,8 +21,8 @@ from quaver.adapters.litert.load.model_file import any_lite
 from quaver.adapters.litert.run.calibrator import Whole
 from quaver.adapters.litert.run.session import as_taken, float_specs
 from quaver.adapters.model_errors import reading
-from quaver.introspection import AloneRun, QuantizedOp, QuantizedPair
 from quaver.affine import QuantizedTensor
+from quaver.introspection import AloneRun, QuantizedOp, QuantizedPair
 
 VERIFY = "CUSTOM:NumericVerify"
 

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from quaver.adapters.litert.build.builder import Builder
-from quaver.adapters.litert.load.graph import Graph
-from quaver.adapters.litert.ops.units import Unit
 import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
 import numpy as np
+
 from quaver.adapters.base import Adapter
+from quaver.adapters.calibration.ranges import Range
 from quaver.adapters.data import Feed
+from quaver.adapters.inspection import View
+from quaver.adapters.litert.build.builder import Builder
 from quaver.adapters.litert.inspect.local_runs import Branches
-from quaver.adapters.litert.inspect.matching import (find_ops, find_others, is_integer, is_quantized, parameters_of, quantized_constant, read_parameters, weight_of, written_parameters)
+from quaver.adapters.litert.inspect.matching import (
+    find_ops,
+    find_others,
+    is_integer,
+    is_quantized,
+    parameters_of,
+    quantized_constant,
+    read_parameters,
+    weight_of,
+    written_parameters,
+)
 from quaver.adapters.litert.load.graph import Graph, Operator
 from quaver.adapters.litert.load.model_file import any_lite
+from quaver.adapters.litert.ops.units import Unit
+from quaver.adapters.litert.profile.benchmark import op_seconds
 from quaver.adapters.litert.run.calibrator import Whole
 from quaver.adapters.litert.run.session import as_taken
-from quaver.adapters.litert.profile.benchmark import op_seconds
-from quaver.adapters.calibration.ranges import Range
-from quaver.adapters.inspection import View
 from quaver.errors import ModelError
 from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
 from quaver.ops import FLOAT, FP32, INT8, QuantConfig

@@ -5,17 +5,18 @@ The runtime believes the file, so this is done before anything else reads it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from typing import Any
-import numpy as np
-from ai_edge_litert import schema_py_generated as schema
-from quaver.errors import ModelError
 import hashlib
+import math
 import signal
 import subprocess  # nosec B404 - it runs this interpreter alone
 import sys
+from collections.abc import Iterable
+from typing import Any
 
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from quaver.errors import ModelError
 
 _SIZES: dict[int, int] = {
     code: np.dtype(name.lower()).itemsize

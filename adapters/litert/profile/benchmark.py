@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
+
 import numpy as np
+
 from quaver.adapters.base import TimingOptions
 from quaver.adapters.data import Feed, samples
 from quaver.adapters.litert.build import submodel as pieces
 from quaver.adapters.litert.build.builder import Builder
 from quaver.adapters.litert.load.graph import Graph
 from quaver.adapters.litert.load.model_file import any_lite
-from quaver.adapters.litert.run.calibrator import Whole
-from quaver.adapters.litert.run.session import as_taken, float_specs
-from quaver.adapters.litert.run.session import Session
 from quaver.adapters.litert.profile.kernels import kernel_name, owners, precisions
+from quaver.adapters.litert.run.calibrator import Whole
+from quaver.adapters.litert.run.session import Session, as_taken, float_specs
 from quaver.adapters.samples import one_batch
 from quaver.errors import BuildError
 from quaver.introspection import KernelTime, Timing
-from collections import defaultdict
-from collections.abc import Mapping
-from quaver.adapters.data import Feed
-from quaver.adapters.litert.run.session import as_taken
-from quaver.adapters.litert.profile.kernels import owners
-
 
 Clock = Callable[[], float]
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
-from quaver.adapters.data import Feed
+
+from quaver.adapters.calibration.calibrator import StreamingCalibrator, Values
+from quaver.adapters.calibration.channel_statistics import Statistic
+from quaver.adapters.data import Feed, InputSpec
 from quaver.adapters.litert.load.graph import Graph
 from quaver.adapters.litert.run.session import Session
 from quaver.affine import QuantizationParameters, QuantizedTensor, as_float
-from collections.abc import Sequence
-from quaver.adapters.data import Feed, InputSpec
-from quaver.adapters.calibration.channel_statistics import Statistic
-from quaver.adapters.calibration.calibrator import StreamingCalibrator, Values
-
 
 log = logging.getLogger(__name__)
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
+
+import numpy as np
+
 from quaver.adapters.data import Feed, InputSpec
 from quaver.adapters.litert.build.provenance import head, split
-from quaver.adapters.litert.run.session import Session
-from quaver.adapters.model import Model
-from typing import Any
-import numpy as np
-from quaver.adapters.data import Feed
 from quaver.adapters.litert.inspect.matching import parameters_of
 from quaver.adapters.litert.load.graph import Graph
-from quaver.adapters.litert.run.session import as_taken, float_specs
+from quaver.adapters.litert.run.session import Session, as_taken, float_specs
+from quaver.adapters.model import Model
 
 
 class LiteRTModel(Model):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import Any
+
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from numpy.typing import NDArray
-from quaver.adapters.data import Feed
-from quaver.errors import BuildError
-from dataclasses import replace
+
 from quaver.adapters.data import Feed, InputSpec
 from quaver.adapters.litert.inspect.matching import parameters_of
 from quaver.adapters.litert.load.graph import Graph
-
+from quaver.errors import BuildError
 
 PLAIN = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
 

@@ -6,11 +6,11 @@ import functools
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from quaver.adapters.mxnet.load.graph import Graph, Node
-from quaver.adapters.mxnet.load.sources import import_mxnet
-from quaver.adapters.mxnet.load.network import Network
-from quaver.adapters.mxnet.ops.units import find_units
 from quaver.adapters.calibration.ranges import Range
+from quaver.adapters.mxnet.load.graph import Graph, Node
+from quaver.adapters.mxnet.load.network import Network
+from quaver.adapters.mxnet.load.sources import import_mxnet
+from quaver.adapters.mxnet.ops.units import find_units
 from quaver.adapters.repairs.base import refuse_repairs
 from quaver.errors import BuildError
 from quaver.ops import QuantConfig

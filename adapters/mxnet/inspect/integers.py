@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-import numpy as np
-from quaver.affine import Array, QuantizationParameters, QuantizedTensor
-from quaver.adapters.mxnet.load.graph import Graph, Node
 
+import numpy as np
+
+from quaver.adapters.mxnet.load.graph import Graph, Node
+from quaver.affine import Array, QuantizationParameters, QuantizedTensor
 
 Seen = Array | QuantizedTensor
 

@@ -7,22 +7,20 @@ the op's int8 kernel as it stands in that model. So the error of an op is seen w
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
+
 from quaver.adapters.data import Feed
 from quaver.adapters.mxnet.build.builder import Builder
-from quaver.adapters.mxnet.inspect.integers import Seen, seen
-from quaver.adapters.mxnet.inspect.integers import QUANTIZING, QuantizedGraph
+from quaver.adapters.mxnet.inspect.integers import QUANTIZING, QuantizedGraph, Seen, seen
 from quaver.adapters.mxnet.load.graph import Graph
-from quaver.adapters.mxnet.load.sources import import_mxnet
 from quaver.adapters.mxnet.load.network import Network
+from quaver.adapters.mxnet.load.sources import import_mxnet
 from quaver.adapters.mxnet.run.session import Session, shown
-from quaver.affine import Array
-from collections.abc import Callable, Sequence
-import numpy as np
-from quaver.ops import QuantConfig
 from quaver.affine import Array, as_float
-
+from quaver.ops import QuantConfig
 
 _BRANCH = "beside_"
 

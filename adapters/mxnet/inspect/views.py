@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import numpy as np
-from quaver.adapters.mxnet.inspect.integers import parameters
-from quaver.adapters.mxnet.load.graph import Graph
-from quaver.adapters.mxnet.load.network import Network
-from quaver.adapters.mxnet.ops.units import Unit
-from quaver.introspection import OpWeight
-from quaver.affine import Array, QuantizationParameters, QuantizedTensor
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
+
 from quaver.adapters.base import Adapter
 from quaver.adapters.data import Feed
-from quaver.adapters.mxnet.build.builder import Builder
-from quaver.adapters.mxnet.inspect.local_runs import Branches
-from quaver.adapters.mxnet.inspect.local_runs import Observer
-from quaver.adapters.mxnet.inspect.integers import QuantizedGraph
-from quaver.adapters.mxnet.load.graph import Node
-from quaver.adapters.mxnet.load.network import take_in
-from quaver.adapters.mxnet.profile.op_profile import precisions
-from quaver.adapters.mxnet.profile.op_profile import op_seconds
 from quaver.adapters.inspection import View
+from quaver.adapters.mxnet.build.builder import Builder
+from quaver.adapters.mxnet.inspect.integers import QuantizedGraph, parameters
+from quaver.adapters.mxnet.inspect.local_runs import Branches, Observer
+from quaver.adapters.mxnet.load.graph import Graph, Node
+from quaver.adapters.mxnet.load.network import Network, take_in
+from quaver.adapters.mxnet.ops.units import Unit
+from quaver.adapters.mxnet.profile.op_profile import op_seconds, precisions
+from quaver.affine import Array, QuantizationParameters, QuantizedTensor
 from quaver.errors import ModelError
 from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, QuantizedRun
 from quaver.ops import FLOAT, QuantConfig
-
 
 _OUTER, _INNER = 0, 1
 _QUANTIZED = "_quantize"

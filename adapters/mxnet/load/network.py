@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-from quaver.adapters.data import InputSpec
 import inspect
+import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
 import numpy as np
+
+from quaver.adapters.data import InputSpec
 from quaver.adapters.mxnet.load import sources
 from quaver.adapters.mxnet.load.sources import import_mxnet
 from quaver.errors import ModelError

@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from quaver.adapters.data import Feed, match
+from quaver.adapters.mxnet.load.network import Network, take_in
 from quaver.adapters.mxnet.load.sources import import_mxnet
-from quaver.adapters.mxnet.load.network import take_in
-from quaver.adapters.mxnet.load.network import Network
-from quaver.files.temporary import temporary_folder
 from quaver.errors import ModelError
+from quaver.files.temporary import temporary_folder
 
 # The exporter's newest set of operators, and the file format that goes with it.
 OPSET, FORMAT = 13, 8

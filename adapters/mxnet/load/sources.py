@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
-from typing import Any
-from quaver.errors import ModelError
 import sys
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
+from quaver.errors import ModelError
 
 TAKES = (
     "a Gluon hybrid block, a Module that is bound, (symbol, arg_params, aux_params), or files as "

@@ -7,14 +7,13 @@ follow: they run in int8 where their neighbours do, and in fp32 elsewhere, by MX
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass
+
 from quaver.adapters.mxnet.load.graph import Graph, Node
 from quaver.ops import FLOAT, INT8, Op, OpConfig
-from collections import Counter
-from quaver.adapters.mxnet.load.graph import Graph
 from quaver.unquantizable import Unquantizable
-
 
 # MXNet's "naive" and "entropy".
 CALIBRATIONS = ("minmax", "entropy")

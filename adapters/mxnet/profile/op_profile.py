@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from quaver.adapters.mxnet.inspect.integers import DEQUANTIZING, PREFIX, QUANTIZING
-from quaver.adapters.mxnet.load.graph import Graph, Node
 import ctypes
+import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
-import numpy as np
-from quaver.adapters.data import Feed
-from quaver.adapters.mxnet.build.builder import Builder
-from quaver.adapters.mxnet.load.graph import Graph
-from quaver.adapters.mxnet.load.sources import import_mxnet
-from quaver.adapters.mxnet.load.network import Network
-from quaver.adapters.mxnet.run.worker_thread import inside
-from quaver.adapters.mxnet.run.session import Session
-import statistics
 from typing import Any
+
+import numpy as np
+
 from quaver.adapters.base import TimingOptions
-from quaver.adapters.data import samples
+from quaver.adapters.data import Feed, samples
 from quaver.adapters.mxnet.build.builder import BACKEND, Builder
-from quaver.adapters.mxnet.load.network import take_in
+from quaver.adapters.mxnet.inspect.integers import DEQUANTIZING, PREFIX, QUANTIZING
+from quaver.adapters.mxnet.load.graph import Graph, Node
+from quaver.adapters.mxnet.load.network import Network, take_in
+from quaver.adapters.mxnet.load.sources import import_mxnet
+from quaver.adapters.mxnet.run.session import Session
+from quaver.adapters.mxnet.run.worker_thread import inside
 from quaver.adapters.samples import one_batch
 from quaver.introspection import KernelTime, Timing
 

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
-from collections.abc import Iterator, Mapping
-from typing import Any
-import numpy as np
-from numpy.typing import NDArray
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from quaver.adapters.data import Feed, InputSpec
 from quaver.adapters.model import Model
+from quaver.adapters.mxnet.load.network import SYMBOL_ENTRY, Network, symbol_text, take_in
 from quaver.adapters.mxnet.load.sources import import_mxnet
-from quaver.adapters.mxnet.load.network import SYMBOL_ENTRY, symbol_text, take_in
-from quaver.adapters.mxnet.load.network import Network
 from quaver.adapters.mxnet.run import worker_thread as engine
 from quaver.adapters.mxnet.run.session import Session
-from quaver.files.atomic import write_safely
 from quaver.errors import BuildError
+from quaver.files.atomic import write_safely
 from quaver.provenance import own_properties
-
 
 _LIST, _ARRAY = 0x112, 0xF993FAC9
 _DENSE, _CPU = 0, 1

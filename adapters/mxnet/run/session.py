@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+
+from quaver.adapters.calibration.calibrator import StreamingCalibrator, Values
 from quaver.adapters.data import Feed
+from quaver.adapters.mxnet.build.builder import Builder
 from quaver.adapters.mxnet.load.sources import import_mxnet
 from quaver.adapters.mxnet.run.worker_thread import use_threads
 from quaver.errors import BuildError
-from quaver.adapters.mxnet.build.builder import Builder
-from quaver.adapters.calibration.calibrator import StreamingCalibrator, Values
 
 
 class Session:

@@ -10,26 +10,27 @@ import numpy as np
 from onnx import NodeProto
 
 from quaver.adapters.calibration.channel_statistics import Channels, Statistic
-from quaver.adapters.onnxrt.build import int4 as four_bits, protobuf as wire
+from quaver.adapters.calibration.ranges import Range
+from quaver.adapters.onnxrt.build import int4 as four_bits
+from quaver.adapters.onnxrt.build import protobuf as wire
 from quaver.adapters.onnxrt.build.affine import Float, activation_parameters
-from quaver.adapters.onnxrt.build.serialized_model import Assembly
+from quaver.adapters.onnxrt.build.channel_scaling import Rescaler
+from quaver.adapters.onnxrt.build.emitter import Walk
 from quaver.adapters.onnxrt.build.integer_ops import Gated, by_table, cut_off
+from quaver.adapters.onnxrt.build.lstm import DOMAIN, coarser_lstm_channels
 from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
 from quaver.adapters.onnxrt.build.provenance import without_provenance
-from quaver.adapters.onnxrt.build.lstm import DOMAIN, coarser_lstm_channels
 from quaver.adapters.onnxrt.build.repairs import RepairedUnit, repair_unit
-from quaver.adapters.onnxrt.build.channel_scaling import Rescaler
 from quaver.adapters.onnxrt.build.saturation import Reduction, reduction_of
-from quaver.adapters.onnxrt.build.emitter import Walk
+from quaver.adapters.onnxrt.build.serialized_model import Assembly
 from quaver.adapters.onnxrt.build.weight_store import Entry, WeightStore
 from quaver.adapters.onnxrt.load.graph import Graph, integer
 from quaver.adapters.onnxrt.ops.passthrough import families, moves, shrinks_by_cubes
 from quaver.adapters.onnxrt.ops.units import FUSES_ITSELF, Unit
-from quaver.adapters.calibration.ranges import Range
+from quaver.affine import QuantizationParameters
 from quaver.errors import BuildError
 from quaver.ops import OpConfig, QuantConfig
 from quaver.processors import Coarsened
-from quaver.affine import QuantizationParameters
 
 Ranges = Mapping[str, Mapping[str, Range]]
 

@@ -6,29 +6,28 @@ of its own, which the ops that are rescaled read, and nobody else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
-from typing import NamedTuple
-from onnx import NodeProto
-from quaver.adapters.onnxrt.ops.passthrough import bounds, carried, is_pool
-from quaver.adapters.onnxrt.optimize.layers import scale_and_shift
-from quaver.adapters.onnxrt.load.graph import Graph, attribute, integer
-from quaver.adapters.onnxrt.ops.units import Unit
 import functools
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
+from typing import NamedTuple
+
 import numpy as np
+from onnx import NodeProto
+
 from quaver.adapters.calibration.channel_statistics import Channels, Statistic
+from quaver.adapters.calibration.ranges import Range
 from quaver.adapters.onnxrt.build import protobuf as wire
 from quaver.adapters.onnxrt.build.affine import Float
 from quaver.adapters.onnxrt.build.repairs import RepairedUnit, float_constants, repairable
 from quaver.adapters.onnxrt.build.weight_store import Entry, WeightStore
-from quaver.adapters.onnxrt.load.graph import Graph
-from quaver.adapters.calibration.ranges import Range
+from quaver.adapters.onnxrt.load.graph import Graph, attribute, integer
+from quaver.adapters.onnxrt.ops.passthrough import bounds, carried, is_pool
+from quaver.adapters.onnxrt.ops.units import Unit
+from quaver.adapters.onnxrt.optimize.layers import scale_and_shift
 from quaver.adapters.repairs.base import RepairableOp, find_repair, shared_factors
 from quaver.adapters.repairs.rescaling import Rescaling
 from quaver.errors import BuildError
 from quaver.repairs import order
-
 
 _WEIGHTY = ("Conv", "Gemm", "MatMul")
 # Factors are taken back through so many nodes at most: it is looked at from each op that reads.

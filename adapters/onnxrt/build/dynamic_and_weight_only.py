@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from quaver.adapters.onnxrt.build import int4 as four_bits, protobuf as wire
+from quaver.adapters.onnxrt.build import int4 as four_bits
+from quaver.adapters.onnxrt.build import protobuf as wire
 from quaver.adapters.onnxrt.build.lstm import lstm_parts
 from quaver.adapters.onnxrt.build.weight_store import Entry
-from quaver.adapters.onnxrt.ops.int4 import FOUR_BITS
 from quaver.adapters.onnxrt.load.graph import integer
+from quaver.adapters.onnxrt.ops.int4 import FOUR_BITS
 from quaver.adapters.onnxrt.ops.units import Unit
 from quaver.errors import BuildError
 from quaver.ops import INT8, OpConfig

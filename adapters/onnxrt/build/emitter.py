@@ -9,12 +9,11 @@ from onnx import NodeProto
 
 from quaver.adapters.onnxrt.build import protobuf as wire
 from quaver.adapters.onnxrt.build.affine import Float
-from quaver.adapters.onnxrt.build.serialized_model import Assembly, merged
 from quaver.adapters.onnxrt.build.dynamic_and_weight_only import between_floats
-from quaver.adapters.onnxrt.build.integer_ops import carry
-from quaver.adapters.onnxrt.build.integer_ops import look_up
+from quaver.adapters.onnxrt.build.integer_ops import carry, look_up
 from quaver.adapters.onnxrt.build.plan import Plan, Scheme
 from quaver.adapters.onnxrt.build.repairs import RepairedUnit
+from quaver.adapters.onnxrt.build.serialized_model import Assembly, merged
 from quaver.adapters.onnxrt.build.weight_store import Entry, WeightParts
 from quaver.adapters.onnxrt.ops.units import Unit
 from quaver.ops import PER_BLOCK, OpConfig, QuantConfig

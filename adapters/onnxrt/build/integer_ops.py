@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
-from onnx import AttributeProto, NodeProto
+from numpy.typing import NDArray
+from onnx import AttributeProto, NodeProto, TensorProto
+
+from quaver.adapters.onnxrt.build import int4 as four_bits
 from quaver.adapters.onnxrt.build import protobuf as wire
-from quaver.adapters.onnxrt.ops.passthrough import BOUNDED, bounds
-from quaver.adapters.onnxrt.load.graph import Array
+from quaver.adapters.onnxrt.build.weight_store import Entry
+from quaver.adapters.onnxrt.load.graph import Array, integer
 from quaver.adapters.onnxrt.load.skeleton import opset_of
+from quaver.adapters.onnxrt.ops.passthrough import BOUNDED, bounds
 from quaver.adapters.onnxrt.ops.units import Unit
 from quaver.affine import QuantizationParameters
-from typing import NamedTuple
-from numpy.typing import NDArray
-from onnx import TensorProto
-from quaver.adapters.onnxrt.build import int4 as four_bits, protobuf as wire
-from quaver.adapters.onnxrt.build.weight_store import Entry
-from quaver.adapters.onnxrt.load.graph import integer
 from quaver.errors import BuildError
 from quaver.ops import PER_BLOCK, OpConfig
 

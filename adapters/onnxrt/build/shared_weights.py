@@ -6,14 +6,13 @@ by digest; whoever writes holds a lock, and the index is written last, so that a
 
 from __future__ import annotations
 
-import os
-from typing import BinaryIO
 import contextlib
 import fcntl
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
-
+from typing import BinaryIO
 
 _PAGE = 4096
 

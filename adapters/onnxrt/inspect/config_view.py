@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import ast
-from onnx import NodeProto
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+
 import numpy as np
+from onnx import NodeProto
+
 from quaver.adapters.base import Adapter
 from quaver.adapters.data import Feed
+from quaver.adapters.inspection import View
 from quaver.adapters.onnxrt.build import int4 as four_bits
 from quaver.adapters.onnxrt.build.affine import Float, quantize_table, quantize_weight
 from quaver.adapters.onnxrt.build.builder import Assembler
 from quaver.adapters.onnxrt.build.emitter import Walk
-from quaver.adapters.onnxrt.inspect.channel_axes import (channel_axis, movers, upstream, weight_axes, why_one_scale)
-from quaver.adapters.onnxrt.inspect.taps import branched, watch_branches, watch_quantized
+from quaver.adapters.onnxrt.inspect.channel_axes import channel_axis, movers, upstream, weight_axes, why_one_scale
 from quaver.adapters.onnxrt.inspect.other_nodes import Other, other_branches, others_of_plan
+from quaver.adapters.onnxrt.inspect.taps import branched, watch_branches, watch_quantized
 from quaver.adapters.onnxrt.ops.units import Unit
-from quaver.adapters.inspection import View
 from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
 from quaver.ops import PER_BLOCK, QuantConfig
-
 
 # What torch's exporter writes for each node: a list of module paths, the node's own name last.
 _SCOPES = "pkg.torch.onnx.name_scopes"

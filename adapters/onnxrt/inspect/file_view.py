@@ -6,33 +6,38 @@ import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
 import numpy as np
 from onnx import NodeProto
+
 from quaver.adapters.base import Adapter, TimingOptions
 from quaver.adapters.data import Feed, samples
+from quaver.adapters.inspection import QuantizedView, View
 from quaver.adapters.onnxrt.build.builder import Assembler
 from quaver.adapters.onnxrt.build.int4 import is_turned
-from quaver.adapters.onnxrt.inspect.channel_axes import (channel_axis, movers, upstream, weight_axes, why_one_scale)
-from quaver.adapters.onnxrt.inspect.taps import watch_branches
-from quaver.adapters.onnxrt.inspect.other_nodes import Other, other_branches, others_of_file
+from quaver.adapters.onnxrt.inspect.channel_axes import channel_axis, movers, upstream, weight_axes, why_one_scale
 from quaver.adapters.onnxrt.inspect.matching import Point, point_of
+from quaver.adapters.onnxrt.inspect.other_nodes import Other, other_branches, others_of_file
 from quaver.adapters.onnxrt.inspect.quantized_file import QuantizedFile
 from quaver.adapters.onnxrt.inspect.replay import replayed
+from quaver.adapters.onnxrt.inspect.taps import Tap, watch_branches
 from quaver.adapters.onnxrt.ops.units import Unit
-from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.onnxrt.profile.benchmark import time_model
-from quaver.adapters.inspection import View
+from quaver.adapters.onnxrt.run import session as sessions
+from quaver.affine import QuantizationParameters, QuantizedTensor
 from quaver.errors import ModelError
-from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
+from quaver.introspection import (
+    ActivationContext,
+    AloneRun,
+    LocalRun,
+    OpContext,
+    OpWeight,
+    OtherOp,
+    QuantizedOp,
+    QuantizedPair,
+    QuantizedRun,
+)
 from quaver.ops import FLOAT, FP32, INT4, INT8, Precision, QuantConfig
-from quaver.affine import QuantizationParameters
-from collections.abc import Iterator, Mapping
-from quaver.adapters.inspection import QuantizedView
-from quaver.adapters.data import Feed
-from quaver.adapters.onnxrt.inspect.taps import Tap
-from quaver.introspection import AloneRun, QuantizedOp, QuantizedPair
-from quaver.affine import QuantizedTensor
-
 
 log = logging.getLogger(__name__)
 

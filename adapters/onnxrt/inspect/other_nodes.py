@@ -10,12 +10,12 @@ from onnx import AttributeProto, NodeProto, TensorProto
 from quaver.adapters.onnxrt.build import protobuf as wire
 from quaver.adapters.onnxrt.build.builder import Assembler
 from quaver.adapters.onnxrt.build.emitter import Walk
-from quaver.adapters.onnxrt.inspect.taps import Tap, constants, quantized
 from quaver.adapters.onnxrt.inspect.matching import node_point
 from quaver.adapters.onnxrt.inspect.quantized_file import QuantizedFile
+from quaver.adapters.onnxrt.inspect.taps import Tap, constants, quantized
+from quaver.affine import QuantizationParameters
 from quaver.introspection import ActivationContext, OpContext, OtherOp
 from quaver.ops import FP32, INT8
-from quaver.affine import QuantizationParameters
 
 
 class Other(NamedTuple):

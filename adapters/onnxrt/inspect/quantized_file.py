@@ -7,20 +7,21 @@ and DequantizeLinear between them (QDQ), or integer operators in their place (QO
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
-import onnx
-from onnx import ModelProto
-from quaver.errors import ModelError
-from collections.abc import Callable, Iterable, Iterator
+
 import numpy as np
+import onnx
 from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
+
 from quaver.adapters.onnxrt.build.int4 import unpacked
 from quaver.adapters.onnxrt.inspect.taps import Tap
 from quaver.adapters.onnxrt.load.graph import Array, integer
 from quaver.adapters.onnxrt.ops.passthrough import MOVEMENT
 from quaver.adapters.onnxrt.ops.units import Unit
 from quaver.affine import QuantizationParameters, QuantizedTensor
+from quaver.errors import ModelError
 
 
 def read_file(source: Any) -> ModelProto:

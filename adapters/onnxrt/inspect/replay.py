@@ -9,10 +9,10 @@ from onnx import NodeProto
 from quaver.adapters.onnxrt.build import protobuf as wire
 from quaver.adapters.onnxrt.build.builder import Assembler
 from quaver.adapters.onnxrt.build.emitter import Walk
-from quaver.adapters.onnxrt.inspect.taps import Tap, constants, copy_unit, quantized
-from quaver.adapters.onnxrt.inspect.other_nodes import through
 from quaver.adapters.onnxrt.inspect.matching import Point, rounded_within
+from quaver.adapters.onnxrt.inspect.other_nodes import through
 from quaver.adapters.onnxrt.inspect.quantized_file import QuantizedFile
+from quaver.adapters.onnxrt.inspect.taps import Tap, constants, copy_unit, quantized
 from quaver.adapters.onnxrt.ops.units import Unit
 from quaver.affine import QuantizedTensor
 

@@ -13,14 +13,14 @@ from quaver.adapters.data import Feed
 from quaver.adapters.onnxrt.build import protobuf as wire
 from quaver.adapters.onnxrt.build.affine import Float
 from quaver.adapters.onnxrt.build.builder import Assembler
-from quaver.adapters.onnxrt.build.serialized_model import Assembly
-from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
 from quaver.adapters.onnxrt.build.emitter import Walk
+from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
+from quaver.adapters.onnxrt.build.serialized_model import Assembly
 from quaver.adapters.onnxrt.ops.units import Unit
 from quaver.adapters.onnxrt.run import session as sessions
+from quaver.affine import QuantizationParameters, QuantizedTensor, as_float
 from quaver.introspection import LocalRun, QuantizedRun
 from quaver.ops import OpConfig, QuantConfig
-from quaver.affine import QuantizationParameters, QuantizedTensor, as_float
 
 Watcher = Callable[[Feed], dict[str, NDArray[Any]]]
 

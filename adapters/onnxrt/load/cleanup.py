@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+
 import numpy as np
 import onnx
-from onnx import NodeProto
+from onnx import NodeProto, helper
 from onnx.reference import ReferenceEvaluator
+
 from quaver.adapters.onnxrt.load.graph import Array, Graph
 from quaver.adapters.onnxrt.load.shape_inference import infer_types
 from quaver.adapters.onnxrt.load.tensors import to_array
-from onnx import NodeProto, helper
-from quaver.adapters.onnxrt.load.graph import Graph
-
 
 log = logging.getLogger(__name__)
 

@@ -13,15 +13,15 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, ValueInfoProto
 
+from quaver.adapters.model_errors import reading
 from quaver.adapters.onnxrt.load.cleanup import separate_constants
-from quaver.adapters.onnxrt.load.old_opsets import (open_negative_dimensions, opset_of_model, to_modern_opset)
 from quaver.adapters.onnxrt.load.graph import Graph, subgraphs, with_bodies
+from quaver.adapters.onnxrt.load.old_opsets import open_negative_dimensions, opset_of_model, to_modern_opset
 from quaver.adapters.onnxrt.load.shape_inference import infer_types
-from quaver.adapters.onnxrt.optimize.pipeline import Rewritten, rewrite
 from quaver.adapters.onnxrt.load.skeleton import opset_of
 from quaver.adapters.onnxrt.load.structure import check_structure
 from quaver.adapters.onnxrt.load.tensors import SHAPE_ELEMENTS, elements, to_array, to_dense
-from quaver.adapters.model_errors import reading
+from quaver.adapters.onnxrt.optimize.pipeline import Rewritten, rewrite
 from quaver.errors import ModelError
 
 # The newest format that every supported ONNX Runtime reads. A newer onnx package stamps models with its own, and

@@ -6,12 +6,10 @@ score is 0; and the error at the outputs hardly shows it, for the corners are so
 
 from __future__ import annotations
 
-from onnx import NodeProto
-from quaver.adapters.onnxrt.load.graph import Graph
 import numpy as np
-from onnx import numpy_helper
-from quaver.adapters.onnxrt.load.graph import Graph, attribute
+from onnx import NodeProto, numpy_helper
 
+from quaver.adapters.onnxrt.load.graph import Graph, attribute
 
 _MAKE = {"HardSigmoid", "Sigmoid", "Softmax"}
 _KEEP_SHARES = {

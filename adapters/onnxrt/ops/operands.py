@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import NodeProto
 
-from quaver.adapters.onnxrt.ops.passthrough import bounds
 from quaver.adapters.onnxrt.load.graph import Graph
+from quaver.adapters.onnxrt.ops.passthrough import bounds
 
 ELEMENTWISE = {"Add", "Mul"}
 # One step of 8 bits is this part of what activations usually are; factors of channels should be no coarser.

@@ -6,11 +6,9 @@ around a `Pad` stay where they are. Between two int8 ops that is two conversions
 
 from __future__ import annotations
 
-from onnx import NodeProto
-from quaver.adapters.onnxrt.load.graph import Graph, attribute, integer
 from onnx import NodeProto, TensorProto
-from quaver.adapters.onnxrt.load.graph import Graph, attribute
 
+from quaver.adapters.onnxrt.load.graph import Graph, attribute, integer
 
 # On integers, an upper and a lower bound.
 BOUNDED = {"Relu", "Clip", "Max", "Min"}

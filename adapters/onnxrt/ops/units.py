@@ -13,13 +13,11 @@ from itertools import product
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from quaver.adapters.onnxrt.ops.passthrough import carried, has_int8_average, is_pool
-from quaver.adapters.onnxrt.ops.int4 import offering_four_bits
 from quaver.adapters.onnxrt.load.graph import Array, Graph, integer, real
-from quaver.adapters.onnxrt.ops.passthrough import families, moves
+from quaver.adapters.onnxrt.ops.exclusions import joins_unlike, probabilities, sentinel_tensors
+from quaver.adapters.onnxrt.ops.int4 import offering_four_bits
 from quaver.adapters.onnxrt.ops.operands import ELEMENTWISE, operand_of
-from quaver.adapters.onnxrt.ops.exclusions import joins_unlike, probabilities
-from quaver.adapters.onnxrt.ops.exclusions import sentinel_tensors
+from quaver.adapters.onnxrt.ops.passthrough import carried, families, has_int8_average, is_pool, moves
 from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, INT8, SCHEMES, Op, OpConfig
 
 # Ops on activations alone. Each has a kernel that reads and writes uint8.

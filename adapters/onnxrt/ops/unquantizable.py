@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import numpy as np
 from onnx import NodeProto, TensorProto
+
 from quaver.adapters.onnxrt.load.graph import Graph, subgraphs
 from quaver.adapters.onnxrt.ops.passthrough import moves
 from quaver.adapters.onnxrt.ops.units import Unit
 from quaver.unquantizable import Unquantizable
-import logging
-from collections.abc import Sequence
-import numpy as np
-from onnx import TensorProto
-from quaver.adapters.onnxrt.load.graph import Graph
-
 
 # They look at a float tensor, and compute nothing of its values.
 _LOOK = {"Cast", "CastLike", "Shape", "Size"}

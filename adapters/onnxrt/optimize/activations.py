@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import numpy as np
 from onnx import NodeProto, helper
-from quaver.adapters.onnxrt.optimize.layers import bias_of, scaled, set_weights
+
 from quaver.adapters.onnxrt.load.graph import Graph, integer, real
-from quaver.adapters.onnxrt.optimize.graph_edit import inner_maker, replace
-from quaver.adapters.onnxrt.optimize.layers import takes_weights
-from quaver.adapters.onnxrt.load.graph import Graph
-from quaver.adapters.onnxrt.optimize.graph_edit import factor, is_float, maker, number, other_number, replace
-from quaver.adapters.onnxrt.optimize.graph_edit import closed, near
-from quaver.adapters.onnxrt.optimize.graph_edit import is_float, number, replace
 from quaver.adapters.onnxrt.load.skeleton import opset_of
+from quaver.adapters.onnxrt.optimize.graph_edit import (
+    closed,
+    factor,
+    inner_maker,
+    is_float,
+    maker,
+    near,
+    number,
+    other_number,
+    replace,
+)
+from quaver.adapters.onnxrt.optimize.layers import bias_of, scaled, set_weights, takes_weights
 
 
 def clip_behind_layers(graph: Graph) -> int:

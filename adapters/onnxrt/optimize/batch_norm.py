@@ -13,10 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto
 
-from quaver.adapters.onnxrt.optimize.layers import (bias_of, has_constant_weights, scale_and_shift, scaled, set_weights)
 from quaver.adapters.onnxrt.load.graph import Array, Graph, integer
 from quaver.adapters.onnxrt.optimize.graph_edit import drop, inner_maker
-from quaver.adapters.onnxrt.optimize.layers import input_channels, pads, scale_inputs, takes_weights
+from quaver.adapters.onnxrt.optimize.layers import (
+    bias_of,
+    has_constant_weights,
+    input_channels,
+    pads,
+    scale_and_shift,
+    scale_inputs,
+    scaled,
+    set_weights,
+    takes_weights,
+)
 
 _POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
 # Mean and this many standard deviations: about the largest value that a normalization has met.

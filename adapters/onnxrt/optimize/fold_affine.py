@@ -8,10 +8,16 @@ from __future__ import annotations
 import numpy as np
 from onnx import NodeProto
 
-from quaver.adapters.onnxrt.optimize.layers import scale_and_shift
 from quaver.adapters.onnxrt.load.graph import Array, Graph
 from quaver.adapters.onnxrt.optimize.graph_edit import drop, inner_maker, maker
-from quaver.adapters.onnxrt.optimize.layers import (channel_axis, input_channels, pads, scale_inputs, takes_weights)
+from quaver.adapters.onnxrt.optimize.layers import (
+    channel_axis,
+    input_channels,
+    pads,
+    scale_and_shift,
+    scale_inputs,
+    takes_weights,
+)
 
 # Factors further apart than this would leave small channels few steps of a common scale, if x is not int8 already.
 _SPREAD = 4.0

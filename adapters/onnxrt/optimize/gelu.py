@@ -11,8 +11,16 @@ import math
 from onnx import NodeProto, helper
 
 from quaver.adapters.onnxrt.load.graph import Graph
-from quaver.adapters.onnxrt.optimize.graph_edit import factor, inner_maker, is_float, maker, number, replace
-from quaver.adapters.onnxrt.optimize.graph_edit import closed, near
+from quaver.adapters.onnxrt.optimize.graph_edit import (
+    closed,
+    factor,
+    inner_maker,
+    is_float,
+    maker,
+    near,
+    number,
+    replace,
+)
 
 OPSET = 20
 # What the inner function is applied to, as coefficients of x, x^2, ...

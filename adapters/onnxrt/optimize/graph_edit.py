@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-import numpy as np
-from onnx import NodeProto, TensorProto
-from quaver.adapters.onnxrt.load.graph import Graph
 import math
 from collections.abc import Mapping, Sequence
-from onnx import NodeProto
+
+import numpy as np
+from onnx import NodeProto, TensorProto
+
 from quaver.adapters.onnxrt.load.graph import Graph, attribute, integer
 
 

@@ -10,8 +10,15 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from quaver.adapters.onnxrt.load.graph import Array, Graph
-from quaver.adapters.onnxrt.optimize.graph_edit import is_float, maker, number, other_number, replace
-from quaver.adapters.onnxrt.optimize.graph_edit import closed, last_axis_mean
+from quaver.adapters.onnxrt.optimize.graph_edit import (
+    closed,
+    is_float,
+    last_axis_mean,
+    maker,
+    number,
+    other_number,
+    replace,
+)
 
 OPSET = 17
 

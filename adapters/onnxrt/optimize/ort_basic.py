@@ -14,11 +14,11 @@ from onnx import ModelProto
 from quaver.adapters.onnxrt.load.cleanup import name_nodes
 from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.adapters.onnxrt.load.shape_inference import light_model
-from quaver.adapters.onnxrt.optimize.node_names import carry_names, carry_order
 from quaver.adapters.onnxrt.load.skeleton import take_back
+from quaver.adapters.onnxrt.optimize.node_names import carry_names, carry_order
 from quaver.adapters.onnxrt.run import session as sessions
-from quaver.files.temporary import temporary_folder
 from quaver.errors import BuildError
+from quaver.files.temporary import temporary_folder
 
 log = logging.getLogger(__name__)
 

@@ -5,35 +5,36 @@ Every rewrite can be left out by its name. One that raises is left out by itself
 
 from __future__ import annotations
 
-import logging
-import onnx
-from quaver.adapters.onnxrt.load.cleanup import name_nodes, take_constants
-from quaver.adapters.onnxrt.load.graph import Graph, subgraphs
-from quaver.adapters.onnxrt.load.shape_inference import light_model
-from quaver.adapters.onnxrt.optimize.node_names import carry_names, carry_order
-from quaver.adapters.onnxrt.load.skeleton import opset_of, take_back
 import functools
+import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from quaver.adapters.onnxrt.optimize.layers import fold_followers
-from quaver.adapters.onnxrt.load.cleanup import drop_idle, drop_unread, fold_constants, name_nodes
-from quaver.adapters.onnxrt.load.cleanup import join_bias
-from quaver.adapters.onnxrt.load.graph import Graph
-from quaver.adapters.onnxrt.load.shape_inference import infer_types
-from quaver.adapters.onnxrt.optimize.transposes import move_transposes
+
+import onnx
+
+from quaver.adapters.onnxrt.load.cleanup import (
+    drop_idle,
+    drop_unread,
+    fold_constants,
+    join_bias,
+    name_nodes,
+    take_constants,
+)
+from quaver.adapters.onnxrt.load.graph import Graph, subgraphs
+from quaver.adapters.onnxrt.load.shape_inference import infer_types, light_model
+from quaver.adapters.onnxrt.load.skeleton import opset_of, take_back
+from quaver.adapters.onnxrt.optimize.activations import clip_behind_layers, recognise_hard_swish, spell_out_prelu
+from quaver.adapters.onnxrt.optimize.batch_norm import fold_norm_behind_relu
 from quaver.adapters.onnxrt.optimize.denormals import flush_denormals
 from quaver.adapters.onnxrt.optimize.fold_affine import fold_into_next_layer
 from quaver.adapters.onnxrt.optimize.gelu import OPSET as GELU_OPSET
 from quaver.adapters.onnxrt.optimize.gelu import find_gelu, recognise_gelu
-from quaver.adapters.onnxrt.optimize.activations import clip_behind_layers
-from quaver.adapters.onnxrt.optimize.activations import recognise_hard_swish
 from quaver.adapters.onnxrt.optimize.layer_norm import OPSET as NORM_OPSET
 from quaver.adapters.onnxrt.optimize.layer_norm import has_layer_norm, recognise_layer_norm
-from quaver.adapters.onnxrt.optimize.batch_norm import fold_norm_behind_relu
-from quaver.adapters.onnxrt.optimize.activations import spell_out_prelu
+from quaver.adapters.onnxrt.optimize.layers import fold_followers
+from quaver.adapters.onnxrt.optimize.node_names import carry_names, carry_order
 from quaver.adapters.onnxrt.optimize.ort_basic import basic_level
-from quaver.adapters.onnxrt.load.skeleton import opset_of
-
+from quaver.adapters.onnxrt.optimize.transposes import move_transposes
 
 log = logging.getLogger(__name__)
 

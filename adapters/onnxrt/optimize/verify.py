@@ -16,7 +16,6 @@ import numpy as np
 import onnxruntime as ort
 from onnx import ModelProto, NodeProto, TensorProto, TensorShapeProto, ValueInfoProto, helper
 
-from quaver.adapters.data import Feed, InputSpec, head, open_batch, samples
 from quaver.adapters.comparison import (
     ROUNDING,
     TOLERANCE,
@@ -27,9 +26,10 @@ from quaver.adapters.comparison import (
     compare_values,
     comparison_feeds,
 )
+from quaver.adapters.data import Feed, InputSpec, head, open_batch, samples
 from quaver.adapters.onnxrt.load.graph import Array, Graph
-from quaver.adapters.onnxrt.load.shape_inference import light_model
 from quaver.adapters.onnxrt.load.model_file import NEWEST_IR, ReadModel, fetch_small_data, read_source
+from quaver.adapters.onnxrt.load.shape_inference import light_model
 from quaver.adapters.onnxrt.optimize.pipeline import rewrite_names
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.errors import BuildError, ModelError

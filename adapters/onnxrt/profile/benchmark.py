@@ -15,13 +15,13 @@ import onnx
 
 from quaver.adapters.base import TimingOptions
 from quaver.adapters.data import Feed, samples
-from quaver.adapters.samples import one_batch
 from quaver.adapters.onnxrt.build.builder import Assembler
-from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.onnxrt.profile.kernels import INTEGER_KERNELS, on_integers, plain_name
 from quaver.adapters.onnxrt.profile.op_profile import KERNEL, owners
-from quaver.files.temporary import temporary_folder
+from quaver.adapters.onnxrt.run import session as sessions
+from quaver.adapters.samples import one_batch
 from quaver.errors import ModelError
+from quaver.files.temporary import temporary_folder
 from quaver.introspection import KernelTime, Timing
 
 # Inferences with and without the profiler go in turns, so that a busy machine is busy for both. With several threads a

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+
 import onnx
 from onnx import TensorProto
+
+from quaver.adapters.onnxrt.build.builder import Assembler
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.files.temporary import temporary_folder
-from quaver.adapters.onnxrt.build.builder import Assembler
-
 
 # Kernels that compute on integers. Those that only move values about are not among them.
 INTEGER_KERNELS = frozenset({

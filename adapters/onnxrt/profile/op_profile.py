@@ -8,19 +8,20 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
 import numpy as np
 import onnx
+
 from quaver.adapters.data import Feed
 from quaver.adapters.onnxrt.build.builder import Assembler
 from quaver.adapters.onnxrt.build.dynamic_and_weight_only import DYNAMIC
 from quaver.adapters.onnxrt.build.dynamic_and_weight_only import PARTS as BETWEEN_FLOATS
 from quaver.adapters.onnxrt.build.integer_ops import PARTS
 from quaver.adapters.onnxrt.load.graph import Graph
+from quaver.adapters.onnxrt.profile.kernels import plain_name
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.onnxrt.run.model import OnnxModel
-from quaver.adapters.onnxrt.profile.kernels import plain_name
 from quaver.files.temporary import temporary_folder
-
 
 KERNEL = "_kernel_time"
 # Which of the sorted runs stands for all: what slows a run down comes from outside.

@@ -10,11 +10,11 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from quaver.adapters.calibration.calibrator import StreamingCalibrator, Values
 from quaver.adapters.data import Feed, InputSpec
 from quaver.adapters.onnxrt.build.builder import Assembler
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.repairs.base import wanted_statistics
-from quaver.adapters.calibration.calibrator import StreamingCalibrator, Values
 
 Shapes = tuple[tuple[int, ...], ...]
 

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
 import onnx
+import onnxruntime as ort
+from onnx import ModelProto, TensorProto
+
 from quaver.adapters.data import Feed, InputSpec
 from quaver.adapters.model import Model
-from quaver.adapters.onnxrt.build.serialized_model import Assembly
 from quaver.adapters.onnxrt.build.provenance import pieces, relocated, split, tail, with_original
+from quaver.adapters.onnxrt.build.serialized_model import Assembly
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.files.atomic import write_safely
-import os
-from collections.abc import Iterator, Sequence
-from typing import Any, Self
-from onnx import ModelProto, TensorProto
-from quaver.adapters.data import InputSpec
-from quaver.adapters.onnxrt.build.provenance import pieces
-import functools
-from collections.abc import Iterator
-import onnxruntime as ort
-from quaver.adapters.onnxrt.build.provenance import tail
 from quaver.files.temporary import temporary_folder
-
 
 # A protobuf message cannot be larger; beyond it the constants go to a second file.
 PROTOBUF_LIMIT = 2**31 - 2**20

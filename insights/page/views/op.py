@@ -9,8 +9,7 @@ from dash import dcc, html
 from quaver.insights.data import text as wording
 from quaver.insights.data.op_rows import OpRow
 from quaver.insights.data.summary import Fact
-from quaver.insights.figures.distributions import channels_figure, rows_figure
-from quaver.insights.figures.distributions import activation_figure, weight_figure
+from quaver.insights.figures.distributions import activation_figure, channels_figure, rows_figure, weight_figure
 from quaver.insights.page.components import cards, copied, still
 from quaver.insights.page.runs import Shown
 

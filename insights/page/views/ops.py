@@ -9,8 +9,8 @@ from dash import dcc, html
 
 from quaver.insights.data import text as wording
 from quaver.insights.data.op_rows import OpRow
-from quaver.insights.figures.ops import ops_figure
 from quaver.insights.figures.distributions import weights_figure
+from quaver.insights.figures.ops import ops_figure
 from quaver.insights.page.components import figure, grid, number_column, text_column
 from quaver.insights.page.runs import Shown
 

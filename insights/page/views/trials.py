@@ -9,8 +9,7 @@ from dash import html
 from quaver.insights.data import text as wording
 from quaver.insights.data.run_reader import RunData
 from quaver.insights.data.summary import Fact, recover_command
-from quaver.insights.figures.trials import matrix_figure
-from quaver.insights.figures.trials import trials_figure
+from quaver.insights.figures.trials import matrix_figure, trials_figure
 from quaver.insights.page.components import copied, figure, grid, number_column, text_column
 from quaver.insights.page.runs import Shown
 from quaver.limit import loss_range

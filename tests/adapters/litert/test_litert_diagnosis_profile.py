@@ -21,9 +21,9 @@ from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.litert.inspect.matching import weight_of
 from quaver.adapters.litert.load.graph import Graph, Operator
-from quaver.adapters.litert.run.session import Session
 from quaver.adapters.litert.profile import benchmark as timing
 from quaver.adapters.litert.profile.benchmark import Effort, measure
+from quaver.adapters.litert.run.session import Session
 from quaver.space import TuningSpace
 
 NAMES = [f"conv{at}" for at in range(6)]

@@ -16,9 +16,9 @@ from onnx_models import Array, Net, data, deviation, kernels, opened, space, ten
 from quaver.adapters.base import TimingOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.adapters.onnxrt.profile.kernels import optimised
+from quaver.affine import as_float
 from quaver.errors import BuildError
 from quaver.ops import FLOAT, INT8, OpConfig, QuantConfig
-from quaver.affine import as_float
 
 f32 = np.float32
 AROUND = np.array([0, 0, 1, 2, 0, 0, 0, 1])

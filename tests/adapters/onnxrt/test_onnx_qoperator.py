@@ -18,8 +18,8 @@ from test_onnx_networks import NETWORKS
 
 from quaver.adapters import TimingOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.onnxrt.profile.kernels import INTEGER_KERNELS, plain_name
+from quaver.adapters.onnxrt.run import session as sessions
 from quaver.ops import QuantConfig
 
 HEAVY = {"Conv", "FusedConv", "Gemm", "FusedGemm", "MatMul", "FusedMatMul"}

@@ -17,8 +17,8 @@ from onnx_models import Array, Net, kernels, opened, space, tensor, weight
 from test_onnx_networks import NETWORKS
 
 from quaver.adapters import BiasCorrection, Repair, RepairableOp, Statistic, register_repair
-from quaver.adapters.repairs import base as repairs
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
+from quaver.adapters.repairs import base as repairs
 from quaver.errors import BuildError, CalibrationError, SettingsError
 from quaver.history import Header, History, read_snapshot
 from quaver.ops import QuantConfig

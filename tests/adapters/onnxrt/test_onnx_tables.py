@@ -17,8 +17,8 @@ import quaver
 from quaver.adapters.base import AdapterOptions, TimingOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.adapters.onnxrt.ops import units
-from quaver.adapters.onnxrt.run import model as models
 from quaver.adapters.onnxrt.profile.kernels import optimised
+from quaver.adapters.onnxrt.run import model as models
 from quaver.errors import BuildError, ModelError
 from quaver.ops import FLOAT, INT8, OpConfig, QuantConfig
 

@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.adapters.onnxrt.build.repairs import _bias_place, _turned, repairable, rescaled
 from quaver.adapters.onnxrt.build.emitter import Walk
+from quaver.adapters.onnxrt.build.repairs import _bias_place, _turned, repairable, rescaled
 from quaver.ops import QuantConfig
 
 

@@ -9,7 +9,12 @@ import pytest
 from networks import Closeness, chain, inputs
 
 import quaver
-from quaver.api.result_warnings import (MAX_ERROR, warn_of_batch_dependence, warn_of_failed_trials, warn_of_skipped_measurements)
+from quaver.api.result_warnings import (
+    MAX_ERROR,
+    warn_of_batch_dependence,
+    warn_of_failed_trials,
+    warn_of_skipped_measurements,
+)
 from quaver.ops import FLOAT, INT8, OpConfig, QuantConfig
 from quaver.trial import Trial, TrialState
 

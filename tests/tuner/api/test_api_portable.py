@@ -15,8 +15,8 @@ from quaver.adapters import open_given, registry
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.api.check import _record
-from quaver.api.config.resume import resumed_config
 from quaver.api.check_result import ProcessorVerdict, Verdict
+from quaver.api.config.resume import resumed_config
 from quaver.demo.run import digits
 from quaver.processors import VERIFIED, noted_portability, this_processor
 

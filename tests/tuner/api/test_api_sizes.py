@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 import quaver
-from quaver.demo.run import digits
-from quaver.demo.run import MODEL
+from quaver.demo.run import MODEL, digits
 from quaver.history import read_snapshot
 
 

@@ -13,9 +13,11 @@ import pytest
 from command_samples import quaver
 
 import quaver as library
-from quaver.api.setup import count_samples
 from quaver.api.display.live import TimeLeft
-from quaver.command import flags, user_files as loading, text as wording
+from quaver.api.setup import count_samples
+from quaver.command import flags
+from quaver.command import text as wording
+from quaver.command import user_files as loading
 from quaver.command.main import COMMANDS, parse
 from quaver.command.verbs.tune import again_with
 from quaver.trial import Trial, TrialState

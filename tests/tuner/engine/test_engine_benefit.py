@@ -9,7 +9,15 @@ from fake import MINMAX
 
 from quaver import QuantConfig, Trial, TrialState
 from quaver.engine.scoring.benefit import LATENCY, PREDICTED, SIZE, benefit
-from quaver.engine.timing.objective import (Accuracy, AccuracyBySize, Latency, Objective, PredictedLatency, Size, UserObjective)
+from quaver.engine.timing.objective import (
+    Accuracy,
+    AccuracyBySize,
+    Latency,
+    Objective,
+    PredictedLatency,
+    Size,
+    UserObjective,
+)
 
 CONFIG = QuantConfig(dict.fromkeys("ab", MINMAX))
 FP32 = Trial(0, CONFIG.fallback(*"ab"), TrialState.COMPLETE, 0.9, model_size=1000)

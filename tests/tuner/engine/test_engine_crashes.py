@@ -24,11 +24,11 @@ from quaver import (
 )
 from quaver.budget import Budget
 from quaver.criterion import Criterion
-from quaver.engine.run.crashes import CONFIRMING, MAX_DEATHS, check_confirming, last_step
 from quaver.engine.events import silent
-from quaver.engine.timing.objective import Objective
 from quaver.engine.probe import OutOfTime
+from quaver.engine.run.crashes import CONFIRMING, MAX_DEATHS, check_confirming, last_step
 from quaver.engine.run.run import Run
+from quaver.engine.timing.objective import Objective
 from quaver.history import RETRIES
 from quaver.strategies import Basic
 

@@ -13,10 +13,12 @@ import pytest
 from fake import FakeAdapter, FakeFloat, FakeModel, drive
 
 from quaver import Budget, Criterion, Probe, QuantConfig, Stage, StopReason, Strategy, TuningSpace, read_snapshot
-from quaver.engine.run import scheduling as clock, run
-from quaver.engine.timing import finalists, objective, float_baseline as reference
 from quaver.engine.events import Event, StageStarted
+from quaver.engine.run import run
+from quaver.engine.run import scheduling as clock
 from quaver.engine.scoring.judge import judge_snapshot
+from quaver.engine.timing import finalists, objective
+from quaver.engine.timing import float_baseline as reference
 from quaver.engine.timing.latency import Latency as Taken
 from quaver.engine.timing.objective import Latency
 

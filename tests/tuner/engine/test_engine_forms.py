@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from quaver import Criterion, EvaluationError
-from quaver.engine.scoring.evaluate import as_score
 from quaver.engine.scoring.early_stop import Standard
+from quaver.engine.scoring.evaluate import as_score
 from quaver.scores import Samples, Score
 
 SCORES = np.array([1.0, 0.0, 1.0, 1.0] * 25)

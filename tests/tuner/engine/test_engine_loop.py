@@ -31,9 +31,10 @@ from quaver import (
     TuningSpace,
     read_snapshot,
 )
-from quaver.engine.run import scheduling as clock, loop, run
-from quaver.engine.scoring import evaluate as evaluation
 from quaver.engine.events import BaselineScored, Event, TrialFinished, TrialSlow, TrialStarted
+from quaver.engine.run import loop, run
+from quaver.engine.run import scheduling as clock
+from quaver.engine.scoring import evaluate as evaluation
 from quaver.engine.timing.objective import Objective, Size, UserObjective
 from quaver.ops import FLOAT, INT8
 from quaver.strategies import Basic

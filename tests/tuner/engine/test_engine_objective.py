@@ -11,8 +11,8 @@ import pytest
 from fake import MINMAX
 
 from quaver import Criterion, QuantConfig, SettingsError, Trial, TrialState
-from quaver.engine.timing import latency
 from quaver.engine.scoring.judge import Judge
+from quaver.engine.timing import latency
 from quaver.engine.timing.latency import relative_latency
 from quaver.engine.timing.objective import Latency, Objective, Size, UserObjective, make_objective, name_of
 

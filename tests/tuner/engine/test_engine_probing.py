@@ -22,11 +22,11 @@ from quaver.adapters import AdapterOptions, open_model
 from quaver.budget import Budget
 from quaver.demo.run import digits
 from quaver.engine import probe as probing
-from quaver.engine.run.crashes import step
 from quaver.engine.events import Event, MeasurementDied, silent
 from quaver.engine.measurement_runner import MeasurementRunner
 from quaver.engine.measurements import OUTPUT_ERROR, Bench, Measurement
 from quaver.engine.probe import AdapterProbe
+from quaver.engine.run.crashes import step
 from quaver.history import History, read_snapshot
 from quaver.history.frames import FrameReader, unpack
 from quaver.ops import QuantConfig

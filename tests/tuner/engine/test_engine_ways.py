@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quaver.engine.timing.time_model import absorbed, told_apart
-from quaver.engine.timing.time_model import Seconds
+from quaver.engine.timing.time_model import Seconds, absorbed, told_apart
 from quaver.engine.timing.variants import APART, Plan, priced, way
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.space import TuningSpace

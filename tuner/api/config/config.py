@@ -5,23 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
-from quaver.api.config.serialize import names_only, objective_name, plain, strategy_name
+from typing import Any, TypedDict
+
 from quaver.api.config.load import read_settings
+from quaver.api.config.serialize import names_only, objective_name, plain, strategy_name
 from quaver.budget import Budget
-from quaver.target_budget import Ceiling
 from quaver.criterion import Criterion
-from quaver.engine.executors.select import BACKENDS
 from quaver.engine.executors.base import check_limit
+from quaver.engine.executors.select import BACKENDS
 from quaver.engine.timing.objective import Objective
 from quaver.errors import SettingsError
-from quaver.suggestions import hint
 from quaver.files.paths import unwritable
 from quaver.scores import too_many_scores
 from quaver.slices import Slices
 from quaver.strategies import Strategy
-from typing import Any, TypedDict
-
+from quaver.suggestions import hint
+from quaver.target_budget import Ceiling
 
 # Whoever allows to lose half of the score has probably written percents.
 _SUSPECT = 0.5

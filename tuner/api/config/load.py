@@ -5,22 +5,22 @@ Every mistake in it is named at once.
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-from typing import Any
-import yaml
 import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from quaver.api.config.layout import NAMES, OPEN, SECTIONS, YAML_LAYOUT
-from quaver.api.display.warnings import levels_to_the_caller
-from quaver.api.config.translation import Words
-from quaver.api.config.neural_compressor import translate
-from quaver.api.config.translation import merged
-from quaver.errors import SettingsError
-from quaver.suggestions import hint, nearest
-from quaver.files.paths import check_regular, expanded
+from pathlib import Path
+from typing import Any
 
+import yaml
+
+from quaver.api.config.layout import NAMES, OPEN, SECTIONS, YAML_LAYOUT
+from quaver.api.config.neural_compressor import translate
+from quaver.api.config.translation import Words, merged
+from quaver.api.display.warnings import levels_to_the_caller
+from quaver.errors import SettingsError
+from quaver.files.paths import check_regular, expanded
+from quaver.suggestions import hint, nearest
 
 # More than a file written by hand can hold. Aliases count for all they stand for.
 MAX_BYTES = 512 * 1024

@@ -10,12 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from quaver.api.config.layout import NAMES, YAML_LAYOUT, is_own
+from quaver.api.config.neural_compressor_ops import model_wise, recipes, rules_of
 from quaver.api.config.translation import Collected, Idle, Problem, Reader, Said, Setting, Words, as_list, leaves
-from quaver.api.config.neural_compressor_ops import recipes
-from quaver.api.config.neural_compressor_ops import model_wise, rules_of
-from quaver.suggestions import hint
 from quaver.ops import MODES
 from quaver.rules import ALL_TYPES
+from quaver.suggestions import hint
 
 _IN_CODE = "metric and data are in the eval_func that `fit` is given"
 _ONLY_QUANTIZES = "quaver quantizes after training and does nothing else; leave the section out"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
 from quaver.adapters.repairs.base import repairs
-from quaver.api.config.translation import Idle, Problem, Said, Setting
-from quaver.suggestions import hint
-from quaver.rules import ALL_TYPES
 from quaver.api.config.layout import is_own
-from quaver.api.config.translation import Problem, Reader, Said, Setting, as_list
+from quaver.api.config.translation import Idle, Problem, Reader, Said, Setting, as_list
 from quaver.errors import SettingsError
 from quaver.rules import ALL_TYPES, parse
-
+from quaver.suggestions import hint
 
 # The repairs that recipes ask for.
 SMOOTHING = "smoothing"

@@ -8,7 +8,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from quaver.api.display import tables, format as wording
+from quaver.api.display import format as wording
+from quaver.api.display import tables
 from quaver.diagnosis import Diagnosis, QuantizedStatistics
 from quaver.diagnosis import tables as rows_of
 from quaver.diagnosis.diagnosis import TOLD

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-from quaver.engine.timing.objective import MARGINS
 import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
 from quaver.criterion import Criterion
-from quaver.limit import loss_phrase, loss_range, loss_text
-from quaver.trial import Trial
-from collections.abc import Iterable, Iterator, Sequence
 from quaver.engine.scoring.confirmation import Confirmation
 from quaver.engine.scoring.judge import Judge, Sureness
 from quaver.engine.scoring.losses import Lost
-from quaver.limit import loss_phrase, loss_text
-
+from quaver.engine.timing.objective import MARGINS
+from quaver.limit import loss_phrase, loss_range, loss_text
+from quaver.trial import Trial
 
 Figures = Mapping[str, float]
 # No batch has more samples, and no machine more threads.

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import time
-from quaver.api.display import format as wording
-from quaver.trial import Trial
 import io
 import re
-import threading
-from collections.abc import Callable
-from typing import TextIO
 import sys
+import threading
+import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO, cast
+
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
+
+from quaver.api.display import format as wording
 from quaver.api.display.console import Stages, slow, tried
 from quaver.criterion import Criterion
 from quaver.engine.events import (
@@ -43,6 +43,7 @@ from quaver.engine.events import (
     TrialStarted,
     Uncalibrated,
 )
+from quaver.trial import Trial
 
 
 class TimeLeft:

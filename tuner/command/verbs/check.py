@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from xml.etree import ElementTree as ET  # nosec B405 - written, never read
-from quaver.api.check_result import CheckResult, Verdict
-from quaver.errors import SettingsError
 import argparse
 import sys
 import time
+from pathlib import Path
 from typing import Any
-from quaver.command import flags, user_files as loading, metric
+from xml.etree import ElementTree as ET  # nosec B405 - written, never read
+
+from quaver.api.check_result import CheckResult, Verdict
+from quaver.command import flags, metric
+from quaver.command import user_files as loading
 from quaver.command.json_records import print_json
+from quaver.errors import SettingsError
 from quaver.files.paths import expanded
 
 
@@ -125,7 +127,6 @@ def run(args: argparse.Namespace) -> int:
     eval_func = metric.eval_func(args, args.calib)
 
     import quaver
-    
     from quaver.command.output import warnings_shown
 
     with warnings_shown():

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from quaver.command import flags, user_files as loading, output, text as wording
+from quaver.command import flags, output
+from quaver.command import text as wording
+from quaver.command import user_files as loading
 from quaver.errors import SettingsError
 
 DESCRIPTION = """\

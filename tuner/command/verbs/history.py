@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+from typing import Any
+
 from quaver.command import text as wording
 from quaver.history import repair
-import argparse
-from typing import Any
 
 
 def write(path: str | os.PathLike[str]) -> None:
@@ -45,15 +46,17 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table, or the JSON."""
-    from quaver.trial_lineage import origins
     from quaver.api.display import tables
-    from quaver.api.result_warnings import drift_phrase, run_warnings
-    from quaver.api.display.html import WARNED
     from quaver.api.display.format import trial_phrases
-    from quaver.command import json_records as as_json, text as facts, trial_table
-    from quaver.engine.scoring.judge import judge_snapshot
+    from quaver.api.display.html import WARNED
+    from quaver.api.result_warnings import drift_phrase, run_warnings
+    from quaver.command import json_records as as_json
+    from quaver.command import text as facts
+    from quaver.command import trial_table
     from quaver.engine.inspection.output_drift import drift_of
+    from quaver.engine.scoring.judge import judge_snapshot
     from quaver.history import read_snapshot
+    from quaver.trial_lineage import origins
 
     if args.repair:
         write(args.history)

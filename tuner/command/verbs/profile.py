@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from quaver.api.display.format import milliseconds
-from quaver.command import user_files as loading, output, text as wording
+from quaver.command import output
+from quaver.command import text as wording
+from quaver.command import user_files as loading
 from quaver.errors import SettingsError
 
 DESCRIPTION = """\

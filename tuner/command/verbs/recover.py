@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from quaver.command import flags, text as wording
+from quaver.command import flags
+from quaver.command import text as wording
 from quaver.errors import SettingsError
 
 DESCRIPTION = """\

@@ -107,11 +107,12 @@ def _trial(number: int | str, snapshot: Snapshot, judged: Judge) -> Trial:
 
 def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namespace) -> None:
     from quaver.api.display import tables
-    from quaver.api.display.format import LATENCY
-    from quaver.api.result_warnings import drift_phrase, run_warnings
+    from quaver.api.display.format import LATENCY, trial_phrases
     from quaver.api.display.html import WARNED
-    from quaver.api.display.format import trial_phrases
-    from quaver.command import json_records as as_json, text as facts, op_table
+    from quaver.api.result_warnings import drift_phrase, run_warnings
+    from quaver.command import json_records as as_json
+    from quaver.command import op_table
+    from quaver.command import text as facts
     from quaver.engine.inspection.output_drift import drift_of
 
     ops = [op for op in snapshot.header.ops if not args.fp32 or not trial.config[op.name].reduced]
@@ -146,10 +147,11 @@ def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namesp
 
 
 def _compare(first: Trial, second: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namespace) -> None:
-    from quaver.trial_lineage import difference
     from quaver.api.display import tables
-    from quaver.command import json_records as as_json, op_table
+    from quaver.command import json_records as as_json
+    from quaver.command import op_table
     from quaver.ops import FP32
+    from quaver.trial_lineage import difference
 
     changes = [
         change

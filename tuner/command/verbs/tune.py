@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from quaver.command import flags, user_files as loading, metric, text as wording
+from quaver.command import flags, metric
+from quaver.command import text as wording
+from quaver.command import user_files as loading
 from quaver.command.output import warnings_shown
 from quaver.errors import SettingsError
 
@@ -91,9 +93,10 @@ def run(args: argparse.Namespace) -> int:
 
     import quaver
     from quaver.api.display.choose import warn_when_slow
-    from quaver.api.fit import tuned
     from quaver.api.display.warnings import aloud
-    from quaver.command import json_records as as_json, summary
+    from quaver.api.fit import tuned
+    from quaver.command import json_records as as_json
+    from quaver.command import summary
     from quaver.insights.trackers import make_tracker
 
     trackers = [make_tracker(name) for name in args.track or ()]

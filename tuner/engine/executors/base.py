@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import enum
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
+
 from quaver.engine.measurements import Measurement
 from quaver.engine.scoring.early_stop import Standard
+from quaver.errors import SettingsError
 from quaver.history.records.choices import from_choice, from_indexes, to_choices, to_indexes
 from quaver.ops import Op, OpConfig, QuantConfig
 from quaver.scores import Score
-import concurrent.futures
-from collections.abc import Callable
-import math
-import re
-from typing import Any
-from quaver.errors import SettingsError
 
 
 class Kind(enum.StrEnum):

@@ -8,10 +8,10 @@ from concurrent.futures import Future
 from typing import Any
 
 from quaver.adapters import Model
-from quaver.engine.scoring.evaluate import score, watched
 from quaver.engine.executors.base import Outcome, State, Task
-from quaver.engine.scoring.failures import message_of, traceback_of
 from quaver.engine.executors.errors import want_of_space
+from quaver.engine.scoring.evaluate import score, watched
+from quaver.engine.scoring.failures import message_of, traceback_of
 
 
 class InProcess:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions
-from quaver.engine.run.crashes import MAX_DEATHS
-from quaver.engine.executors.process_pool import LocalPool
-from quaver.engine.executors.payload import Site
 from quaver.engine.executors.base import Executor, Kind, Outcome, State, Task
+from quaver.engine.executors.payload import Site
+from quaver.engine.executors.process_pool import LocalPool
 from quaver.engine.executors.remote import Workers
+from quaver.engine.run.crashes import MAX_DEATHS
 from quaver.errors import ExecutorError
 from quaver.ops import QuantConfig
 

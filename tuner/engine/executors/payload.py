@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
-import sys
-from collections.abc import Callable, Iterator
-from types import ModuleType
-from typing import Any
-from quaver.errors import ExecutorError
 import hashlib
+import inspect
 import io
 import os
 import pickle
 import shutil
+import sys
 import tarfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
+from typing import Any
+
 from quaver.adapters import Adapter, AdapterOptions
-from quaver.files.temporary import is_orphaned, machine, marked
 from quaver.engine.executors.base import Task
+from quaver.errors import ExecutorError
+from quaver.files.temporary import is_orphaned, machine, marked
 
 
 def pack_function(function: Callable[..., Any], what: str = "eval_func") -> bytes:

@@ -14,18 +14,16 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TookTooLong
 from pathlib import Path
 from typing import Any
-from quaver.files.temporary import temporary_folder
+
 from quaver.engine.executors import worker
 from quaver.engine.executors.base import Outcome, State, Task
 from quaver.errors import ExecutorError
-from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from quaver.engine.executors.base import Outcome, Task
-
+from quaver.files.temporary import temporary_folder
 
 # Of what a worker wrote to stderr before it died, so many lines are kept.
 LAST_LINES = 20

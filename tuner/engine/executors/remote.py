@@ -7,9 +7,9 @@ from concurrent.futures import BrokenExecutor, CancelledError, Future
 from dataclasses import replace
 from typing import Any
 
+from quaver.engine.executors.base import Outcome, State, Task
 from quaver.engine.executors.payload import Site
 from quaver.engine.executors.process_pool import carry_out
-from quaver.engine.executors.base import Outcome, State, Task
 from quaver.engine.scoring.failures import message_of
 from quaver.errors import ExecutorError
 

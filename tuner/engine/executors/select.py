@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from quaver.engine.executors.base import Pool
 from quaver.engine.executors.dask import open_dask, pool_of
 from quaver.engine.executors.process_pool import LocalPool
-from quaver.engine.executors.base import Pool
 from quaver.engine.executors.ray import open_ray
 from quaver.errors import MissingPackageError, SettingsError
 from quaver.suggestions import hint

@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import io
 import os
+import pickle  # nosec B403 - of the files that the run itself has written for its workers
 import shutil
+import socket
+import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-import functools
-import pickle  # nosec B403 - of the files that the run itself has written for its workers
-import sys
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
-from quaver.adapters import Adapter
-from quaver.files.temporary import is_orphaned, machine
-from quaver.engine.scoring.evaluate import referred
-from quaver.engine.executors.payload import CALIBRATION, EVAL_FUNC, MODEL, OPENING, PREFIX, SAMPLES, Opening
-from quaver.engine.executors.base import Task
-from quaver.engine.scoring.failures import message_of
-from quaver.engine.measurements import Bench
-from quaver.errors import ExecutorError
-import socket
 import time
-from quaver.engine.scoring.evaluate import score
-from quaver.engine.executors.base import Kind, Outcome, State, Task
-from quaver.engine.scoring.failures import message_of, traceback_of
-from quaver.engine.measurements import carry_out
-from quaver.engine.executors.errors import want_of_space
-from quaver.errors import QuaverError
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+from quaver.adapters import Adapter
+from quaver.engine.executors.base import Kind, Outcome, State, Task
+from quaver.engine.executors.errors import want_of_space
+from quaver.engine.executors.payload import CALIBRATION, EVAL_FUNC, MODEL, OPENING, PREFIX, SAMPLES, Opening
+from quaver.engine.measurements import Bench, carry_out
+from quaver.engine.scoring.evaluate import referred, score
+from quaver.engine.scoring.failures import message_of, traceback_of
+from quaver.errors import ExecutorError, QuaverError
+from quaver.files.temporary import is_orphaned, machine
 
 FOLDER_PREFIX = "quaver-site-"
 _HELD = "held"

@@ -19,14 +19,14 @@ import numpy as np
 
 from quaver.adapters import Adapter, TimingOptions, View
 from quaver.adapters.data import samples
+from quaver.affine import Array
 from quaver.diagnosis import Bars, Diagnosis, Histograms
 from quaver.diagnosis.histogram_file import from_arrays
-from quaver.engine.inspection.diagnose import Wishes, everything_reduced, examine
 from quaver.engine.events import Observer
+from quaver.engine.inspection.diagnose import Wishes, everything_reduced, examine
 from quaver.history import Storage
 from quaver.introspection import KernelTime, OpContext, Timing
 from quaver.ops import QuantConfig
-from quaver.affine import Array
 from quaver.space import TuningSpace
 from quaver.trial import Trial
 

@@ -8,28 +8,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
 import numpy as np
-from quaver.adapters import Adapter, View
+
+from quaver.adapters import Adapter, Model, QuantizedView, View
 from quaver.adapters.data import Feed, InputSpec, feeds, head, open_batch, samples, split, tail
-from quaver.diagnosis import Diagnosis, Recorder, conclude
-from quaver.engine.events import Diagnosed, Observer, Progressed, Stage, StageStarted
-from quaver.engine.inspection.what_if import mode_errors
-from quaver.engine.inspection.what_if import repaired_errors
-from quaver.errors import CalibrationError
-from quaver.introspection import LocalRun, OpContext, QuantizedRun
-from quaver.ops import DETAILS, FLOAT, QuantConfig
-from quaver.affine import Array, QuantizedTensor
-from quaver.space import TuningSpace
-from quaver.trial import Trial
-from collections.abc import Mapping
-from quaver.adapters import Model, QuantizedView
-from quaver.adapters.data import feeds, samples
 from quaver.adapters.inspection import listed
+from quaver.affine import Array, QuantizedTensor
+from quaver.diagnosis import Diagnosis, Recorder, conclude
 from quaver.diagnosis.quantized_only import AloneRecorder, QuantizedStatistics
 from quaver.diagnosis.statistics.integers import MOST_BITS, weight_row
-from quaver.engine.events import Observer, Progressed, Stage, StageStarted
+from quaver.engine.events import Diagnosed, Observer, Progressed, Stage, StageStarted
+from quaver.engine.inspection.what_if import mode_errors, repaired_errors
 from quaver.errors import CalibrationError, ModelError
-
+from quaver.introspection import LocalRun, OpContext, QuantizedRun
+from quaver.ops import DETAILS, FLOAT, QuantConfig
+from quaver.space import TuningSpace
+from quaver.trial import Trial
 
 log = logging.getLogger(__name__)
 

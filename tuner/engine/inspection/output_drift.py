@@ -21,8 +21,8 @@ from quaver.adapters import Adapter, Model
 from quaver.adapters.data import Feed, samples
 from quaver.engine.inspection.output_error import is_array
 from quaver.history import Storage
-from quaver.history.records.fields import Fields
 from quaver.history.pickle_check import Malformed
+from quaver.history.records.fields import Fields
 from quaver.trial import Trial
 
 log = logging.getLogger(__name__)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+
 from quaver.adapters import Adapter
 from quaver.adapters.data import samples
-from quaver.diagnosis.recorder import OpRecord
+from quaver.affine import QuantizedTensor, as_float, quantized
 from quaver.diagnosis.causes.op_evidence import readers
+from quaver.diagnosis.recorder import OpRecord
 from quaver.introspection import OpContext
 from quaver.ops import FLOAT, MODES, Op, OpConfig, QuantConfig
-from quaver.affine import QuantizedTensor, as_float, quantized
 from quaver.space import TuningSpace
-from quaver.ops import FLOAT, QuantConfig
-
 
 log = logging.getLogger(__name__)
 

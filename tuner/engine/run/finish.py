@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
-from quaver.budget import StopReason
-from quaver.engine.events import Event, RunFinished, StageStarted, TrialFinished, TrialStarted
-from quaver.history import Storage
-import logging
-from collections.abc import Sequence
+
 from quaver.adapters import Adapter
+from quaver.budget import StopReason
+from quaver.engine.events import (
+    Confirmed,
+    Event,
+    Observer,
+    RunFinished,
+    Stage,
+    StageStarted,
+    TrialFinished,
+    TrialStarted,
+)
 from quaver.engine.run.crashes import last_step
-from quaver.unquantizable import UNQUANTIZABLE_NOTE, Unquantizable, from_notes, to_note
-from collections.abc import Callable
 from quaver.engine.scoring.confirmation import CONFIRMATION_NOTE, confirmations, is_required, noted, there
+from quaver.engine.scoring.early_stop import Standard
 from quaver.engine.scoring.evaluate import score as evaluated
-from quaver.engine.events import Confirmed, Observer, Stage, StageStarted
 from quaver.engine.scoring.judge import Judge
 from quaver.engine.scoring.losses import Losses
-from quaver.engine.scoring.early_stop import Standard
 from quaver.errors import EvaluationError
+from quaver.history import Storage
 from quaver.history.records.trials import from_scores
 from quaver.scores import Score
 from quaver.trial import Trial
-
+from quaver.unquantizable import UNQUANTIZABLE_NOTE, Unquantizable, from_notes, to_note
 
 ENDING_NOTE = "run.ended"
 # The note of warnings, by topic: what any part of a run has to say to whoever reads the result.

@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quaver.budget import StopReason
-from quaver.engine.scoring.evaluate import slow_after
 from quaver.engine.events import Observer, TrialSlow
-from quaver.engine.executors.base import limit
-from quaver.engine.executors.base import Executor, Outcome, State, Task
+from quaver.engine.executors.base import Executor, Outcome, State, Task, limit
 from quaver.engine.run.pending_trial import PendingTrial
 from quaver.engine.run.run import Run
+from quaver.engine.scoring.evaluate import slow_after
 from quaver.errors import EvaluationError, ExecutorError, HistoryError, QuaverError
 
 log = logging.getLogger(__name__)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
-from quaver.errors import StrategyError
+
+from quaver.adapters import Adapter, Model
+from quaver.engine.probe import OutOfTime
+from quaver.engine.run.crashes import check_baseline, let_go
+from quaver.errors import BuildError, StrategyError
+from quaver.history import RETRIES, Storage
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies import Strategy
-from quaver.trial import Trial
-import time
-from collections.abc import Callable
-from quaver.adapters import Adapter, Model
-from quaver.engine.run.crashes import check_baseline, let_go
-from quaver.engine.probe import OutOfTime
-from quaver.errors import BuildError
-from quaver.history import RETRIES, Storage
 from quaver.trial import Trial, TrialState
 
 

@@ -14,23 +14,20 @@ from collections.abc import Callable
 from quaver.adapters import Adapter, Model
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
-from quaver.engine.run.scheduling import EVERY, Clock
-from quaver.engine.scoring.confirmation import confirmations, is_required
-from quaver.engine.run.crashes import check_baseline, given_up, let_go
-from quaver.engine.run.proposals import Dialogue
-from quaver.engine.scoring.early_stop import rules_out
-from quaver.engine.scoring.evaluate import as_score
 from quaver.engine.events import BaselineScored, Observer, SamplesOrdered, TrialFinished, TrialStarted
 from quaver.engine.executors.base import Outcome
-from quaver.engine.scoring.judge import Judge
+from quaver.engine.probe import OutOfTime
+from quaver.engine.run.crashes import check_baseline, given_up, let_go
 from quaver.engine.run.finish import note_unquantizable
+from quaver.engine.run.pending_trial import PendingTrial
+from quaver.engine.run.proposals import Dialogue, first_proposal, record_unscored
+from quaver.engine.run.scheduling import EVERY, Clock, Order
+from quaver.engine.scoring.confirmation import confirmations, is_required
+from quaver.engine.scoring.early_stop import Standard, rules_out
+from quaver.engine.scoring.evaluate import as_score
+from quaver.engine.scoring.judge import Judge
 from quaver.engine.timing.finalists import Measuring
 from quaver.engine.timing.objective import Objective
-from quaver.engine.run.scheduling import Order
-from quaver.engine.run.pending_trial import PendingTrial
-from quaver.engine.probe import OutOfTime
-from quaver.engine.scoring.early_stop import Standard
-from quaver.engine.run.proposals import first_proposal, record_unscored
 from quaver.errors import SettingsError, StrategyError
 from quaver.history import Storage
 from quaver.ops import QuantConfig

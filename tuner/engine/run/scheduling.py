@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from quaver.trial import Trial
 import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
 from quaver.errors import HistoryError
 from quaver.history import Storage
+from quaver.trial import Trial
 
 
 class Order:

@@ -10,8 +10,8 @@ from typing import Any
 from quaver.criterion import Criterion
 from quaver.engine.scoring.losses import Losses
 from quaver.errors import SettingsError
-from quaver.history.records.fields import Fields
 from quaver.history.pickle_check import Malformed
+from quaver.history.records.fields import Fields
 from quaver.history.records.trials import to_scores
 from quaver.scores import Score
 

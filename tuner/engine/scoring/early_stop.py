@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
+
 from quaver.criterion import Criterion
 from quaver.engine.scoring.losses import Losses, Scored
 from quaver.limit import Limit
-from quaver.scores import Floats
+from quaver.scores import Floats, Score
 from quaver.statistics import EarlyStop, score_bounds
-from dataclasses import dataclass
-from quaver.scores import Score
 from quaver.trial import Trial
 
 

@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from quaver.engine.scoring.early_stop import Stopping
+from quaver.engine.scoring.early_stop import Standard, Stopping
 from quaver.engine.scoring.failures import without_forks
 from quaver.engine.scoring.parse_score import is_stream, read, read_batch
-from quaver.engine.scoring.early_stop import Standard
 from quaver.errors import EvaluationError
-from quaver.suggestions import hint
 from quaver.scores import UNNAMED, Floats, Samples, Score, too_many_scores
+from quaver.suggestions import hint
 
 # An evaluation that takes this many times the baseline's seconds (and at least this many) is called slow.
 SLOW_FACTOR = 10

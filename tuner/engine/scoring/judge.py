@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from typing import NamedTuple
-from quaver.engine.timing.objective import Objective
-from quaver.trial import Trial
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
+
 from quaver.criterion import Criterion
 from quaver.engine.scoring.confirmation import Confirmation, confirmations, is_required
 from quaver.engine.scoring.losses import Losses, Lost
@@ -19,6 +17,7 @@ from quaver.history import Snapshot
 from quaver.ops import QuantConfig
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
+from quaver.trial import Trial
 
 
 class _Entry(NamedTuple):

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Adapter
-from quaver.files.atomic import write_safely
 from quaver.engine.compatibility import versions_of
+from quaver.files.atomic import write_safely
 from quaver.files.paths import check_regular
 
 log = logging.getLogger(__name__)

@@ -17,14 +17,13 @@ from typing import Any
 from quaver.adapters import Adapter
 from quaver.adapters.data import Feed, samples
 from quaver.engine.timing import latency
-from quaver.engine.timing.time_model import SECONDS, absorbed, borders, told_apart
-from quaver.engine.timing.time_model import Seconds, op_times
+from quaver.engine.timing.time_model import SECONDS, Seconds, absorbed, borders, op_times, told_apart
 from quaver.engine.timing.variants import APART, Plan, priced
 from quaver.errors import SettingsError
-from quaver.suggestions import hint
-from quaver.ops import QuantConfig
 from quaver.files.paths import check_regular
+from quaver.ops import QuantConfig
 from quaver.space import TuningSpace
+from quaver.suggestions import hint
 from quaver.time_model import USUAL, Border, TimeModel
 
 # The key that says what a file is, and the version of its layout.

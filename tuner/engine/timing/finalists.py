@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-from quaver.adapters import Adapter
-from quaver.engine.timing import latency
-from quaver.engine.scoring.judge import Judge
-from quaver.engine.timing.objective import compare
-from quaver.engine.timing.float_baseline import Reference
-from quaver.history import Storage
-from quaver.trial import Trial
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from quaver.adapters import Adapter, Model
-from quaver.engine.run.crashes import last_step
-from quaver.engine.events import Observer, Stage, StageStarted
-from quaver.engine.timing.objective import OBJECTIVES, Latency, Objective, recorded_name
-from quaver.space import TuningSpace
+from typing import Any
 
+from quaver.adapters import Adapter, Model
+from quaver.engine.events import Observer, Stage, StageStarted
+from quaver.engine.run.crashes import last_step
+from quaver.engine.scoring.judge import Judge
+from quaver.engine.timing import latency
+from quaver.engine.timing.float_baseline import Reference
+from quaver.engine.timing.objective import OBJECTIVES, Latency, Objective, compare, recorded_name
+from quaver.history import Storage
+from quaver.space import TuningSpace
+from quaver.trial import Trial
 
 # What takes so many times the smallest latency at most is measured again, and no more than so many trials of it.
 FACTOR = 1.10

@@ -9,19 +9,19 @@ done, not of time passed, so that a busy machine gets as many rounds as a quiet 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import random
 import tempfile
 import time
-from collections.abc import Iterator
-import math
-import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
 import numpy as np
+
 from quaver.adapters import Model
 from quaver.adapters.data import Feed
-
 
 try:
     import fcntl

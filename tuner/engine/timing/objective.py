@@ -10,11 +10,11 @@ from typing import Any
 
 from quaver.adapters import Model
 from quaver.adapters.data import Feed
-from quaver.target_budget import Ceiling
 from quaver.engine.timing.latency import measure
 from quaver.errors import SettingsError
-from quaver.suggestions import hint
 from quaver.ops import QuantConfig
+from quaver.suggestions import hint
+from quaver.target_budget import Ceiling
 from quaver.trial import Trial
 
 # A latency is off by its spread, by no less than the first of these parts of it, and by no more than the second: a

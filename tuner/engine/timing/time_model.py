@@ -6,16 +6,15 @@ may lie in one altogether. The least of several that lie apart is what an op tak
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from quaver.adapters import Adapter
-from quaver.ops import QuantConfig
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from quaver.adapters import Adapter
 from quaver.adapters.data import Feed
 from quaver.engine.timing import latency
+from quaver.ops import QuantConfig
 from quaver.time_model import Border, TimeModel
-
 
 # Rounds to take at least and at most.
 ROUNDS = (3, 7)

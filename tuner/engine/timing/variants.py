@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from quaver.engine.timing.time_model import mixtures, put_together, told_apart
-from quaver.engine.timing.time_model import Seconds
+from quaver.engine.timing.time_model import Seconds, mixtures, put_together, told_apart
 from quaver.ops import MODES, OpConfig, QuantConfig
 from quaver.space import TuningSpace
 from quaver.time_model import Border, TimeModel
