@@ -228,7 +228,7 @@ class Adapter(ABC):
         chosen = comparison_feeds(feeds, self._inputs)
         if type(self).as_given is Adapter.as_given:
             return Comparison(batches=tuple(map(samples, chosen)))
-        return compare_models(chosen, self._inputs, runner_of(self.as_given()), runner_of(self.rebuild(None)))
+        return compare_models(chosen, self._inputs, runner_of(self.as_given()), runner_of(self.assemble(None)))
 
     @property
     def options(self) -> AdapterOptions:
@@ -254,7 +254,7 @@ class Adapter(ABC):
         return ()
 
     @property
-    def crowded_out(self) -> tuple[str, ...]:
+    def has_mask_values(self) -> tuple[str, ...]:
         """The ops that would quantize real values together with what stands for infinity, as calibration showed.
 
         They stay in fp32: no range has steps for both.
@@ -282,13 +282,13 @@ class Adapter(ABC):
 
     def build(self, config: QuantConfig | None) -> Model:
         """The model of a configuration, ready to run; None is the float model. Raises `BuildError`."""
-        model = self.rebuild(config)
+        model = self.assemble(config)
         model.session  # noqa: B018 - a model that does not load must fail here
         model.start_hashing()
         return model
 
     @abstractmethod
-    def rebuild(self, config: QuantConfig | None) -> Model:
+    def assemble(self, config: QuantConfig | None) -> Model:
         """The same model, for its bytes: a session is made only when it is called."""
 
     @abstractmethod
@@ -332,7 +332,9 @@ class Adapter(ABC):
         """Called when there are samples."""
 
     @abstractmethod
-    def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Callable[[Feed], dict[str, NDArray[Any]]]:
+    def record_outputs(
+        self, config: QuantConfig | None, ops: Sequence[str]
+    ) -> Callable[[Feed], dict[str, NDArray[Any]]]:
         """A function that runs a feed and gives the output of each of these ops, as float."""
 
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
@@ -340,11 +342,11 @@ class Adapter(ABC):
 
         Here each op is built alone in int8; an adapter may have a way to see all at once.
         """
-        watch = self.watch(None, config.reduced_ops)
-        expected = [watch(feed) for feed in self._kept]
+        record_outputs = self.record_outputs(None, config.reduced_ops)
+        expected = [record_outputs(feed) for feed in self._kept]
         errors = {}
         for name in config.reduced_ops:
-            alone = self.watch(config.fallback(*(other for other in config if other != name)), [name])
+            alone = self.record_outputs(config.fallback(*(other for other in config if other != name)), [name])
             pairs = [(fp32[name], alone(feed)[name]) for fp32, feed in zip(expected, self._kept, strict=True)]
             noise = sum(float(np.square(np.subtract(int8, fp32, dtype=np.float64)).sum()) for fp32, int8 in pairs)
             errors[name] = noise, sum(float(np.square(fp32, dtype=np.float64).sum()) for fp32, _ in pairs)
@@ -382,7 +384,7 @@ class Adapter(ABC):
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
         """Return the seconds of each op in one inference of `timing_feed`; "" is the time outside all ops."""
 
-    def flows(self) -> Mapping[str, tuple[str, ...]]:
+    def int8_edges(self) -> Mapping[str, tuple[str, ...]]:
         """For each op that hands its result on in 8 bits, the ops that take it so; empty if that is not known."""
         return {}
 
@@ -396,7 +398,7 @@ class Adapter(ABC):
         raise SettingsError(f"{self.name} cannot look into a quantized file; give a configuration or a trial")
 
     @classmethod
-    def look_alone(cls, quantized: Any, threads: int = 0) -> QuantizedView:
+    def inspect_standalone(cls, quantized: Any, threads: int = 0) -> QuantizedView:
         """See a quantized model from inside with no float model beside it."""
         raise SettingsError(f"{cls.name} cannot look into a quantized model by itself; give the float model, too")
 

@@ -36,17 +36,19 @@ class View:
 
         `tensors` are others of the float model to give out; one that is not known is left out.
         """
-        watch, model = self._adapter.watch(None, ops), self._adapter.rebuild(None)
+        record_outputs, model = self._adapter.record_outputs(None, ops), self._adapter.assemble(None)
 
         def run(feed: Feed) -> LocalRun:
-            return LocalRun({name: (value, None) for name, value in watch(feed).items()}, {}, listed(model.run(feed)))
+            return LocalRun(
+                {name: (value, None) for name, value in record_outputs(feed).items()}, {}, listed(model.run(feed))
+            )
 
         return run
 
     def quantized(self, ops: Sequence[str]) -> Callable[[Feed], QuantizedRun]:
         """A function that runs a feed through the quantized model; ops that cannot be found in it are left out."""
-        watch, model = self._adapter.watch(self._config, ops), self._adapter.rebuild(self._config)
-        return lambda feed: QuantizedRun(watch(feed), listed(model.run(feed)))
+        record_outputs, model = self._adapter.record_outputs(self._config, ops), self._adapter.assemble(self._config)
+        return lambda feed: QuantizedRun(record_outputs(feed), listed(model.run(feed)))
 
     def weights(self) -> Iterator[OpWeight]:
         """The weights of the ops that have one, one by one: they may be large."""

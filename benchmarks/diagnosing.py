@@ -19,7 +19,7 @@ from benchmarks.peers import memory
 from quaver.adapters import AdapterOptions, open_model
 from quaver.demo.run import MODEL, digits
 from quaver.engine.events import silent
-from quaver.engine.inspection.diagnose import Wishes, examine
+from quaver.engine.inspection.diagnose import DiagnosisOptions, examine
 from quaver.space import TuningSpace
 
 Feeds = list[Mapping[str, Any]]
@@ -72,7 +72,7 @@ def passes(name: str, rounds: int = 3) -> dict[str, Any]:
     model, feeds = CASES[name]()
     adapter = open_model(model, AdapterOptions(threads=1))
     adapter.calibrate(feeds)
-    config = TuningSpace(adapter.inspect()).all_int8()
+    config = TuningSpace(adapter.inspect()).default_config()
     plain = adapter.build(None)
     plain.run(feeds[0])
     once, whole = [], []
@@ -81,7 +81,7 @@ def passes(name: str, rounds: int = 3) -> dict[str, Any]:
         for feed in feeds:
             plain.run(feed)
         middle = time.process_time()
-        found = examine(adapter, adapter.look(config), config, feeds, Wishes(timing=False), silent)
+        found = examine(adapter, adapter.look(config), config, feeds, DiagnosisOptions(timing=False), silent)
         whole.append(time.process_time() - middle)
         once.append(middle - begin)
     adapter.close()

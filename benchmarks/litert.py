@@ -136,7 +136,7 @@ def bare(model: Any, data: NDArray[np.float32]) -> tuple[float, float]:
 
     adapter = LiteRTAdapter.open(model, AdapterOptions(threads=1))
     adapter.calibrate(data[:8])
-    config = quaver.TuningSpace(adapter.inspect()).all_int8()
+    config = quaver.TuningSpace(adapter.inspect()).default_config()
     builder = adapter._builder
     int8 = [unit for unit in builder.units if config[unit.op.name].precision is INT8]
     moved = builder._moved({unit.operator.index for unit in int8})
@@ -198,7 +198,7 @@ def latency(name: str) -> dict[str, Any]:
             "every op int8": adapter.build(
                 space.configure(lambda op: op.choices[0] if op.choices[0] != FLOAT else op.choices[1])
             ),
-            "default int8": adapter.build(space.all_int8()),
+            "default int8": adapter.build(space.default_config()),
             "tuned": quaver.recover(float_model, result.history_path, result.best.number, threads=1),
         }
         sample = {name: array[:1] for name, array in adapter.kept[0].items()}

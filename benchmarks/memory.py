@@ -23,7 +23,7 @@ class Flips(quaver.Strategy):
         rng = random.Random(self.seed)
         while True:
             names = [name for name in space.tunable if rng.random() < 0.5]
-            yield space.all_int8().fallback(*names)
+            yield space.default_config().fallback(*names)
 
 
 def resident_megabytes() -> float:

@@ -41,7 +41,7 @@ class WorstFirst(quaver.Strategy):
 
     def propose(self, space: Any, probe: Any) -> Iterator[Any]:
         """Ask for the ranking, and walk along it."""
-        config = space.all_int8()
+        config = space.default_config()
         yield config
         for op in probe.ranking():
             config = config.fallback(op)
@@ -58,7 +58,7 @@ class Walk:
     adapter: Adapter
 
 
-class Watched:
+class StrictStrategy:
     """An eval_func that knows how often it was called, and for how long."""
 
     def __init__(self, score: Callable[[Any], float]) -> None:
@@ -127,7 +127,7 @@ def _all_int8(walk: Walk) -> None:
 
 def tuned(name: str, walk: Walk) -> str:
     """A row of the table: one run of one strategy."""
-    accuracy, start = Watched(walk.accuracy), time.perf_counter()
+    accuracy, start = StrictStrategy(walk.accuracy), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         result = quaver.fit(
             walk.model,

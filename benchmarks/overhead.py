@@ -32,7 +32,7 @@ class Scatter(quaver.Strategy):
     name = "scatter"
 
     def propose(self, space: quaver.TuningSpace, probe: quaver.Probe) -> Iterator[quaver.QuantConfig]:
-        config = space.all_int8()
+        config = space.default_config()
         for shift in range(TRIALS):
             yield config.fallback(*space.tunable[shift::10])
 

@@ -175,7 +175,7 @@ def all_int8_score(model: onnx.ModelProto) -> float:
     train, _, images, labels = digits()
     with contextlib.closing(open_model(model, AdapterOptions(threads=1))) as adapter:
         adapter.calibrate(train[:CALIBRATION_IMAGES])
-        return Accuracy(images, labels)(adapter.build(TuningSpace(adapter.inspect()).all_int8()))
+        return Accuracy(images, labels)(adapter.build(TuningSpace(adapter.inspect()).default_config()))
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -149,7 +149,7 @@ def _same_config(bench: Bench, workspace: Path, trial: int, path: Path) -> dict[
     with closing(open_model(str(bench.model_path), AdapterOptions(threads=1, portable=True))) as adapter:
         assert snapshot.header is not None
         adapter.restore(snapshot.header.calibration)
-        model = adapter.rebuild(config)
+        model = adapter.assemble(config)
         model.save(path)
         return {
             "model": bench.name,
@@ -175,7 +175,7 @@ def compare_ways(name: str, samples: int) -> dict[str, Any]:
             for target, function in patches:
                 stack.enter_context(patch(target, function))
             adapter.calibrate(bench.calib)
-            model = adapter.rebuild(TuningSpace(adapter.inspect()).without(adapter.crowded_out).all_int8())
+            model = adapter.assemble(TuningSpace(adapter.inspect()).without(adapter.has_mask_values).default_config())
             outputs = [as_outputs(model.run(feed)) for feed in inputs]
         row[way] = error_of(reference, outputs)
     return row

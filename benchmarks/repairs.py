@@ -69,7 +69,7 @@ def before_fallback(name: str, setup: Setup, bench: Bench) -> Iterator[dict[str,
     adapter.calibrate(bench.calib)
     space = TuningSpace(apply_rules(adapter.inspect(), setup.rules))
     errors = OutputErrors(adapter, space.ops[-1].name, adapter.kept)
-    plain = space.all_int8()
+    plain = space.default_config()
     ways: dict[str, QuantConfig] = {"none": plain}
     spelled = list(dict.fromkeys(one for op in space.ops for one in op.repairs))
     ways |= {one: space.repair(plain, one) for one in spelled}

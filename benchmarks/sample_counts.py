@@ -48,11 +48,11 @@ def rows(name: str, counts: tuple[int, ...] = COUNTS, draws: int = DRAWS) -> Ite
 
 def _methods(adapter: Adapter, bench: Bench, fp32: float) -> dict[str, Any]:
     """Return the loss, the output error and the disagreement of each calibration method."""
-    space = TuningSpace(adapter.inspect()).without(adapter.crowded_out)
+    space = TuningSpace(adapter.inspect()).without(adapter.has_mask_values)
     errors = OutputErrors(adapter, space.ops[-1].name, adapter.kept)
     result: dict[str, Any] = {"loss": {}, "error": {}, "disagreement": {}}
     for method in CALIBRATIONS:
-        config = space.all_int8(calibration=method)
+        config = space.default_config(calibration=method)
         result["loss"][method] = round(fp32 - bench.eval_func(adapter.build(config)), 4)
         result["error"][method] = round(errors.error(config, len(adapter.kept)), 5)
         result["disagreement"][method] = round(_disagreement(adapter, config), 4)
@@ -61,7 +61,7 @@ def _methods(adapter: Adapter, bench: Bench, fp32: float) -> dict[str, Any]:
 
 def _disagreement(adapter: Adapter, config: QuantConfig) -> float:
     """Return the share of kept samples on which the largest of the last axis differs at some place of an output."""
-    pair = [adapter.rebuild(one) for one in (None, config)]
+    pair = [adapter.assemble(one) for one in (None, config)]
     different = []
     for feed in adapter.kept:
         outputs = [out if isinstance(out, list) else [out] for out in (model.run(feed) for model in pair)]

@@ -40,10 +40,10 @@ def with_ops(count: int) -> dict[str, Any]:
     calibration = _best(lambda: adapter.calibrate(feeds), ROUNDS if count <= SMALL else 2)
     space = quaver.TuningSpace(adapter.inspect())
     rounds = ROUNDS if count <= SMALL else 2
-    configs = [space.all_int8().fallback(*space.tunable[shift::7]) for shift in range(rounds)]
+    configs = [space.default_config().fallback(*space.tunable[shift::7]) for shift in range(rounds)]
     for config in configs:
-        adapter.rebuild(config).close()
-    assembly = min(_seconds(lambda config=config: adapter.rebuild(config)) for config in configs)
+        adapter.assemble(config).close()
+    assembly = min(_seconds(lambda config=config: adapter.assemble(config)) for config in configs)
     trial = min(_seconds(lambda config=config: adapter.build(config).run(feeds[0])) for config in configs)
     adapter.close()
     return {"ops": len(space), "intake": intake, "calibration": calibration, "assembly": assembly, "trial": trial}

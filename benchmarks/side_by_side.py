@@ -51,7 +51,7 @@ class Scatter(quaver.Strategy):
     name = "scatter_beside"
 
     def propose(self, space: quaver.TuningSpace, probe: quaver.Probe) -> Iterator[list[quaver.QuantConfig]]:
-        yield [space.all_int8().fallback(*space.tunable[shift::TRIALS]) for shift in range(TRIALS)]
+        yield [space.default_config().fallback(*space.tunable[shift::TRIALS]) for shift in range(TRIALS)]
 
 
 class Probing(quaver.Strategy):
@@ -60,7 +60,7 @@ class Probing(quaver.Strategy):
     name = "probing"
 
     def propose(self, space: quaver.TuningSpace, probe: quaver.Probe) -> Iterator[quaver.QuantConfig]:
-        yield space.all_int8()
+        yield space.default_config()
         probe.sensitivity()
 
 

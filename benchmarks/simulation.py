@@ -47,7 +47,7 @@ class Bisection(Strategy):
     name = "bisection"
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
-        config = space.all_int8()
+        config = space.default_config()
         trial: Trial = yield config
         rest = list(space.tunable)
         while rest and not trial.met:

@@ -53,7 +53,7 @@ def files(bench: Bench, folder: Path) -> Iterator[tuple[str, Path]]:
 def kinds(space: TuningSpace) -> Iterator[tuple[str, QuantConfig]]:
     """All ops in each mode that they have, else static; all of them mixed; and every second op of each in fp32."""
     rng = random.Random(0)
-    plain = space.all_int8()
+    plain = space.default_config()
     ways = [("static", plain)]
     for mode in MODES[1:]:
         own = {op.name: [one for one in op.choices if one.mode == mode][:1] for op in space.ops}
@@ -78,9 +78,9 @@ def predictions(bench: Bench, costs: dict[str, Path]) -> Iterator[dict[str, Any]
         for label, path in costs.items():
             said[label] = resolved(read_file(path), adapter, str(path)).among(between)
         found = list(kinds(space))
-        float_model = adapter.rebuild(None).on_threads(1)
+        float_model = adapter.assemble(None).on_threads(1)
         for kind, config in found:
-            models = [float_model, adapter.rebuild(config).on_threads(1)]
+            models = [float_model, adapter.assemble(config).on_threads(1)]
             base, one = in_turns(models, adapter.kept[0], SECONDS)
             yield {
                 "model": bench.name,

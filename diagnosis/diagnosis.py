@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.diagnosis import export, tables
-from quaver.diagnosis.causes.advice import Leeway
+from quaver.diagnosis.causes.advice import AllowedChoices
 from quaver.diagnosis.causes.base import Cause, Rules, joined
 from quaver.diagnosis.causes.find import find_causes
-from quaver.diagnosis.causes.op_evidence import BAD, Suspect, carried, readers
+from quaver.diagnosis.causes.op_evidence import BAD, OpEvidence, carried, readers
 from quaver.diagnosis.causes.what_if import Errors, best_relief, mode_reliefs
 from quaver.diagnosis.histogram_file import HISTOGRAMS_FILE, as_arrays
 from quaver.diagnosis.recorder import OpRecord, Recorder
@@ -132,7 +132,7 @@ class Diagnosis:
 
     def _standing(self) -> Rules:
         """Rules for the ops that run in fp32 already, and those that were given, op by op."""
-        leeway, rules = Leeway(self.ops, self.space), {}
+        leeway, rules = AllowedChoices(self.ops, self.space), {}
         for op in self.ops:
             falls_back = self._in_fp32(op.name) and op.quantizable and leeway.allows(op.name, {"precision": FP32})
             rule = str(FP32) if falls_back else leeway.standing(op.name)
@@ -222,11 +222,11 @@ def conclude(
         picture = histogram(weight)
         if picture is not None:
             pictures.append(picture)
-    by_reader, leeway = readers(contexts), Leeway(ops, space)
+    by_reader, leeway = readers(contexts), AllowedChoices(ops, space)
     reliefs = best_relief(repaired or {}, {op.name: op.reads for op in ops})
     other_modes = mode_reliefs(modes or {})
     suspects = [
-        Suspect(
+        OpEvidence(
             op, _pick(config, op.name), Precision(precisions.get(op.name, FP32)), contexts[op.name],
             recorder.ops[op.name], shapes.get(op.name), recorder.read, by_reader, recorder.samples, leeway,
             reliefs.get(op.name), other_modes.get(op.name, ()),
@@ -253,11 +253,11 @@ def _pick(config: QuantConfig | None, name: str) -> OpConfig | None:
     return None if config is None else config[name]
 
 
-def _activation(suspect: Suspect) -> ActivationRow:
+def _activation(suspect: OpEvidence) -> ActivationRow:
     return ActivationRow(suspect.name, suspect.record.cumulative.mean_squared_error, *suspect.record.output.range)
 
 
-def _layer(suspect: Suspect) -> LayerRow:
+def _layer(suspect: OpEvidence) -> LayerRow:
     return _row(suspect.context, suspect.op.kind, str(suspect.precision), suspect.record)
 
 

@@ -25,7 +25,7 @@ TENSORS_FILE, WEIGHTS_FILE = "quantized_tensors.csv", "quantized_weights.csv"
 _SATURATED, _AT_LEAST, _FEW_LEVELS = 0.01, 16, 16
 
 
-class AloneRecorder:
+class QuantizedOnlyRecorder:
     """Takes in what the operators of a quantized model write, batch by batch, and forgets it."""
 
     def __init__(

@@ -111,7 +111,7 @@ class DenseAdapter(Adapter):
     def restore(self, calibration):
         self.ranges = calibration["ranges"]
 
-    def rebuild(self, config):
+    def assemble(self, config):
         refuse_repairs(config, self.name)
         scales, weights = {}, {}
         for name, weight in self.dense.weights.items():
@@ -132,8 +132,8 @@ class DenseAdapter(Adapter):
                 scales[str(layer["name"])] = float(layer["scale"])
         return DenseModel(self.inputs, Dense(**weights), scales)
 
-    def watch(self, config, ops):
-        model = self.rebuild(config)
+    def record_outputs(self, config, ops):
+        model = self.assemble(config)
 
         def look(feed):
             seen = {}
@@ -143,7 +143,7 @@ class DenseAdapter(Adapter):
         return look
 
     def op_seconds(self, config):
-        model, start = self.rebuild(config), time.perf_counter()
+        model, start = self.assemble(config), time.perf_counter()
         model.run(self.kept[0])
         whole = time.perf_counter() - start
         return {"": 0.0, **dict.fromkeys(self.dense.weights, whole / len(self.dense.weights))}

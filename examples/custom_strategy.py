@@ -12,7 +12,7 @@ class WorstFirst(quaver.Strategy):
 
     def propose(self, space, probe):
         """All int8 first, then one more fallback each time."""
-        config = space.all_int8()
+        config = space.default_config()
         yield config
         for op in probe.ranking():
             config = config.fallback(op)

@@ -18,7 +18,9 @@ class TensorError(quaver.Strategy):
     def propose(self, space, probe):
         """Look at every op's output in the all-int8 model, then hand over a smaller space."""
         bad = [
-            name for name, seen in probe.inspect(space.all_int8(), space.tunable).items() if error(seen) > self.limit
+            name
+            for name, seen in probe.inspect(space.default_config(), space.tunable).items()
+            if error(seen) > self.limit
         ]
         print(f"{len(bad)} of {len(space.tunable)} ops are off by more than {self.limit:.0%}")
         yield from Bayesian().propose(space.keep_fp32(*bad), probe)  # it has this run's seed and objective, too

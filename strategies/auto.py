@@ -35,7 +35,7 @@ from quaver.strategies.steps.repairs import best_repairs, carry_over
 from quaver.strategies.steps.search import SEARCHES, Search, beside, prune, shortest_prefix
 from quaver.strategies.steps.target_budget import recalibrated, within_budget
 from quaver.strategies.steps.weight_bits import Narrowing, smallest_success
-from quaver.target_budget import Ceiling
+from quaver.target_budget import TargetBudget
 from quaver.time_model import TimeModel
 from quaver.trial import Trial
 
@@ -91,7 +91,7 @@ class Auto(Strategy):
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
-        all_int8 = space.all_int8()
+        all_int8 = space.default_config()
         if self.ceiling is not None:
             yield from self._within(self.ceiling, all_int8, space, probe)
             return
@@ -156,7 +156,7 @@ class Auto(Strategy):
         if found is not None and timed:
             yield from fewer_boundaries(found, config, space, probe)
 
-    def _within(self, ceiling: Ceiling, start: QuantConfig, space: TuningSpace, probe: Probe) -> Proposals:
+    def _within(self, ceiling: TargetBudget, start: QuantConfig, space: TuningSpace, probe: Probe) -> Proposals:
         """The mixtures that use a budget up with the least error; of the best in view, other calibrations too."""
         start = best_calibration(start, space, probe)[0]
         found = within_budget(start, space, probe, ceiling, self.repairs)

@@ -10,7 +10,7 @@ from quaver.ops import QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.context import current
-from quaver.target_budget import Ceiling
+from quaver.target_budget import TargetBudget
 
 # A strategy yields one configuration and is sent its trial, or a list of them and is sent a list.
 Proposals = Generator[QuantConfig | Sequence[QuantConfig], Any, None]
@@ -66,7 +66,7 @@ class Strategy(ABC):
         return current().allowed
 
     @property
-    def ceiling(self) -> Ceiling | None:
+    def ceiling(self) -> TargetBudget | None:
         """What the model may take, if the run has a budget instead of a criterion: then `Trial.met` says it is kept."""
         return current().ceiling
 

@@ -37,7 +37,7 @@ class Basic(Strategy):
         """See the class."""
         if self.objective == "size":
             yield from beside(_narrower(space), self.width)
-        best: Trial = yield space.all_int8()
+        best: Trial = yield space.default_config()
         for kind in space.kinds:
             for trial in (yield from beside(self._alternatives(space, best.config, kind), self.width)):
                 best = _better(best, trial)
@@ -52,7 +52,7 @@ class Basic(Strategy):
 
     def worst_case(self, space: TuningSpace) -> int:
         """1 + alternatives + n + (n - 1), and with fewer bits one for each op type and one for all."""
-        start = space.all_int8()
+        start = space.default_config()
         narrower = len(_narrower(space)) if self.objective == "size" else 0
         alternatives = sum(1 for kind in space.kinds for _ in self._alternatives(space, start, kind))
         ops = len(space.able_to_fall_back(start))
@@ -76,7 +76,7 @@ class Basic(Strategy):
 
 def _narrower(space: TuningSpace) -> list[QuantConfig]:
     """With weights of fewer bits: all that can have them, then those of one op type, the most frequent first."""
-    start = space.all_int8()
+    start = space.default_config()
     found = {name: choice for name, pick in start.items() if (choice := fewer_bits(space[name], pick)) is not None}
     each = [{name: found[name] for name in space.of_kind(kind) if name in found} for kind in space.kinds]
     return [config for config in dict.fromkeys(map(start.replace, [found, *each])) if config != start]

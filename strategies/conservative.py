@@ -34,7 +34,7 @@ class Conservative(Strategy):
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
-        default = space.all_int8()
+        default = space.default_config()
         config = space.all_fp32()
         times = probe.latency() if probe.has_samples else {}
         gain = {kind: sum(times[name].saved for name in space.of_kind(kind) if times) for kind in space.kinds}

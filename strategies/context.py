@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from quaver.target_budget import Ceiling
+from quaver.target_budget import TargetBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class RunContext:
     objective: str = "latency"
     allowed: float = 0.01
     width: int = 1
-    ceiling: Ceiling | None = None
+    ceiling: TargetBudget | None = None
 
     @contextmanager
     def active(self) -> Iterator[None]:

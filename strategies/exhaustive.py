@@ -34,7 +34,7 @@ class Exhaustive(Strategy):
 
 def every_configuration(space: TuningSpace) -> Iterator[QuantConfig]:
     """All configurations by the number of ops that differ from the default; fp32 before other int8 choices."""
-    default = space.all_int8()
+    default = space.default_config()
     others = {
         op.name: sorted(
             (choice for choice in op.choices if choice != default[op.name]), key=lambda choice: choice != FLOAT

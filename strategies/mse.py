@@ -43,7 +43,7 @@ class Mse(Strategy):
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
-        best: Trial = yield space.all_int8()
+        best: Trial = yield space.default_config()
         if self.ceiling is None:
             best = yield from _other_modes(best, space, probe)
             if best.met:
@@ -85,7 +85,7 @@ class Mse(Strategy):
 
     def first_success(self, space: TuningSpace) -> int:
         """2 n - 1: all int8, each op, and n - 2 of them added to another; those tried together, and other modes."""
-        ops = len(space.able_to_fall_back(space.all_int8()))
+        ops = len(space.able_to_fall_back(space.default_config()))
         return max(2 * ops - 1, 1) + (ops // TOGETHER).bit_length() + on_offer(space)
 
 

@@ -26,8 +26,8 @@ class MseV2(Strategy):
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
-        trial: Trial = yield space.all_int8()
-        start = config = space.all_int8()
+        trial: Trial = yield space.default_config()
+        start = config = space.default_config()
         ranking = [name for name in probe.ranking() if start[name].reduced]
         fallen: list[str] = []
         kept = False  # the budget, if there is one: fallbacks go on until they have used it up
@@ -53,7 +53,7 @@ class MseV2(Strategy):
 
     def first_success(self, space: TuningSpace) -> int:
         """n."""
-        return max(len(space.able_to_fall_back(space.all_int8())), 1)
+        return max(len(space.able_to_fall_back(space.default_config())), 1)
 
 
 def _restored(config: QuantConfig, start: QuantConfig, name: str) -> QuantConfig:

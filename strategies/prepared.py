@@ -7,7 +7,7 @@ from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.context import RunContext
-from quaver.target_budget import Ceiling
+from quaver.target_budget import TargetBudget
 
 
 def prepared(
@@ -17,7 +17,7 @@ def prepared(
     objective: str,
     allowed: float = 0.01,
     width: int = 1,
-    ceiling: Ceiling | None = None,
+    ceiling: TargetBudget | None = None,
 ) -> Strategy:
     """The strategy as it is used in a run: it and those it hands over to with `yield from` see what the run is about.
 

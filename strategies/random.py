@@ -33,7 +33,7 @@ class Random(Strategy):
 
 
 def _drawn(space: TuningSpace, rng: random.Random) -> Iterator[QuantConfig]:
-    config = space.all_int8()
+    config = space.default_config()
     seen: set[QuantConfig] = set()
     while config not in seen:
         seen.add(config)

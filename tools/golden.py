@@ -113,7 +113,6 @@ def runs(folder: Path) -> dict[str, Any]:
     batches = np.split(calib, 8)
     records: dict[str, Any] = {}
     many = {"timeout": 3600, "max_trials": 4, "relative": 0.001}
-    more = {**many, "max_trials": 6}
     records["cnn"] = record(tune(str(RESNET), batches, accuracy, folder / "cnn", **many))
     records["resumed"] = record(
         tune(str(RESNET), batches, accuracy, None, resume=folder / "cnn", **{**many, "max_trials": 6})

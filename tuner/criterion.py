@@ -12,7 +12,7 @@ from quaver.limit import Limit
 from quaver.scores import UNNAMED
 from quaver.slices import Slices
 from quaver.suggestions import hint
-from quaver.target_budget import Ceiling
+from quaver.target_budget import TargetBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Criterion:
     relative: float | Mapping[str, float] | None = 0.01
     absolute: float | Mapping[str, float] | None = None
     higher_is_better: bool | Mapping[str, bool] = True
-    ceiling: Ceiling | None = None
+    ceiling: TargetBudget | None = None
     slices: Slices | None = None
     slice_limit: float | Mapping[str, float] | None = None
     confidence: float | None = None
@@ -76,7 +76,7 @@ class Criterion:
         """The criterion of a run from its recorded settings; the default where they make none."""
         given = settings.get("higher_is_better", True)
         higher = given if isinstance(given, Mapping) else given is not False
-        if settings.get("objective") == "accuracy" and (ceiling := Ceiling.from_settings(settings)) is not None:
+        if settings.get("objective") == "accuracy" and (ceiling := TargetBudget.from_settings(settings)) is not None:
             return cls.within(ceiling, higher)
         try:
             slices = settings.get("slices")
@@ -92,7 +92,7 @@ class Criterion:
             return cls()
 
     @classmethod
-    def within(cls, ceiling: Ceiling, higher_is_better: bool | Mapping[str, bool] = True) -> Criterion:
+    def within(cls, ceiling: TargetBudget, higher_is_better: bool | Mapping[str, bool] = True) -> Criterion:
         """A budget for the model: as little loss as can be within it."""
         return cls(0.0, None, higher_is_better, ceiling)
 

@@ -15,7 +15,7 @@ PLACES = 4
 REAL_VALUES, REAL_PART = 3, 0.01
 
 
-def crowded_out(
+def has_mask_values(
     values: NDArray[np.float64], counts: NDArray[np.int64], low: float, high: float, steps: int = STEPS
 ) -> bool:
     """Whether a range from `low` to `high` leaves the real values among these no step of their own.

@@ -118,19 +118,19 @@ _NUMBERS = {("bits", "4"): "int4", ("bits", "8"): "int8", ("bits", "32"): "fp32"
 
 _EVERY = f"op_type_dict[{ALL_TYPES!r}]"
 
-Wish = dict[str, frozenset[str]]
-_IN_FLOAT: Wish = {"precision": frozenset(["fp32"])}
+ExecutorSpec = dict[str, frozenset[str]]
+_IN_FLOAT: ExecutorSpec = {"precision": frozenset(["fp32"])}
 
 
 def apply_rules(
     ops: Sequence[Op], op_name_dict: Mapping[str, Any] | None = None, op_type_dict: Mapping[str, Any] | None = None
 ) -> tuple[Op, ...]:
     """The ops with the choices that the rules leave."""
-    chosen: dict[str, tuple[str, Wish]] = {}
+    chosen: dict[str, tuple[str, ExecutorSpec]] = {}
     kinds: dict[str, list[str]] = {}
     for op in ops:
         kinds.setdefault(op.kind, []).append(op.name)
-    every: Wish = {}
+    every: ExecutorSpec = {}
     for kind, value in (op_type_dict or {}).items():
         if kind == ALL_TYPES and kind not in kinds:
             every = parse(value, _EVERY)
@@ -158,7 +158,7 @@ def apply_rules(
     )
 
 
-def _everywhere(ops: Sequence[Op], every: Wish, said: Mapping[str, Wish]) -> tuple[Op, ...]:
+def _everywhere(ops: Sequence[Op], every: ExecutorSpec, said: Mapping[str, ExecutorSpec]) -> tuple[Op, ...]:
     """The ops with what is wished of all of them, as far as their own rules do not speak of it."""
     found = []
     for op in ops:
@@ -204,14 +204,14 @@ def _named_inside(path: str, ops: Sequence[Op]) -> list[str]:
     return found if len(found) == 1 and len(steps) > 1 else []
 
 
-def parse(value: Any, label: str) -> Wish:
+def parse(value: Any, label: str) -> ExecutorSpec:
     """A rule's value as {OpConfig field: allowed values}."""
     if isinstance(value, OpConfig):
         told = {field: frozenset([getattr(value, field)]) for field in ("precision", *DETAILS) if getattr(value, field)}
         return told | ({"repairs": frozenset(value.repairs)} if value.repairs else {})
     if isinstance(value, str) or not isinstance(value, Mapping):
         return {"precision": _values(value, "dtype", label)}
-    wish: Wish = {}
+    wish: ExecutorSpec = {}
     for part, fields in value.items():
         if part == "repairs":
             wish["repairs"] = parse_repairs(fields, f"{label}['repairs']")
@@ -266,19 +266,19 @@ def _is_precision(text: str) -> bool:
         return False
 
 
-def _asked(op: Op, wish: Wish) -> Op:
+def _asked(op: Op, wish: ExecutorSpec) -> Op:
     """The op with all choices that it has, if a rule asks for what is not on offer by itself."""
     named = {value for field in ("precision", "granularity") for value in wish.get(field, ())}
     return op.with_smaller() if any(named & {one.precision, one.granularity} for one in op.smaller) else op
 
 
-def _of_weights_alone(wish: Wish) -> bool:
+def _of_weights_alone(wish: ExecutorSpec) -> bool:
     """Whether a rule asks for nothing but fewer than 8 bits, which only weights have."""
     wanted = wish.get("precision", frozenset())
     return bool(wanted) and all(Precision(one) < INT8 for one in wanted)
 
 
-def _narrow(op: Op, label: str, wish: Wish) -> Op:
+def _narrow(op: Op, label: str, wish: ExecutorSpec) -> Op:
     op = _asked(op, wish)
     if "repairs" in wish:
         op = with_repairs(op, wish["repairs"])
@@ -291,19 +291,19 @@ def _narrow(op: Op, label: str, wish: Wish) -> Op:
     return replace(op, choices=left, smaller=tuple(choice for choice in op.smaller if _allowed(choice, wish)))
 
 
-def _able(op: Op, wish: Wish) -> bool:
+def _able(op: Op, wish: ExecutorSpec) -> bool:
     """Whether an op has a choice that is as wished, and a reduced one if those are not ruled out."""
     left = [choice for choice in _asked(op, wish).choices if _allowed(choice, wish)]
     return bool(left) and (not _reduced(op, wish) or any(choice.reduced for choice in left))
 
 
-def _reduced(op: Op, wish: Wish) -> list[str]:
+def _reduced(op: Op, wish: ExecutorSpec) -> list[str]:
     """The reduced precisions that a wish leaves an op."""
     precisions = wish.get("precision", frozenset(choice.precision for choice in op.choices))
     return sorted(wanted for wanted in precisions if Precision(wanted).reduced)
 
 
-def _allowed(choice: OpConfig, wish: Wish) -> bool:
+def _allowed(choice: OpConfig, wish: ExecutorSpec) -> bool:
     """Whether a choice is as wished. What says nothing about it is not looked at."""
     said = ((getattr(choice, field), values) for field, values in wish.items() if field != "repairs")
     return all(not value or value in values for value, values in said)

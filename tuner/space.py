@@ -89,7 +89,7 @@ class TuningSpace:
         kept = frozenset(names)
         return TuningSpace(replace(op, choices=(FLOAT,)) if op.name in kept else op for op in self.ops)
 
-    def all_int8(self, **wanted: str) -> QuantConfig:
+    def default_config(self, **wanted: str) -> QuantConfig:
         """Every op reduced by its default choice; `mode=`, `calibration=`, `granularity=`, `scheme=` where on offer."""
         for field, value in wanted.items():
             if value not in DETAILS.get(field, ()):

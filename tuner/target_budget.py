@@ -12,7 +12,7 @@ from quaver.trial import Trial
 
 
 @dataclass(frozen=True, slots=True)
-class Ceiling:
+class TargetBudget:
     """A budget for the model, in place of a criterion for its accuracy. At least one of the two is given.
 
     Attributes:
@@ -40,7 +40,7 @@ class Ceiling:
             )
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Ceiling | None:
+    def from_settings(cls, settings: Mapping[str, Any]) -> TargetBudget | None:
         """That of a run from its recorded settings; None if it has a criterion instead."""
         try:
             return cls(settings.get("max_latency"), settings.get("max_size"), settings.get("cost_model") is not None)

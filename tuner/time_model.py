@@ -25,7 +25,7 @@ USUAL = (0.4e-9, 0.4e-9, 2e-6, 2e-6)
 FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
-class Border(NamedTuple):
+class Edge(NamedTuple):
     """A tensor between ops, which is converted where one side is reduced and the other is not.
 
     Attributes:
@@ -67,7 +67,7 @@ class TimeModel:
     fp32: Mapping[str, float]
     reduced: Mapping[str, float]
     rest: float = 0.0
-    borders: tuple[Border, ...] = ()
+    borders: tuple[Edge, ...] = ()
     costs: tuple[float, float, float, float] = USUAL
     fit: tuple[float, float] | None = field(default=None, compare=False)
 

@@ -117,7 +117,7 @@ class StreamingCalibrator(ABC):
                 "calib_dataloader gave no samples. A generator that was used before is empty: pass a list or a new one"
             )
         found: dict[str, Any] = {"ranges": {name: seen.ranges() for name, seen in self._ranges.items()}}
-        if crowded := [name for name, seen in self._ranges.items() if seen.crowded_out]:
+        if crowded := [name for name, seen in self._ranges.items() if seen.has_mask_values]:
             found["crowded_out"] = crowded
         if self._channels:
             found["statistics"] = to_plain({wanted: seen.result() for wanted, seen in self._channels.items()})

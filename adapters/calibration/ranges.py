@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.mask_values import FAR, crowded_out
+from quaver.mask_values import FAR, has_mask_values
 from quaver.ops import CALIBRATIONS
 
 BINS = 65536
@@ -108,13 +108,13 @@ class TensorStatistics:
         return bool(np.isfinite(self.low) and np.isfinite(self.high))
 
     @property
-    def crowded_out(self) -> bool:
+    def has_mask_values(self) -> bool:
         """Whether what stands for infinity leaves the other values no steps, however the range is chosen."""
         low, high = min(self.low, 0.0), max(self.high, 0.0)
         if not self.elements or max(-low, high) < FAR:
             return False
         counts = self.counts
-        return crowded_out(bin_centres(), counts, *_percentile(counts, low, high))
+        return has_mask_values(bin_centres(), counts, *_percentile(counts, low, high))
 
     def ranges(self) -> dict[str, Range]:
         """The range by each method. Always holds zero, and never reaches beyond what was seen."""

@@ -100,7 +100,7 @@ class LiteRTAdapter(Adapter):
         return Calibrator(self._graph, self._inputs, needed, wanted, self._options.threads)
 
     @property
-    def crowded_out(self) -> tuple[str, ...]:
+    def has_mask_values(self) -> tuple[str, ...]:
         name = self._graph.tensor_name
         tensors = {unit.op.name: (*unit.operator.inputs, *unit.operator.outputs) for unit in self._builder.units}
         return tuple(op for op, used in tensors.items() if any(name(at) in self._crowded for at in used if at >= 0))
@@ -113,15 +113,15 @@ class LiteRTAdapter(Adapter):
         chosen = comparison_feeds(feeds, self._inputs)
         if self._source is None:
             return Comparison(batches=tuple(map(samples, chosen)))
-        return compare_models(chosen, self._inputs, self._source, runner_of(self.rebuild(None)))
+        return compare_models(chosen, self._inputs, self._source, runner_of(self.assemble(None)))
 
     def _samples_kept(self) -> None:
         """Compare the .tflite with the model it was converted from on all samples; then let go of that model."""
         if self._source is not None:
-            compare_models(self._kept, self._inputs, self._source, runner_of(self.rebuild(None)))
+            compare_models(self._kept, self._inputs, self._source, runner_of(self.assemble(None)))
             self._source = None
 
-    def rebuild(self, config: QuantConfig | None) -> LiteRTModel:
+    def assemble(self, config: QuantConfig | None) -> LiteRTModel:
         from quaver.adapters.litert.run.model import LiteRTModel
 
         content = self._builder.build(config, self._full_integer)
@@ -149,10 +149,10 @@ class LiteRTAdapter(Adapter):
 
         return GivenModel(Graph(any_lite(model)), threads)
 
-    def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
-        from quaver.adapters.litert.inspect.local_runs import watch
+    def record_outputs(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
+        from quaver.adapters.litert.inspect.local_runs import record_outputs
 
-        return watch(self._builder, self._names, config, ops, self._options.threads)
+        return record_outputs(self._builder, self._names, config, ops, self._options.threads)
 
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
         from quaver.adapters.litert.inspect.local_runs import local_errors
@@ -174,12 +174,12 @@ class LiteRTAdapter(Adapter):
         return kind(self, quantized, self._builder, self._options.threads)
 
     @classmethod
-    def look_alone(cls, quantized: Any, threads: int = 0) -> QuantizedView:
+    def inspect_standalone(cls, quantized: Any, threads: int = 0) -> QuantizedView:
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a .tflite model")
-        from quaver.adapters.litert.inspect.standalone import FileAlone
+        from quaver.adapters.litert.inspect.standalone import StandaloneFile
 
         with reading("the quantized model"):
-            return FileAlone(quantized, threads)
+            return StandaloneFile(quantized, threads)
 
     @classmethod
     def time(cls, model: Any, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:

@@ -90,7 +90,7 @@ class MXNetAdapter(Adapter):
     def restore(self, calibration: dict[str, Any]) -> None:
         self._builder.calibrate(ranges_of(calibration))
 
-    def rebuild(self, config: QuantConfig | None) -> MXNetModel:
+    def assemble(self, config: QuantConfig | None) -> MXNetModel:
         from quaver.adapters.mxnet.run.model import MXNetModel
 
         return MXNetModel(self._builder.build(config), self._options.threads)
@@ -112,10 +112,10 @@ class MXNetAdapter(Adapter):
         model = loaded(path, None, 0)
         return dict(model.provenance), model.sha256 if model.provenance else ""
 
-    def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
-        from quaver.adapters.mxnet.inspect.local_runs import watch
+    def record_outputs(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
+        from quaver.adapters.mxnet.inspect.local_runs import record_outputs
 
-        return watch(self._builder, config, ops, self._options.threads)
+        return record_outputs(self._builder, config, ops, self._options.threads)
 
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
         from quaver.adapters.mxnet.inspect.local_runs import local_errors
@@ -129,8 +129,8 @@ class MXNetAdapter(Adapter):
         used = self._options.threads if threads is None else threads
         return op_seconds(self._builder, self._builder.build(config), sample, used)
 
-    def flows(self) -> Mapping[str, tuple[str, ...]]:
-        return self._builder.flows()
+    def int8_edges(self) -> Mapping[str, tuple[str, ...]]:
+        return self._builder.int8_edges()
 
     def look(self, quantized: Any) -> View:
         from quaver.adapters.mxnet.inspect.views import NetworkView

@@ -22,12 +22,12 @@ from quaver.adapters.comparison import TOLERANCE, Comparison
 from quaver.adapters.data import Feed, InputSpec
 from quaver.adapters.inspection import View
 from quaver.adapters.model_errors import reading
-from quaver.adapters.onnxrt.build.builder import Assembler
+from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.build.provenance import read_provenance
 from quaver.adapters.onnxrt.build.weight_store import WeightStore
 from quaver.adapters.onnxrt.inspect.config_view import ConfigView
-from quaver.adapters.onnxrt.inspect.file_view import FileAlone, FileView
-from quaver.adapters.onnxrt.inspect.taps import Watcher, local_errors, watch
+from quaver.adapters.onnxrt.inspect.file_view import FileView, StandaloneFile
+from quaver.adapters.onnxrt.inspect.taps import Watcher, local_errors, record_outputs
 from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.adapters.onnxrt.load.model_file import ReadModel, check_given, read_model
 from quaver.adapters.onnxrt.ops.units import Unit, find_units
@@ -41,7 +41,7 @@ from quaver.adapters.onnxrt.ops.unquantizable import (
 from quaver.adapters.onnxrt.optimize.pipeline import Applied, speed_rewrite_names
 from quaver.adapters.onnxrt.optimize.verify import EqualityCheck
 from quaver.adapters.onnxrt.profile.benchmark import time_model
-from quaver.adapters.onnxrt.profile.kernels import flows
+from quaver.adapters.onnxrt.profile.kernels import int8_edges
 from quaver.adapters.onnxrt.profile.op_profile import attributed, op_seconds, seconds_by_kind
 from quaver.adapters.onnxrt.run.calibrator import Calibrator
 from quaver.adapters.onnxrt.run.model import GivenModel, OnnxModel, QOperatorModel, SavedModel
@@ -78,7 +78,7 @@ class OnnxAdapter(Adapter):
         self._units = find_units(graph, options.optimise_float)
         mark = _mark(graph)
         self._store = WeightStore(graph.constants, options.folder, mark, options.shared)
-        self._assembler = Assembler(graph, self._units, self._store, mark, options.portable)
+        self._assembler = Builder(graph, self._units, self._store, mark, options.portable)
         self._repairs = {unit.op.name: self._offered(unit) for unit in self._units}
         if not self._units:
             self.close()
@@ -101,7 +101,7 @@ class OnnxAdapter(Adapter):
 
     def _compare(self, feeds: Sequence[Feed]) -> Comparison:
         check = EqualityCheck(self._source, self._inputs, feeds)
-        comparison, difference = check.check(self._model, self.rebuild(None).source())
+        comparison, difference = check.check(self._model, self.assemble(None).source())
         left_out = self._options.left_out
         if comparison.obstacle:  # nobody can tell whether a rewrite is right on this model
             left_out = tuple(dict.fromkeys([*left_out, *speed_rewrite_names()]))
@@ -145,13 +145,13 @@ class OnnxAdapter(Adapter):
             return found
         sample = self.timing_feed
         nodes = unquantizable_nodes(graph, self._units)
-        return with_shares(found, *seconds_by_kind(self._assembler, self.rebuild(None), sample, nodes))
+        return with_shares(found, *seconds_by_kind(self._assembler, self.assemble(None), sample, nodes))
 
     def calibrator(self) -> Calibrator:
         return Calibrator(self._assembler, self._inputs, self._options.threads)
 
     @property
-    def crowded_out(self) -> tuple[str, ...]:
+    def has_mask_values(self) -> tuple[str, ...]:
         root = self._assembler.root
         found = []
         for unit in self._units:
@@ -167,7 +167,7 @@ class OnnxAdapter(Adapter):
         if not known:  # a calibration of an earlier version, or of none of these repairs
             self._repairs = dict.fromkeys(self._repairs, ())
 
-    def rebuild(self, config: QuantConfig | None) -> OnnxModel:
+    def assemble(self, config: QuantConfig | None) -> OnnxModel:
         assembly = self._assembler.assemble(config)
         if self._options.quant_format == "qoperator" and config is not None:
             return QOperatorModel(assembly, self._inputs, self._options.threads)
@@ -193,8 +193,8 @@ class OnnxAdapter(Adapter):
         check_given(model)
         return GivenModel.opened(model, threads)
 
-    def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
-        return watch(self._assembler, config, ops, self._options.threads)
+    def record_outputs(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
+        return record_outputs(self._assembler, config, ops, self._options.threads)
 
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
         half = self._kept[: -(-len(self._kept) // 2)]  # an op's own error hardly depends on which samples it sees
@@ -214,10 +214,10 @@ class OnnxAdapter(Adapter):
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
         sample = self.timing_feed
         used = self._options.threads if threads is None else threads
-        return op_seconds(self._assembler, self.rebuild(config), sample, used)
+        return op_seconds(self._assembler, self.assemble(config), sample, used)
 
-    def flows(self) -> dict[str, tuple[str, ...]]:
-        return flows(self._assembler)
+    def int8_edges(self) -> dict[str, tuple[str, ...]]:
+        return int8_edges(self._assembler)
 
     def look(self, quantized: Any) -> View:
         if isinstance(quantized, QuantConfig):
@@ -225,9 +225,9 @@ class OnnxAdapter(Adapter):
         return FileView(self, quantized, self._assembler, self._options.threads)
 
     @classmethod
-    def look_alone(cls, quantized: Any, threads: int = 0) -> FileAlone:
+    def inspect_standalone(cls, quantized: Any, threads: int = 0) -> StandaloneFile:
         with reading("the quantized model"):
-            return FileAlone(quantized, threads)
+            return StandaloneFile(quantized, threads)
 
     @classmethod
     def time(cls, model: Any, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:

@@ -9,7 +9,7 @@ import numpy as np
 
 from quaver.diagnosis.causes.advice import Remedy, calibrate_by, to_fp32
 from quaver.diagnosis.causes.base import Cause
-from quaver.diagnosis.causes.op_evidence import Suspect
+from quaver.diagnosis.causes.op_evidence import OpEvidence
 from quaver.diagnosis.statistics.activations import Activation
 from quaver.diagnosis.statistics.cells import Doubles
 from quaver.diagnosis.text import listed, number, percent, times
@@ -34,7 +34,7 @@ _RUINED = 1.0
 _BOTH_SIDES = "keep all that write or read this tensor in fp32"
 
 
-def outlier_channels(suspect: Suspect) -> Iterator[Cause]:
+def outlier_channels(suspect: OpEvidence) -> Iterator[Cause]:
     """A channel that sets the scale for all others."""
     if not suspect.bad:
         return
@@ -72,7 +72,7 @@ def _median(values: Doubles) -> float:
     return float(np.quantile(values, 0.5, method="lower"))
 
 
-def _milder(suspect: Suspect, tensor: ActivationContext, median: float) -> str:
+def _milder(suspect: OpEvidence, tensor: ActivationContext, median: float) -> str:
     """Whether another calibration method, that the rules allow, would cut the outlier off."""
     low, high = tensor.parameters.limits
     half = (high - low) / 2
@@ -89,7 +89,7 @@ def _milder(suspect: Suspect, tensor: ActivationContext, median: float) -> str:
     return f" Calibration by {method} would cut the range to {number(low)} .. {number(high)}, and the outlier with it."
 
 
-def few_samples(suspect: Suspect) -> Iterator[Cause]:
+def few_samples(suspect: OpEvidence) -> Iterator[Cause]:
     """A handful of samples that set the range for all others."""
     if not suspect.bad:
         return
@@ -119,7 +119,7 @@ def _lonely(seen: Activation, samples: int) -> list[str] | None:
     return [str(sample) for _, sample in seen.furthest[:count]]
 
 
-def _other_method(suspect: Suspect, tensor: ActivationContext, usual: float) -> Iterator[Remedy]:
+def _other_method(suspect: OpEvidence, tensor: ActivationContext, usual: float) -> Iterator[Remedy]:
     """Choose the range in a way that passes over such samples, if one of the methods does; the closest one first."""
     current = suspect.pick.calibration if suspect.pick is not None else ""
     reaches = {method: max(-low, high) for method, (low, high) in tensor.ranges.items() if method != current}
@@ -129,12 +129,12 @@ def _other_method(suspect: Suspect, tensor: ActivationContext, usual: float) -> 
         yield calibrate_by(_deciding(suspect, tensor), method, words)
 
 
-def _deciding(suspect: Suspect, tensor: ActivationContext) -> list[str]:
+def _deciding(suspect: OpEvidence, tensor: ActivationContext) -> list[str]:
     """Who writes a tensor decides how it is quantized; if that is no op, those who read it."""
     return [tensor.origin or suspect.name]
 
 
-def clipped(suspect: Suspect) -> Iterator[Cause]:
+def clipped(suspect: OpEvidence) -> Iterator[Cause]:
     """A range that cuts off what matters."""
     if not suspect.bad:
         return
@@ -166,7 +166,7 @@ def clipped(suspect: Suspect) -> Iterator[Cause]:
         return
 
 
-def shared_scale(suspect: Suspect) -> Iterator[Cause]:
+def shared_scale(suspect: OpEvidence) -> Iterator[Cause]:
     """A tensor that has to live with the scale of another one."""
     if not suspect.precision.reduced:
         return
@@ -192,7 +192,7 @@ def shared_scale(suspect: Suspect) -> Iterator[Cause]:
     yield from _joined(suspect)
 
 
-def _joined(suspect: Suspect) -> Iterator[Cause]:
+def _joined(suspect: OpEvidence) -> Iterator[Cause]:
     """Two inputs whose sizes differ so much that the scale of the result suits only one."""
     result = suspect.context.writes
     parts = [(which, tensor, seen) for which, tensor, seen in suspect.tensors() if which.startswith("input ")]
@@ -234,7 +234,7 @@ def _from(tensor: ActivationContext) -> str:
     return f" (from {tensor.origin})" if tensor.origin else ""
 
 
-def sentinels(suspect: Suspect) -> Iterator[Cause]:
+def sentinels(suspect: OpEvidence) -> Iterator[Cause]:
     """Values that stand for infinity, as masks hold them: a range over them leaves the others no steps."""
     seen = suspect.record.output
     histogram = seen.histogram

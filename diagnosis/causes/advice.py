@@ -19,7 +19,7 @@ _PLACES = {
     "granularity": ("weight", "granularity"),
 }
 
-Wish = Mapping[str, str]
+ExecutorSpec = Mapping[str, str]
 
 
 class Remedy(NamedTuple):
@@ -31,7 +31,7 @@ class Remedy(NamedTuple):
     """
 
     words: str
-    wishes: Mapping[str, Wish]
+    wishes: Mapping[str, ExecutorSpec]
 
 
 def to_fp32(names: Iterable[str], words: str = "keep it in fp32") -> Remedy:
@@ -59,7 +59,7 @@ def per_channel(name: str) -> Remedy:
     return Remedy("give each channel a scale of its own", {name: {"granularity": "per_channel"}})
 
 
-class Leeway:
+class AllowedChoices:
     """What the rules leave of what the framework offers.
 
     Args:
@@ -71,7 +71,7 @@ class Leeway:
         self._offered = {op.name: op for op in ops}
         self._space = space
 
-    def allows(self, name: str, wish: Wish) -> bool:
+    def allows(self, name: str, wish: ExecutorSpec) -> bool:
         """Whether the rules leave an op a choice that fits."""
         if name not in self._space:
             return True
@@ -104,7 +104,7 @@ class Leeway:
             return None
         return self._rule(name, {})
 
-    def _rule(self, name: str, wish: Wish) -> Any:
+    def _rule(self, name: str, wish: ExecutorSpec) -> Any:
         """A rule that makes a wish come true and takes nothing back of what other rules demand.
 
         A rule by name takes the place of all others on the op, so it has to repeat them.
@@ -126,7 +126,7 @@ class Leeway:
         return rule
 
 
-def _fits(choice: OpConfig, wish: Wish, repairs: Sequence[str] = ()) -> bool:
+def _fits(choice: OpConfig, wish: ExecutorSpec, repairs: Sequence[str] = ()) -> bool:
     """Whether a choice is what is wished for, when it may be given these repairs besides."""
     able = (*choice.repairs, *(repairs if choice.mode == MODES[0] else ()))
     return all(
@@ -134,7 +134,7 @@ def _fits(choice: OpConfig, wish: Wish, repairs: Sequence[str] = ()) -> bool:
     )
 
 
-def _narrowest(offered: Sequence[OpConfig], left: Sequence[OpConfig], wish: Wish) -> dict[str, list[str]]:
+def _narrowest(offered: Sequence[OpConfig], left: Sequence[OpConfig], wish: ExecutorSpec) -> dict[str, list[str]]:
     """The values of those fields alone that must be told to leave what there was left, as far as a wish allows it.
 
     What a choice says nothing about is not wished for: one with dynamic ranges is calibrated by no method.

@@ -9,7 +9,7 @@ from quaver.diagnosis.causes import weights as weight_causes
 from quaver.diagnosis.causes import whole_model as other_causes
 from quaver.diagnosis.causes.advice import repair, run_in_mode
 from quaver.diagnosis.causes.base import Cause
-from quaver.diagnosis.causes.op_evidence import BAD, Suspect
+from quaver.diagnosis.causes.op_evidence import BAD, OpEvidence
 from quaver.diagnosis.text import percent
 from quaver.ops import FP32
 from quaver.repairs import name_of
@@ -18,7 +18,7 @@ from quaver.repairs import name_of
 _MODE_CUTS = 3.0
 
 
-def other_mode(suspect: Suspect) -> Iterator[Cause]:
+def other_mode(suspect: OpEvidence) -> Iterator[Cause]:
     """An op whose own error would be several times less, and not bad, with dynamic ranges or its weight alone reduced.
 
     The first of the modes that does so is named: they come in the order of their speed.
@@ -38,7 +38,7 @@ def other_mode(suspect: Suspect) -> Iterator[Cause]:
 _REPAIR_CUTS, _WORTH_A_WORD = 3.0, 1e-2
 
 
-def repairable(suspect: Suspect) -> Iterator[Cause]:
+def repairable(suspect: OpEvidence) -> Iterator[Cause]:
     """An op whose own error a repair would cut several times, and to what is not bad."""
     relief = suspect.relief
     if relief is None or not suspect.precision.reduced or relief.before < _WORTH_A_WORD:
@@ -53,7 +53,7 @@ def repairable(suspect: Suspect) -> Iterator[Cause]:
 
 
 def find_causes(
-    suspects: Sequence[Suspect],
+    suspects: Sequence[OpEvidence],
     fp32: Sequence[Mapping[str, float]] = (),
     reduced: Sequence[Mapping[str, float]] = (),
 ) -> tuple[Cause, ...]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quaver.diagnosis.causes.advice import Leeway, Remedy
+from quaver.diagnosis.causes.advice import AllowedChoices, Remedy
 from quaver.diagnosis.causes.base import Cause
-from quaver.diagnosis.causes.what_if import Relief
+from quaver.diagnosis.causes.what_if import Improvement
 from quaver.diagnosis.recorder import OpRecord, Recorder
 from quaver.diagnosis.statistics.activations import Activation
 from quaver.diagnosis.statistics.weights import WeightShape
@@ -21,7 +21,7 @@ BAD = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect:
+class OpEvidence:
     """One op with all that was measured of it.
 
     Attributes:
@@ -48,9 +48,9 @@ class Suspect:
     seen: Mapping[str, Activation]
     readers: Mapping[str, Sequence[str]]
     samples: int
-    leeway: Leeway
-    relief: Relief | None = None
-    modes: tuple[Relief, ...] = ()
+    leeway: AllowedChoices
+    relief: Improvement | None = None
+    modes: tuple[Improvement, ...] = ()
 
     @property
     def name(self) -> str:

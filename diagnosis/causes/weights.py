@@ -8,7 +8,7 @@ import numpy as np
 
 from quaver.diagnosis.causes.advice import per_channel, to_fp32
 from quaver.diagnosis.causes.base import Cause
-from quaver.diagnosis.causes.op_evidence import BAD, Suspect
+from quaver.diagnosis.causes.op_evidence import BAD, OpEvidence
 from quaver.diagnosis.statistics.cells import Doubles
 from quaver.diagnosis.statistics.weights import WeightShape
 from quaver.diagnosis.text import number, percent, times
@@ -21,7 +21,7 @@ _HELPS = 0.25
 _STANDS_OUT = 4.0
 
 
-def weight_causes(suspect: Suspect) -> Iterator[Cause]:
+def weight_causes(suspect: OpEvidence) -> Iterator[Cause]:
     """What is wrong with the weight of a bad op."""
     shape = suspect.weight
     if not suspect.bad or shape is None or not shape.scales:
@@ -35,7 +35,7 @@ def weight_causes(suspect: Suspect) -> Iterator[Cause]:
         yield _no_scale(suspect, shape, now)
 
 
-def _one_scale(suspect: Suspect, shape: WeightShape) -> Cause:
+def _one_scale(suspect: OpEvidence, shape: WeightShape) -> Cause:
     """One channel, or a few, leave the others few steps; each could have a scale of its own."""
     channel, reach, median = _peak(shape.outer)
     left = median / reach * shape.steps
@@ -52,7 +52,7 @@ def _one_scale(suspect: Suspect, shape: WeightShape) -> Cause:
     return suspect.cause("per_channel_dropped", sentence + why, [fallback])
 
 
-def _no_scale(suspect: Suspect, shape: WeightShape, now: float) -> Cause:
+def _no_scale(suspect: OpEvidence, shape: WeightShape, now: float) -> Cause:
     """Large values sit in every output channel, so that a scale for each does not help."""
     per = "a scale for each output channel" if shape.scales > 1 or len(shape.outer) == 1 else "one scale"
     if shape.inner.size > 1:

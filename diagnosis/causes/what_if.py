@@ -9,7 +9,7 @@ from typing import NamedTuple
 Errors = Mapping[str, Mapping[str, float]]
 
 
-class Relief(NamedTuple):
+class Improvement(NamedTuple):
     """What a repair or a mode does to an op's own error: what it is without and with it, and all ops to treat so."""
 
     spelled: str
@@ -18,27 +18,27 @@ class Relief(NamedTuple):
     ops: tuple[str, ...]
 
 
-def best_relief(errors: Errors, readers: Mapping[str, str]) -> dict[str, Relief]:
+def best_relief(errors: Errors, readers: Mapping[str, str]) -> dict[str, Improvement]:
     """For each op the repair that cuts its error most.
 
     `readers` holds the tensor that an op reads: ops that read the same are repaired together.
     """
     plain = errors.get("", {})
-    found: dict[str, Relief] = {}
+    found: dict[str, Improvement] = {}
     for spelled, repaired in errors.items():
         for name, after in repaired.items() if spelled else ():
             if name in plain and (name not in found or after < found[name].after):
                 ops = tuple(other for other in repaired if other == name or _same(readers, other, name))
-                found[name] = Relief(spelled, plain[name], after, ops)
+                found[name] = Improvement(spelled, plain[name], after, ops)
     return found
 
 
-def mode_reliefs(errors: Errors) -> dict[str, tuple[Relief, ...]]:
+def mode_reliefs(errors: Errors) -> dict[str, tuple[Improvement, ...]]:
     """For each op what every other mode that it offers would bring, in the order in which they were tried."""
     plain = errors.get("", {})
     tried = [(mode, found) for mode, found in errors.items() if mode]
     return {
-        name: tuple(Relief(mode, plain[name], found[name], (name,)) for mode, found in tried if name in found)
+        name: tuple(Improvement(mode, plain[name], found[name], (name,)) for mode, found in tried if name in found)
         for name in plain
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from quaver.diagnosis.causes.advice import to_fp32
 from quaver.diagnosis.causes.base import Cause
-from quaver.diagnosis.causes.op_evidence import Suspect
+from quaver.diagnosis.causes.op_evidence import OpEvidence
 from quaver.diagnosis.text import listed, number, percent, seconds
 
 # Slower by this factor at least, by so many seconds, and by this part of the whole float model: else it is noise.
@@ -16,7 +16,7 @@ _SLOWER, _SECONDS, _PART = 1.2, 20e-6, 0.005
 _AMPLIFIED, _ENLARGED = 0.1, 20.0
 
 
-def not_finite(suspects: Sequence[Suspect]) -> Iterator[Cause]:
+def not_finite(suspects: Sequence[OpEvidence]) -> Iterator[Cause]:
     """The first op whose values are no numbers; those behind it have them from there."""
     for suspect in suspects:
         seen = suspect.record.output
@@ -42,13 +42,13 @@ def not_finite(suspects: Sequence[Suspect]) -> Iterator[Cause]:
             break
 
 
-def _behind(suspect: Suspect, suspects: Sequence[Suspect]) -> list[str]:
+def _behind(suspect: OpEvidence, suspects: Sequence[OpEvidence]) -> list[str]:
     """The op and those before it that run in reduced precision."""
     reduced = {other.name for other in suspects if other.precision.reduced}
     return [name for name in (suspect.name, *suspect.context.before) if name in reduced]
 
 
-def amplified(suspects: Sequence[Suspect]) -> Iterator[Cause]:
+def amplified(suspects: Sequence[OpEvidence]) -> Iterator[Cause]:
     """Ops that get far more error than the ops before them make: a float function in between enlarges it."""
     errors = {suspect.name: suspect.record.cumulative.relative for suspect in suspects}
     for suspect in suspects:
@@ -69,7 +69,7 @@ def amplified(suspects: Sequence[Suspect]) -> Iterator[Cause]:
             yield suspect.cause("amplified", sentence, [remedy], weight=now)
 
 
-def no_samples(suspects: Sequence[Suspect]) -> Iterator[Cause]:
+def no_samples(suspects: Sequence[OpEvidence]) -> Iterator[Cause]:
     """Ops that no sample went through."""
     for suspect in suspects:
         if suspect.precision.reduced and suspect.samples and not suspect.record.output.count:
@@ -78,7 +78,7 @@ def no_samples(suspects: Sequence[Suspect]) -> Iterator[Cause]:
 
 
 def slower(
-    suspects: Sequence[Suspect], fp32: Sequence[Mapping[str, float]], reduced: Sequence[Mapping[str, float]]
+    suspects: Sequence[OpEvidence], fp32: Sequence[Mapping[str, float]], reduced: Sequence[Mapping[str, float]]
 ) -> Iterator[Cause]:
     """Ops that are slower than in fp32. Each side was measured several times; the verdict must hold for all of them."""
     if not fp32 or not reduced:
@@ -96,7 +96,7 @@ def slower(
             yield suspect.cause("slower", sentence, [to_fp32([name])], weight=weight)
 
 
-def unexplained(suspect: Suspect) -> Cause:
+def unexplained(suspect: OpEvidence) -> Cause:
     """A bad op of which nothing shows why."""
     decibels = suspect.record.local.figures()["sqnr"]
     sentence = (

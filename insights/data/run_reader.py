@@ -17,7 +17,7 @@ from quaver.engine.scoring.judge import Judge
 from quaver.errors import QuaverError
 from quaver.history import FILE_NAME, Snapshot, SnapshotReader, being_written
 from quaver.insights.data.best_model import Inside
-from quaver.insights.data.trial_choices import Picks
+from quaver.insights.data.trial_choices import TrialChoices
 from quaver.insights.data.trial_rows import TrialRow, in_words
 from quaver.ops import Op, QuantConfig
 from quaver.space import TuningSpace
@@ -52,7 +52,7 @@ class RunData:
         self.snapshot = snapshot
         self.ops: tuple[Op, ...] = snapshot.header.ops
         self.places = {op.name: place for place, op in enumerate(self.ops)}
-        self.picks = Picks([op.name for op in self.ops])
+        self.picks = TrialChoices([op.name for op in self.ops])
         self.rows: list[TrialRow] = []
         self.state, self.problem, self.version = RunState.RUNNING, "", 0
         self.judge = self._new_judge()
@@ -124,7 +124,7 @@ class RunData:
         earlier, self.snapshot = self.snapshot, snapshot
         if snapshot.runs != earlier.runs:
             self.judge = self._new_judge()
-            self._raw, self.rows, self._index, self._order, self.picks = [], [], {}, [], Picks(self.picks.ops)
+            self._raw, self.rows, self._index, self._order, self.picks = [], [], {}, [], TrialChoices(self.picks.ops)
         if snapshot.baseline is not None and snapshot.baseline.score != self.judge.baseline:
             self.judge.begin(snapshot.baseline)
         for place, trial in enumerate(snapshot.trials):

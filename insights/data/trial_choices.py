@@ -24,7 +24,7 @@ class Change(NamedTuple):
     after: OpConfig
 
 
-class Picks:
+class TrialChoices:
     """The choices of all trials, added one by one.
 
     Attributes:

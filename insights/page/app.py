@@ -20,14 +20,14 @@ from quaver.insights.figures.trials import matrix_figure, trials_figure
 from quaver.insights.page.auth import guard
 from quaver.insights.page.callback_requests import refuse_odd_requests
 from quaver.insights.page.looks import INDEX
-from quaver.insights.page.runs import Runs, Shown
+from quaver.insights.page.runs import Runs, ViewContext
 from quaver.insights.page.views import compare, culprits, graph, op, ops, profile, tradeoff, trials
 from quaver.insights.page.views import summary as verdict
 
 # Milliseconds between two looks at a run that may go on.
 EVERY = 1000
 
-VIEWS: dict[str, tuple[str, Callable[[Shown], list[Any]]]] = {
+VIEWS: dict[str, tuple[str, Callable[[ViewContext], list[Any]]]] = {
     "verdict": ("Verdict", verdict.layout),
     "trials": ("Trials", trials.layout),
     "tradeoff": ("Trade-off", tradeoff.layout),
@@ -39,7 +39,7 @@ VIEWS: dict[str, tuple[str, Callable[[Shown], list[Any]]]] = {
     "compare": ("Compare", compare.layout),
 }
 # Figures that are drawn again when a run has grown.
-LIVE: dict[str, Callable[[Shown], Any]] = {
+LIVE: dict[str, Callable[[ViewContext], Any]] = {
     "trials": lambda shown: trials_figure(shown.data),
     "matrix": lambda shown: matrix_figure(shown.data),
     "costs": lambda shown: costs_figure(costs(shown.data)),
@@ -110,12 +110,12 @@ class _Answers:
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
 
-    def _shown(self, key: str | None, place: int | None = None) -> Shown | None:
+    def _shown(self, key: str | None, place: int | None = None) -> ViewContext | None:
         data = self._runs.poll(key)
         if data is None or key is None:
             return None
         others = {one: self._runs.label(one) for one in self._runs.scan()}
-        return Shown(data, lambda: self._runs.ops(key, data), others, place)
+        return ViewContext(data, lambda: self._runs.ops(key, data), others, place)
 
     def look(self, ticks: Any, key: str | None, begun: Any, seen: Any, options: Any) -> tuple[Any, ...]:
         """Whether there is something new. The answer to most questions is no."""

@@ -15,7 +15,7 @@ from quaver.insights.data.run_reader import FollowedRun, RunData
 
 
 @dataclass(frozen=True)
-class Shown:
+class ViewContext:
     """One run.
 
     Attributes:

@@ -66,7 +66,7 @@ def variants(config: QuantConfig, space: TuningSpace) -> Iterator[QuantConfig]:
 
 def in_full(config: QuantConfig, space: TuningSpace) -> QuantConfig:
     """All ops reduced, in the families that a configuration has them in: what its ops take is told by this one."""
-    whole = space.all_int8()
+    whole = space.default_config()
     others = {
         name: choice
         for name in config.reduced_ops

@@ -21,7 +21,7 @@ Beside = Generator[QuantConfig | Sequence[QuantConfig], Any, list[Trial]]
 
 # Of configurations that do not depend on results so many times the width are asked for at once: nobody waits then for
 # the slowest of a list, and the run ends no later for it.
-AHEAD = 4
+PREFETCH = 4
 
 
 def beside(configs: Iterable[QuantConfig], width: int) -> Beside:
@@ -38,7 +38,7 @@ def beside(configs: Iterable[QuantConfig], width: int) -> Beside:
 
 def stream(configs: Iterator[QuantConfig], width: int) -> Generator[QuantConfig | Sequence[QuantConfig], Any, None]:
     """Ask for configurations of which there may be no end: one by one, or in lists if there is more than one worker."""
-    while width > 1 and (asked := list(islice(configs, AHEAD * width))):
+    while width > 1 and (asked := list(islice(configs, PREFETCH * width))):
         yield asked
     yield from configs
 

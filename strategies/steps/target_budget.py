@@ -12,7 +12,7 @@ from quaver.strategies.steps.alternatives import Alternatives, alternatives, in_
 from quaver.strategies.steps.initial import best_calibration, best_variant
 from quaver.strategies.steps.pareto_front import make_front, ranked
 from quaver.strategies.steps.repairs import best_repairs, carry_over
-from quaver.target_budget import Ceiling
+from quaver.target_budget import TargetBudget
 from quaver.time_model import TimeModel
 
 # So many of the mixtures that should do least harm are measured, all at once.
@@ -29,7 +29,7 @@ ROUNDING = 1 + 1e-9
 
 
 def within_budget(
-    start: QuantConfig, space: TuningSpace, probe: Probe, ceiling: Ceiling, repairs: bool = True
+    start: QuantConfig, space: TuningSpace, probe: Probe, ceiling: TargetBudget, repairs: bool = True
 ) -> list[QuantConfig]:
     """Mixtures that keep the budget as far as can be told, the least error at the outputs first.
 
@@ -169,7 +169,9 @@ class _Line:
         return known.get(name, 0.0)
 
 
-def _lines(start: QuantConfig, space: TuningSpace, probe: Probe, ceiling: Ceiling, repairs: bool) -> Iterator[_Line]:
+def _lines(
+    start: QuantConfig, space: TuningSpace, probe: Probe, ceiling: TargetBudget, repairs: bool
+) -> Iterator[_Line]:
     """Of `start` in the mode that suits it best; with repairs in its place, or besides if they take time."""
     timed = ceiling.latency is not None
     if timed and probe.has_samples:
@@ -196,7 +198,7 @@ def _sizes(start: QuantConfig, free: Sequence[str], probe: Probe) -> TimeModel:
     return TimeModel(more, dict.fromkeys(more, 0.0), least)
 
 
-def _kept(configs: Sequence[QuantConfig], probe: Probe, ceiling: Ceiling) -> Iterator[QuantConfig]:
+def _kept(configs: Sequence[QuantConfig], probe: Probe, ceiling: TargetBudget) -> Iterator[QuantConfig]:
     """Those that keep the budget when whole models are looked at."""
     if ceiling.size is not None:
         configs = [config for config in configs if probe.size(config) <= ceiling.size]

@@ -70,11 +70,11 @@ def test_a_built_model_has_its_session_and_a_rebuilt_one_has_not() -> None:
             return "session"
 
     class Counting(FakeAdapter):
-        def rebuild(self, config: Any) -> FakeModel:
+        def assemble(self, config: Any) -> FakeModel:
             return Counted(self._model, config)
 
     adapter = Counting(FakeFloat({"a": 0.1}))
-    adapter.rebuild(None)
+    adapter.assemble(None)
     assert not opened
     model = adapter.build(None)
     assert opened == [model] and model.session == "session"
@@ -84,7 +84,7 @@ def test_the_error_of_single_ops_needs_nothing_but_a_look_at_outputs() -> None:
     """The base builds each op alone; ONNX hangs all of them off one float model. Both find the same."""
     adapter = OnnxAdapter.open(networks.chain(5), AdapterOptions(threads=1))
     adapter.calibrate(networks.inputs(1))  # of several samples ONNX looks at half
-    config = TuningSpace(adapter.inspect()).all_int8().fallback("layer.2/Gemm")
+    config = TuningSpace(adapter.inspect()).default_config().fallback("layer.2/Gemm")
     plain, clever = Adapter.local_errors(adapter, config), adapter.local_errors(config)
     adapter.close()
     assert list(plain) == list(clever) == list(config.int8_ops)

@@ -29,7 +29,7 @@ def diagnosed(model: onnx.ModelProto, data: Any = None, quantized: Any = None, *
 def ruled(model: onnx.ModelProto, rules: Any) -> quaver.QuantConfig:
     """The configuration that rules on types lead to, by itself: what is advised for it is not bound by them."""
     adapter = open_model(model, AdapterOptions(threads=1))
-    config = TuningSpace(apply_rules(adapter.inspect(), {}, rules)).all_int8()
+    config = TuningSpace(apply_rules(adapter.inspect(), {}, rules)).default_config()
     adapter.close()
     return config
 

@@ -18,7 +18,7 @@ from quaver.adapters import AdapterOptions, open_model
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.diagnosis import Recorder
 from quaver.engine.events import silent
-from quaver.engine.inspection.diagnose import Wishes, examine
+from quaver.engine.inspection.diagnose import DiagnosisOptions, examine
 from quaver.space import TuningSpace
 
 
@@ -51,10 +51,10 @@ def test_each_sample_goes_once_through_two_sessions_that_do_nothing_twice(monkey
     data = [models.images(7, seed=at) for at in range(5)]
     adapter = open_model(net.model(last), AdapterOptions(threads=1))
     adapter.calibrate(data)
-    config = TuningSpace(adapter.inspect()).all_int8()
+    config = TuningSpace(adapter.inspect()).default_config()
     counted = Sessions()
     monkeypatch.setattr(sessions, "create", counted.create)
-    found = examine(adapter, adapter.look(config), config, data, Wishes(timing=False), silent)
+    found = examine(adapter, adapter.look(config), config, data, DiagnosisOptions(timing=False), silent)
     adapter.close()
     assert found.samples == 35 and len(found.layers) == 100
     repairs = {one for op in adapter.inspect() for one in op.repairs}

@@ -42,8 +42,8 @@ class Truth:
     def __init__(self, config: QuantConfig | None) -> None:
         source = open_model(model(), AdapterOptions(threads=1, portable=True))
         source.calibrate(data())
-        config = config or TuningSpace(source.inspect()).all_int8()
-        self.built = onnx.load_model_from_string(source.rebuild(config).SerializeToString())
+        config = config or TuningSpace(source.inspect()).default_config()
+        self.built = onnx.load_model_from_string(source.assemble(config).SerializeToString())
         self.constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in self.built.graph.initializer}
         self.makers = {name: node for node in self.built.graph.node for name in node.output}
         self.weights = {f"product{at}": numpy_helper.to_array(model().graph.initializer[at]) for at in range(DEPTH)}
@@ -110,7 +110,7 @@ def case(request: pytest.FixtureRequest) -> tuple[quaver.Diagnosis, Truth]:
     source = open_model(model(), AdapterOptions(threads=1, portable=True))
     from quaver.rules import apply_rules
 
-    config = TuningSpace(apply_rules(source.inspect(), **rules)).all_int8()
+    config = TuningSpace(apply_rules(source.inspect(), **rules)).default_config()
     source.close()
     found = quaver.diagnose(
         model(), config, [data()[:50], data()[50:]], layer_metrics=METRICS, threads=1, timing=False,
@@ -178,7 +178,7 @@ def test_the_scale_of_an_int8_output_is_the_one_in_the_model() -> None:
     with_ranges = open_model(chain(), AdapterOptions(threads=1, portable=True))
     with_ranges.calibrate(images())
     built = onnx.load_model_from_string(
-        with_ranges.rebuild(TuningSpace(with_ranges.inspect()).all_int8()).SerializeToString()
+        with_ranges.assemble(TuningSpace(with_ranges.inspect()).default_config()).SerializeToString()
     )
     with_ranges.close()
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in built.graph.initializer}

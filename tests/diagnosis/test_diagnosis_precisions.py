@@ -15,7 +15,7 @@ from quaver.adapters import View
 from quaver.adapters.data import Feed
 from quaver.affine import QuantizationParameters, QuantizedTensor
 from quaver.engine.events import silent
-from quaver.engine.inspection.diagnose import Wishes, examine
+from quaver.engine.inspection.diagnose import DiagnosisOptions, examine
 from quaver.introspection import LocalRun, OpContext, OpWeight, QuantizedRun
 from quaver.ops import FLOAT, OpConfig, Precision
 from quaver.space import TuningSpace
@@ -69,8 +69,8 @@ def test_weights_of_4_bits_alone_are_diagnosed_like_any_other(tmp_path: Path) ->
     model = FakeFloat({"a": 0.0}, choices=(PER_TENSOR, PER_CHANNEL, FLOAT))
     adapter, space = Adapter(model), TuningSpace(model.ops)
     adapter.calibrate(np.random.default_rng(1).standard_normal((32, 2)).astype(np.float32))
-    config = space.all_int8()
-    found = examine(adapter, adapter.look(config), config, None, Wishes(), silent)
+    config = space.default_config()
+    found = examine(adapter, adapter.look(config), config, None, DiagnosisOptions(), silent)
     assert found.precisions == {"a": "int4"} and str(found).startswith("1 int4 and 0 int8 and 0 fp32 ops on ")
     scale, slow = found.causes
     assert scale.kind == "one_weight_scale" and "output channel 5 reach" in scale.sentence

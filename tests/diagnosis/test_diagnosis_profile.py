@@ -41,7 +41,7 @@ def int8(tmp_path_factory: pytest.TempPathFactory) -> Path:
     adapter = open_model(heavy(), AdapterOptions(threads=1))
     adapter.calibrate(samples())
     path = tmp_path_factory.mktemp("models") / "int8.onnx"
-    adapter.rebuild(TuningSpace(adapter.inspect()).all_int8()).save(path)
+    adapter.assemble(TuningSpace(adapter.inspect()).default_config()).save(path)
     adapter.close()
     return path
 
@@ -141,16 +141,16 @@ def test_the_table_holds_kernels_counts_shares_and_the_other_model(tmp_path: Pat
 
 @pytest.mark.parametrize("slow", [True, False])
 def test_an_op_that_int8_makes_slower_is_a_cause_only_if_it_is_every_time(slow: bool) -> None:
-    from quaver.diagnosis.causes.advice import Leeway
+    from quaver.diagnosis.causes.advice import AllowedChoices
     from quaver.diagnosis.causes.find import find_causes
-    from quaver.diagnosis.causes.op_evidence import Suspect
+    from quaver.diagnosis.causes.op_evidence import OpEvidence
     from quaver.diagnosis.recorder import OpRecord
     from quaver.introspection import OpContext
     from quaver.ops import FLOAT, INT8, Op, OpConfig
 
     op, context = Op("a", "Conv", ("a",), (OpConfig(INT8), FLOAT)), OpContext("a", "a")
-    leeway = Leeway([op], TuningSpace([op]))
-    suspect = Suspect(op, None, INT8, context, OpRecord(context, None, {}), None, {}, {}, 0, leeway)
+    leeway = AllowedChoices([op], TuningSpace([op]))
+    suspect = OpEvidence(op, None, INT8, context, OpRecord(context, None, {}), None, {}, {}, 0, leeway)
     causes = find_causes([suspect], [{"a": 2e-4}, {"a": 2.1e-4}], [{"a": 5e-4}, {"a": 4e-4 if slow else 2.2e-4}])
     assert [(cause.kind, cause.rules) for cause in causes] == ([("slower", {"a": "fp32"})] if slow else [])
     if slow:

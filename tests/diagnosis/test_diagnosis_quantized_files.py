@@ -40,10 +40,10 @@ def own_file(
     options = AdapterOptions(threads=1, quant_format=quant_format, optimise_float=False, portable=portable)
     adapter = open_model(model, options)
     adapter.calibrate(models.images())
-    config = TuningSpace(adapter.inspect()).all_int8()
+    config = TuningSpace(adapter.inspect()).default_config()
     if granularity is not None:
         config = QuantConfig(dict.fromkeys(config, OpConfig(INT8, granularity=granularity)))
-    adapter.rebuild(config).save(path)
+    adapter.assemble(config).save(path)
     adapter.close()
     return path
 
@@ -141,7 +141,7 @@ def test_a_file_of_another_model_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "int8.onnx"
     adapter = open_model(other, AdapterOptions(threads=1))
     adapter.calibrate(models.images())
-    adapter.rebuild(TuningSpace(adapter.inspect()).all_int8()).save(path)
+    adapter.assemble(TuningSpace(adapter.inspect()).default_config()).save(path)
     adapter.close()
     with pytest.raises(quaver.ModelError, match="made from another model"):
         diagnosed(models.chain(), path)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.api.config.config import make_config
-from quaver.diagnosis.causes.advice import Leeway, Remedy, calibrate_by, per_channel, to_fp32
+from quaver.diagnosis.causes.advice import AllowedChoices, Remedy, calibrate_by, per_channel, to_fp32
 from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, MODES, SCHEMES, Op
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
@@ -51,7 +51,7 @@ def test_fp32_is_not_advised_where_int8_was_demanded() -> None:
 
 def test_a_scale_for_each_channel_is_advised_where_int8_was_demanded_and_the_pasted_rule_keeps_demanding_it() -> None:
     model = models.outlying_output_channel()
-    config = TuningSpace(apply_rules(ops(model), {}, {"Conv": ONE_SCALE})).all_int8()
+    config = TuningSpace(apply_rules(ops(model), {}, {"Conv": ONE_SCALE})).default_config()
     found = diagnosed(model, quantized=config, op_type_dict={"Conv": {"activation": {**STAY, "scheme": ["sym"]}}})
     (cause,) = found.causes
     assert cause.advice == "Give each channel a scale of its own" and cause.rules == {
@@ -179,7 +179,7 @@ def test_a_pasted_rule_takes_nothing_back_of_what_other_rules_demand(rules: dict
         space = TuningSpace(apply_rules(OPS, rules))
     except quaver.SettingsError:  # they leave an op nothing
         return
-    leeway = Leeway(OPS, space)
+    leeway = AllowedChoices(OPS, space)
     for op in OPS:
         left = set(space[op.name].choices)
         standing = leeway.standing(op.name)
@@ -190,7 +190,7 @@ def test_a_pasted_rule_takes_nothing_back_of_what_other_rules_demand(rules: dict
             check(op, rules, remedy, leeway, left)
 
 
-def check(op: Op, rules: dict[str, Any], remedy: Remedy, leeway: Leeway, left: set[Any]) -> None:
+def check(op: Op, rules: dict[str, Any], remedy: Remedy, leeway: AllowedChoices, left: set[Any]) -> None:
     wish = remedy.wishes[op.name]
     fits = {choice for choice in left if all(getattr(choice, field) == value for field, value in wish.items())}
     _, advised = leeway.advise([remedy])

@@ -16,7 +16,7 @@ import quaver
 from quaver.api.subject import Target
 from quaver.diagnosis import read_histograms
 from quaver.engine.events import Diagnosed, Event, Progressed, Stage, silent
-from quaver.engine.inspection.diagnose import Wishes, examine
+from quaver.engine.inspection.diagnose import DiagnosisOptions, examine
 from quaver.space import TuningSpace
 
 ONE_SCALE = {"Conv": {"weight": {"granularity": ["per_tensor"]}}}
@@ -46,7 +46,7 @@ def _expected() -> Any:
     from quaver.adapters import AdapterOptions, open_model
 
     adapter = open_model(models.outlying_output_channel(), AdapterOptions(threads=1))
-    outputs = adapter.rebuild(None)(models.images(8, seed=5))
+    outputs = adapter.assemble(None)(models.images(8, seed=5))
     adapter.close()
     return outputs
 
@@ -218,8 +218,8 @@ def test_an_adapter_that_tells_nothing_of_its_inside_still_gives_tables() -> Non
     float_model = FakeFloat({"a": 0.1, "b": 0.0})
     adapter = FakeAdapter(float_model)
     adapter.calibrate(np.zeros((4, 2), np.float32))
-    config = TuningSpace(float_model.ops).all_int8()
-    found = examine(adapter, adapter.look(config), config, None, Wishes(), silent)
+    config = TuningSpace(float_model.ops).default_config()
+    found = examine(adapter, adapter.look(config), config, None, DiagnosisOptions(), silent)
     assert {row.op: row.mse for row in found.activations} == {"a": pytest.approx(0.01), "b": pytest.approx(0.01)}
     assert not found.weights and found.precisions == {"a": "int8", "b": "int8"}
     with pytest.raises(quaver.SettingsError, match="fake cannot look into a quantized file"):

@@ -149,7 +149,7 @@ def _use(kind: str, data: bytes) -> str:
                 return "opened"
             feed = {spec.name: np.zeros(shapes[spec.name], spec.dtype) for spec in adapter.inputs}
             adapter.calibrate([feed])
-            models = [adapter.build(config) for config in (None, space.all_int8())]
+            models = [adapter.build(config) for config in (None, space.default_config())]
             try:
                 for model in models:
                     model.run(feed)

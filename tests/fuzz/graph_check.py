@@ -124,7 +124,7 @@ def _build(model: onnx.ModelProto, feeds: Sequence[Feed], expected: list[list[Ar
         if deviation > TOLERANCE:
             return _explained(model, feeds, expected, deviation)
         for config in _configs(TuningSpace(adapter.inspect()), rng):
-            built = adapter.rebuild(config)
+            built = adapter.assemble(config)
             for feed, values in zip(feeds[:2], expected[:2], strict=True):
                 result = built.session.run(None, feed)
                 _compare_forms("int8", values, result)
@@ -169,7 +169,7 @@ def _configs(space: TuningSpace, rng: Any) -> list[QuantConfig]:
 
         return choose
 
-    configs = [space.all_int8(), *(space.configure(randomly(share)) for share in (0.9, 0.5))]
+    configs = [space.default_config(), *(space.configure(randomly(share)) for share in (0.9, 0.5))]
     if space.repairs:
         configs.append(space.repair(configs[0], space.repairs[rng.integers(len(space.repairs))]))
     return configs
@@ -199,14 +199,14 @@ def _has_open_batch(model: onnx.ModelProto, feed: Feed) -> bool:
 def _probe(adapter: OnnxAdapter, feeds: Sequence[Feed], rng: Any, timed: bool, steady: bool) -> None:
     """Ask the adapter what strategies and diagnosis ask it."""
     space = TuningSpace(adapter.inspect())
-    config, names = space.all_int8(), [op.name for op in space.ops]
+    config, names = space.default_config(), [op.name for op in space.ops]
     errors = adapter.local_errors(config)
     if not all(np.isfinite(pair).all() for pair in errors.values()):
         raise _Fault("not finite in int8", "local errors")
     if steady:
         _look_for_other_kernels(adapter, feeds, errors)
     for wanted in (None, config):
-        adapter.watch(wanted, names)(feeds[0])
+        adapter.record_outputs(wanted, names)(feeds[0])
     if timed and rng.random() < 0.3:
         adapter.op_seconds(config)
         adapter.unquantizable(timed=True)
@@ -226,7 +226,7 @@ def _look_for_other_kernels(
         if signal > 1e-6 and noise > MAX_LOCAL_ERROR * signal:
             configs = None, space.only_int8(name)
             before, after = (
-                [watch(feed)[name] for feed in feeds] for watch in [adapter.watch(c, [name]) for c in configs]
+                [watch(feed)[name] for feed in feeds] for watch in [adapter.record_outputs(c, [name]) for c in configs]
             )
             pairs = [(np.asarray(x, np.float64), np.asarray(y, np.float64)) for x, y in zip(before, after, strict=True)]
             part = sum(np.square(y - x).sum() for x, y in pairs) / max(sum(np.square(x).sum() for x, _ in pairs), 1e-6)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browsing import Watched
+from browsing import StrictStrategy
 from insights_runs import RESNET, tune, tune_keras
 
 import quaver
@@ -57,8 +57,8 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def watched(browser: Any) -> Iterator[Watched]:
-    one = Watched(browser)
+def watched(browser: Any) -> Iterator[StrictStrategy]:
+    one = StrictStrategy(browser)
     yield one
     one.context.close()
     assert not one.errors and not one.foreign

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Watched
+from browsing import StrictStrategy
 
 from quaver.history import Header, History
 from quaver.insights import write_report
@@ -81,7 +81,7 @@ def test_nothing_on_the_page_is_obeyed(watched: Any, hostile: Path) -> None:
 
 
 def test_nothing_in_the_report_is_obeyed(browser: Any, hostile: Path, tmp_path: Path) -> None:
-    one = Watched(browser, offline=True)
+    one = StrictStrategy(browser, offline=True)
     one.page.goto(write_report(hostile, tmp_path / "report.html").as_uri())
     one.page.wait_for_selector(".figure .main-svg")
     for part in one.page.locator("details summary").all():

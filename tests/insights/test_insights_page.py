@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Watched
+from browsing import StrictStrategy
 from insights_runs import tune
 
 import quaver
@@ -113,7 +113,7 @@ def test_a_point_of_the_trade_off_gives_the_command_that_has_its_model(watched: 
 
 
 def test_a_button_copies_the_command_beside_it(browser: Any, served: Page) -> None:
-    one = Watched(browser, permissions=["clipboard-read", "clipboard-write"])
+    one = StrictStrategy(browser, permissions=["clipboard-read", "clipboard-write"])
     page = one.page
     page.goto(served.url)
     page.wait_for_selector(".view.verdict .clip")
@@ -204,7 +204,7 @@ def _body(url: str) -> bytes:
 
 
 def test_the_report_opens_from_disk_with_no_network(browser: Any, demo: quaver.TuneResult) -> None:
-    one = Watched(browser, offline=True)
+    one = StrictStrategy(browser, offline=True)
     one.page.goto((demo.workspace / "report.html").as_uri())
     one.page.wait_for_selector(".figure .main-svg")
     one.page.locator("details summary").first.click()
@@ -214,7 +214,7 @@ def test_the_report_opens_from_disk_with_no_network(browser: Any, demo: quaver.T
 
 
 def test_the_tables_of_the_report_need_no_javascript(browser: Any, demo: quaver.TuneResult) -> None:
-    one = Watched(browser, offline=True, java_script_enabled=False)
+    one = StrictStrategy(browser, offline=True, java_script_enabled=False)
     one.page.goto((demo.workspace / "report.html").as_uri())
     assert one.page.locator("section#trials tbody tr").count() == len(demo.trials)
     assert one.page.locator("section#ops tbody tr").count() >= len(quaver.read_snapshot(demo.workspace).header.ops)

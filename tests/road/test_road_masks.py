@@ -90,7 +90,7 @@ def test_outliers_are_no_stand_ins_for_infinity(tmp_path):
     mask[..., 0] *= 2000
     adapter = open_model(additive(), AdapterOptions())
     adapter.calibrate({"x": x, "mask": mask})
-    assert adapter.crowded_out == ()
+    assert adapter.has_mask_values == ()
     adapter.close()
 
 

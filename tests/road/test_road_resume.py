@@ -114,8 +114,8 @@ def test_every_run_is_recorded_with_its_settings_and_versions(part: Path) -> Non
 def test_another_strategy_uses_the_scores_there_are(part: Path) -> None:
     class Mixed(quaver.Strategy):
         def propose(self, space: quaver.TuningSpace, probe: quaver.Probe) -> Any:
-            yield space.all_int8()  # known
-            yield space.all_int8(calibration="entropy")  # known
+            yield space.default_config()  # known
+            yield space.default_config(calibration="entropy")  # known
             yield space.all_fp32()
 
     result, calls = fit(resume=part, strategy=Mixed)
@@ -136,7 +136,7 @@ def test_calibration_data_is_not_needed_again_and_not_used_again(whole: TuneResu
 def test_a_strategy_that_measures_says_that_it_needs_samples(part: Path) -> None:
     class Ranks(quaver.Strategy):
         def propose(self, space: quaver.TuningSpace, probe: quaver.Probe) -> Any:
-            yield space.all_int8().fallback(probe.ranking()[0])
+            yield space.default_config().fallback(probe.ranking()[0])
 
     with pytest.raises(CalibrationError, match="pass calib_dataloader, also to a resumed run"):
         fit(resume=part, strategy=Ranks)

@@ -140,7 +140,7 @@ def test_a_trial_follows_measurements_that_took_longer_than_all_of_the_timeout(
 
         def propose(self, space: Any, probe: Any) -> Any:
             probe.mse()
-            yield space.all_int8()
+            yield space.default_config()
             yield space.all_fp32()
 
     result = tuned(slowly(now, 1.0, 0.0), tmp_path / "w", strategy=Asks, timeout=100)

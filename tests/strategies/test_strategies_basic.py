@@ -24,7 +24,7 @@ def all_of(config: QuantConfig, names: str, pick: Any) -> QuantConfig:
 
 def test_it_proposes_types_then_single_ops_then_ops_added_up(tmp_path: Path) -> None:
     model = FakeFloat({"a": 0.1, "b": 0.3, "c": 0.2}, kinds={"b": "Gemm"}, choices=(MINMAX, ENTROPY, PER_TENSOR, FLOAT))
-    start = TuningSpace(model.ops).all_int8()
+    start = TuningSpace(model.ops).default_config()
     outcome = drive(model, Basic(), tmp_path / "h", criterion=HOPELESS)
     assert outcome.configs == [
         start,

@@ -23,7 +23,7 @@ class Working(quaver.Strategy):
     name = "working"
 
     def propose(self, space, probe):
-        yield space.all_int8()
+        yield space.default_config()
 
     def worst_case(self, space):
         return 1

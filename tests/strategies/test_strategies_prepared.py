@@ -29,7 +29,7 @@ class Says(Strategy):
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         for _ in range(self.times):
             self.seen.append((self.seed, self.objective))
-            yield space.all_int8()
+            yield space.default_config()
 
 
 class Outer(Strategy):
@@ -124,7 +124,7 @@ def test_a_copy_may_be_made_in_the_authors_own_way() -> None:
 
         def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
             self.log.append(1)
-            yield space.all_int8()
+            yield space.default_config()
 
     mine = Deep([])
     drive(mine, MODEL)
@@ -218,7 +218,7 @@ def test_a_strategy_is_closed_within_its_run() -> None:
     class Tidy(Strategy):
         def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
             try:
-                yield space.all_int8()
+                yield space.default_config()
                 yield space.all_fp32()
             finally:
                 seen.append(self.seed)
@@ -230,7 +230,7 @@ def test_a_strategy_is_closed_within_its_run() -> None:
 def test_an_error_of_the_strategy_comes_out_as_it_is_and_ends_the_run() -> None:
     class Breaks(Strategy):
         def propose(self, space: TuningSpace, probe: Probe) -> Iterator[QuantConfig]:  # type: ignore[override]
-            yield space.all_int8()
+            yield space.default_config()
             raise ZeroDivisionError("mine")
 
     with pytest.raises(ZeroDivisionError, match="mine"):

@@ -29,7 +29,7 @@ class Mine(Strategy):
         self.depth, self.breadth = depth, breadth
 
     def propose(self, space: quaver.TuningSpace, probe: quaver.Probe) -> Proposals:
-        yield space.all_int8()
+        yield space.default_config()
 
 
 class Needy(Mine):
@@ -136,7 +136,7 @@ def test_other_packages_bring_theirs_by_entry_point(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_list_says_where_each_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Lost(Mine):
+    class LimitLoss(Mine):
         name = "lost"
 
     points = [
@@ -146,8 +146,8 @@ def test_a_list_says_where_each_comes_from(monkeypatch: pytest.MonkeyPatch) -> N
     ]
     monkeypatch.setattr(registry, "entry_points", lambda group: points)
     register_strategy(Needy)  # as a plug-in may do when it is imported
-    Lost.__module__ = "my_script"
-    register_strategy(Lost)
+    LimitLoss.__module__ = "my_script"
+    register_strategy(LimitLoss)
     with pytest.warns(
         RuntimeWarning, match="strategy 'torn', entry point 'nowhere:Nothing' of an unknown package, cannot"
     ):
@@ -155,7 +155,7 @@ def test_a_list_says_where_each_comes_from(monkeypatch: pytest.MonkeyPatch) -> N
     assert list(listed) == sorted(listed)
     assert (listed["basic"].source, listed["basic"].strategy) == ("quaver", Basic)
     assert listed["theirs"].source == listed["needy"].source == "an unknown package"
-    assert (listed["lost"].source, listed["lost"].strategy) == ("my_script", Lost)
+    assert (listed["lost"].source, listed["lost"].strategy) == ("my_script", LimitLoss)
     assert listed["torn"].strategy is None
     assert listed["torn"].error == "ModuleNotFoundError: No module named 'nowhere'"
 

@@ -35,13 +35,13 @@ def meet(call: str, config: QuantConfig | None) -> None:
 class AbortingAdapter(OnnxAdapter):
     """Aborts before it does what it is asked for."""
 
-    def rebuild(self, config: QuantConfig | None) -> Any:
+    def assemble(self, config: QuantConfig | None) -> Any:
         meet("rebuild", config)
-        return super().rebuild(config)
+        return super().assemble(config)
 
-    def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Any:
+    def record_outputs(self, config: QuantConfig | None, ops: Sequence[str]) -> Any:
         meet("watch", config)
-        return super().watch(config, ops)
+        return super().record_outputs(config, ops)
 
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
         meet("local_errors", config)

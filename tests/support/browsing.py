@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class Watched:
+class StrictStrategy:
     """A page of the browser, and all that went wrong on it."""
 
     def __init__(self, browser: Any, **options: Any) -> None:

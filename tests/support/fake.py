@@ -157,7 +157,7 @@ class FakeAdapter(Adapter):
             raise RuntimeError("the framework refuses this model")
         return super().build(config)
 
-    def rebuild(self, config: QuantConfig | None) -> FakeModel:
+    def assemble(self, config: QuantConfig | None) -> FakeModel:
         refuse_repairs(config, self.name)
         return FakeModel(self._model, config)
 
@@ -169,7 +169,9 @@ class FakeAdapter(Adapter):
         )
         return FakeModel(self._model, config)
 
-    def watch(self, config: QuantConfig | None, ops: Sequence[str]) -> Callable[[Feed], dict[str, NDArray[Any]]]:
+    def record_outputs(
+        self, config: QuantConfig | None, ops: Sequence[str]
+    ) -> Callable[[Feed], dict[str, NDArray[Any]]]:
         return lambda feed: {name: np.array([self._model.quality(config)]) for name in ops}
 
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:

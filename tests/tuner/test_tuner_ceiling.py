@@ -12,7 +12,7 @@ from quaver import Criterion, QuantConfig, SettingsError
 from quaver.engine.scoring.judge import Judge
 from quaver.engine.timing.objective import Accuracy, Latency, Size, make_objective, recorded_objective
 from quaver.ops import FLOAT
-from quaver.target_budget import Ceiling
+from quaver.target_budget import TargetBudget
 from quaver.trial import Trial, TrialState
 
 CONFIG = QuantConfig({"a": MINMAX, "b": FLOAT})
@@ -24,7 +24,7 @@ def trial(number: int, score: float | None, latency: float | None = None, size: 
     return Trial(number, CONFIG, state, score, model_size=size, measured=measured)
 
 
-def judged(ceiling: Ceiling, *trials: Trial, higher: bool = True) -> Judge:
+def judged(ceiling: TargetBudget, *trials: Trial, higher: bool = True) -> Judge:
     judge = Judge(Criterion.within(ceiling, higher), make_objective("accuracy", ceiling))
     judge.begin(Trial(0, CONFIG, TrialState.COMPLETE, 0.9, model_size=1000))
     judge.extend(trials)
@@ -32,64 +32,64 @@ def judged(ceiling: Ceiling, *trials: Trial, higher: bool = True) -> Judge:
 
 
 def test_the_most_accurate_trial_within_the_budget_wins() -> None:
-    judge = judged(Ceiling(latency=0.6), trial(1, 0.80, 0.3), trial(2, 0.85, 0.6), trial(3, 0.89, 0.61))
+    judge = judged(TargetBudget(latency=0.6), trial(1, 0.80, 0.3), trial(2, 0.85, 0.6), trial(3, 0.89, 0.61))
     assert judge.best is not None and (judge.best.number, judge.best.met) == (2, True)
     assert [one.met for one in judge.trials] == [True, True, False]
     assert judge.best.loss == pytest.approx(0.05 / 0.9)
 
 
 def test_what_is_lower_is_better_is_so_here_too() -> None:
-    judge = judged(Ceiling(latency=0.6), trial(1, 1.2, 0.3), trial(2, 1.0, 0.5), higher=False)
+    judge = judged(TargetBudget(latency=0.6), trial(1, 1.2, 0.3), trial(2, 1.0, 0.5), higher=False)
     assert judge.best is not None and judge.best.number == 2
 
 
 def test_if_none_keeps_the_budget_the_nearest_to_it_is_best() -> None:
-    judge = judged(Ceiling(latency=0.3), trial(1, 0.80, 0.4), trial(2, 0.89, 0.7), trial(3, 0.81, 0.4))
+    judge = judged(TargetBudget(latency=0.3), trial(1, 0.80, 0.4), trial(2, 0.89, 0.7), trial(3, 0.81, 0.4))
     assert judge.best is not None and judge.best.number == 3 and not judge.met
 
 
 def test_both_budgets_must_be_kept() -> None:
-    ceiling = Ceiling(latency=0.6, size=0.5)
+    ceiling = TargetBudget(latency=0.6, size=0.5)
     judge = judged(ceiling, trial(1, 0.89, 0.5, 600), trial(2, 0.8, 0.5, 500), trial(3, 0.85, 0.7, 300))
     assert judge.best is not None and judge.best.number == 2
     assert ceiling.excess(trial(1, 0.89, 0.5, 600), 1000) == pytest.approx(1.2)
 
 
 def test_what_was_not_measured_does_not_keep_a_budget() -> None:
-    assert Ceiling(latency=0.9).excess(trial(1, 0.9), 1000) == math.inf
-    assert Ceiling(size=0.9).excess(trial(1, 0.9, 0.1), 1000) == math.inf
-    assert not judged(Ceiling(latency=0.9), trial(1, 0.9)).met
+    assert TargetBudget(latency=0.9).excess(trial(1, 0.9), 1000) == math.inf
+    assert TargetBudget(size=0.9).excess(trial(1, 0.9, 0.1), 1000) == math.inf
+    assert not judged(TargetBudget(latency=0.9), trial(1, 0.9)).met
 
 
 def test_a_run_without_time_to_improve_is_content_with_a_trial_that_loses_nothing() -> None:
-    assert not judged(Ceiling(latency=0.6), trial(1, 0.89, 0.5)).content
-    assert judged(Ceiling(latency=0.6), trial(1, 0.9, 0.5)).content
-    assert not judged(Ceiling(latency=0.6), trial(1, 0.9, 0.7)).content
+    assert not judged(TargetBudget(latency=0.6), trial(1, 0.89, 0.5)).content
+    assert judged(TargetBudget(latency=0.6), trial(1, 0.9, 0.5)).content
+    assert not judged(TargetBudget(latency=0.6), trial(1, 0.9, 0.7)).content
 
 
 def test_a_float_model_that_scores_zero_can_have_a_budget() -> None:
-    judge = Judge(Criterion.within(Ceiling(size=0.5)), make_objective("accuracy", Ceiling(size=0.5)))
+    judge = Judge(Criterion.within(TargetBudget(size=0.5)), make_objective("accuracy", TargetBudget(size=0.5)))
     judge.begin(Trial(0, CONFIG, TrialState.COMPLETE, 0.0, model_size=1000))
     assert judge.add(trial(1, -0.25, size=300)).loss == 0.25
 
 
 def test_accuracy_is_compared_with_what_is_limited() -> None:
-    assert type(make_objective("accuracy", Ceiling(0.5)).against) is Latency
-    assert type(recorded_objective("accuracy", Ceiling(size=0.5)).against) is Size
-    front = judged(Ceiling(latency=0.6), trial(1, 0.80, 0.3), trial(2, 0.79, 0.4), trial(3, 0.89, 0.7)).pareto()
+    assert type(make_objective("accuracy", TargetBudget(0.5)).against) is Latency
+    assert type(recorded_objective("accuracy", TargetBudget(size=0.5)).against) is Size
+    front = judged(TargetBudget(latency=0.6), trial(1, 0.80, 0.3), trial(2, 0.79, 0.4), trial(3, 0.89, 0.7)).pareto()
     assert [one.number for one in front] == [1, 3]
     assert isinstance(recorded_objective("accuracy"), Accuracy)
 
 
 def test_recorded_settings_make_the_same_judge() -> None:
     settings = {"objective": "accuracy", "max_latency": 0.6, "max_size": None, "relative": None, "absolute": None}
-    assert Criterion.from_settings(settings) == Criterion.within(Ceiling(0.6))
+    assert Criterion.from_settings(settings) == Criterion.within(TargetBudget(0.6))
     assert str(Criterion.from_settings(settings)) == "latency of at most 0.6 of fp32"
 
 
 @pytest.mark.parametrize("value", [0, -0.1, 1.5, 60, True, "0.5", math.nan])
 def test_a_budget_is_a_fraction_of_fp32(value: Any) -> None:
     with pytest.raises(SettingsError, match="`max_latency` must be a fraction of the fp32 model's"):
-        Ceiling(value)
+        TargetBudget(value)
     with pytest.raises(SettingsError, match="`max_size` must be"):
-        Ceiling(size=value)
+        TargetBudget(size=value)

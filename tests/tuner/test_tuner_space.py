@@ -38,13 +38,13 @@ def test_a_space_is_looked_up_by_op_name() -> None:
 
 
 def test_all_int8_takes_the_default_and_leaves_out_what_gains_nothing() -> None:
-    config = SPACE.all_int8()
+    config = SPACE.default_config()
     assert config.int8_ops == ("stem", "body", "head") and config.fp32_ops == ("tail", "up")
     assert set(config.values()) == {MINMAX, FLOAT}
 
 
 def test_a_wish_is_granted_where_it_is_on_offer() -> None:
-    config = SPACE.all_int8(calibration="entropy", granularity="per_tensor")
+    config = SPACE.default_config(calibration="entropy", granularity="per_tensor")
     assert (config["stem"], config["body"], config["head"]) == (ENTROPY, PER_TENSOR, ENTROPY)
 
 
@@ -57,7 +57,12 @@ def test_only_int8_leaves_all_others_in_fp32_where_that_may_be() -> None:
 
 
 def test_every_configuration_a_space_makes_lies_in_it() -> None:
-    for config in (SPACE.all_int8(), SPACE.all_int8(scheme="sym"), SPACE.all_fp32(), SPACE.only_int8("stem", "tail")):
+    for config in (
+        SPACE.default_config(),
+        SPACE.default_config(scheme="sym"),
+        SPACE.all_fp32(),
+        SPACE.only_int8("stem", "tail"),
+    ):
         assert SPACE.check(config) is config
         assert SPACE.allows(config)
 
@@ -69,10 +74,10 @@ def test_every_configuration_a_space_makes_lies_in_it() -> None:
         (None, "not NoneType"),
         ("int8", "not str: 'int8'"),
         (QuantConfig({"stem": FLOAT}), "op 'body' is missing"),
-        (QuantConfig({**SPACE.all_int8(), "nose": FLOAT}), "unknown op 'nose'"),
-        (SPACE.all_int8().fallback("head"), "op 'head' cannot run as 'fp32'; its choices are: int8 minmax"),
-        (SPACE.all_int8().replace({"tail": MINMAX}), "op 'tail' cannot run as 'int8 minmax per_channel asym'"),
-        (SPACE.all_int8().replace({"body": OpConfig(INT8, "magic")}), "op 'body' cannot run as 'int8 magic"),
+        (QuantConfig({**SPACE.default_config(), "nose": FLOAT}), "unknown op 'nose'"),
+        (SPACE.default_config().fallback("head"), "op 'head' cannot run as 'fp32'; its choices are: int8 minmax"),
+        (SPACE.default_config().replace({"tail": MINMAX}), "op 'tail' cannot run as 'int8 minmax per_channel asym'"),
+        (SPACE.default_config().replace({"body": OpConfig(INT8, "magic")}), "op 'body' cannot run as 'int8 magic"),
     ],
 )
 def test_a_proposal_outside_the_space_is_named(proposal: object, complaint: str) -> None:
@@ -82,7 +87,7 @@ def test_a_proposal_outside_the_space_is_named(proposal: object, complaint: str)
 
 
 def test_a_configuration_of_swapped_names_is_not_taken_for_complete() -> None:
-    renamed = QuantConfig(("nose" if name == "tail" else name, pick) for name, pick in SPACE.all_int8().items())
+    renamed = QuantConfig(("nose" if name == "tail" else name, pick) for name, pick in SPACE.default_config().items())
     assert len(renamed) == len(SPACE) and not SPACE.allows(renamed)
     with pytest.raises(StrategyError, match="unknown op 'nose'"):
         SPACE.check(renamed)
@@ -104,7 +109,7 @@ REPAIRABLE = TuningSpace(
 
 
 def test_choices_may_be_given_the_repairs_that_an_op_offers() -> None:
-    both = REPAIRABLE.repair(REPAIRABLE.all_int8(), "bias_correction", "smoothing:0.7")
+    both = REPAIRABLE.repair(REPAIRABLE.default_config(), "bias_correction", "smoothing:0.7")
     assert both["fc"].repairs == ("smoothing:0.7", "bias_correction") and both["sum"].repairs == ()
     assert REPAIRABLE.allows(both) and REPAIRABLE.check(both) is both
     assert REPAIRABLE.repair(both, "smoothing:0.5")["fc"].repairs == ("smoothing:0.5", "bias_correction")
@@ -116,7 +121,7 @@ def test_choices_may_be_given_the_repairs_that_an_op_offers() -> None:
     [("fc", ("smoothing:0.6",)), ("fc", ("smoothing:0.5", "smoothing:0.7")), ("sum", ("bias_correction",))],
 )
 def test_repairs_that_are_not_on_offer_are_refused(op: str, repairs: tuple[str, ...]) -> None:
-    config = REPAIRABLE.all_int8()
+    config = REPAIRABLE.default_config()
     strange = config.replace({op: OpConfig(INT8, repairs=repairs)})
     assert not REPAIRABLE.allows(strange)
     with pytest.raises(StrategyError, match=f"op '{op}' cannot run as 'int8 .*{repairs[0]}"):

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from quaver import INT8, OpConfig, QuantConfig
-from quaver.time_model import FACTORS, USUAL, Border, TimeModel
+from quaver.time_model import FACTORS, USUAL, Edge, TimeModel
 
 NAMES = "abcdefg"
 START = QuantConfig(dict.fromkeys(NAMES, OpConfig(INT8)))
@@ -23,7 +23,7 @@ def a_model(seed: int, borders: int = 6) -> TimeModel:
         producer = rng.randrange(len(NAMES) - 1)
         readers = rng.sample(NAMES[producer + 1 :], rng.randint(1, min(3, len(NAMES) - 1 - producer)))
         apart = tuple(2.0 * index for index in range(len(readers))) if seed % 2 else ()
-        found.append(Border(NAMES[producer], tuple(readers), rng.randrange(1, 100), apart))
+        found.append(Edge(NAMES[producer], tuple(readers), rng.randrange(1, 100), apart))
     return TimeModel(fp32, reduced, 5.0, tuple(found), (0.01, 0.02, 0.2, 0.1))
 
 
@@ -68,7 +68,7 @@ def test_a_rising_price_of_harm_sends_more_ops_back_until_none_is_left() -> None
 
 def test_an_op_that_is_fp32_from_the_start_stays_so_and_its_borders_count() -> None:
     start = START.fallback("b")
-    borders = Border("a", ("b",), 100), Border("b", ("c",), 100)
+    borders = Edge("a", ("b",), 100), Edge("b", ("c",), 100)
     costs = (0.01, 0.01, 0.0, 0.0)
     model = TimeModel(dict.fromkeys(NAMES, 1.0), dict.fromkeys(NAMES, 0.9), borders=borders, costs=costs)
     assert model.fastest(start, [name for name in NAMES if name != "b"]).fp32_ops == ("a", "b", "c")

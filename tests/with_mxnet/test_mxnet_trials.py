@@ -56,7 +56,7 @@ def test_the_executor_computes_in_the_types_that_the_graph_says() -> None:
     """Not the graph alone: what the kernels write is 8 bits for an int8 op, and float for one in fp32."""
     adapter, space = networks.opened(networks.residual(), networks.images())
     first = space.ops[0].name
-    for config, kind in ((space.all_int8(), "iu"), (space.all_int8().fallback(first), "f")):
+    for config, kind in ((space.default_config(), "iu"), (space.default_config().fallback(first), "f")):
         symbol, args, aux = adapter.build(config).model
         inner = symbol.get_internals()
         name = f"quantized_{first}" if kind == "iu" else first
@@ -72,8 +72,8 @@ def test_what_stands_between_ops_follows_them() -> None:
     adapter, space = networks.opened(networks.residual(), networks.images())
     pool = "residual_pool0_fwd"
     assert pool not in {op.name for op in space.ops}
-    assert kernels(adapter.build(space.all_int8()))[f"quantized_{pool}"]
-    assert not kernels(adapter.build(space.all_int8().fallback(space.ops[0].name)))[pool]
+    assert kernels(adapter.build(space.default_config()))[f"quantized_{pool}"]
+    assert not kernels(adapter.build(space.default_config().fallback(space.ops[0].name)))[pool]
 
 
 def test_ops_are_called_as_mxnet_prints_them() -> None:
@@ -109,7 +109,7 @@ def test_convolutions_have_a_scale_for_each_channel_and_fully_connected_layers_o
         ranges[adapter._builder.output(adapter._builder.units[0].node)]["minmax"] = (-5.0, 5.0)  # the others' range
         adapter._builder.calibrate(ranges)
         feed = adapter.kept[0]
-        exact, int8 = adapter.build(None).run(feed)[:, 1:], adapter.build(space.all_int8()).run(feed)[:, 1:]
+        exact, int8 = adapter.build(None).run(feed)[:, 1:], adapter.build(space.default_config()).run(feed)[:, 1:]
         lost = float(np.abs(exact - int8).mean() / np.abs(exact).mean())
         assert lost < 0.1 if granularity == "per_channel" else lost > 0.5
 
@@ -121,7 +121,7 @@ def test_thresholds_by_entropy_reach_the_graph() -> None:
     entropy = space.configure(lambda op: next(pick for pick in op.choices if pick.calibration == "entropy"))
     tops = [
         float(Graph(adapter.build(config).symbol).by_name["data_quantize"].attributes["max_calib_range"])
-        for config in (space.all_int8(), entropy)
+        for config in (space.default_config(), entropy)
     ]
     assert tops[0] == 500.0
     assert tops[1] < 50.0
@@ -130,12 +130,12 @@ def test_thresholds_by_entropy_reach_the_graph() -> None:
 def test_a_tensor_without_values_does_not_break_a_trial() -> None:
     """Six digits are written of a range; one of nothing would divide by it."""
     adapter, space = networks.opened(networks.plain(), np.zeros((4, *networks.SHAPE), np.float32))
-    assert np.isfinite(adapter.build(space.all_int8()).run(adapter.kept[0])).all()
+    assert np.isfinite(adapter.build(space.default_config()).run(adapter.kept[0])).all()
 
 
 def test_the_saved_file_is_one_of_mxnet_and_holds_all(tmp_path: Path) -> None:
     adapter, space = networks.opened(networks.plain(), networks.images())
-    model = adapter.build(space.all_int8())
+    model = adapter.build(space.default_config())
     found = mx.nd.load(str(model.save(tmp_path / "model.params")))
     symbol = mx.sym.load_json(found.pop("symbol").asnumpy().tobytes().decode())
     assert symbol.list_outputs() == model.symbol.list_outputs()
@@ -148,7 +148,7 @@ def test_the_saved_file_is_one_of_mxnet_and_holds_all(tmp_path: Path) -> None:
 
 def test_exported_files_run_in_mxnet_alone(tmp_path: Path) -> None:
     adapter, space = networks.opened(networks.plain(), networks.images())
-    model = adapter.build(space.all_int8())
+    model = adapter.build(space.default_config())
     symbol_file, params_file = model.export(tmp_path / "deep" / "net")
     block = mx.gluon.SymbolBlock.imports(str(symbol_file), ["data"], str(params_file))
     x = networks.images(4)
@@ -160,7 +160,7 @@ def test_exported_files_run_in_mxnet_alone(tmp_path: Path) -> None:
 
 def test_a_model_called_with_ndarrays_gives_ndarrays() -> None:
     adapter, space = networks.opened(networks.joined(), networks.images())
-    model, x = adapter.build(space.all_int8()), networks.images(4)
+    model, x = adapter.build(space.default_config()), networks.images(4)
     one = model.forward(mx.nd.array(x))
     assert [type(part) for part in one] == [mx.nd.NDArray] * 2
     other = model(x)

@@ -51,7 +51,7 @@ def fitted(net: Any, calibration: Any, accuracy: Any, folder: Path, **settings: 
 def test_the_plant_leaves_fp32_as_it_was_and_ruins_int8(net: Any, calibration: Any, accuracy: Any) -> None:
     adapter = MXNetAdapter.open(net, AdapterOptions())
     adapter.calibrate(calibration)
-    config = TuningSpace(adapter.inspect()).all_int8()
+    config = TuningSpace(adapter.inspect()).default_config()
     fp32 = accuracy(adapter.build(None))
     assert fp32 == accuracy(net) > 0.85
     assert accuracy(adapter.build(config)) < 0.6
@@ -107,7 +107,7 @@ def test_local_errors_are_those_of_each_op_alone(net: Any, calibration: Any) -> 
     """Each op that reads the same range alone as among others gives the same numbers."""
     adapter = MXNetAdapter.open(net, AdapterOptions())
     adapter.calibrate(calibration)
-    config = TuningSpace(adapter.inspect()).all_int8()
+    config = TuningSpace(adapter.inspect()).default_config()
     beside = adapter.local_errors(config)
     alone = super(MXNetAdapter, adapter).local_errors(config)
     same = [name for name in config if np.allclose(beside[name], alone[name], rtol=0.02)]
@@ -141,7 +141,7 @@ def test_ops_are_timed_and_what_is_no_op_is_named(net: Any, calibration: Any) ->
 def test_a_saved_model_is_profiled_from_the_command_line(net: Any, calibration: Any, tmp_path: Path) -> None:
     adapter = MXNetAdapter.open(net, AdapterOptions())
     adapter.calibrate(calibration)
-    adapter.rebuild(TuningSpace(adapter.inspect()).all_int8()).save(tmp_path / "int8.params")
+    adapter.assemble(TuningSpace(adapter.inspect()).default_config()).save(tmp_path / "int8.params")
     np.save(tmp_path / "data.npy", resnet.digits()[0][:8])
     told = subprocess.run(
         [sys.executable, "-m", "quaver.command.main", "profile", "int8.params", "--calib", "data.npy", "--runs", "5"],

@@ -31,9 +31,9 @@ from quaver.api.fit import check_direction
 from quaver.criterion import Criterion
 from quaver.engine.emulation import PROCESSORS, EmulatedModel, EmulatedSession, SampleLimitReached, emulator_command
 from quaver.engine.inspection.output_error import as_outputs, relative_error, same_top1
-from quaver.engine.scoring.early_stop import Standard
+from quaver.engine.scoring.early_stop import EarlyStopReference
 from quaver.engine.scoring.evaluate import referred, score
-from quaver.engine.scoring.losses import Losses, Lost
+from quaver.engine.scoring.losses import LimitLoss, Losses
 from quaver.engine.timing.latency import measure
 from quaver.errors import EvaluationError, HistoryError, SettingsError
 from quaver.files.paths import expanded
@@ -121,16 +121,18 @@ def check(
     check_direction(eval_func, config)
     fp32, int8 = (open_given(expanded(one), threads) for one in (model, quantized))
     bound = referred(eval_func, lambda: fp32)
-    baseline = score(bound, fp32, Standard(config.criterion))
+    baseline = score(bound, fp32, EarlyStopReference(config.criterion))
     losses = Losses(config.criterion, baseline)
     losses.check()
-    found = score(bound, int8, Standard(config.criterion, baseline))
+    found = score(bound, int8, EarlyStopReference(config.criterion, baseline))
     limits = _judged(losses, baseline, found, confidence)
     speed = None if faster_than is None else _speed(fp32, int8, faster_than, eval_func if data is None else data)
     processor: ProcessorVerdict | None = None
     if cpu is not None and command is not None:
         with _emulated(quantized, int8, command, cpu_samples, progress) as session:
-            there = _score_within_limit(bound, EmulatedModel(int8, session), Standard(config.criterion, baseline))
+            there = _score_within_limit(
+                bound, EmulatedModel(int8, session), EarlyStopReference(config.criterion, baseline)
+            )
             judged = () if there is None else _judged(losses, baseline, there, confidence)
             processor = _compare(cpu, session, fp32, int8, judged)
         _record(quantized, int8, processor)
@@ -154,7 +156,9 @@ def _emulated(
         yield session
 
 
-def _score_within_limit(eval_func: Callable[[Any], Any], model: EmulatedModel, standard: Standard) -> Score | None:
+def _score_within_limit(
+    eval_func: Callable[[Any], Any], model: EmulatedModel, standard: EarlyStopReference
+) -> Score | None:
     """Return the score on the emulated processor; None if eval_func wants more samples than may run there."""
     try:
         return score(eval_func, model, standard)
@@ -229,7 +233,7 @@ def _judged(losses: Losses, baseline: Score, found: Score, confidence: float | N
     return tuple(_one(lost, losses.criterion, baseline, found, level) for lost in losses.of(found))
 
 
-def _one(lost: Lost, criterion: Criterion, baseline: Score, found: Score, level: float | None) -> LimitVerdict:
+def _one(lost: LimitLoss, criterion: Criterion, baseline: Score, found: Score, level: float | None) -> LimitVerdict:
     limit, verdict = lost.limit, Verdict.MET if lost.met else Verdict.NOT_MET
     interval: Interval | None = None
     sure: float | None = None

@@ -88,7 +88,7 @@ def calibrated(model: Any, place: Path, data: Any, batch: int = 1) -> Iterator[A
         yield adapter
 
 
-def cost_of(
+def load_cost_model(
     given: str | os.PathLike[str] | None, adapter: Adapter, history: Storage, batch: int = 1
 ) -> CostModel | None:
     """The cost model of a run, checked against its model and `batch`; None if the run is for this machine.
@@ -110,7 +110,7 @@ def cost_of(
     return cost
 
 
-def placed(cost: CostModel, given: str | os.PathLike[str], adapter: Adapter, history: Storage) -> CostModel:
+def with_conversions(cost: CostModel, given: str | os.PathLike[str], adapter: Adapter, history: Storage) -> CostModel:
     """The same with the conversions between ops, as large as they are in this model; kept in the history."""
     path = os.fspath(given)
     history.note(NOTE, {"path": path, "content": cost.plain()})
@@ -161,7 +161,7 @@ def save_board_kit(model: Any, path: str | os.PathLike[str], calib_dataloader: A
 def _packed(adapter: Adapter, script: str) -> bytes:
     feed, plan = adapter.timing_feed, plan_for(adapter)
     profiled = [None, *plan.profiled]
-    models = [adapter.rebuild(one) for one in (*profiled, *plan.timed)]
+    models = [adapter.assemble(one) for one in (*profiled, *plan.timed)]
     names = [f"{index}{adapter.suffix}" for index in range(len(models))]
     arrays = io.BytesIO()
     np.savez(arrays, *feed.values())

@@ -19,7 +19,14 @@ from quaver.diagnosis.quantized_only import QuantizedStatistics
 from quaver.diagnosis.statistics.errors import Direct
 from quaver.engine.compatibility import check_same_model, restore
 from quaver.engine.events import Observer, Observers, Stage, StageStarted, make_observers
-from quaver.engine.inspection.diagnose import SAMPLES, Wishes, examine, examine_alone, examine_float, replayable
+from quaver.engine.inspection.diagnose import (
+    SAMPLES,
+    DiagnosisOptions,
+    examine,
+    examine_alone,
+    examine_float,
+    replayable,
+)
 from quaver.errors import CalibrationError, SettingsError, StrategyError
 from quaver.files.paths import expanded
 from quaver.files.temporary import temporary_folder
@@ -95,7 +102,7 @@ def diagnose(
     watch = Observers(*observers)
     watch(StageStarted(Stage.READING))
     direct = {name: Direct(function) for name, function in (layer_direct_metrics or {}).items()}
-    wishes = Wishes(samples, {**(layer_metrics or {}), **direct}, model_metrics or {}, timing)
+    wishes = DiagnosisOptions(samples, {**(layer_metrics or {}), **direct}, model_metrics or {}, timing)
     calib_dataloader = again = replayable(calib_dataloader)
     model = expanded(model)
     kind = adapter_for(model, target.settings.get("framework"))
@@ -124,7 +131,7 @@ def diagnose(
             if adapter.options != options:  # calibration has left out a rewrite, and with it ops may be others
                 space = _space(adapter, chosen if given else None, target)
             if target.config is None and config is not None:
-                config = space.without(adapter.crowded_out).all_int8()
+                config = space.without(adapter.has_mask_values).default_config()
             view = adapter.look(target.file if config is None else config)
             found = examine(adapter, view, config, again, wishes, watch, space)
     if workspace is not None:
@@ -132,7 +139,7 @@ def diagnose(
     return found
 
 
-def _float_alone(adapter: Adapter, data: Any, wishes: Wishes, watch: Observer) -> Diagnosis | None:
+def _float_alone(adapter: Adapter, data: Any, wishes: DiagnosisOptions, watch: Observer) -> Diagnosis | None:
     """What the float model shows by itself; None if it cannot be run through either."""
     try:
         return None if data is None else examine_float(adapter, data, wishes, watch)
@@ -156,7 +163,7 @@ def _space(adapter: Adapter, given: Config | None, target: Target) -> TuningSpac
 def _config(adapter: Adapter, space: TuningSpace, target: Target) -> QuantConfig | None:
     """The configuration that is meant; None for a quantized model."""
     if target.config is None:
-        return space.all_int8() if target.file is None else None
+        return space.default_config() if target.file is None else None
     try:
         return TuningSpace(adapter.inspect()).check(target.config)
     except StrategyError as error:
@@ -221,7 +228,7 @@ def diagnose_quantized(
     watch = Observers(*make_observers(observer))
     watch(StageStarted(Stage.READING))
     quantized = expanded(quantized)
-    view = adapter_for(quantized).look_alone(quantized, threads)
+    view = adapter_for(quantized).inspect_standalone(quantized, threads)
     direct = {name: Direct(function) for name, function in (layer_direct_metrics or {}).items()}
     metrics = {**(layer_metrics or {}), **direct}
     beside = None if float_model is None else open_given(expanded(float_model), threads=threads)

@@ -79,7 +79,7 @@ def profile(
     ):
         other = _other(target, adapter)
         beside = None if other is None else kind.time(other, data, timing, adapter)
-        source = model if adapter is None else adapter.rebuild(None).SerializeToString()
+        source = model if adapter is None else adapter.assemble(None).SerializeToString()
         first = kind.time(source, data, timing, adapter)
     return make_profile(first, beside)
 
@@ -105,6 +105,6 @@ def _other(target: Target, adapter: Adapter | None) -> Any:
     check_same_model(adapter, target.snapshot.header, target.snapshot.path)
     restore(adapter, target.snapshot.header, target.snapshot.path)
     try:
-        return adapter.rebuild(target.config).SerializeToString()
+        return adapter.assemble(target.config).SerializeToString()
     except KeyError as error:
         raise HistoryError(f"the configuration does not fit the ops of the model: {error}") from error

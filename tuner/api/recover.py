@@ -62,7 +62,7 @@ def _rebuild(adapter: Adapter, snapshot: Snapshot, number: int) -> Model:
     then, now = _list(snapshot.run_of(number).versions), _list(versions_of(adapter))
     advice = f"the run used {then}; here are {now}. Install the versions of the run"
     try:
-        rebuilt = adapter.rebuild(config)
+        rebuilt = adapter.assemble(config)
     except BuildError as error:
         strange = [op.name for op in ops if config is not None and config[op.name] not in op.choices]
         if not strange:

@@ -26,7 +26,7 @@ from quaver.engine.inspection.output_drift import OutputDrift
 from quaver.engine.scoring.benefit import Benefit, benefit
 from quaver.engine.scoring.confirmation import Confirmation
 from quaver.engine.scoring.judge import Sureness, pareto
-from quaver.engine.scoring.losses import Lost
+from quaver.engine.scoring.losses import LimitLoss
 from quaver.engine.timing.objective import Objective
 from quaver.errors import MissingPackageError, ModelError
 from quaver.files.paths import expanded
@@ -98,7 +98,7 @@ class TuneResult:
     target: str = ""
     fp32_measured: Mapping[str, float] = field(default_factory=dict, hash=False)
     fp32: Trial | None = field(repr=False, default=None)
-    losses: tuple[Lost, ...] = field(repr=False, default=())
+    losses: tuple[LimitLoss, ...] = field(repr=False, default=())
     sureness: Sureness | None = None
     confirmations: tuple[Confirmation, ...] = ()
     output_drift: OutputDrift | None = None

@@ -17,7 +17,7 @@ from quaver.adapters.calibration.stored import comparison_of, left_out_of
 from quaver.adapters.samples import check_batch
 from quaver.api.config.config import Config, Settings, make_config
 from quaver.api.config.resume import Given, announce, changed_versions, settle
-from quaver.api.cost_model import cost_of, placed, target_of
+from quaver.api.cost_model import load_cost_model, target_of, with_conversions
 from quaver.api.display.format import conversions
 from quaver.api.display.warnings import aloud, levels_to_the_caller, tell
 from quaver.api.plugins import shown, write_report
@@ -44,10 +44,10 @@ from quaver.engine.events import (
 from quaver.engine.executors.base import Executor
 from quaver.engine.executors.in_process import InProcess
 from quaver.engine.executors.parallel_probe import measuring_worker
-from quaver.engine.executors.payload import Site
+from quaver.engine.executors.payload import RunPayload
 from quaver.engine.executors.process_pool import LocalPool
 from quaver.engine.executors.remote import Workers
-from quaver.engine.executors.select import Wish, open_pool
+from quaver.engine.executors.select import ExecutorSpec, open_pool
 from quaver.engine.inspection.best_model import note_inside
 from quaver.engine.inspection.diagnose import diagnose_run, replayable
 from quaver.engine.inspection.output_drift import drift_of, note_drift
@@ -198,14 +198,14 @@ class TuningRun:
         self._given = model
         check_batch(self._adapter.inputs, config.batch)
         self.space = self._space(config, objective, history)
-        cost = cost_of(config.cost_model, self._adapter, history, config.batch)
+        cost = load_cost_model(config.cost_model, self._adapter, history, config.batch)
         stack.enter_context(pointing_to(history))
         others = changed_versions(history.run.versions, versions_of(self._adapter))
         announce(others, self._tell, heard=bool(self._observers))
         prepare(self._adapter, history, config, self._data, self._tell, bool(self._observers), self._clock)
         check_timing_batch(self._adapter, config.batch)
         # An older calibration may not know enough for repairs.
-        self.space = self._space(config, objective, history).without(self._adapter.crowded_out)
+        self.space = self._space(config, objective, history).without(self._adapter.has_mask_values)
         if not self.space.quantizable:
             raise SettingsError("what can be quantized holds stand-ins for infinity, and must stay in fp32")
         if objective.needs_all and not self._adapter.kept:
@@ -214,7 +214,7 @@ class TuningRun:
                 "a resumed run"
             )
         if cost is not None and config.cost_model is not None:
-            cost = placed(cost, config.cost_model, self._adapter, history)
+            cost = with_conversions(cost, config.cost_model, self._adapter, history)
             objective = for_target(objective, cost.predict)
         say_conversions(self._adapter, history, self._tell)
         if not self._calibrated(history):
@@ -257,12 +257,12 @@ class TuningRun:
         """Whether there are ranges: from the calibration data, or from the run that is resumed."""
         return self._data is not None if history.header is None else history.header.calibrated
 
-    def _wish(self, config: Config) -> Wish:
+    def _wish(self, config: Config) -> ExecutorSpec:
         """Who is to evaluate. An executor takes the place of the backend that an earlier run had."""
         isolate = config.isolate or config.trial_timeout is not None
         if self._executor is not None and config.resume is not None:
-            return Wish(config.n_jobs, threads=config.threads, executor=self._executor)
-        return Wish(config.n_jobs, config.backend, config.scheduler, isolate, config.threads, self._executor)
+            return ExecutorSpec(config.n_jobs, threads=config.threads, executor=self._executor)
+        return ExecutorSpec(config.n_jobs, config.backend, config.scheduler, isolate, config.threads, self._executor)
 
     @property
     def engine(self) -> Run:
@@ -364,7 +364,7 @@ class TuningRun:
             return
         header = run.history.header
         assert header is not None
-        with Site.opened(
+        with RunPayload.opened(
             self.workspace, self._adapter, header.calibration, self._given, self._adapter.options, eval_func
         ) as site:
             try:
@@ -405,7 +405,7 @@ class TuningRun:
             advice = f"quaver.recover writes trial {best.number} to a file"
             with last_step(history, f"saving trial {best.number}", advice) as may_run:
                 if may_run:
-                    built = self._adapter.rebuild(best.config)
+                    built = self._adapter.assemble(best.config)
                     add_provenance(built, history, best)
                     model_path = built.save(self._best_path)
                     model = self._adapter.load(model_path)

@@ -49,7 +49,7 @@ def space_of(adapter: Adapter, config: Config, objective: Objective, calibrated:
             "calib_dataloader is needed for this model: none of its ops can run in 8 bits without calibrated ranges. A "
             "few hundred typical inputs will do, without labels"
         )
-    if not calibrated and not space.all_int8().reduced_ops:
+    if not calibrated and not space.default_config().reduced_ops:
         raise SettingsError(
             "without calibration data nothing in this model gets faster in 8 bits, only smaller: pass calib_dataloader "
             '(a few hundred typical inputs, without labels), or objective="size"'
@@ -81,7 +81,7 @@ def first_config(
         )
     offered = [op.name for op in same if best.config[op.name] in op.choices]
     lost = tuple(op.name for op in same if op.name not in set(offered))
-    config = space.all_int8().replace({name: best.config[name] for name in offered})
+    config = space.default_config().replace({name: best.config[name] for name in offered})
     history.note(NOTE, {name: from_choice(choice) for name, choice in config.items()})
     observer(StartedFrom(snapshot.path, best.number, len(offered), len(space.ops), lost))
     return config
@@ -189,7 +189,7 @@ def check_timing_batch(adapter: Adapter, batch: int) -> None:
             f"{samples(feed)} sample(s): leave `batch` out, or give the data in batches of {batch}"
         )
     try:
-        adapter.rebuild(None).run(feed)
+        adapter.assemble(None).run(feed)
     except Exception as error:
         raise SettingsError(
             f"`batch={batch}`, but the model does not run on so many samples at once: {error!s:.300}. Leave `batch` "

@@ -16,7 +16,7 @@ from quaver.engine.inspection.output_drift import OutputDrift
 from quaver.engine.scoring.benefit import Benefit
 from quaver.engine.scoring.confirmation import Confirmation
 from quaver.engine.scoring.judge import Sureness
-from quaver.engine.scoring.losses import Lost
+from quaver.engine.scoring.losses import LimitLoss
 from quaver.history import Snapshot
 from quaver.processors import noted_portability
 from quaver.trial import Trial
@@ -98,7 +98,7 @@ def change(one: Change) -> dict[str, Any]:
     return {"op": one.op, "before": before, "now": now}
 
 
-def trust(sure: Sureness | None, losses: Iterable[Lost], confirmations: Iterable[Confirmation]) -> dict[str, Any]:
+def trust(sure: Sureness | None, losses: Iterable[LimitLoss], confirmations: Iterable[Confirmation]) -> dict[str, Any]:
     """How far the verdict on the best trial can be trusted: how sure, by each limit, and on other data."""
     return {
         "sure": None if sure is None else sure.chosen,

@@ -147,7 +147,7 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
 def fallbacks(best: Trial, snapshot: Snapshot, config: Config) -> Iterator[tuple[str, str]]:
     """The ops that tuning sent back to fp32, and how many were there from the start."""
     space = TuningSpace(apply_rules(snapshot.header.ops, config.op_name_dict, config.op_type_dict))
-    start = frozenset(space.all_int8().fp32_ops)
+    start = frozenset(space.default_config().fp32_ops)
     sent = [name for name in best.config.fp32_ops if name not in start]
     kinds = {op.name: op.kind for op in space.ops}
     for index, name in enumerate(sent[:LISTED]):

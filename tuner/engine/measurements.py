@@ -107,7 +107,7 @@ def _time_model(bench: Bench, measurement: Measurement) -> dict[str, Any]:
 
 def _speed(bench: Bench, measurement: Measurement) -> list[float]:
     """Return the latency of each configuration as a fraction of the float model's, all interleaved."""
-    models = [bench.adapter.rebuild(config).on_threads(1) for config in (None, *measurement.configs)]
+    models = [bench.adapter.assemble(config).on_threads(1) for config in (None, *measurement.configs)]
     base, *others = latency.measure(
         models, bench.adapter.timing_feed, CANDIDATE_SECONDS * len(models), within=IN_THE_RUNNING
     )
@@ -117,7 +117,7 @@ def _speed(bench: Bench, measurement: Measurement) -> list[float]:
 def _outputs(bench: Bench, measurement: Measurement) -> dict[str, tuple[list[Any], list[Any]]]:
     """Return the outputs of ops on each feed, in the float model and in the configuration, if there is one."""
     outputs: dict[str, tuple[list[Any], list[Any]]] = {name: ([], []) for name in measurement.ops}
-    watchers = [bench.adapter.watch(config, measurement.ops) for config in (None, *measurement.configs)]
+    watchers = [bench.adapter.record_outputs(config, measurement.ops) for config in (None, *measurement.configs)]
     for feed in bench.feeds:
         for part, watcher in enumerate(watchers):
             for name, values in watcher(feed).items():

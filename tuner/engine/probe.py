@@ -102,7 +102,7 @@ class AdapterProbe(Probe):
         return bool(self._adapter.kept) or header is None or header.calibrated
 
     def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
-        config = config or self._space.all_int8()
+        config = config or self._space.default_config()
         float_model = self._space.float_config()
         names = [name for name in self._space.tunable if config[name].reduced]
         alone = {name: float_model.replace({name: config[name]}) for name in names}
@@ -117,7 +117,9 @@ class AdapterProbe(Probe):
         if not self.has_samples:
             return self._by_weights()
         if config is None:
-            return dict(self._once("local_error", Stage.LOCAL_ERRORS, lambda: self._local(self._space.all_int8())))
+            return dict(
+                self._once("local_error", Stage.LOCAL_ERRORS, lambda: self._local(self._space.default_config()))
+            )
         if config.fingerprint not in self._history.notes.get("probe.local_errors", {}):
             self._check_time()
             self._observer(StageStarted(Stage.REPAIRS))
@@ -136,9 +138,9 @@ class AdapterProbe(Probe):
         def measure() -> dict[str, list[float]]:
             self._samples()
             try:
-                fp32, int8 = self._runner.run(Measurement(OP_SECONDS, (self._space.all_int8(),)))
+                fp32, int8 = self._runner.run(Measurement(OP_SECONDS, (self._space.default_config(),)))
             except ProcessDied:
-                fp32, int8 = self._guessed_seconds(self._space.all_int8())
+                fp32, int8 = self._guessed_seconds(self._space.default_config())
             return {name: [fp32[name], int8[name]] for name in self._space.quantizable}
 
         return {name: OpTime(*pair) for name, pair in self._once("latency", Stage.TIMING, measure).items()}
@@ -206,7 +208,7 @@ class AdapterProbe(Probe):
     def size(self, config: QuantConfig) -> float:
         known = self._history.notes.get("probe.size", {})
         if config.fingerprint not in known:
-            whole, model = (self._adapter.rebuild(one) for one in (None, config))
+            whole, model = (self._adapter.assemble(one) for one in (None, config))
             self._history.extend_note("probe.size", {config.fingerprint: model.size / whole.size})
         return float(self._history.notes["probe.size"][config.fingerprint])
 
@@ -227,7 +229,7 @@ class AdapterProbe(Probe):
         return self._opened_bench
 
     def _mse(self) -> dict[str, float]:
-        errors = self._local_errors(self._space.all_int8())
+        errors = self._local_errors(self._space.default_config())
         return {name: errors[name][0] if name in errors else 0.0 for name in self._space.quantizable}
 
     def _local_errors(self, config: QuantConfig) -> Mapping[str, tuple[float, float]]:
@@ -278,7 +280,7 @@ class AdapterProbe(Probe):
 
     def _by_weights(self) -> dict[str, float]:
         """The error of each op's weight in the all-int8 model: what can be told of it without samples."""
-        whole = self._space.all_int8()
+        whole = self._space.default_config()
         errors = self._adapter.weight_errors(whole)
         worst = max(errors.values(), default=0.0)
         return {name: errors.get(name, worst) for name in whole.reduced_ops}
@@ -332,7 +334,7 @@ class AdapterProbe(Probe):
 
     def _once(self, name: str, stage: Stage, measure: Callable[[], Any]) -> Any:
         """A measurement as a whole, from the history if it was taken before of what the rules leave now."""
-        note, meant = f"probe.{name}", self._space.all_int8()
+        note, meant = f"probe.{name}", self._space.default_config()
         known = self._history.notes.get(note, {})
         same = self._history.notes.get(f"{note}.config", meant.fingerprint) == meant.fingerprint
         if not same or not known or any(op not in known for op in self._space.able_to_fall_back(meant)):

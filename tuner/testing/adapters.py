@@ -87,7 +87,7 @@ class _Case:
         return cls(adapter, another, data, model, scratch, folder, calibration, TuningSpace(ops))
 
     @property
-    def all_int8(self) -> QuantConfig:
+    def default_config(self) -> QuantConfig:
         """Every op in int8, those too whose default is fp32."""
         return self.space.configure(lambda op: op.reduced_choices[0])
 
@@ -102,11 +102,11 @@ class _Case:
     def configs(self) -> Iterator[tuple[str, QuantConfig | None]]:
         """The float model and a few configurations, each with words for it."""
         yield "the float model", None
-        yield "the all-int8 model", self.all_int8
+        yield "the all-int8 model", self.default_config
         for spelled in self.space.repairs:
-            yield f"the all-int8 model with {spelled}", self.space.repair(self.all_int8, spelled)
+            yield f"the all-int8 model with {spelled}", self.space.repair(self.default_config, spelled)
         if len(self.space.repairs) > 1:
-            yield "the all-int8 model with all repairs", self.space.repair(self.all_int8, *self.space.repairs)
+            yield "the all-int8 model with all repairs", self.space.repair(self.default_config, *self.space.repairs)
         modes = dict.fromkeys(choice.mode for op in self.space.ops for choice in op.reduced_choices)
         for mode in modes if len(modes) > 1 else ():
             yield f"the model with all ops {mode} that can be", self.in_mode(mode)
@@ -200,7 +200,7 @@ def _check_restore(case: _Case) -> None:
     try:
         other.restore(copy.deepcopy(case.calibration))
         for words, config in case.configs():
-            here, there = case.adapter.rebuild(config), other.rebuild(config)
+            here, there = case.adapter.assemble(config), other.assemble(config)
             same = here.SerializeToString() == there.SerializeToString()
             assert same, f"{words} has other bytes after `restore` in a newly opened adapter"
     finally:
@@ -240,10 +240,10 @@ def _check_calls(case: _Case, model: Model, expected: list[Outputs]) -> None:
 
 def _check_repairs(case: _Case) -> None:
     """A repair that is not known, or that the adapter cannot do, must not be left out silently."""
-    name, pick = next(iter(case.all_int8.items()))
-    config = case.all_int8.replace({name: replace(pick, repairs=("no such repair",))})
+    name, pick = next(iter(case.default_config.items()))
+    config = case.default_config.replace({name: replace(pick, repairs=("no such repair",))})
     try:
-        case.adapter.rebuild(config)
+        case.adapter.assemble(config)
     except BuildError as error:
         assert "no such repair" in str(error), f"the error for a repair that cannot be done does not name it: {error}"
     else:
@@ -253,7 +253,7 @@ def _check_repairs(case: _Case) -> None:
 def _check_names(case: _Case) -> None:
     """A file is not given a name that belongs to another framework."""
     other = ".tflite" if case.adapter.suffix != ".tflite" else ".onnx"
-    model = case.adapter.rebuild(None)
+    model = case.adapter.assemble(None)
     assert model.suffix == case.adapter.suffix, (
         f"models are written as {model.suffix!r}, and the adapter's suffix is {case.adapter.suffix!r}"
     )
@@ -270,7 +270,7 @@ def _check_bytes(case: _Case) -> None:
         data = model.SerializeToString()
         assert model.sha256 == hashlib.sha256(data).hexdigest(), f"sha256 of {words} is not the hash of its bytes"
         assert model.size == len(data), f"size of {words} is {model.size}, but it has {len(data)} bytes"
-        assert case.adapter.rebuild(config).SerializeToString() == data, f"`rebuild` of {words} gives other bytes"
+        assert case.adapter.assemble(config).SerializeToString() == data, f"`rebuild` of {words} gives other bytes"
         path = case.scratch / f"saved{number}{case.adapter.suffix}"
         assert Path(model.save(path)) == path, f"save of {words} must return the path it was given"
         assert path.read_bytes() == data, f"the saved file of {words} holds other bytes than sha256 is taken of"
@@ -287,7 +287,7 @@ def _check_provenance(case: _Case) -> None:
     """Where a model comes from may be written into its file, and changes nothing but the file."""
     properties = {"quaver.version": "1.2.3", "quaver.scores": '{"top1": 0.5}'}
     for words, config in case.configs():
-        model = case.adapter.rebuild(config)
+        model = case.adapter.assemble(config)
         scored = model.sha256
         model.add_provenance(properties)
         data = model.SerializeToString()
@@ -314,7 +314,10 @@ def _check_provenance(case: _Case) -> None:
 def _check_watch(case: _Case) -> None:
     names = [op.name for op in case.space.ops]
     feed = case.adapter.kept[0]
-    fp32, int8 = case.adapter.watch(None, names)(feed), case.adapter.watch(case.all_int8, names)(feed)
+    fp32, int8 = (
+        case.adapter.record_outputs(None, names)(feed),
+        case.adapter.record_outputs(case.default_config, names)(feed),
+    )
     for seen, words in ((fp32, "the float model"), (int8, "the all-int8 model")):
         missing = [name for name in names if name not in seen]
         assert not missing, f"watch of {words} gives no output of op {missing[0]!r}"
@@ -322,16 +325,16 @@ def _check_watch(case: _Case) -> None:
             assert np.asarray(seen[name]).dtype.kind == "f", f"watch of {words} gives op {name!r} not as float"
     for name in names:
         assert fp32[name].shape == int8[name].shape, f"watch gives op {name!r} in another shape when it is int8"
-    some = case.adapter.watch(None, names[-1:])(feed)
+    some = case.adapter.record_outputs(None, names[-1:])(feed)
     assert list(some) == names[-1:], "watch gives other ops than it was asked for"
-    told = case.adapter.look(case.all_int8).precisions
+    told = case.adapter.look(case.default_config).precisions
     assert sorted(told) == sorted(names), "look tells the precision of other ops than inspect lists"
 
 
 def _check_local_errors(case: _Case) -> None:
-    half = case.all_int8.fallback(*(op.name for op in case.space.ops[::2]))
+    half = case.default_config.fallback(*(op.name for op in case.space.ops[::2]))
     modes = dict.fromkeys(choice.mode for op in case.space.ops for choice in op.reduced_choices)
-    for config in (case.all_int8, half, *map(case.in_mode, modes)):
+    for config in (case.default_config, half, *map(case.in_mode, modes)):
         errors = case.adapter.local_errors(config)
         assert sorted(errors) == sorted(config.reduced_ops), (
             "local_errors must cover the int8 ops, all of them and no other"
@@ -342,7 +345,7 @@ def _check_local_errors(case: _Case) -> None:
 
 
 def _check_op_seconds(case: _Case) -> None:
-    for config in (None, case.all_int8):
+    for config in (None, case.default_config):
         seconds = case.adapter.op_seconds(config)
         missing = [op.name for op in case.space.ops if op.name not in seconds]
         assert not missing, f"op_seconds has no time for op {missing[0]!r}"
@@ -370,7 +373,7 @@ CHECKS: tuple[Callable[[_Case], None], ...] = (
 def _check_close(case: _Case) -> None:
     """Temporary files go, and a saved model stays usable."""
     path = case.scratch / f"saved{case.adapter.suffix}"
-    model = case.adapter.rebuild(case.all_int8)
+    model = case.adapter.assemble(case.default_config)
     expected, feed = as_list(model.run(case.adapter.kept[0])), case.adapter.kept[0]
     loaded = case.adapter.load(model.save(path))
     model.close()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from quaver.criterion import Criterion
-from quaver.engine.run.proposals import Dialogue
+from quaver.engine.run.proposals import ProposalQueue
 from quaver.engine.scoring.judge import Judge
 from quaver.engine.timing.objective import Objective
 from quaver.errors import StrategyError
@@ -85,7 +85,7 @@ def drive(
     judge.begin(Trial(0, model.space.float_config(), TrialState.COMPLETE, model.baseline, model_size=SIZE))
     earlier = {trial.config: trial for trial in known}
     answers: dict[QuantConfig, Trial] = {}
-    dialogue = Dialogue(made, model.space, model.probe)
+    dialogue = ProposalQueue(made, model.space, model.probe)
     repeats = 0
     try:
         while True:

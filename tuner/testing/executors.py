@@ -67,7 +67,7 @@ class InLists(Strategy):
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
-        start, names = space.all_int8(), space.able_to_fall_back(space.all_int8())
+        start, names = space.default_config(), space.able_to_fall_back(space.default_config())
         singles: list[QuantConfig] = [start.fallback(name) for name in names]
         for first in range(0, len(singles), WIDTH):
             asked = singles[first : first + WIDTH]

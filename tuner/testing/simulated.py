@@ -196,7 +196,7 @@ class SimulatedProbe(Probe):
         self._model = model
 
     def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
-        config = config or self._model.space.all_int8()
+        config = config or self._model.space.default_config()
         names = [name for name in self._model.space.tunable if config[name].reduced]
         return {name: self._model.harm[name] * self._model.share(config[name]) for name in names}
 
@@ -205,7 +205,7 @@ class SimulatedProbe(Probe):
 
     def local_error(self, config: QuantConfig | None = None) -> Mapping[str, float]:
         if config is None:
-            return {name: self._model.harm[name] for name in self._model.space.all_int8().reduced_ops}
+            return {name: self._model.harm[name] for name in self._model.space.default_config().reduced_ops}
         return {name: self._model.harm[name] * self._model.share(config[name]) for name in config.reduced_ops}
 
     def latency(self) -> Mapping[str, OpTime]:

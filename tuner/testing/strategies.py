@@ -16,10 +16,10 @@ from quaver.ops import QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies import Proposals, Strategy, make_strategy, prepared
-from quaver.target_budget import Ceiling
+from quaver.target_budget import TargetBudget
 from quaver.testing.drive import drive
 from quaver.testing.simulated import SimulatedModel
-from quaver.testing.strict_probe import Broken, Watched
+from quaver.testing.strict_probe import Broken, StrictStrategy
 from quaver.trial import Trial
 
 
@@ -153,7 +153,7 @@ def _run(
     max_trials: int | None = None,
     imports: bool = False,
     objective: str = "latency",
-    ceiling: Ceiling | None = None,
+    ceiling: TargetBudget | None = None,
 ) -> list[Trial]:
     """Drive a strategy to its end, or to where it has shown enough."""
     given = make()
@@ -169,7 +169,7 @@ def _run(
     untouched, rng = picture_of(model.space), global_rng()
     try:
         trials = drive(
-            Watched(strategy),
+            StrictStrategy(strategy),
             model,
             None if ceiling is None else Criterion.within(ceiling),
             max_trials=max_trials or enough + 1,
@@ -233,7 +233,7 @@ def _check_nested(name: str, make: Callable[[], Strategy]) -> None:
 
 def _check_budget(name: str, make: Callable[[], Strategy]) -> None:
     """With a budget for the model instead of a criterion."""
-    for ceiling in (Ceiling(latency=0.6), Ceiling(size=0.5), Ceiling(0.7, 0.6)):
+    for ceiling in (TargetBudget(latency=0.6), TargetBudget(size=0.5), TargetBudget(0.7, 0.6)):
         where, model = f"with a {ceiling}", SimulatedModel(ops=12, culprits=2)
         trials = _run(name, make, where, model, SOME, objective="accuracy", ceiling=ceiling)
         assert any(trial.met for trial in trials), f"strategy {name}, {where}, tries nothing that keeps it"

@@ -19,14 +19,14 @@ class Broken(Exception):
 
 
 @dataclass
-class Watched(Strategy):
+class StrictStrategy(Strategy):
     """A strategy whose every proposal is looked at."""
 
     inner: Strategy
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         try:
-            proposals = self.inner.propose(space, OnlyTheContract(probe))
+            proposals = self.inner.propose(space, StrictProbe(probe))
         except Exception as error:
             raise Broken(f"propose breaks with {_told(error)}") from error
         if not isinstance(proposals, Generator):
@@ -61,7 +61,7 @@ def _described(answer: Trial | None) -> str:
     return "a failed trial, which has no score and no loss" if answer.failed else "a trial"
 
 
-class OnlyTheContract(Probe):
+class StrictProbe(Probe):
     """A probe that has nothing but what `Probe` promises."""
 
     __slots__ = ("__probe",)

@@ -102,7 +102,9 @@ class Branches:
 Watcher = Callable[[Feed], dict[str, NDArray[Any]]]
 
 
-def watch(builder: Builder, inputs: list[str], config: QuantConfig | None, ops: Sequence[str], threads: int) -> Watcher:
+def record_outputs(
+    builder: Builder, inputs: list[str], config: QuantConfig | None, ops: Sequence[str], threads: int
+) -> Watcher:
     """A function that runs a feed and gives the output of each of these ops, dequantized where it is int8."""
     whole = Whole(Graph(builder.build(config)), inputs, threads)
     tensors = {name: builder.output(name) for name in ops}

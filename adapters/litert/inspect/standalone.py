@@ -27,7 +27,7 @@ from quaver.introspection import AloneRun, QuantizedOp, QuantizedPair
 VERIFY = "CUSTOM:NumericVerify"
 
 
-class FileAlone(QuantizedView):
+class StandaloneFile(QuantizedView):
     """A quantized file, whoever made it."""
 
     def __init__(self, source: Any, threads: int) -> None:

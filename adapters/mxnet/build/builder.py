@@ -82,7 +82,7 @@ class Builder:
         follow = {name: self.origin(self.output(node))[0] for name, node in self.followers.items()}
         return {**{name: name for name in self.by_name}, **{name: op for name, op in follow.items() if op}}
 
-    def flows(self) -> dict[str, tuple[str, ...]]:
+    def int8_edges(self) -> dict[str, tuple[str, ...]]:
         """For each op, the ops that read what it wrote, through followers or not."""
         found = {name: self._readers.get(self.output(unit.node), ()) for name, unit in self.by_name.items()}
         return {name: readers for name, readers in found.items() if readers}

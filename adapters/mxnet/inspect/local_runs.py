@@ -109,7 +109,7 @@ class _Graft:
 Watcher = Callable[[Feed], dict[str, Array]]
 
 
-def watch(builder: Builder, config: QuantConfig | None, ops: Sequence[str], threads: int) -> Watcher:
+def record_outputs(builder: Builder, config: QuantConfig | None, ops: Sequence[str], threads: int) -> Watcher:
     """A function that runs a feed and gives the output of each of these ops, as float."""
     observer = Observer(builder.build(config), ops, threads)
     return lambda feed: {name: as_float(value) for name, value in observer.run(feed)[0].items()}

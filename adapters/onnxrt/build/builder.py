@@ -15,14 +15,14 @@ from quaver.adapters.onnxrt.build import int4 as four_bits
 from quaver.adapters.onnxrt.build import protobuf as wire
 from quaver.adapters.onnxrt.build.affine import Float, activation_parameters
 from quaver.adapters.onnxrt.build.channel_scaling import Rescaler
-from quaver.adapters.onnxrt.build.emitter import Walk
+from quaver.adapters.onnxrt.build.emitter import Emitter
 from quaver.adapters.onnxrt.build.integer_ops import Gated, by_table, cut_off
 from quaver.adapters.onnxrt.build.lstm import DOMAIN, coarser_lstm_channels
 from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
 from quaver.adapters.onnxrt.build.provenance import without_provenance
 from quaver.adapters.onnxrt.build.repairs import RepairedUnit, repair_unit
 from quaver.adapters.onnxrt.build.saturation import Reduction, reduction_of
-from quaver.adapters.onnxrt.build.serialized_model import Assembly
+from quaver.adapters.onnxrt.build.serialized_model import SerializedModel
 from quaver.adapters.onnxrt.build.weight_store import Entry, WeightStore
 from quaver.adapters.onnxrt.load.graph import Graph, integer
 from quaver.adapters.onnxrt.ops.passthrough import families, moves, shrinks_by_cubes
@@ -35,7 +35,7 @@ from quaver.processors import Coarsened
 Ranges = Mapping[str, Mapping[str, Range]]
 
 
-class Assembler:
+class Builder:
     """Builds assemblies of one model. Everything that does not depend on the configuration is done once."""
 
     def __init__(self, graph: Graph, units: list[Unit], store: WeightStore, mark: str, portable: bool = False) -> None:
@@ -51,7 +51,7 @@ class Assembler:
         self.moved_captures = {name for name in graph.captured if graph.producers.get(name) in self.moved}
         self.cubic = {index for index, node in enumerate(graph.nodes) if shrinks_by_cubes(graph, node)}
         self.gates = {unit.output: unit.gate for unit in units if unit.gate is not None}
-        self.looked_up = {unit.output: unit.weight for unit in units if unit.looks_up and unit.weight is not None}
+        self.looked_up = {unit.output: unit.weight for unit in units if unit.is_embedding and unit.weight is not None}
         self.rescaler = Rescaler(graph, units, store, mark, self.root_of)
         self.calibrate({})
         self.four_bits = functools.cache(functools.partial(four_bits.constants, self))
@@ -70,7 +70,7 @@ class Assembler:
 
     def coarsened(self, config: QuantConfig) -> Coarsened:
         """Count the ops and output channels of a configuration whose weights are coarser so that no sum saturates."""
-        plan = Walk(self, config)
+        plan = Emitter(self, config)
         counts = [
             self._coarser_channels(plan, unit, pick)
             for unit in self.units
@@ -84,7 +84,7 @@ class Assembler:
             sum(coarser for _, coarser in counts),
         )
 
-    def _coarser_channels(self, plan: Walk, unit: Unit, pick: OpConfig) -> tuple[int, int]:
+    def _coarser_channels(self, plan: Emitter, unit: Unit, pick: OpConfig) -> tuple[int, int]:
         """Return how many output channels of an int8 op could saturate, and how many of them are coarser."""
         per_channel = pick.granularity == "per_channel"
         if unit.recurrent and self.portable:
@@ -123,9 +123,9 @@ class Assembler:
         self.repaired = functools.cache(self._repaired)
         self.rescaler.calibrate(self.statistics)
 
-    def assemble(self, config: QuantConfig | None, outputs: tuple[str, ...] = ()) -> Assembly:
+    def assemble(self, config: QuantConfig | None, outputs: tuple[str, ...] = ()) -> SerializedModel:
         """The model of a configuration; None is all fp32. `outputs` are float tensors to give out besides."""
-        return Walk(self, config).run(outputs)
+        return Emitter(self, config).run(outputs)
 
     def _params(self, root: str, scheme: Scheme) -> QuantizationParameters:
         """Scale and zero point of a tensor and all that share its scale."""

@@ -23,7 +23,7 @@ from quaver.errors import BuildError
 from quaver.ops import INT8, OpConfig
 
 if TYPE_CHECKING:
-    from quaver.adapters.onnxrt.build.builder import Assembler
+    from quaver.adapters.onnxrt.build.builder import Builder
 
 # What the nodes and tensors of such a product are called; the node that multiplies keeps the name of the op.
 PARTS = ("product", "product as float", "product scale", "scaled product", "biased", "weight")
@@ -50,7 +50,7 @@ class FloatSided(NamedTuple):
 
 
 def between_floats(
-    assembler: Assembler, unit: Unit, pick: OpConfig, source: str, target: str, mark: str = ""
+    assembler: Builder, unit: Unit, pick: OpConfig, source: str, target: str, mark: str = ""
 ) -> FloatSided:
     """The anchor of a unit, from the float tensor `source` to `target`; `mark` ends the names of all else it makes."""
     if pick.repairs:
@@ -80,7 +80,7 @@ class Weight(NamedTuple):
     entries: tuple[tuple[str, Entry], ...]
 
 
-def _weight(assembler: Assembler, unit: Unit, pick: OpConfig, mark: str) -> Weight:
+def _weight(assembler: Builder, unit: Unit, pick: OpConfig, mark: str) -> Weight:
     """That of an op; of a Gemm as the right side of a product, whichever way it lies in the model."""
     assert unit.weight is not None
     store, node = assembler.store, assembler.graph.nodes[unit.anchor]
@@ -96,9 +96,7 @@ def _weight(assembler: Assembler, unit: Unit, pick: OpConfig, mark: str) -> Weig
     return Weight(integers, scale, axis, values.shape, ((integers, entry), (scale, wire.tensor(scale, values))))
 
 
-def _dynamic_product(
-    assembler: Assembler, unit: Unit, pick: OpConfig, source: str, target: str, mark: str
-) -> FloatSided:
+def _dynamic_product(assembler: Builder, unit: Unit, pick: OpConfig, source: str, target: str, mark: str) -> FloatSided:
     node = assembler.graph.nodes[unit.anchor]
     weight = _weight(assembler, unit, pick, mark)
     quantized, by, zero = (assembler.label(source, part) for part in DYNAMIC)
@@ -115,7 +113,7 @@ def _dynamic_product(
     return FloatSided(nodes + sum_, weight.entries, (bias,) if bias else (), ((quantized, quantize),))
 
 
-def _weight_only(assembler: Assembler, unit: Unit, pick: OpConfig, source: str, target: str, mark: str) -> FloatSided:
+def _weight_only(assembler: Builder, unit: Unit, pick: OpConfig, source: str, target: str, mark: str) -> FloatSided:
     """The op on a weight that is dequantized; a Gemm as the product and the sum that it is, for these are fused."""
     node = assembler.graph.nodes[unit.anchor]
     weight = _weight(assembler, unit, pick, mark)
@@ -138,7 +136,7 @@ def _weight_only(assembler: Assembler, unit: Unit, pick: OpConfig, source: str, 
     return FloatSided(nodes, entries, others)
 
 
-def _four_bits(assembler: Assembler, unit: Unit, source: str, target: str, mark: str) -> FloatSided:
+def _four_bits(assembler: Builder, unit: Unit, source: str, target: str, mark: str) -> FloatSided:
     node = assembler.graph.nodes[unit.anchor]
     bias = next(filter(None, node.input[2:]), "")
     product = assembler.label(unit.op.name, "product") + mark

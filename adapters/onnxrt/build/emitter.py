@@ -13,22 +13,22 @@ from quaver.adapters.onnxrt.build.dynamic_and_weight_only import between_floats
 from quaver.adapters.onnxrt.build.integer_ops import carry, look_up
 from quaver.adapters.onnxrt.build.plan import Plan, Scheme
 from quaver.adapters.onnxrt.build.repairs import RepairedUnit
-from quaver.adapters.onnxrt.build.serialized_model import Assembly, merged
+from quaver.adapters.onnxrt.build.serialized_model import SerializedModel, merged
 from quaver.adapters.onnxrt.build.weight_store import Entry, WeightParts
 from quaver.adapters.onnxrt.ops.units import Unit
 from quaver.ops import PER_BLOCK, OpConfig, QuantConfig
 
 if TYPE_CHECKING:
-    from quaver.adapters.onnxrt.build.builder import Assembler
+    from quaver.adapters.onnxrt.build.builder import Builder
 
 # Guarded whatever follows: the optimiser folds much into these before it looks for a QuantizeLinear.
 _HEAVY = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 
 
-class Walk(Plan):
+class Emitter(Plan):
     """Emits the nodes and constants of one configuration, in order."""
 
-    def __init__(self, assembler: Assembler, config: QuantConfig | None) -> None:
+    def __init__(self, assembler: Builder, config: QuantConfig | None) -> None:
         super().__init__(assembler, config)
         self.parts: list[Entry] = []
         self.entries: list[Entry] = []
@@ -37,7 +37,7 @@ class Walk(Plan):
         self.foreign = False  # whether a node is of ONNX Runtime's own operators
         self._absorb()
 
-    def run(self, outputs: tuple[str, ...]) -> Assembly:
+    def run(self, outputs: tuple[str, ...]) -> SerializedModel:
         """Walk over all nodes; the result gives out these float tensors besides the model's outputs."""
         assembler = self.assembler
         for index in range(len(assembler.graph.nodes)):
@@ -49,11 +49,11 @@ class Walk(Plan):
                 self._constant(value.name)
         return self.finish(outputs)
 
-    def finish(self, outputs: tuple[str, ...]) -> Assembly:
+    def finish(self, outputs: tuple[str, ...]) -> SerializedModel:
         """Join what was emitted so far."""
         shell, tail = self.assembler.frame(self.foreign)
         extra = b"".join(wire.float_output(name) for name in outputs)
-        return Assembly(shell, tuple(merged([*self.parts, *self.entries, tail + extra])), self.assembler.store)
+        return SerializedModel(shell, tuple(merged([*self.parts, *self.entries, tail + extra])), self.assembler.store)
 
     def visible(self, name: str) -> str:
         """The name under which readers see a tensor: dequantized if its producer writes uint8."""
@@ -178,10 +178,10 @@ class Walk(Plan):
             self.run_between_floats(unit, pick, self._float_source(unit, pick), target)
         elif pick is None or unit is None or unit.anchor != index:
             self._emit_node(index, pick, unit)
-        elif unit.looks_up:
+        elif unit.is_embedding:
             in_integers = unit.hands_on_integers(pick)
             self.look_up(unit, pick, assembler.label(unit.output, "q") if in_integers else unit.output)
-        elif unit.carries and not pick.repairs:
+        elif unit.is_passthrough and not pick.repairs:
             (name,) = unit.activations
             source = self._in_integers(name)
             self.carry(unit, self.schemes[assembler.root(name)], source, assembler.label(unit.output, "q"))

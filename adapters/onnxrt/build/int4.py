@@ -16,7 +16,7 @@ from quaver.adapters.onnxrt.ops.int4 import BLOCK
 from quaver.adapters.onnxrt.ops.units import Unit
 
 if TYPE_CHECKING:
-    from quaver.adapters.onnxrt.build.builder import Assembler
+    from quaver.adapters.onnxrt.build.builder import Builder
 
 Bytes = NDArray[np.uint8]
 LEVELS = 15
@@ -71,20 +71,20 @@ def unpacked(values: Bytes) -> Bytes:
     return np.stack([values & LEVELS, values >> 4], axis=-1).reshape(*values.shape[:-1], -1)
 
 
-def is_turned(assembler: Assembler, unit: Unit) -> bool:
+def is_turned(assembler: Builder, unit: Unit) -> bool:
     """Whether the rows that are cut into blocks are columns in the model: one for each channel of a product."""
     node = assembler.graph.nodes[unit.anchor]
-    return not unit.looks_up and not (node.op_type == "Gemm" and integer(node, "transB", 0))
+    return not unit.is_embedding and not (node.op_type == "Gemm" and integer(node, "transB", 0))
 
 
-def _in_rows(assembler: Assembler, unit: Unit) -> Float:
+def _in_rows(assembler: Builder, unit: Unit) -> Float:
     assert unit.weight is not None
     assembler.store.scale(unit.weight, None)  # says it if the weight is broken
     values = np.asarray(assembler.store.array(unit.weight), np.float32)
     return values.T if is_turned(assembler, unit) else values
 
 
-def dequantized(assembler: Assembler, unit: Unit) -> Float:
+def dequantized(assembler: Builder, unit: Unit) -> Float:
     """The weight of a unit as four bits leave it, in the shape that it has in the model."""
     values = _in_rows(assembler, unit)
     real = quantize_blocks(values).dequantized(values.shape[1])
@@ -104,14 +104,14 @@ class Constants(NamedTuple):
         return [name for name, _ in self.entries]
 
 
-def constants(assembler: Assembler, anchor: int) -> Constants:
+def constants(assembler: Builder, anchor: int) -> Constants:
     """The weight of the unit with this anchor, as its kernel wants it: a table in two dimensions, or blocks of them."""
     unit = assembler.unit_of[anchor]
     assert unit.weight is not None
     values = _in_rows(assembler, unit)
     made = quantize_blocks(values)
     arrays: dict[str, Array] = {"q": packed(made.steps), "scale": made.scale, "zero": packed(made.zero)}
-    if unit.looks_up:
+    if unit.is_embedding:
         arrays["q"] = arrays["q"].reshape(len(values), -1)
     else:
         arrays |= {part: arrays[part].reshape(-1) for part in ("scale", "zero")}
@@ -121,14 +121,14 @@ def constants(assembler: Assembler, anchor: int) -> Constants:
     return Constants(height, width, entries)
 
 
-def product(assembler: Assembler, unit: Unit, source: str, target: str, name: str) -> tuple[bytes, Constants]:
+def product(assembler: Builder, unit: Unit, source: str, target: str, name: str) -> tuple[bytes, Constants]:
     """The node of a product with the matrix, without a bias."""
     weight = assembler.four_bits(unit.anchor)
     sizes = {"K": weight.width, "N": weight.height, "block_size": BLOCK, "bits": 4, "accuracy_level": ACCURACY_LEVEL}
     return wire.node("MatMulNBits", [source, *weight.names], [target], name, domain=DOMAIN[0], **sizes), weight
 
 
-def lookup(assembler: Assembler, unit: Unit, where: str, target: str, name: str) -> tuple[bytes, Constants]:
+def lookup(assembler: Builder, unit: Unit, where: str, target: str, name: str) -> tuple[bytes, Constants]:
     """The node that looks rows of a table up, and makes them real."""
     table = assembler.four_bits(unit.anchor)
     values, *by = table.names

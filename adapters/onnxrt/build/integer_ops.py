@@ -20,7 +20,7 @@ from quaver.errors import BuildError
 from quaver.ops import PER_BLOCK, OpConfig
 
 if TYPE_CHECKING:
-    from quaver.adapters.onnxrt.build.builder import Assembler
+    from quaver.adapters.onnxrt.build.builder import Builder
 
 
 # From this opset on, ReduceMax takes its axes as an input.
@@ -36,7 +36,7 @@ class CarryParts(NamedTuple):
 
 
 def carry(
-    assembler: Assembler, unit: Unit, parameters: QuantizationParameters, source: str, target: str, mark: str = ""
+    assembler: Builder, unit: Unit, parameters: QuantizationParameters, source: str, target: str, mark: str = ""
 ) -> CarryParts:
     """The node that makes the integers `target` of the integers `source`; both have these parameters."""
     graph, node = assembler.graph, NodeProto()
@@ -119,7 +119,7 @@ class LookupParts(NamedTuple):
     foreign: bool = False
 
 
-def look_up(assembler: Assembler, unit: Unit, pick: OpConfig, target: str, mark: str = "") -> LookupParts:
+def look_up(assembler: Builder, unit: Unit, pick: OpConfig, target: str, mark: str = "") -> LookupParts:
     """A unit that looks rows up. With one scale it writes uint8 to `target`; with more than one, real numbers.
 
     No kernel dequantizes rows by scales of their own, but the scales can be looked up as well, and multiplied with.

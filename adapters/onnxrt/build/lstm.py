@@ -16,7 +16,7 @@ from quaver.affine import Array
 from quaver.ops import OpConfig
 
 if TYPE_CHECKING:
-    from quaver.adapters.onnxrt.build.builder import Assembler
+    from quaver.adapters.onnxrt.build.builder import Builder
 
 # The domain of ONNX Runtime's own operators, and the version of it.
 DOMAIN = ("com.microsoft", 1)
@@ -27,7 +27,7 @@ _REDUCTION = (0,)
 
 
 def lstm_parts(
-    assembler: Assembler, unit: Unit, pick: OpConfig, source: str, mark: str
+    assembler: Builder, unit: Unit, pick: OpConfig, source: str, mark: str
 ) -> tuple[bytes, tuple[tuple[str, Entry], ...], tuple[str, ...]]:
     """The node, its constants by name, and other constants that it reads."""
     node = NodeProto()
@@ -60,7 +60,7 @@ def lstm_parts(
     return wire.block(wire.GRAPH_NODE, node.SerializeToString(deterministic=True)), tuple(entries), reads
 
 
-def coarser_lstm_channels(assembler: Assembler, unit: Unit, per_channel: bool) -> tuple[int, int]:
+def coarser_lstm_channels(assembler: Builder, unit: Unit, per_channel: bool) -> tuple[int, int]:
     """Return how many output channels the weights of an LSTM have, and how many are coarser if `portable`."""
     channels = coarser = 0
     for name in assembler.graph.nodes[unit.anchor].input[1:3]:

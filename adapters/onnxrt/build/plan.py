@@ -9,7 +9,7 @@ from quaver.adapters.onnxrt.ops.units import Unit, absorbs
 from quaver.ops import PER_BLOCK, OpConfig, QuantConfig
 
 if TYPE_CHECKING:
-    from quaver.adapters.onnxrt.build.builder import Assembler
+    from quaver.adapters.onnxrt.build.builder import Builder
 
 
 class Scheme(NamedTuple):
@@ -48,7 +48,7 @@ class Plan:
         divided: all tensors that are divided then, on the way to these too, and by which repair.
     """
 
-    def __init__(self, assembler: Assembler, config: QuantConfig | None) -> None:
+    def __init__(self, assembler: Builder, config: QuantConfig | None) -> None:
         self.assembler = assembler
         self.chosen: dict[int, OpConfig] = {}
         self.between_floats: dict[int, OpConfig] = {}
@@ -67,21 +67,23 @@ class Plan:
     def _plan(self, config: QuantConfig) -> None:
         assembler = self.assembler
         reduced = [(unit, config[unit.op.name]) for unit in assembler.units if config[unit.op.name].reduced]
-        active = [(unit, pick) for unit, pick in reduced if pick.calibrated or unit.looks_up]
+        active = [(unit, pick) for unit, pick in reduced if pick.calibrated or unit.is_embedding]
         self.chosen = {unit.anchor: pick for unit, pick in active}
         self.between_floats = {unit.anchor: pick for unit, pick in reduced if unit.anchor not in self.chosen}
         self._rescale(active)
         # The producer of a tensor decides how it is quantized; if that is fp32, its first int8 reader.
         for unit, pick in active:
-            if unit.hands_on_integers(pick) and not unit.carries and unit.gate is None:
-                scheme = TABLE if unit.looks_up else self._scheme_of(pick, unit.output, self.divided.get(unit.output))
-                self._write(unit, scheme, by_itself=unit.looks_up)
+            if unit.hands_on_integers(pick) and not unit.is_passthrough and unit.gate is None:
+                scheme = (
+                    TABLE if unit.is_embedding else self._scheme_of(pick, unit.output, self.divided.get(unit.output))
+                )
+                self._write(unit, scheme, by_itself=unit.is_embedding)
         for unit, pick in active:
             for name in unit.activations:
                 read = self.read_by(unit, name)
                 self.schemes.setdefault(assembler.root(read), self._scheme(unit, pick, name))
                 self.flowing.add(read)
-            if unit.carries:
+            if unit.is_passthrough:
                 read = assembler.root(unit.activations[0])
                 scheme = self.schemes[read]
                 self._write(unit, scheme._replace(source=scheme.source or read), by_itself=True)

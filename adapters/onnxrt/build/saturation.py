@@ -39,7 +39,7 @@ def reduction_of(graph: Graph, unit: Unit) -> Reduction | None:
 
     Depthwise convolutions and products of two activations have kernels that add in 32 bits on every processor.
     """
-    if unit.weight is None or unit.looks_up:
+    if unit.weight is None or unit.is_embedding:
         return None
     node, shape = graph.nodes[unit.anchor], graph.constants[unit.weight].shape
     if node.op_type == "Conv":

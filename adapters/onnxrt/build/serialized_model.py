@@ -11,7 +11,7 @@ from quaver.adapters.onnxrt.build.weight_store import Entry, StoredTensor, Weigh
 
 
 @dataclass(frozen=True, slots=True)
-class Assembly:
+class SerializedModel:
     """A model in parts: what comes before the graph, the graph's entries, and where large constants lie."""
 
     shell: bytes

@@ -63,7 +63,7 @@ def weight_axes(graph: Graph, unit: Unit) -> tuple[int | None, int | None]:
         return (1, 0) if integer(node, "group", 1) == 1 else (None, 0)
     if node.op_type == "Gemm" and integer(node, "transB", 0):
         return 0, 1
-    if unit.looks_up:
+    if unit.is_embedding:
         rows = integer(node, "axis", 0) % rank
         return rows, rank - 1 if rows < rank - 1 else rank - 2
     return rank - 1, rank - 2
@@ -74,7 +74,7 @@ def why_one_scale(graph: Graph, unit: Unit) -> str:
     if unit.weight is None or unit.axis is not None:
         return ""
     kind = graph.nodes[unit.anchor].op_type
-    if unit.looks_up:
+    if unit.is_embedding:
         return "the rows of the table are so short that a scale for each would take as much room as the row"
     if kind == "ConvTranspose":
         return "ONNX Runtime has no int8 kernel for ConvTranspose, and its 8-bit weight takes one scale"

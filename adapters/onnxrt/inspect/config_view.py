@@ -14,8 +14,8 @@ from quaver.adapters.data import Feed
 from quaver.adapters.inspection import View
 from quaver.adapters.onnxrt.build import int4 as four_bits
 from quaver.adapters.onnxrt.build.affine import Float, quantize_table, quantize_weight
-from quaver.adapters.onnxrt.build.builder import Assembler
-from quaver.adapters.onnxrt.build.emitter import Walk
+from quaver.adapters.onnxrt.build.builder import Builder
+from quaver.adapters.onnxrt.build.emitter import Emitter
 from quaver.adapters.onnxrt.inspect.channel_axes import channel_axis, movers, upstream, weight_axes, why_one_scale
 from quaver.adapters.onnxrt.inspect.other_nodes import Other, other_branches, others_of_plan
 from quaver.adapters.onnxrt.inspect.taps import branched, watch_branches, watch_quantized
@@ -45,7 +45,7 @@ def module_of(node: NodeProto) -> str:
 class ConfigView(View):
     """A model in one configuration."""
 
-    def __init__(self, adapter: Adapter, config: QuantConfig, assembler: Assembler, threads: int) -> None:
+    def __init__(self, adapter: Adapter, config: QuantConfig, assembler: Builder, threads: int) -> None:
         super().__init__(adapter, config)
         self._assembler, self._threads = assembler, threads
 
@@ -62,18 +62,18 @@ class ConfigView(View):
 
     @functools.cached_property
     def _others(self) -> dict[str, Other]:
-        return others_of_plan(self._assembler, Walk(self._assembler, self._config))
+        return others_of_plan(self._assembler, Emitter(self._assembler, self._config))
 
     def others(self) -> Mapping[str, OtherOp]:
         return {name: other.described() for name, other in self._others.items()}
 
     def weights(self) -> Iterator[OpWeight]:
-        plan = Walk(self._assembler, self._config)
+        plan = Emitter(self._assembler, self._config)
         for unit in self._assembler.units:
             if unit.weight is not None:
                 yield self._weight(unit, unit.weight, plan)
 
-    def _weight(self, unit: Unit, name: str, plan: Walk) -> OpWeight:
+    def _weight(self, unit: Unit, name: str, plan: Emitter) -> OpWeight:
         a = self._assembler
         values = np.asarray(a.store.array(name), np.float32)
         pick, (outer, inner) = self._config[unit.op.name], weight_axes(a.graph, unit)
@@ -81,7 +81,7 @@ class ConfigView(View):
             return OpWeight(unit.op.name, values, values, outer, inner)
         if pick.granularity == PER_BLOCK:
             return OpWeight(unit.op.name, values, four_bits.dequantized(a, unit), outer, inner)
-        if unit.looks_up and unit.hands_on_integers(pick):
+        if unit.is_embedding and unit.hands_on_integers(pick):
             table = quantize_table(values, a.store.table_parameters(name))
             return OpWeight(unit.op.name, values, table, outer, inner)
         per_channel = pick.granularity == "per_channel"
@@ -96,7 +96,7 @@ class ConfigView(View):
 
     def contexts(self) -> Mapping[str, OpContext]:
         a = self._assembler
-        plan = Walk(a, self._config)
+        plan = Emitter(a, self._config)
         origins = {unit.output: unit.op.name for unit in a.units}
 
         def tensor(name: str, axis: int | None) -> ActivationContext:
@@ -109,7 +109,7 @@ class ConfigView(View):
             name, axis = unit.op.name, channel_axis(a.graph, unit, unit.output)
             around = *upstream(a.graph, unit, a.unit_of), module_of(a.graph.nodes[unit.anchor])
             pick = self._config[name]
-            if pick.calibrated or (pick.reduced and unit.looks_up):
+            if pick.calibrated or (pick.reduced and unit.is_embedding):
                 # Of a tensor whose channels are divided no one scale can be told.
                 whole = [] if unit.anchor in plan.rescaled else [n for n in unit.activations if n not in plan.divided]
                 reads = tuple(tensor(read, channel_axis(a.graph, unit, read)) for read in whole)

@@ -13,7 +13,7 @@ from onnx import NodeProto
 from quaver.adapters.base import Adapter, TimingOptions
 from quaver.adapters.data import Feed, samples
 from quaver.adapters.inspection import QuantizedView, View
-from quaver.adapters.onnxrt.build.builder import Assembler
+from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.build.int4 import is_turned
 from quaver.adapters.onnxrt.inspect.channel_axes import channel_axis, movers, upstream, weight_axes, why_one_scale
 from quaver.adapters.onnxrt.inspect.matching import Point, point_of
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 class FileView(View):
     """A quantized file, whoever made it."""
 
-    def __init__(self, adapter: Adapter, source: Any, assembler: Assembler, threads: int) -> None:
+    def __init__(self, adapter: Adapter, source: Any, assembler: Builder, threads: int) -> None:
         super().__init__(adapter, QuantConfig((unit.op.name, FLOAT) for unit in assembler.units))
         self._assembler, self._threads = assembler, threads
         self._file = QuantizedFile(source)
@@ -199,7 +199,7 @@ _WEIGHTY = {
 }  # fmt: skip
 
 
-class FileAlone(QuantizedView):
+class StandaloneFile(QuantizedView):
     """A quantized file, whoever made it."""
 
     def __init__(self, source: Any, threads: int) -> None:

@@ -30,7 +30,9 @@ def point_of(graph: Graph, unit: Unit, file: QuantizedFile) -> Point | None:
     found = file.known_as(unit.output, quantized=behind is None)
     if found is not None:
         return Point(unit.output, found)
-    if (unit.looks_up or unit.carries or unit.gate) and (real := file.made_real(file.namesake(unit))) is not None:
+    if (unit.is_embedding or unit.is_passthrough or unit.gate) and (
+        real := file.made_real(file.namesake(unit))
+    ) is not None:
         return Point(unit.output, real)
     if behind is not None and (found := file.known_as(behind)) is not None:
         return Point(behind, found)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from onnx import AttributeProto, NodeProto, TensorProto
 
 from quaver.adapters.onnxrt.build import protobuf as wire
-from quaver.adapters.onnxrt.build.builder import Assembler
-from quaver.adapters.onnxrt.build.emitter import Walk
+from quaver.adapters.onnxrt.build.builder import Builder
+from quaver.adapters.onnxrt.build.emitter import Emitter
 from quaver.adapters.onnxrt.inspect.matching import node_point
 from quaver.adapters.onnxrt.inspect.quantized_file import QuantizedFile
 from quaver.adapters.onnxrt.inspect.taps import Tap, constants, quantized
@@ -48,7 +48,7 @@ class Other(NamedTuple):
         return OtherOp(context, self.node.op_type, str(INT8 if self.reduced else FP32))
 
 
-def others_of_plan(assembler: Assembler, plan: Walk) -> dict[str, Other]:
+def others_of_plan(assembler: Builder, plan: Emitter) -> dict[str, Other]:
     """Those of a configuration, by name."""
     found = {}
 
@@ -69,7 +69,7 @@ def others_of_plan(assembler: Assembler, plan: Walk) -> dict[str, Other]:
     return found
 
 
-def others_of_file(assembler: Assembler, file: QuantizedFile) -> dict[str, Other]:
+def others_of_file(assembler: Builder, file: QuantizedFile) -> dict[str, Other]:
     """Those of a quantized file, by name; what is not found in it is left out."""
     found = {}
     for _, node in _candidates(assembler):
@@ -86,7 +86,7 @@ def others_of_file(assembler: Assembler, file: QuantizedFile) -> dict[str, Other
     return found
 
 
-def _candidates(assembler: Assembler) -> Iterator[tuple[int, NodeProto]]:
+def _candidates(assembler: Builder) -> Iterator[tuple[int, NodeProto]]:
     """The nodes with a name that are part of no op, and compute float values of float values."""
     graph = assembler.graph
     for index, node in enumerate(graph.nodes):
@@ -97,11 +97,11 @@ def _candidates(assembler: Assembler) -> Iterator[tuple[int, NodeProto]]:
             yield index, node
 
 
-def _is_float(assembler: Assembler, name: str) -> bool:
+def _is_float(assembler: Builder, name: str) -> bool:
     return assembler.graph.types.get(name) == TensorProto.FLOAT and name not in assembler.graph.constants
 
 
-def other_branches(assembler: Assembler, trunk: Walk, others: Mapping[str, Other]) -> dict[str, Tap]:
+def other_branches(assembler: Builder, trunk: Emitter, others: Mapping[str, Other]) -> dict[str, Tap]:
     """Those that run on integers beside the float trunk, fed with its values; by name what each branch ends in."""
     found = {}
     for number, (name, other) in enumerate(others.items()):
@@ -111,7 +111,7 @@ def other_branches(assembler: Assembler, trunk: Walk, others: Mapping[str, Other
     return found
 
 
-def _branch(trunk: Walk, other: Other, writes: QuantizationParameters, mark: str) -> Tap:
+def _branch(trunk: Emitter, other: Other, writes: QuantizationParameters, mark: str) -> Tap:
     node = NodeProto()
     node.CopyFrom(other.node)
     node.name += mark
@@ -124,7 +124,7 @@ def _branch(trunk: Walk, other: Other, writes: QuantizationParameters, mark: str
     return quantized(trunk, node.output[0], writes)
 
 
-def through(trunk: Walk, name: str, parameters: QuantizationParameters, mark: str) -> str:
+def through(trunk: Emitter, name: str, parameters: QuantizationParameters, mark: str) -> str:
     """Quantize and dequantize a tensor by these constants; returns the name of the result."""
     inner, result, *by = (f"{name}{mark}{part}" for part in ("q", "dq", "scale", "zero"))
     trunk.parts.append(

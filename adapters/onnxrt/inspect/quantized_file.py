@@ -207,9 +207,9 @@ class QuantizedFile:
         """Whether an op computes in 8 bits: an integer operator, or one that reads dequantized tensors alone."""
         if node is None:
             return False
-        if unit.looks_up:
+        if unit.is_embedding:
             return self.weight(node) is not None
-        if (unit.carries or unit.gate) and self._handed_on(node.input[0]) is not None:
+        if (unit.is_passthrough or unit.gate) and self._handed_on(node.input[0]) is not None:
             return True
         if node.op_type in _RESULT_SCALE or node.op_type in _WEIGHT:
             return True

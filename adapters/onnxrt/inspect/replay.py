@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from onnx import NodeProto
 
 from quaver.adapters.onnxrt.build import protobuf as wire
-from quaver.adapters.onnxrt.build.builder import Assembler
-from quaver.adapters.onnxrt.build.emitter import Walk
+from quaver.adapters.onnxrt.build.builder import Builder
+from quaver.adapters.onnxrt.build.emitter import Emitter
 from quaver.adapters.onnxrt.inspect.matching import Point, rounded_within
 from quaver.adapters.onnxrt.inspect.other_nodes import through
 from quaver.adapters.onnxrt.inspect.quantized_file import QuantizedFile
@@ -18,13 +18,13 @@ from quaver.affine import QuantizedTensor
 
 
 def replayed(
-    assembler: Assembler, file: QuantizedFile, nodes: Mapping[str, NodeProto], points: Mapping[str, Point]
-) -> tuple[Walk, dict[str, Tap]]:
+    assembler: Builder, file: QuantizedFile, nodes: Mapping[str, NodeProto], points: Mapping[str, Point]
+) -> tuple[Emitter, dict[str, Tap]]:
     """The float model as a trunk, with a branch for each int8 op of the file.
 
     `nodes` and `points` hold, by op, the node of the file, and where it ends in both models.
     """
-    trunk = Walk(assembler, None)
+    trunk = Emitter(assembler, None)
     trunk.run(())
     results = {}
     for number, unit in enumerate(assembler.units):
@@ -37,8 +37,8 @@ def replayed(
 
 
 def _branch(
-    assembler: Assembler,
-    trunk: Walk,
+    assembler: Builder,
+    trunk: Emitter,
     unit: Unit,
     file: QuantizedFile,
     node: NodeProto,
@@ -78,7 +78,7 @@ def _branch(
     return Tap(result) if written is None else quantized(trunk, result, written)
 
 
-def _dequantized(assembler: Assembler, trunk: Walk, name: str, constant: QuantizedTensor, mark: str) -> str:
+def _dequantized(assembler: Builder, trunk: Emitter, name: str, constant: QuantizedTensor, mark: str) -> str:
     """A constant in integers, as it is in the file, and the node that dequantizes it."""
     quantized, result, *by = (f"{name}{mark}{part}" for part in ("q", "dq", "scale", "zero"))
     values, parameters = constant

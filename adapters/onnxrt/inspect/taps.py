@@ -12,10 +12,10 @@ from onnx import NodeProto, helper
 from quaver.adapters.data import Feed
 from quaver.adapters.onnxrt.build import protobuf as wire
 from quaver.adapters.onnxrt.build.affine import Float
-from quaver.adapters.onnxrt.build.builder import Assembler
-from quaver.adapters.onnxrt.build.emitter import Walk
+from quaver.adapters.onnxrt.build.builder import Builder
+from quaver.adapters.onnxrt.build.emitter import Emitter
 from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
-from quaver.adapters.onnxrt.build.serialized_model import Assembly
+from quaver.adapters.onnxrt.build.serialized_model import SerializedModel
 from quaver.adapters.onnxrt.ops.units import Unit
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.affine import QuantizationParameters, QuantizedTensor, as_float
@@ -51,7 +51,7 @@ class Tap(NamedTuple):
         return found if self.factors is None else found * self.factors
 
 
-def watch(assembler: Assembler, config: QuantConfig | None, ops: Sequence[str], threads: int) -> Watcher:
+def record_outputs(assembler: Builder, config: QuantConfig | None, ops: Sequence[str], threads: int) -> Watcher:
     """A function that runs a feed and gives the output of each of these ops, dequantized where it is int8."""
     run = watch_quantized(assembler, config, ops, threads, outputs=False)
 
@@ -63,7 +63,7 @@ def watch(assembler: Assembler, config: QuantConfig | None, ops: Sequence[str], 
 
 
 def watch_quantized(
-    assembler: Assembler,
+    assembler: Builder,
     config: QuantConfig | None,
     ops: Sequence[str],
     threads: int,
@@ -75,7 +75,7 @@ def watch_quantized(
     `others` names the tensors of what is no op.
     """
     tensors = {unit.op.name: unit.output for unit in assembler.units} | dict(others or {})
-    walk = Walk(assembler, config)
+    walk = Emitter(assembler, config)
     given = [value.name for value in assembler.graph.outputs]
     walk.run(())
     taps = {name: _tap(walk, tensors[name]) for name in ops}
@@ -90,7 +90,7 @@ def watch_quantized(
     return run
 
 
-def _tap(walk: Walk, name: str) -> Tap:
+def _tap(walk: Emitter, name: str) -> Tap:
     """Where to look at what an op writes: in integers, if that is how it goes on."""
     a, seen = walk.assembler, walk.visible(name)
     root, quantized = a.root(name), a.label(name, "q")
@@ -99,7 +99,7 @@ def _tap(walk: Walk, name: str) -> Tap:
     return undivided(walk, name, Tap(quantized, a.params(root, walk.schemes[root])))
 
 
-def undivided(plan: Walk, name: str, tap: Tap) -> Tap:
+def undivided(plan: Emitter, name: str, tap: Tap) -> Tap:
     """Where to look at a tensor, for what it is in the float model if its channels are divided.
 
     Integers have a scale for each channel then, and are seen as real numbers.
@@ -115,7 +115,7 @@ def undivided(plan: Walk, name: str, tap: Tap) -> Tap:
     return tap._replace(parameters=QuantizationParameters(scale, zero.copy(), rescaler.axis(name)))
 
 
-def finished(walk: Walk, taps: Iterable[Tap], given: Sequence[str]) -> Assembly:
+def finished(walk: Emitter, taps: Iterable[Tap], given: Sequence[str]) -> SerializedModel:
     """The model of a walk that gives out these tensors besides its own outputs."""
     extra = {tap.tensor: tap for tap in taps if tap.tensor not in given}
     walk.entries.extend(tap.output() for tap in extra.values())
@@ -123,7 +123,7 @@ def finished(walk: Walk, taps: Iterable[Tap], given: Sequence[str]) -> Assembly:
 
 
 def local_errors(
-    assembler: Assembler, config: QuantConfig, feeds: Sequence[Feed], threads: int
+    assembler: Builder, config: QuantConfig, feeds: Sequence[Feed], threads: int
 ) -> dict[str, tuple[float, float]]:
     """For each int8 op, fed with float inputs, the squared error of its output and the squared output."""
     trunk, results = branched(assembler, config)
@@ -147,7 +147,7 @@ def local_errors(
     return {name: (float(error), float(signal)) for name, (error, signal) in pairs}
 
 
-def _dequantized(assembler: Assembler, trunk: Walk, tap: Tap) -> str:
+def _dequantized(assembler: Builder, trunk: Emitter, tap: Tap) -> str:
     """A tensor as real numbers within the session."""
     if tap.parameters is None and tap.factors is None:
         return tap.tensor
@@ -165,8 +165,8 @@ def _dequantized(assembler: Assembler, trunk: Walk, tap: Tap) -> str:
 
 
 def watch_branches(
-    assembler: Assembler,
-    trunk: Walk,
+    assembler: Builder,
+    trunk: Emitter,
     results: Mapping[str, Tap],
     ops: Sequence[str],
     tensors: Sequence[str],
@@ -197,13 +197,13 @@ def watch_branches(
 
 
 def branched(
-    assembler: Assembler, config: QuantConfig, ops: Sequence[str] | None = None
-) -> tuple[Walk, dict[str, tuple[Unit, Tap]]]:
+    assembler: Builder, config: QuantConfig, ops: Sequence[str] | None = None
+) -> tuple[Emitter, dict[str, tuple[Unit, Tap]]]:
     """The float model as a trunk, with an int8 branch hanging off it for each of these ops that is int8.
 
     Returns the trunk, to be finished, and for each op its unit and what its branch ends in.
     """
-    trunk, plan = Walk(assembler, None), Walk(assembler, config)
+    trunk, plan = Emitter(assembler, None), Emitter(assembler, config)
     trunk.run(())
     units = [unit for unit in assembler.units if config[unit.op.name].reduced and (ops is None or unit.op.name in ops)]
     results = {}
@@ -213,11 +213,11 @@ def branched(
     return trunk, results
 
 
-def _session(assembly: Assembly, threads: int) -> Any:
+def _session(assembly: SerializedModel, threads: int) -> Any:
     return sessions.create(assembly.skeleton(), sessions.options(threads), assembly.store.path.parent)
 
 
-def _branch(assembler: Assembler, trunk: Walk, unit: Unit, pick: OpConfig, plan: Walk, mark: str) -> Tap:
+def _branch(assembler: Builder, trunk: Emitter, unit: Unit, pick: OpConfig, plan: Emitter, mark: str) -> Tap:
     """Add a unit in int8 beside the float trunk, its tensors scaled as in `plan`; returns what it ends in."""
 
     def scheme(name: str) -> Scheme:
@@ -231,7 +231,7 @@ def _branch(assembler: Assembler, trunk: Walk, unit: Unit, pick: OpConfig, plan:
     def constant(slot: int) -> str:
         return trunk.constant_copy(unit, pick, slot, scheme(unit.activations[0]))
 
-    if unit.looks_up:
+    if unit.is_embedding:
         trunk.look_up(unit, pick, unit.output + mark, mark)
         in_integers = unit.hands_on_integers(pick)
         return Tap(unit.output + mark, assembler.params(unit.output, TABLE) if in_integers else None)
@@ -240,7 +240,7 @@ def _branch(assembler: Assembler, trunk: Walk, unit: Unit, pick: OpConfig, plan:
         trunk.run_between_floats(unit, pick, unit.activations[0], made, mark)
         return Tap(copy_unit(assembler, trunk, unit, {}, constant, mark, without=unit.anchor))
     renamed = {name: copied(name) for name in unit.activations}
-    if unit.carries:
+    if unit.is_passthrough:
         (name,) = unit.activations
         trunk.carry(unit, scheme(name), f"{name}{mark}q", unit.output + mark, mark)
         tap = Tap(unit.output + mark, assembler.params(assembler.root(name), scheme(name)))
@@ -254,7 +254,7 @@ def _branch(assembler: Assembler, trunk: Walk, unit: Unit, pick: OpConfig, plan:
     return undivided(plan, unit.output, quantized(trunk, result, assembler.params(root, plan.schemes[root])))
 
 
-def quantized(trunk: Walk, name: str, parameters: QuantizationParameters) -> Tap:
+def quantized(trunk: Emitter, name: str, parameters: QuantizationParameters) -> Tap:
     """Quantize what a branch ends in."""
     result, *by = (f"{name}{trunk.assembler.mark}{part}" for part in ("q", "scale", "zero"))
     trunk.parts.append(wire.node("QuantizeLinear", [name, *by], [result], result))
@@ -268,8 +268,8 @@ def constants(names: Sequence[str], parameters: QuantizationParameters) -> bytes
 
 
 def copy_unit(
-    assembler: Assembler,
-    trunk: Walk,
+    assembler: Builder,
+    trunk: Emitter,
     unit: Unit,
     renamed: Mapping[str, str],
     constant: Callable[[int], str],

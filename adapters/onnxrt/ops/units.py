@@ -71,21 +71,21 @@ class Unit:
     output: str
     quantized_output: bool
     gate: tuple[float, float] | None = None
-    carries: bool = False
+    is_passthrough: bool = False
     operand: str | None = None
 
     @property
     def new(self) -> bool:
         """Whether it came after version 0.1.0, whose histories go on with the ops that it knew."""
-        return self.inner or self.looks_up or self.recurrent or self.gate is not None
+        return self.inner or self.is_embedding or self.recurrent or self.gate is not None
 
     @property
     def inner(self) -> bool:
         """Whether 8 bits are for it only a way to save conversions between ops that compute in them."""
-        return self.carries or self.operand is not None or self.op.kind in ("ReduceMean", "Where")
+        return self.is_passthrough or self.operand is not None or self.op.kind in ("ReduceMean", "Where")
 
     @property
-    def looks_up(self) -> bool:
+    def is_embedding(self) -> bool:
         """Whether it looks rows up in a table, and computes nothing."""
         return not self.activations
 
@@ -101,7 +101,7 @@ class Unit:
 
     def hands_on_integers(self, pick: OpConfig) -> bool:
         """Whether what it writes is in 8 bits when it runs so. Rows with scales of their own are not."""
-        return self.quantized_output and not (self.looks_up and pick.granularity != "per_tensor")
+        return self.quantized_output and not (self.is_embedding and pick.granularity != "per_tensor")
 
 
 def find_units(graph: Graph, all_forms: bool = True) -> list[Unit]:
@@ -181,7 +181,7 @@ def _unit(graph: Graph, index: int, node: NodeProto) -> Unit | None:
         return _make(graph, index, node) if is_pool(graph, node) else None
     source = carried(graph, node)
     if source is not None and _is_float(graph, source):
-        return replace(_make(graph, index, node, activations=[source]), carries=True)
+        return replace(_make(graph, index, node, activations=[source]), is_passthrough=True)
     return None
 
 

@@ -15,7 +15,7 @@ import onnx
 
 from quaver.adapters.base import TimingOptions
 from quaver.adapters.data import Feed, samples
-from quaver.adapters.onnxrt.build.builder import Assembler
+from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.profile.kernels import INTEGER_KERNELS, on_integers, plain_name
 from quaver.adapters.onnxrt.profile.op_profile import KERNEL, owners
 from quaver.adapters.onnxrt.run import session as sessions
@@ -33,7 +33,7 @@ EXECUTE = "SequentialExecutor::Execute"
 MOST_NOTING = 5e-6
 
 
-def time_model(model: Any, data: Any, options: TimingOptions, beside: Assembler | None = None) -> Timing:
+def time_model(model: Any, data: Any, options: TimingOptions, beside: Builder | None = None) -> Timing:
     """Run a model for its time. Kernels carry the names of the ops of `beside`, the float model's, if it is given."""
     source = _source(model)
     with temporary_folder() as folder:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import onnx
 from onnx import TensorProto
 
-from quaver.adapters.onnxrt.build.builder import Assembler
+from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.files.temporary import temporary_folder
 
@@ -81,7 +81,7 @@ def integer_kernels(model: bytes, ops: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def flows(assembler: Assembler) -> dict[str, tuple[str, ...]]:
+def int8_edges(assembler: Builder) -> dict[str, tuple[str, ...]]:
     """For each op that writes 8 bits, the ops that read what it wrote, moved about or not."""
     readers: dict[str, list[str]] = {}
     for unit in assembler.units:
@@ -89,7 +89,7 @@ def flows(assembler: Assembler) -> dict[str, tuple[str, ...]]:
             readers.setdefault(assembler.root(name), []).append(unit.op.name)
     found = {}
     for unit in assembler.units:
-        if unit.quantized_output and not unit.looks_up:  # rows with a scale each are float
+        if unit.quantized_output and not unit.is_embedding:  # rows with a scale each are float
             reading = dict.fromkeys(readers.get(assembler.root(unit.output), ()))
             reading.pop(unit.op.name, None)
             if reading:

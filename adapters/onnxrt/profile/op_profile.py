@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from quaver.adapters.data import Feed
-from quaver.adapters.onnxrt.build.builder import Assembler
+from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.build.dynamic_and_weight_only import DYNAMIC
 from quaver.adapters.onnxrt.build.dynamic_and_weight_only import PARTS as BETWEEN_FLOATS
 from quaver.adapters.onnxrt.build.integer_ops import PARTS
@@ -31,7 +31,7 @@ RUNS = (5, 60)
 SECONDS = 0.15
 
 
-def op_seconds(assembler: Assembler, model: OnnxModel, feed: Feed, threads: int) -> dict[str, float]:
+def op_seconds(assembler: Builder, model: OnnxModel, feed: Feed, threads: int) -> dict[str, float]:
     """Seconds of each op in a built model, in runs that little disturbs; kernels of no op are under the empty name.
 
     So are lookups: they take next to nothing in either precision, and the profiler takes more for the four kernels of
@@ -41,7 +41,7 @@ def op_seconds(assembler: Assembler, model: OnnxModel, feed: Feed, threads: int)
     return _undisturbed(_runs(events, _timed(assembler, optimised)), assembler)
 
 
-def attributed(assembler: Assembler, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
+def attributed(assembler: Builder, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
     """The same from seconds of kernels, and the graph they are in, that another machine tells."""
     belongs = _timed(assembler, onnx.load_model_from_string(graph))
     found = dict.fromkeys(["", *(unit.op.name for unit in assembler.units)], 0.0)
@@ -50,9 +50,9 @@ def attributed(assembler: Assembler, kernels: Mapping[str, float], graph: bytes)
     return found
 
 
-def _timed(assembler: Assembler, optimised: onnx.ModelProto) -> dict[str, str]:
+def _timed(assembler: Builder, optimised: onnx.ModelProto) -> dict[str, str]:
     """For each kernel the op whose time it counts for."""
-    lookups = {unit.op.name for unit in assembler.units if unit.looks_up}
+    lookups = {unit.op.name for unit in assembler.units if unit.is_embedding}
     return {kernel: op for kernel, op in owners(assembler, optimised).items() if op not in lookups}
 
 
@@ -77,7 +77,7 @@ def profiled(model: OnnxModel, feed: Feed, threads: int) -> tuple[list[dict[str,
         return events, onnx.load_model(path, load_external_data=False)
 
 
-def _undisturbed(runs: list[dict[str, float]], assembler: Assembler) -> dict[str, float]:
+def _undisturbed(runs: list[dict[str, float]], assembler: Builder) -> dict[str, float]:
     warm = runs[1:] or runs
     names = ["", *(unit.op.name for unit in assembler.units)]
     return {name: float(np.quantile([run.get(name, 0.0) for run in warm], QUANTILE)) for name in names}
@@ -97,7 +97,7 @@ def _runs(events: list[dict[str, Any]], belongs: dict[str, str]) -> list[dict[st
     return runs
 
 
-def owners(assembler: Assembler, optimised: onnx.ModelProto) -> dict[str, str]:
+def owners(assembler: Builder, optimised: onnx.ModelProto) -> dict[str, str]:
     """For each kernel of the optimised graph the op it belongs to.
 
     Fused kernels keep the name of one of their nodes, or of what they produce. Quantizing a tensor belongs to the
@@ -116,7 +116,7 @@ def owners(assembler: Assembler, optimised: onnx.ModelProto) -> dict[str, str]:
             by_name.setdefault(label(name, DYNAMIC[0]), unit.op.name)
         by_name.update((label(unit.op.name, part), unit.op.name) for part in BETWEEN_FLOATS)
         by_name.setdefault(label(unit.output, "DQ"), unit.op.name)
-        if unit.looks_up:
+        if unit.is_embedding:
             by_name.update((label(unit.output, part), unit.op.name) for part in PARTS)
     belongs = {}
     for kernel in optimised.graph.node:
@@ -146,14 +146,14 @@ def _by_neighbours(optimised: onnx.ModelProto, belongs: dict[str, str]) -> None:
                 belongs[kernel.name] = owner
 
 
-def _give_back(assembler: Assembler, optimised: onnx.ModelProto, belongs: dict[str, str]) -> None:
+def _give_back(assembler: Builder, optimised: onnx.ModelProto, belongs: dict[str, str]) -> None:
     """A kernel that took over what follows it goes by the name of that; find the op that does the work.
 
     A convolution with the residual Add behind it is called after the sum, one with a HardSigmoid after that.
     """
     graph = assembler.graph
     busy = set(belongs.values())
-    computing = [unit for unit in assembler.units if unit.weight is not None and not unit.looks_up]
+    computing = [unit for unit in assembler.units if unit.weight is not None and not unit.is_embedding]
     weighty = {unit.op.name for unit in computing}
     idle = {unit.anchor: unit.op.name for unit in computing if unit.op.name not in busy}
     for kernel in optimised.graph.node:
@@ -179,7 +179,7 @@ def _behind(graph: Graph, index: int | None, idle: dict[int, str], steps: int = 
 
 
 def seconds_by_kind(
-    assembler: Assembler, model: OnnxModel, feed: Feed, kinds: Mapping[int, str]
+    assembler: Builder, model: OnnxModel, feed: Feed, kinds: Mapping[int, str]
 ) -> tuple[dict[str, float], float]:
     """Seconds of each kind in one inference of a built fp32 model on one thread, and of all kernels together.
 
@@ -200,7 +200,7 @@ def _usual(seconds: list[float]) -> float:
     return float(np.quantile(seconds, QUANTILE)) if seconds else 0.0
 
 
-def _kinds(assembler: Assembler, optimised: onnx.ModelProto, kinds: Mapping[int, str]) -> dict[str, str]:
+def _kinds(assembler: Builder, optimised: onnx.ModelProto, kinds: Mapping[int, str]) -> dict[str, str]:
     """What each kernel was in the graph, by its name or by what it produces."""
     graph = assembler.graph
     by_name = {graph.nodes[index].name: kind for index, kind in kinds.items()}

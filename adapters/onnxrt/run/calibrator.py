@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from quaver.adapters.calibration.calibrator import StreamingCalibrator, Values
 from quaver.adapters.data import Feed, InputSpec
-from quaver.adapters.onnxrt.build.builder import Assembler
+from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.repairs.base import wanted_statistics
 
@@ -35,7 +35,7 @@ class Calibrator(StreamingCalibrator):
     memory for every tensor of every sample costs as much as a small model's inference.
     """
 
-    def __init__(self, assembler: Assembler, inputs: Sequence[InputSpec], threads: int) -> None:
+    def __init__(self, assembler: Builder, inputs: Sequence[InputSpec], threads: int) -> None:
         graph = assembler.graph
         ops = (op for unit in assembler.units if (op := assembler.rescaler.op(unit)) is not None)
         wanted = wanted_statistics(ops)

@@ -15,7 +15,7 @@ from onnx import ModelProto, TensorProto
 from quaver.adapters.data import Feed, InputSpec
 from quaver.adapters.model import Model
 from quaver.adapters.onnxrt.build.provenance import pieces, relocated, split, tail, with_original
-from quaver.adapters.onnxrt.build.serialized_model import Assembly
+from quaver.adapters.onnxrt.build.serialized_model import SerializedModel
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.files.atomic import write_safely
 from quaver.files.temporary import temporary_folder
@@ -47,7 +47,7 @@ class OrtModel(Model):
 class OnnxModel(OrtModel):
     """A model in one configuration: callable, with its `session`, and complete as `model` or as bytes."""
 
-    def __init__(self, assembly: Assembly, inputs: Sequence[InputSpec], threads: int) -> None:
+    def __init__(self, assembly: SerializedModel, inputs: Sequence[InputSpec], threads: int) -> None:
         super().__init__(inputs, threads)
         self._assembly = assembly
 

@@ -11,13 +11,13 @@ from quaver.insights.data import text as wording
 from quaver.insights.data.run_reader import RunData
 from quaver.insights.figures.tradeoff import compare_tradeoff, compare_trials
 from quaver.insights.page.components import still
-from quaver.insights.page.runs import Shown
+from quaver.insights.page.runs import ViewContext
 
 # So many are chosen at first.
 AT_FIRST = 3
 
 
-def layout(shown: Shown) -> list[Any]:
+def layout(shown: ViewContext) -> list[Any]:
     """The view. What is chosen is drawn by a callback."""
     options = [{"label": wording.name(name), "value": key} for key, name in shown.others.items()]
     return [

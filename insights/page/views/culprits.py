@@ -9,10 +9,10 @@ from dash import html
 from quaver.insights.data.culprits import in_words, ranking, steps
 from quaver.insights.figures.ops import ranking_figure, steps_figure
 from quaver.insights.page.components import figure
-from quaver.insights.page.runs import Shown
+from quaver.insights.page.runs import ViewContext
 
 
-def layout(shown: Shown) -> list[Any]:
+def layout(shown: ViewContext) -> list[Any]:
     """The view."""
     path = steps(shown.data)
     said = in_words(path)

@@ -13,7 +13,7 @@ from quaver.insights.data import text as wording
 from quaver.insights.data.graph import Graph, depths, make_graph, usual_depth
 from quaver.insights.data.op_rows import OpRow
 from quaver.insights.figures.style import BY_KIND, CONVERSION
-from quaver.insights.page.runs import Shown
+from quaver.insights.page.runs import ViewContext
 
 COLOURS = {"precision": "precision", "error": "error", "time": "time"}
 # From little to much, told apart without seeing red and green.
@@ -35,7 +35,7 @@ _STYLESHEET = [
 ]  # fmt: skip
 
 
-def layout(shown: Shown) -> list[Any]:
+def layout(shown: ViewContext) -> list[Any]:
     """The view."""
     ops = shown.ops()
     if not any(row.inside.before for row in ops):

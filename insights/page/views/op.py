@@ -11,10 +11,10 @@ from quaver.insights.data.op_rows import OpRow
 from quaver.insights.data.summary import Fact
 from quaver.insights.figures.distributions import activation_figure, channels_figure, rows_figure, weight_figure
 from quaver.insights.page.components import cards, copied, still
-from quaver.insights.page.runs import Shown
+from quaver.insights.page.runs import ViewContext
 
 
-def layout(shown: Shown) -> list[Any]:
+def layout(shown: ViewContext) -> list[Any]:
     """The view."""
     ops = shown.ops()
     if not ops:

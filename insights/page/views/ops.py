@@ -12,7 +12,7 @@ from quaver.insights.data.op_rows import OpRow
 from quaver.insights.figures.distributions import weights_figure
 from quaver.insights.figures.ops import ops_figure
 from quaver.insights.page.components import figure, grid, number_column, text_column
-from quaver.insights.page.runs import Shown
+from quaver.insights.page.runs import ViewContext
 
 _STYLE = {
     "styleConditions": [
@@ -39,7 +39,7 @@ COLUMNS = [
 FILTERS = {"all": "all ops", "fp32": "fp32 only", "slower": "not faster in int8", "causes": "with a cause"}
 
 
-def layout(shown: Shown) -> list[Any]:
+def layout(shown: ViewContext) -> list[Any]:
     """The view."""
     ops = shown.ops()
     kinds = sorted({row.op.kind for row in ops})

@@ -10,7 +10,7 @@ from quaver.insights.data import text as wording
 from quaver.insights.data.profile import profile_rows, uncovered
 from quaver.insights.figures.profile import kernels_figure, totals_figure
 from quaver.insights.page.components import grid, number_column, still, text_column
-from quaver.insights.page.runs import Shown
+from quaver.insights.page.runs import ViewContext
 
 COLUMNS = [
     text_column("name", "op or kernel", flex=1, minWidth=300),
@@ -22,7 +22,7 @@ COLUMNS = [
 ]
 
 
-def layout(shown: Shown) -> list[Any]:
+def layout(shown: ViewContext) -> list[Any]:
     """The view."""
     rows = profile_rows(shown.data)
     if not rows:

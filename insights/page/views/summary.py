@@ -10,10 +10,10 @@ from quaver.insights.data.summary import verdict
 from quaver.insights.figures.profile import costs_figure
 from quaver.insights.figures.trials import trials_figure
 from quaver.insights.page.components import cards, copied, facts_list, figure
-from quaver.insights.page.runs import Shown
+from quaver.insights.page.runs import ViewContext
 
 
-def layout(shown: Shown) -> list[Any]:
+def layout(shown: ViewContext) -> list[Any]:
     """The view."""
     said = verdict(shown.data)
     return [
@@ -32,7 +32,7 @@ def layout(shown: Shown) -> list[Any]:
     ]
 
 
-def headline(shown: Shown) -> list[Any]:
+def headline(shown: ViewContext) -> list[Any]:
     """What changes while a run goes on."""
     said = verdict(shown.data)
     worst = [row for row in shown.ops() if not row.pick.reduced]

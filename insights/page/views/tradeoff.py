@@ -10,10 +10,10 @@ from quaver.insights.data.run_reader import RunData
 from quaver.insights.data.summary import Fact, recover_command
 from quaver.insights.figures.tradeoff import tradeoff_figure
 from quaver.insights.page.components import copied, figure
-from quaver.insights.page.runs import Shown
+from quaver.insights.page.runs import ViewContext
 
 
-def layout(shown: Shown) -> list[Any]:
+def layout(shown: ViewContext) -> list[Any]:
     """The view."""
     return [
         html.H3("Loss against latency"),

@@ -11,7 +11,7 @@ from quaver.insights.data.run_reader import RunData
 from quaver.insights.data.summary import Fact, recover_command
 from quaver.insights.figures.trials import matrix_figure, trials_figure
 from quaver.insights.page.components import copied, figure, grid, number_column, text_column
-from quaver.insights.page.runs import Shown
+from quaver.insights.page.runs import ViewContext
 from quaver.limit import loss_range
 
 _STYLE = {
@@ -43,7 +43,7 @@ COLUMNS = [
 LISTED = 200
 
 
-def layout(shown: Shown) -> list[Any]:
+def layout(shown: ViewContext) -> list[Any]:
     """The view."""
     return [
         figure("trials", trials_figure(shown.data)),

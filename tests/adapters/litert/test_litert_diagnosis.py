@@ -16,7 +16,7 @@ from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.litert.run.session import Session
 from quaver.engine.events import silent
-from quaver.engine.inspection.diagnose import Wishes, examine
+from quaver.engine.inspection.diagnose import DiagnosisOptions, examine
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 
@@ -30,7 +30,7 @@ def diagnosed(model: Any, data: Any = None, quantized: Any = None, **settings: A
 
 def ruled(model: Any, rules: Any) -> quaver.QuantConfig:
     """The configuration that rules on types lead to, by itself: what is advised for it is not bound by them."""
-    return TuningSpace(apply_rules(LiteRTAdapter.open(model, AdapterOptions()).inspect(), {}, rules)).all_int8()
+    return TuningSpace(apply_rules(LiteRTAdapter.open(model, AdapterOptions()).inspect(), {}, rules)).default_config()
 
 
 def told(found: quaver.Diagnosis) -> set[tuple[str, str]]:
@@ -217,7 +217,7 @@ def test_rules_never_ask_for_what_an_op_cannot_do() -> None:
 
 def test_what_surrounds_an_op_is_known() -> None:
     adapter, space = models.opened(models.mixed())
-    contexts = adapter.look(space.all_int8()).contexts()
+    contexts = adapter.look(space.default_config()).contexts()
     assert set(contexts) == set(space.quantizable)
     gate = contexts["gate"]
     assert [tensor.origin for tensor in gate.reads] == ["conv"] and gate.reads[0].moved == ("MAX_POOL_2D",)
@@ -253,8 +253,10 @@ def test_each_sample_goes_once_through_each_model(digits_model: Any, monkeypatch
         invoke(self, feed)
 
     monkeypatch.setattr(Session, "invoke", counted)
-    config = space.all_int8()
-    found = examine(adapter, adapter.look(config), config, models.digits()[0][:40], Wishes(timing=False), silent)
+    config = space.default_config()
+    found = examine(
+        adapter, adapter.look(config), config, models.digits()[0][:40], DiagnosisOptions(timing=False), silent
+    )
     kept = sum(len(next(iter(feed.values()))) for feed in adapter.kept)  # these go through repaired ops besides
     whole = [count for count in counts.values() if count != kept]
     assert found.samples == 40 != kept and whole == [40] * (2 + len(config.int8_ops))

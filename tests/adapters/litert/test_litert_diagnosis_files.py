@@ -31,7 +31,7 @@ def diagnosed(model: Any, quantized: Any = None, data: Any = None, **settings: A
 def own_file(model: Any, path: Path, data: Any) -> Path:
     adapter = LiteRTAdapter.open(model, AdapterOptions(threads=1))
     adapter.calibrate(data)
-    return adapter.rebuild(TuningSpace(adapter.inspect()).all_int8()).save(path)
+    return adapter.assemble(TuningSpace(adapter.inspect()).default_config()).save(path)
 
 
 def converted(model: Any, path: Path, data: Any, **settings: Any) -> Path:
@@ -167,7 +167,7 @@ def test_the_recipe_makes_the_quantizer_choose_the_ops_of_the_configuration(case
     recipe = found.save(tmp_path)["recipe.json"]
     assert json.loads(recipe.read_text()) and found.fallback
     adapter = LiteRTAdapter.open(model, AdapterOptions(threads=1))
-    float_file = adapter.rebuild(None).save(tmp_path / "float.tflite")
+    float_file = adapter.assemble(None).save(tmp_path / "float.tflite")
     theirs = quantizer.Quantizer(str(float_file))
     theirs.load_quantization_recipe(str(recipe))
     name = adapter.inputs[0].name

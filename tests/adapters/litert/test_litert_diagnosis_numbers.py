@@ -80,8 +80,8 @@ class Truth:
     def __init__(self, config: QuantConfig) -> None:
         source = LiteRTAdapter.open(model(), AdapterOptions(threads=1))
         source.calibrate(data())
-        self.float = File(source.rebuild(None).SerializeToString())
-        self.int8 = File(source.rebuild(config).SerializeToString())
+        self.float = File(source.assemble(None).SerializeToString())
+        self.int8 = File(source.assemble(config).SerializeToString())
         self.config = config
 
     def weight(self, op: str, quantized: bool) -> np.ndarray:
@@ -134,7 +134,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module", params=CONFIGS)
 def case(request: pytest.FixtureRequest) -> tuple[quaver.Diagnosis, Truth]:
     source = LiteRTAdapter.open(model(), AdapterOptions(threads=1))
-    config = TuningSpace(apply_rules(source.inspect(), **CONFIGS[request.param])).all_int8()
+    config = TuningSpace(apply_rules(source.inspect(), **CONFIGS[request.param])).default_config()
     found = quaver.diagnose(
         model(), config, [data()[:50], data()[50:]], layer_metrics=METRICS, threads=1, timing=False,
         model_metrics={"argmax_accuracy": lambda f, q: np.argmax(f[0]) == np.argmax(q[0])},
@@ -217,7 +217,7 @@ def test_the_kernel_in_a_branch_is_that_of_the_whole_model() -> None:
     """The first op reads the same in both; what it writes must be the same, value by value."""
     source = LiteRTAdapter.open(model(), AdapterOptions(threads=1))
     source.calibrate(data())
-    view = source.look(TuningSpace(source.inspect()).all_int8())
+    view = source.look(TuningSpace(source.inspect()).default_config())
     local, whole = view.local(NAMES, ["x"])({"x": data()}), view.quantized(NAMES)({"x": data()})
     np.testing.assert_array_equal(local.ops[NAMES[0]][1].values, whole.ops[NAMES[0]].values)  # type: ignore[union-attr]
     np.testing.assert_array_equal(local.tensors["x"], data())

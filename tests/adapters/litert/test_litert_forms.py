@@ -36,8 +36,8 @@ for path in paths:
     adapter = LiteRTAdapter.open(path, AdapterOptions())
     adapter.restore({"ranges": json.loads(Path(ranges).read_text())})
     space = TuningSpace(adapter.inspect())
-    config = space.all_int8(calibration="entropy").fallback(*space.tunable[::3])
-    print(json.dumps([adapter.fingerprint, [op.name for op in space.ops], adapter.rebuild(config).sha256]))
+    config = space.default_config(calibration="entropy").fallback(*space.tunable[::3])
+    print(json.dumps([adapter.fingerprint, [op.name for op in space.ops], adapter.assemble(config).sha256]))
 print(json.dumps("tensorflow" in sys.modules))
 """
 
@@ -45,8 +45,8 @@ print(json.dumps("tensorflow" in sys.modules))
 def described(adapter: LiteRTAdapter, ranges: Any) -> list[Any]:
     adapter.restore({"ranges": ranges})
     space = TuningSpace(adapter.inspect())
-    config = space.all_int8(calibration="entropy").fallback(*space.tunable[::3])
-    return [adapter.fingerprint, [op.name for op in space.ops], adapter.rebuild(config).sha256]
+    config = space.default_config(calibration="entropy").fallback(*space.tunable[::3])
+    return [adapter.fingerprint, [op.name for op in space.ops], adapter.assemble(config).sha256]
 
 
 @pytest.fixture(scope="module")
@@ -151,14 +151,14 @@ def test_several_inputs_and_outputs(tmp_path: Path) -> None:
     np.testing.assert_allclose(other, expected["other"], atol=1e-5)
     again = built(right=feed["right"], left=feed["left"])
     np.testing.assert_array_equal(again[0], one)
-    int8 = adapter.build(space.all_int8())(feed)
+    int8 = adapter.build(space.default_config())(feed)
     assert models.relative_error(one, int8[0]) < 0.01 and models.relative_error(other, int8[1]) < 0.01
 
 
 def test_the_batch_may_be_of_any_size() -> None:
     adapter, space = models.opened(models.transformer())
     assert adapter.inputs[0].shape == (None, None)
-    for model in (adapter.build(None), adapter.build(space.all_int8())):
+    for model in (adapter.build(None), adapter.build(space.default_config())):
         for shape in ((1, 5), (6, 5), (2, 9), (6, 5)):
             assert model(np.ones(shape, np.int32)).shape == (shape[0], 5)
 
@@ -169,7 +169,7 @@ def test_a_recurrent_model_takes_samples_one_by_one_and_forgets_them(caplog: pyt
     assert adapter.inputs[0].shape == (1, 12, 4)
     assert "one by one" in caplog.text
     feeds = models.samples(adapter, 2)
-    for built in (adapter.build(None), adapter.build(space.all_int8())):
+    for built in (adapter.build(None), adapter.build(space.default_config())):
         first, second = built.run(feeds[0]), built.run(feeds[1])
         np.testing.assert_array_equal(built.run(feeds[0]), first)
         np.testing.assert_allclose(second, model(feeds[1]["steps"]), atol=0.1)
@@ -227,5 +227,5 @@ def test_the_users_model_is_not_changed(digits_model: Any) -> None:
 
     before, layers = content(), [layer.get_config() for layer in digits_model.layers]
     adapter, space = models.opened(digits_model, models.digits()[0][:16])
-    adapter.build(space.all_int8())
+    adapter.build(space.default_config())
     assert content() == before and [layer.get_config() for layer in digits_model.layers] == layers

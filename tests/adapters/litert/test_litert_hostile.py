@@ -88,7 +88,7 @@ def test_a_part_that_cannot_be_so_is_named(change: Callable[[Any], None], messag
 
 def test_a_file_without_faults_is_taken_as_it_is() -> None:
     adapter = LiteRTAdapter.open(SOUND, AdapterOptions())
-    assert adapter.rebuild(None).SerializeToString() == SOUND
+    assert adapter.assemble(None).SerializeToString() == SOUND
 
 
 @pytest.mark.parametrize("kept", [8, 100, 700, len(SOUND) - 1])

@@ -26,23 +26,26 @@ def test_watching_gives_what_the_layers_give(digits_model: Any) -> None:
     adapter, space = models.opened(digits_model, models.digits()[0][:64])
     names = ["block0_add", "block2_add", "pool"]
     feed = adapter.kept[0]
-    seen = adapter.watch(None, names)(feed)
+    seen = adapter.record_outputs(None, names)(feed)
     for name in names:
         layer = keras.Model(digits_model.input, digits_model.get_layer(name).output)
         np.testing.assert_allclose(seen[name], layer(feed["image"]), atol=1e-4)
-    int8 = adapter.watch(space.all_int8(), names)(feed)
+    int8 = adapter.record_outputs(space.default_config(), names)(feed)
     assert all(0 < models.relative_error(seen[name], int8[name]) < 0.01 for name in names)
 
 
 def test_the_last_op_is_watched_before_and_after(planted: Any) -> None:
     adapter, space = planted
-    pair = [adapter.watch(config, ["classes"])(adapter.kept[0])["classes"] for config in (None, space.all_int8())]
+    pair = [
+        adapter.record_outputs(config, ["classes"])(adapter.kept[0])["classes"]
+        for config in (None, space.default_config())
+    ]
     assert pair[0].shape == pair[1].shape == (1, 10) and pair[1].dtype == np.float32
 
 
 def test_an_ops_own_error_points_at_the_culprit(planted: Any) -> None:
     adapter, space = planted
-    errors = adapter.local_errors(space.all_int8())
+    errors = adapter.local_errors(space.default_config())
     relative = {name: noise / signal for name, (noise, signal) in errors.items()}
     assert list(errors) == list(space.quantizable)
     worst = max(relative, key=lambda name: relative[name])
@@ -51,7 +54,7 @@ def test_an_ops_own_error_points_at_the_culprit(planted: Any) -> None:
 
 def test_an_ops_own_error_does_not_see_the_others(planted: Any) -> None:
     adapter, space = planted
-    together = adapter.local_errors(space.all_int8())
+    together = adapter.local_errors(space.default_config())
     alone = adapter.local_errors(space.only_int8("block2_depthwise"))
     assert list(alone) == ["block2_depthwise"]
     assert alone["block2_depthwise"] == pytest.approx(together["block2_depthwise"], rel=1e-6)
@@ -59,7 +62,7 @@ def test_an_ops_own_error_does_not_see_the_others(planted: Any) -> None:
 
 def test_ops_are_timed_and_add_up(float_tflite: Path) -> None:
     adapter, space = models.opened(models.mixed())
-    for config in (None, space.all_int8(), space.configure(lambda op: models.every_int8(op))):
+    for config in (None, space.default_config(), space.configure(lambda op: models.every_int8(op))):
         seconds = adapter.op_seconds(config)
         assert set(seconds) == {"", *space.quantizable}
         model = adapter.build(config)

@@ -41,9 +41,9 @@ def test_sums_that_would_overflow_16_bits_are_the_same_there(tmp_path: Path, qua
     (spec,) = adapter.inputs
     x = np.random.default_rng(1).uniform(0.7, 1.0, (4, 10, 10, 8)).astype(np.float32)
     adapter.calibrate([{spec.name: x}, {spec.name: np.zeros_like(x)}])
-    config = TuningSpace(adapter.inspect()).all_int8()
+    config = TuningSpace(adapter.inspect()).default_config()
     assert len(config.int8_ops) >= 4
-    path = adapter.rebuild(config).save(tmp_path / "model.tflite")
+    path = adapter.assemble(config).save(tmp_path / "model.tflite")
     (native,), (emulated,) = on_haswell(path, {spec.name: x[:1]})
     assert np.array_equal(native, emulated) and np.ptp(native) > 0
     assert adapter.portability_of(config) == Portability(this_processor(), "inherent")

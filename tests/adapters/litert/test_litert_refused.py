@@ -33,7 +33,7 @@ def refused(model: Any, match: str) -> None:
 
 def test_a_quantized_tflite_is_refused(float_tflite: Path) -> None:
     adapter, space = models.opened(float_tflite, models.digits()[0][:8])
-    refused(adapter.rebuild(space.all_int8()).model, "quantized already.*starts from the float model")
+    refused(adapter.assemble(space.default_config()).model, "quantized already.*starts from the float model")
 
 
 def test_weights_of_8_or_16_bits_are_refused() -> None:
@@ -122,7 +122,7 @@ def test_the_formats_of_others_are_refused(float_tflite: Path, tmp_path: Path) -
 
 
 def test_a_name_that_belongs_to_another_framework_is_refused(float_tflite: Path, tmp_path: Path) -> None:
-    model = LiteRTAdapter.open(float_tflite, AdapterOptions()).rebuild(None)
+    model = LiteRTAdapter.open(float_tflite, AdapterOptions()).assemble(None)
     assert isinstance(model, quaver.Model)
     with pytest.raises(quaver.BuildError, match=r"model\.onnx' is the name of a file for ONNX.*as 'model\.tflite'"):
         model.save(tmp_path / "model.onnx")
@@ -132,10 +132,10 @@ def test_a_name_that_belongs_to_another_framework_is_refused(float_tflite: Path,
 @pytest.mark.parametrize(("kind", "repair"), [("ADD", "bias_correction"), ("CONV_2D", "smoothing:0.5")])
 def test_a_repair_is_refused_by_name(float_tflite: Path, kind: str, repair: str) -> None:
     adapter, space = models.opened(float_tflite, models.digits()[0][:8])
-    config = space.all_int8()
+    config = space.default_config()
     name = next(op.name for op in space.ops if op.kind == kind)
     changed = config.replace({name: replace(config[name], repairs=(repair,))})
-    for build in (adapter.build, adapter.rebuild, lambda config: adapter.watch(config, [name])):
+    for build in (adapter.build, adapter.assemble, lambda config: adapter.record_outputs(config, [name])):
         with pytest.raises(quaver.BuildError, match=f"op '{name}' .* is to be built with repair '{repair}', which lit"):
             build(changed)
 
@@ -154,7 +154,7 @@ def test_a_model_that_draws_random_numbers_drifts() -> None:
 
 def test_a_conversion_that_went_wrong_is_noticed(float_tflite: Path) -> None:
     adapter, _ = models.opened(float_tflite, models.digits()[0][:8])
-    model, feeds = adapter.rebuild(None), adapter.kept[:1]
+    model, feeds = adapter.assemble(None), adapter.kept[:1]
     right = model.run(feeds[0])
 
     def compared(source: Any) -> Comparison:
@@ -189,8 +189,8 @@ def test_old_files_without_signature_or_names_are_mended(float_tflite: Path) -> 
     assert [op.kind for op in space.ops] == [
         op.kind for op in models.opened(float_tflite, models.digits()[0][:8])[1].ops
     ]
-    assert models.accuracy(adapter.build(space.all_int8())) > 0.95
-    assert Graph(adapter.rebuild(None).model).input_specs()[0].name == "image"
+    assert models.accuracy(adapter.build(space.default_config())) > 0.95
+    assert Graph(adapter.assemble(None).model).input_specs()[0].name == "image"
 
 
 @pytest.mark.parametrize("form", ["object", "keras", "h5", "saved_model", "graph", "function"])

@@ -91,11 +91,11 @@ def test_it_takes_out_the_mean_error_and_is_the_same_again(which: str) -> None:
         calibration = adapter.calibrate(one_sided(adapter))
         other.restore(pickle.loads(pickle.dumps(calibration)))
         space = TuningSpace(adapter.inspect())
-        plain = space.all_int8(granularity="per_tensor")
+        plain = space.default_config(granularity="per_tensor")
         config = repaired(plain, space)
         assert mean_error(adapter, config) < 0.8 * mean_error(adapter, plain)
-        assert other.rebuild(config).sha256 == adapter.rebuild(config).sha256 != adapter.rebuild(plain).sha256
-        assert adapter.rebuild(plain).sha256 == other.rebuild(plain).sha256
+        assert other.assemble(config).sha256 == adapter.assemble(config).sha256 != adapter.assemble(plain).sha256
+        assert adapter.assemble(plain).sha256 == other.assemble(plain).sha256
         name = space.ops[0].name
         assert adapter.local_errors(config)[name][0] < adapter.local_errors(plain)[name][0]
 
@@ -104,8 +104,8 @@ def test_nothing_but_biases_changes_in_the_file() -> None:
     with opened(models.trained()) as adapter:
         adapter.calibrate([models.digits()[0][:32]])
         space = TuningSpace(adapter.inspect())
-        plain = space.all_int8()
-        files = [Graph(adapter.rebuild(one)._content) for one in (plain, repaired(plain, space))]
+        plain = space.default_config()
+        files = [Graph(adapter.assemble(one)._content) for one in (plain, repaired(plain, space))]
         assert [op.kind for op in files[0].operators] == [op.kind for op in files[1].operators]
         changed = 0
         for at in range(len(files[0].main.tensors)):
@@ -129,7 +129,7 @@ def test_a_dynamic_op_cannot_be_repaired() -> None:
     with opened(models.trained()) as adapter:
         adapter.calibrate([models.digits()[0][:8]])
         space = TuningSpace(adapter.inspect())
-        config = space.all_int8(mode="dynamic")
+        config = space.default_config(mode="dynamic")
         name = next(name for name, pick in config.items() if pick.mode == "dynamic")
         with pytest.raises(quaver.BuildError, match="needs calibrated activations, and it is dynamic"):
             adapter.build(config.replace({name: replace(config[name], repairs=(NAME,))}))

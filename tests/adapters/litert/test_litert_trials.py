@@ -64,7 +64,9 @@ def test_int8_is_close_to_fp32(case: Any) -> None:
     adapter, space = case
     feed = adapter.kept[0]
     for expected, given in zip(
-        models.outputs(adapter.build(None), feed), models.outputs(adapter.build(space.all_int8()), feed), strict=True
+        models.outputs(adapter.build(None), feed),
+        models.outputs(adapter.build(space.default_config()), feed),
+        strict=True,
     ):
         assert models.relative_error(expected, given) < 0.02
 
@@ -80,13 +82,13 @@ def test_the_contract_with_several_outputs_and_open_shapes() -> None:
         (models.mixed, [np.random.default_rng(0).normal(size=(4, 16, 16, 3)).astype(np.float32)]),
         (models.transformer, [np.arange(24, dtype=np.int32).reshape(4, 6)]),
     ):
-        content = LiteRTAdapter.open(make(), AdapterOptions()).rebuild(None).model
+        content = LiteRTAdapter.open(make(), AdapterOptions()).assemble(None).model
         check_adapter(lambda options, content=content: LiteRTAdapter.open(content, options), data, model=content)
 
 
 def test_the_bytes_are_those_of_the_quantizers_own_front_door(case: Any) -> None:
     adapter, space = case
-    config = space.all_int8().fallback(*space.tunable[::4])
+    config = space.default_config().fallback(*space.tunable[::4])
     builder, graph = adapter._builder, adapter._graph
     int8 = [unit for unit in builder.units if config[unit.op.name].precision is INT8]
     moved = builder._moved({unit.operator.index for unit in int8})
@@ -102,16 +104,16 @@ def test_the_bytes_are_those_of_the_quantizers_own_front_door(case: Any) -> None
     result = front.quantize(
         builder._statistics(config, int8, moved), enable_progress_bar=False, enable_progress_report=False
     )
-    assert bytes(result.quantized_model) == adapter.rebuild(config).model
+    assert bytes(result.quantized_model) == adapter.assemble(config).model
 
 
 def test_all_choices_of_an_op_differ(float_tflite: Path) -> None:
     adapter, space = models.opened(float_tflite, models.digits()[0][:64])
     op = space["block1_pointwise"]
     alone = QuantConfig((name, FLOAT) for name in space.quantizable)
-    built = {choice: adapter.rebuild(alone.replace({op.name: choice})).sha256 for choice in op.choices}
+    built = {choice: adapter.assemble(alone.replace({op.name: choice})).sha256 for choice in op.choices}
     assert len(op.choices) == 9 and len(set(built.values())) == 9
-    assert built[FLOAT] == adapter.rebuild(None).sha256
+    assert built[FLOAT] == adapter.assemble(None).sha256
 
 
 def test_dynamic_ops_read_float_write_float_and_need_no_calibration(float_tflite: Path) -> None:
@@ -119,22 +121,24 @@ def test_dynamic_ops_read_float_write_float_and_need_no_calibration(float_tflite
     adapter.restore({"ranges": {}})
     space = TuningSpace(without_calibration(adapter.inspect()))
     assert {op.kind for op in space.ops if op.quantizable} == {"CONV_2D", "FULLY_CONNECTED"}
-    config = space.all_int8()
+    config = space.default_config()
     assert {pick.mode for pick in config.values() if pick.reduced} == {"dynamic"}
     model = adapter.build(config)
     assert abs(models.accuracy(model) - models.accuracy(adapter.build(None))) < 0.02
-    assert model.size < 0.6 * adapter.rebuild(None).size
+    assert model.size < 0.6 * adapter.assemble(None).size
     graph = Graph(model.SerializeToString())
     assert not [op.kind for op in graph.operators if op.kind in ("QUANTIZE", "DEQUANTIZE")]
     assert {name for name, found in adapter.look(config).precisions.items() if found == "int8"} == set(config.int8_ops)
     assert set(adapter.weight_errors(config)) == set(config.int8_ops)
     with pytest.raises(CalibrationError, match="no ranges to quantize with"):
-        adapter.rebuild(TuningSpace(adapter.inspect()).all_int8())
+        adapter.assemble(TuningSpace(adapter.inspect()).default_config())
 
 
 def test_dynamic_ops_stand_beside_static_ones(float_tflite: Path) -> None:
     adapter, space = models.opened(float_tflite, models.digits()[0][:64])
-    mixed = space.all_int8().replace({name: OpConfig(INT8, mode="dynamic") for name in space.of_kind("CONV_2D")[::2]})
+    mixed = space.default_config().replace(
+        {name: OpConfig(INT8, mode="dynamic") for name in space.of_kind("CONV_2D")[::2]}
+    )
     assert adapter.build(mixed)(models.digits()[2][:4]).shape == (4, 10)
     errors = adapter.local_errors(mixed)
     assert set(errors) == set(mixed.int8_ops)
@@ -145,7 +149,7 @@ def test_ranges_are_exact_and_one_pass_is_enough_for_all_methods(float_tflite: P
     images = models.digits()[0][:48]
     adapter = LiteRTAdapter.open(float_tflite, AdapterOptions(threads=1))
     ranges = adapter.calibrate(iter([images[:5], images[5:]]))["ranges"]
-    seen = adapter.watch(None, ["stem", "classes"])({"image": images})
+    seen = adapter.record_outputs(None, ["stem", "classes"])({"image": images})
     for name, values in {"image": images, **seen}.items():
         low, high = ranges[name]["minmax"]
         assert (low, high) == pytest.approx((min(values.min(), 0), max(values.max(), 0)), rel=1e-5)
@@ -160,8 +164,8 @@ def test_the_batches_of_the_calibration_data_do_not_matter(float_tflite: Path) -
         adapter = LiteRTAdapter.open(float_tflite, AdapterOptions(threads=1))
         calibration = adapter.calibrate(data)
         ops = TuningSpace(adapter.inspect())
-        built = [adapter.rebuild(ops.all_int8(calibration=method)).sha256 for method in ("minmax", "percentile")]
-        results.append((calibration, built, adapter.local_errors(ops.all_int8()), len(adapter.kept)))
+        built = [adapter.assemble(ops.default_config(calibration=method)).sha256 for method in ("minmax", "percentile")]
+        results.append((calibration, built, adapter.local_errors(ops.default_config()), len(adapter.kept)))
     assert all(result == results[0] for result in results)
 
 
@@ -180,7 +184,7 @@ def test_what_moves_values_follows_its_neighbours() -> None:
     adapter, space = models.opened(keras.Model(x, y))
 
     def moved(*fp32: str) -> type:
-        graph = Graph(adapter.rebuild(space.all_int8().fallback(*fp32)).model)
+        graph = Graph(adapter.assemble(space.default_config().fallback(*fp32)).model)
         op = next(op for op in graph.operators if op.kind == "TRANSPOSE")
         return np.float32 if graph.is_float(op.outputs[0]) else np.int8
 
@@ -198,7 +202,7 @@ def test_a_dead_channel_keeps_its_bias() -> None:
     dead.set_weights([kernel, np.array([0.1, -0.2, 0.7, 0.0], np.float32)])
     adapter, space = models.opened(model)
     for granularity in ("per_channel", "per_tensor"):
-        given = adapter.build(space.all_int8(granularity=granularity)).run(adapter.kept[0])
+        given = adapter.build(space.default_config(granularity=granularity)).run(adapter.kept[0])
         expected = adapter.build(None).run(adapter.kept[0])
         np.testing.assert_allclose(given, expected, atol=0.06)
 
@@ -211,8 +215,8 @@ def test_a_dead_channel_is_the_same_whatever_was_built_before() -> None:
     built = []
     for modes in (("static", "dynamic"), ("dynamic", "static")):
         adapter, space = models.opened(model)
-        configs = {mode: space.all_int8().replace({"dead": OpConfig(INT8, mode=mode)}) for mode in modes}
-        built.append({mode: adapter.rebuild(config).sha256 for mode, config in configs.items()})
+        configs = {mode: space.default_config().replace({"dead": OpConfig(INT8, mode=mode)}) for mode in modes}
+        built.append({mode: adapter.assemble(config).sha256 for mode, config in configs.items()})
     assert built[0] == built[1]
 
 
@@ -243,12 +247,12 @@ def test_an_input_that_was_always_zero_keeps_the_bias_behind_it() -> None:
     hidden = layers.Dense(4, activation="relu", bias_initializer=keras.initializers.Constant(-100.0), name="silent")(x)
     model = keras.Model(x, layers.Dense(2, bias_initializer=keras.initializers.Constant(3.0), name="out")(hidden))
     adapter, space = models.opened(model)
-    np.testing.assert_allclose(adapter.build(space.all_int8()).run(adapter.kept[0]), 3.0, atol=0.05)
+    np.testing.assert_allclose(adapter.build(space.default_config()).run(adapter.kept[0]), 3.0, atol=0.05)
 
 
 def test_the_model_object(float_tflite: Path, tmp_path: Path) -> None:
     adapter, space = models.opened(float_tflite, models.digits()[0][:64])
-    model = adapter.build(space.all_int8())
+    model = adapter.build(space.default_config())
     images = models.digits()[2][:5]
     assert isinstance(model, LiteRTModel) and isinstance(model.interpreter, Interpreter)
     assert model.interpreter is model.interpreter
@@ -280,13 +284,13 @@ def test_a_calibration_of_another_model_is_refused(float_tflite: Path) -> None:
     del mine["ranges"]["image"]
     with pytest.raises(quaver.CalibrationError, match="holds no range of tensor 'image'"):
         adapter.restore(mine)
-    assert adapter.rebuild(None).model == float_tflite.read_bytes()
+    assert adapter.assemble(None).model == float_tflite.read_bytes()
     with pytest.raises(quaver.CalibrationError, match="nothing was calibrated"):
-        adapter.rebuild(quaver.TuningSpace(adapter.inspect()).all_int8())
+        adapter.assemble(quaver.TuningSpace(adapter.inspect()).default_config())
 
 
 def test_inputs_and_outputs_of_the_file_stay_float(case: Any) -> None:
     adapter, space = case
-    graph = Graph(adapter.rebuild(space.all_int8()).model)
+    graph = Graph(adapter.assemble(space.default_config()).model)
     assert graph.input_specs() == adapter.inputs
     assert all(graph.is_float(tensor) for tensor in graph.outputs)

@@ -82,7 +82,7 @@ def main() -> None:
             model = make(body, between, goes_on)
             with opened(model) as adapter:
                 ops = space(adapter)
-                configs = [ops.all_int8(), *(ops.only_int8(op.name) for op in ops.ops)]
+                configs = [ops.default_config(), *(ops.only_int8(op.name) for op in ops.ops)]
                 errors = [deviation(model, adapter, config) for config in (None, *configs)]
                 for config in configs:
                     adapter.local_errors(config)

@@ -135,7 +135,7 @@ def random_config(ops: TuningSpace, rng: np.random.Generator, share: float = 0.5
 
 def kernels(adapter: OnnxAdapter, config: QuantConfig | None) -> dict[str, str]:
     """What ONNX Runtime runs in integers of a built model, by op."""
-    model = adapter.rebuild(config)
+    model = adapter.assemble(config)
     return integer_kernels(model.SerializeToString(), [op.name for op in adapter.inspect()])
 
 

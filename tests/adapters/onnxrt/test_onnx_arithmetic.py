@@ -199,7 +199,9 @@ def test_percentile_and_entropy_clip_what_minmax_keeps() -> None:
     with opened(model, calibrate=False) as adapter:
         adapter.calibrate(x)
         error = {
-            method: np.abs(adapter.build(space(adapter).all_int8(calibration=method))(x) - x @ weight(16, 5))[1:].mean()
+            method: np.abs(adapter.build(space(adapter).default_config(calibration=method))(x) - x @ weight(16, 5))[
+                1:
+            ].mean()
             for method in ("minmax", "percentile", "entropy")
         }
     assert max(error["percentile"], error["entropy"]) < 0.1 * error["minmax"]

@@ -54,18 +54,18 @@ def test_the_result_is_builtins_and_restores_the_same_models() -> None:
         )
         other.restore(result)
         for method in CALIBRATIONS:
-            config = space(one).all_int8(calibration=method)
-            assert other.rebuild(config).sha256 == one.rebuild(config).sha256
+            config = space(one).default_config(calibration=method)
+            assert other.assemble(config).sha256 == one.assemble(config).sha256
 
 
 def test_a_new_calibration_replaces_the_old_one() -> None:
     with opened(small_net(), calibrate=False) as adapter, opened(small_net(), calibrate=False) as fresh:
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         adapter.calibrate(images())
-        before = adapter.rebuild(config).sha256
+        before = adapter.assemble(config).sha256
         adapter.calibrate(images() * f32(3))
         fresh.calibrate(images() * f32(3))
-        assert before != adapter.rebuild(config).sha256 == fresh.rebuild(config).sha256
+        assert before != adapter.assemble(config).sha256 == fresh.assemble(config).sha256
 
 
 def test_ranges_do_not_depend_on_how_the_data_is_cut() -> None:
@@ -100,7 +100,7 @@ def test_int8_needs_a_calibration_and_fp32_does_not() -> None:
         adapter.build(None).close()
         adapter.build(space(adapter).all_fp32()).close()
         with pytest.raises(BuildError, match="tensor 'x' has no minmax range: calibrate before building"):
-            adapter.build(space(adapter).all_int8())
+            adapter.build(space(adapter).default_config())
 
 
 @pytest.mark.parametrize("empty", [list, lambda: iter(()), lambda: images(0)], ids=["list", "iterator", "array"])
@@ -205,7 +205,7 @@ def test_a_fixed_batch_is_never_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(small_net(batch=4), calibrate=False) as adapter:
         assert sizes_of_parts(adapter, [images(4), images(4)]) == [4, 4]
         assert [feed["x"].shape[0] for feed in adapter.kept] == [4, 4]
-        assert set(kernels(adapter, space(adapter).all_int8())) == {"first", "last"}
+        assert set(kernels(adapter, space(adapter).default_config())) == {"first", "last"}
 
 
 def test_a_batch_size_hidden_in_the_graph_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +222,7 @@ def test_a_model_that_needs_no_inner_range_is_calibrated_from_its_input() -> Non
     model = net.model(net.Relu(net.Gemm(net.input(None, 8), weight(8, 3), name="only")))
     with opened(model) as adapter:
         assert list(adapter.calibrate(data(adapter))["ranges"]) == ["x"]
-        assert kernels(adapter, space(adapter).all_int8()) == {"only": "QGemm"}
+        assert kernels(adapter, space(adapter).default_config()) == {"only": "QGemm"}
 
 
 def test_a_tensor_that_was_always_empty_does_not_stop_the_run() -> None:
@@ -230,7 +230,7 @@ def test_a_tensor_that_was_always_empty_does_not_stop_the_run() -> None:
     x = net.Conv(net.input(1, 4, 8, 8), weight(4, 4, 1, 1))
     nothing = net.Slice(x, np.array([0]), np.array([0]), np.array([2]))
     with opened(net.model(net.Sigmoid(nothing), x)) as adapter:
-        empty, _ = adapter.build(space(adapter).all_int8())(data(adapter)[0])
+        empty, _ = adapter.build(space(adapter).default_config())(data(adapter)[0])
         assert empty.shape == (1, 4, 0, 8)
 
 
@@ -243,7 +243,7 @@ def test_inputs_of_other_types_are_fed_and_not_calibrated() -> None:
     with opened(model, calibrate=False) as adapter:
         found = adapter.calibrate(data(adapter))["ranges"]
         assert not {"ids", "half", unused} & set(found) and len(found) == 3
-        assert len(kernels(adapter, space(adapter).all_int8())) == 2
+        assert len(kernels(adapter, space(adapter).default_config())) == 2
 
 
 def test_a_few_samples_are_kept_and_are_copies() -> None:

@@ -68,7 +68,7 @@ def test_integers_are_those_of_the_definition(which: str) -> None:
     model = between(make)
     with opened(model) as adapter:
         for scheme in ("asym", "sym"):
-            config = space(adapter).all_int8(scheme=scheme)
+            config = space(adapter).default_config(scheme=scheme)
             assert kernels(adapter, config)["op"] == kernel
             given = data(adapter)[0]
             seen = adapter.look(config).quantized(["before", "op"])(given).ops
@@ -84,9 +84,9 @@ def test_one_in_fp32_is_the_float_node_that_it_was(which: str) -> None:
     make, _ = CARRIERS[which]
     with opened(between(make)) as adapter:
         ops = space(adapter)
-        config = ops.all_int8().fallback("op")
+        config = ops.default_config().fallback("op")
         assert set(kernels(adapter, config)) == {"before", "after"}
-        kinds = [node.op_type for node in optimised(adapter.rebuild(config).SerializeToString()).graph.node]
+        kinds = [node.op_type for node in optimised(adapter.assemble(config).SerializeToString()).graph.node]
         assert kinds.count("QuantizeLinear") == 2  # the input, and what comes out of the op
         assert [op.name for op in ops.ops] == ["before", "op", "after"]
 
@@ -95,17 +95,17 @@ def test_one_in_fp32_is_the_float_node_that_it_was(which: str) -> None:
 def test_there_is_no_conversion_left_around_it(which: str) -> None:
     make, _ = CARRIERS[which]
     with opened(between(make)) as adapter:
-        config = space(adapter).all_int8()
-        kinds = [node.op_type for node in optimised(adapter.rebuild(config).SerializeToString()).graph.node]
+        config = space(adapter).default_config()
+        kinds = [node.op_type for node in optimised(adapter.assemble(config).SerializeToString()).graph.node]
     assert (kinds.count("QuantizeLinear"), kinds.count("DequantizeLinear")) == (1, 2)  # the input, the two outputs
 
 
 @pytest.mark.parametrize("opset", [13, 18, 20])
 def test_the_largest_of_all_places_is_found_in_any_opset(opset: int) -> None:
     with opened(between(CARRIERS["GlobalMaxPool"][0], opset)) as adapter:
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         assert kernels(adapter, config)["op"] == "ReduceMax"
-        model = adapter.rebuild(config)
+        model = adapter.assemble(config)
         onnx.checker.check_model(model.SerializeToString(), full_check=True)
 
 
@@ -122,7 +122,7 @@ def test_one_after_another_have_one_scale() -> None:
             config = ops.only_int8(*names)
             assert set(kernels(adapter, config)) == set(names)
             adapter.build(config).close()
-        seen = adapter.look(ops.all_int8()).quantized(["before", "max", "pad", "relu"])(data(adapter)[0]).ops
+        seen = adapter.look(ops.default_config()).quantized(["before", "max", "pad", "relu"])(data(adapter)[0]).ops
         assert len({found.parameters for found in seen.values()}) == 1
 
 
@@ -148,7 +148,7 @@ def test_a_number_that_is_added_or_multiplied_with_is_exact(kind: str, number: f
 
     model = between(make)
     with opened(model) as adapter:
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         assert kernels(adapter, config)["op"] == f"QLinear{kind}"
         assert set(kernels(adapter, config.fallback("op"))) == {"before", "after"}
         seen = adapter.look(config).quantized(["before", "op"])(data(adapter)[0]).ops
@@ -165,7 +165,7 @@ def test_a_choice_of_two_activations_is_exact() -> None:
     net.Where(mask, x, net.Sigmoid(x, name="other"), name="op", outputs=["chosen"])
     model = net.model(net.Sigmoid("chosen", name="after"))
     with opened(model) as adapter:
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         assert kernels(adapter, config)["op"] == "QLinearWhere"
         assert set(kernels(adapter, config.fallback("op"))) == {"before", "other", "after"}
         seen = adapter.look(config).quantized(["before", "other", "op"])(data(adapter)[0]).ops
@@ -189,7 +189,7 @@ def test_what_stands_before_a_softmax_stays_float() -> None:
 def test_the_mean_of_an_image_is_a_pooling(keepdims: int) -> None:
     model = between(lambda net, x: net.ReduceMean(x, axes=[2, 3], keepdims=keepdims, name="op"))
     with opened(model) as adapter:
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         assert kernels(adapter, config)["op"] == "QLinearGlobalAveragePool"
         assert set(kernels(adapter, config.fallback("op"))) == {"before", "after"}
         seen = adapter.look(config).quantized(["before", "op"])(data(adapter)[0]).ops
@@ -211,9 +211,9 @@ def test_they_cannot_be_repaired() -> None:
 def test_they_are_seen_from_inside(which: str, tmp_path: Path) -> None:
     model = between(CARRIERS[which][0])
     with opened(model) as adapter:
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         assert set(adapter.local_errors(config)) == {"before", "op", "after"}
-        path = adapter.rebuild(config).save(tmp_path / "int8.onnx")
+        path = adapter.assemble(config).save(tmp_path / "int8.onnx")
         by_config, by_file = adapter.look(config), adapter.look(path)
         assert dict(by_file.precisions) == dict.fromkeys(config, "int8")
         given = data(adapter)[0]
@@ -256,7 +256,7 @@ def test_an_average_pool_is_offered_where_the_integer_kernel_computes_the_same(
         ops = space(adapter)
         assert ("AveragePool_1" in ops) is is_offered
         assert deviation(model, adapter) < 1e-6
-        assert deviation(model, adapter, ops.all_int8()) < 0.05
+        assert deviation(model, adapter, ops.default_config()) < 0.05
 
 
 def test_a_cubic_resize_that_shrinks_stays_between_int8_convolutions() -> None:
@@ -265,6 +265,6 @@ def test_a_cubic_resize_that_shrinks_stays_between_int8_convolutions() -> None:
     smaller = net.Resize(x, "", np.array([1, 1, 0.5, 0.5], np.float32), mode="cubic")
     model = net.model(net.Conv(smaller, weight(4, 4, 1, 1)))
     with opened(model) as adapter:
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         assert deviation(model, adapter, config) < 0.05
         assert set(kernels(adapter, config)) == {"Conv_0", "Conv_2"}

@@ -18,7 +18,7 @@ from quaver.errors import ModelError
 
 
 def op_types(adapter: OnnxAdapter) -> list[str]:
-    return [node.op_type for node in adapter.rebuild(None).model.graph.node]
+    return [node.op_type for node in adapter.assemble(None).model.graph.node]
 
 
 def bn_constants(channels: int, seed: int = 0) -> list[Array]:
@@ -55,10 +55,10 @@ def test_an_old_opset_is_converted_and_computes_the_same(opset: int, tmp_path: P
     with opened(model) as adapter:
         assert [op.kind for op in adapter.inspect()] == ["Conv", "Conv", "GlobalAveragePool", "Gemm"]
         assert deviation(model, adapter) < 1e-5
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         assert set(kernels(adapter, config)) == set(config.int8_ops)
         assert deviation(model, adapter, config) < 0.05
-        built = adapter.rebuild(config).model
+        built = adapter.assemble(config).model
         assert built.opset_import[0].version == 17
         assert built.metadata_props[0].value == "cat,dog"
 
@@ -68,9 +68,9 @@ def test_an_old_opset_with_external_data_is_converted(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save_model(old_model(11), path, save_as_external_data=True, location="data", size_threshold=0)
     with opened(path) as one, opened(model) as other:
-        config = space(one).all_int8()
+        config = space(one).default_config()
         assert one.fingerprint == other.fingerprint
-        assert one.rebuild(config).SerializeToString() == other.rebuild(config).SerializeToString()
+        assert one.assemble(config).SerializeToString() == other.assemble(config).SerializeToString()
 
 
 def test_a_failing_conversion_says_what_to_do() -> None:
@@ -94,18 +94,18 @@ def test_constants_are_found_wherever_they_hide() -> None:
     with opened(model) as adapter:
         assert op_types(adapter) == ["Conv", "Reshape", "MatMul", "Mul"]
         assert deviation(model, adapter) == 0
-        assert list(kernels(adapter, space(adapter).all_int8())) == ["Conv_3", "MatMul_8"]
+        assert list(kernels(adapter, space(adapter).default_config())) == ["Conv_3", "MatMul_8"]
 
 
 def test_initializers_listed_as_inputs_are_constants() -> None:
     net = Net()
     model = net.model(net.Conv(net.input(2, 4, 8, 8), weight(8, 4, 3, 3), weight(8)))
     with opened(model) as plain:
-        expected = plain.rebuild(space(plain).all_int8()).SerializeToString()
+        expected = plain.assemble(space(plain).default_config()).SerializeToString()
     model.graph.input.extend(tensor(entry.name, *entry.dims) for entry in model.graph.initializer)
     with opened(model) as adapter:
         assert [spec.name for spec in adapter.inputs] == ["x"]
-        assert adapter.rebuild(space(adapter).all_int8()).SerializeToString() == expected
+        assert adapter.assemble(space(adapter).default_config()).SerializeToString() == expected
 
 
 @pytest.mark.parametrize("constant", [np.float32(1), np.ones(1, np.float32), np.ones((1, 1, 1), np.float32)], ids=str)
@@ -213,7 +213,7 @@ def test_a_shared_weight_is_folded_for_each_convolution_alone() -> None:
     with opened(model) as adapter:
         assert op_types(adapter) == ["Conv"] * 3
         assert deviation(model, adapter) < 1e-5
-        assert len(kernels(adapter, space(adapter).all_int8())) == 3
+        assert len(kernels(adapter, space(adapter).default_config())) == 3
 
 
 def test_folding_takes_no_name_that_is_in_use() -> None:
@@ -269,7 +269,7 @@ def test_nameless_and_repeated_nodes_get_names_that_stay() -> None:
         names = [op.name for op in one.inspect()]
         assert names == ["first", "twin", "third", "fourth_2", "fourth"]
         assert [op.name for op in other.inspect()] == names
-        assert list(kernels(one, space(one).all_int8())) == names
+        assert list(kernels(one, space(one).default_config())) == names
 
 
 @pytest.mark.parametrize(
@@ -282,10 +282,10 @@ def test_odd_names_are_kept_and_never_clash(name: str) -> None:
     x = net.Relu(net.Conv(x, kernel, name=name, outputs=[name]), outputs=[f"{name}|dq"])
     model = net.model(net.Conv(x, kernel, weight(4), name=f"{name}|q", outputs=[f"{name}|scale"]))
     with opened(model) as adapter:
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         assert config.int8_ops == (name, f"{name}|q")
         assert set(kernels(adapter, config)) == set(config.int8_ops)
-        built = adapter.rebuild(config)
+        built = adapter.assemble(config)
         onnx.checker.check_model(built.SerializeToString(), full_check=True)
         assert [value.name for value in built.model.graph.output] == [f"{name}|scale"]
         assert deviation(model, adapter, config) < 0.05
@@ -299,4 +299,4 @@ def test_what_is_given_out_is_what_a_plain_session_gives() -> None:
         feed = data(adapter)[0]
         expected = np.einsum("oi,bihw->bohw", weight(4, 4, 1, 1)[:, :, 0, 0], feed["x"])
         assert np.allclose(as_given(model, feed)[0], expected, atol=1e-5)
-        assert deviation(model, adapter, space(adapter).all_int8()) > 1e-4
+        assert deviation(model, adapter, space(adapter).default_config()) > 1e-4

@@ -189,7 +189,7 @@ def test_products_behind_a_biased_product_of_rank_three_get_names_of_their_own()
     q, k, v = (net.Add(net.MatMul(h, weight(8, 8, seed=seed)), weight(8, seed=seed)) for seed in (1, 2, 3))
     model = net.model(net.Mul(net.Mul(q, k), v))
     with opened(model) as adapter:
-        onnx.checker.check_model(adapter.rebuild(None).SerializeToString(), full_check=True)
+        onnx.checker.check_model(adapter.assemble(None).SerializeToString(), full_check=True)
         assert adapter.compare(data(adapter)).difference < 1e-5
         assert sum(node.op_type == "Gemm" for node in adapter._assembler.graph.nodes) == 4
 

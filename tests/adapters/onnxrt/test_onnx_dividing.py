@@ -142,7 +142,7 @@ def off(adapter: OnnxAdapter, config: QuantConfig) -> float:
 @pytest.mark.parametrize("which", FOLDED)
 def test_smoothing_adds_no_node_keeps_the_kernels_and_cuts_the_error(which: str) -> None:
     with opened(FOLDED[which]()) as adapter:
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         kinds = [[node.op_type for node in proto(adapter, one).graph.node] for one in (config, given(config))]
         assert sorted(kinds[0]) == sorted(kinds[1])
         assert kernels(adapter, given(config)) == kernels(adapter, config)
@@ -156,7 +156,9 @@ def test_nothing_changes_in_float_whatever_else_is_chosen(which: str) -> None:
         right = ran(proto(adapter, None), adapter)
         rng, ops = np.random.default_rng(4), space(adapter)
         static = [_static(op) for op in ops.ops]
-        carried = {unit.op.name: FLOAT for unit in adapter._assembler.units if unit.carries}  # these clip integers
+        carried = {
+            unit.op.name: FLOAT for unit in adapter._assembler.units if unit.is_passthrough
+        }  # these clip integers
         for spelled in (one for one in ops["last"].repairs if one != "bias_correction"):
             for _ in range(3):
                 mixed = random_config(TuningSpace(static), rng).replace({"last": OpConfig(INT8)} | carried)
@@ -169,10 +171,10 @@ def test_nothing_changes_in_float_whatever_else_is_chosen(which: str) -> None:
 def test_what_is_seen_of_an_op_is_what_it_is_in_the_float_model(which: str) -> None:
     """Ops on the way write divided channels; those who look at them do not notice."""
     with opened(FOLDED[which]()) as adapter:
-        config = given(space(adapter).all_int8())
+        config = given(space(adapter).default_config())
         ops = [op.name for op in adapter.inspect() if config[op.name].reduced]
         for feed in data(adapter):
-            right, found = (adapter.watch(one, ops)(feed) for one in (None, config))
+            right, found = (adapter.record_outputs(one, ops)(feed) for one in (None, config))
             for name in ops:
                 assert np.square(found[name] - right[name]).sum() < 0.05 * np.square(right[name]).sum(), name
         errors = adapter.local_errors(config)
@@ -184,13 +186,13 @@ def test_it_survives_restore_and_rebuild_byte_for_byte(which: str) -> None:
     model = FOLDED[which]()
     with opened(model, calibrate=False) as one, opened(model, calibrate=False) as other:
         other.restore(pickle.loads(pickle.dumps(one.calibrate(data(one)))))
-        plain = space(one).all_int8(granularity="per_tensor")
+        plain = space(one).default_config(granularity="per_tensor")
         ways = [(SMOOTH,), (SMOOTH, "bias_correction"), *([(EQUAL,)] if which in BY_AN_OP else [])]
         hashes = []
         for repairs in ways:
             config = given(plain, repairs=repairs)
-            hashes.append(one.rebuild(config).sha256)
-            assert other.rebuild(config).sha256 == hashes[-1] != one.rebuild(plain).sha256
+            hashes.append(one.assemble(config).sha256)
+            assert other.assemble(config).sha256 == hashes[-1] != one.assemble(plain).sha256
         assert len(set(hashes)) == len(ways)
 
 
@@ -198,7 +200,7 @@ def test_it_survives_restore_and_rebuild_byte_for_byte(which: str) -> None:
 def test_equalisation_helps_where_a_weight_has_one_scale(which: str) -> None:
     with opened(BY_AN_OP[which]()) as adapter:
         assert EQUAL in next(op for op in adapter.inspect() if op.name == "last").repairs
-        config = space(adapter).all_int8(granularity="per_tensor")
+        config = space(adapter).default_config(granularity="per_tensor")
         assert off(adapter, given(config, repairs=(EQUAL,))) < 0.5 * off(adapter, config)
         assert kernels(adapter, given(config, repairs=(EQUAL,))) == kernels(adapter, config)
 
@@ -212,9 +214,9 @@ def test_equalisation_needs_an_op_with_a_weight_on_both_sides(which: str) -> Non
 
 def test_smoothing_of_an_equalised_tensor_is_smoothing() -> None:
     with opened(BY_AN_OP["a convolution"]()) as adapter:
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         both = given(config, repairs=(SMOOTH, EQUAL))
-        assert adapter.rebuild(both).sha256 == adapter.rebuild(given(config)).sha256
+        assert adapter.assemble(both).sha256 == adapter.assemble(given(config)).sha256
 
 
 def flattened() -> onnx.ModelProto:
@@ -238,7 +240,7 @@ def test_what_lets_no_factors_pass_offers_neither_to_convolutions(which: str) ->
         last = next(op for op in adapter.inspect() if op.name == "last")
         assert not [one for one in last.repairs if one != "bias_correction"]
         with pytest.raises(BuildError, match="what it reads cannot be rescaled"):
-            adapter.build(given(space(adapter).all_int8()))
+            adapter.build(given(space(adapter).default_config()))
 
 
 @pytest.mark.parametrize("mode", ["dynamic", "weight_only"])
@@ -249,7 +251,7 @@ def test_an_op_between_floats_is_left_as_it_is(mode: str, which: str) -> None:
     x = net.Relu(product(net, net.input(None, 5, 8)))
     outputs = [net.MatMul(x, narrow(CHANNELS, 6, axis=0), name=name) for name in ("last", "other")]
     with opened(net.model(*outputs)) as adapter:
-        plain = space(adapter).all_int8()
+        plain = space(adapter).default_config()
         config = given(plain.replace({which: OpConfig(INT8, mode=mode)}), *{"last", "other"} - {which})
         kinds = [[node.op_type for node in proto(adapter, one).graph.node] for one in (plain, config)]
         assert kinds[1].count("Mul") > kinds[0].count("Mul")
@@ -261,7 +263,7 @@ def test_ops_that_want_different_things_read_copies() -> None:
     x = net.Relu(net.Conv(net.input(None, 4, 8, 8), wide(CHANNELS, 4, 3, 3), name="first"))
     outputs = [net.Conv(x, narrow(6, CHANNELS, 1, 1), name=name) for name in ("last", "other")]
     with opened(net.model(*outputs)) as adapter:
-        plain = space(adapter).all_int8()
+        plain = space(adapter).default_config()
         right = ran(proto(adapter, None), adapter)
         for config in (given(plain), given(given(plain), "other", repairs=("smoothing:0.5",))):
             for one, other in zip(right, ran(unrounded(adapter, config), adapter), strict=True):
@@ -274,7 +276,7 @@ def test_an_op_in_fp32_on_either_side_makes_up_for_the_factors() -> None:
     x = net.Relu(net.Conv(net.input(None, 4, 8, 8), wide(CHANNELS, 4, 3, 3), wide(CHANNELS), name="first"))
     outputs = [net.Conv(x, narrow(6, CHANNELS, 1, 1), name=name) for name in ("last", "other")]
     with opened(net.model(*outputs)) as adapter:
-        config = given(space(adapter).all_int8().replace({"first": FLOAT, "other": FLOAT}))
+        config = given(space(adapter).default_config().replace({"first": FLOAT, "other": FLOAT}))
         model, right = adapter.build(config), adapter.build(None)
         for feed in data(adapter):
             assert model(feed)[1] == pytest.approx(right(feed)[1], rel=1e-4, abs=1e-4)
@@ -285,7 +287,7 @@ def test_an_op_in_fp32_on_either_side_makes_up_for_the_factors() -> None:
 def test_diagnosis_sees_the_ops_as_they_are(which: str) -> None:
     model = FOLDED[which]()
     with opened(model) as adapter:
-        plain = space(adapter).all_int8()
+        plain = space(adapter).default_config()
         found = [diagnose(model, one, data(adapter), timing=False) for one in (plain, given(plain))]
     errors = [{row.op: row.error for row in one.layers} for one in found]
     assert errors[1]["last"] < 0.5 * errors[0]["last"]

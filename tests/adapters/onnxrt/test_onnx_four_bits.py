@@ -173,12 +173,12 @@ def test_a_broken_weight_is_named() -> None:
     table = weight(ROWS, WIDTH).copy()
     table[3, 3] = np.nan
     with opened(lookup(table), calibrate=False) as adapter, pytest.raises(ModelError, match="holds NaN or infinity"):
-        adapter.rebuild(QuantConfig({"op": FOUR_BITS}))
+        adapter.assemble(QuantConfig({"op": FOUR_BITS}))
 
 
 def test_other_forms_of_four_bits_are_refused() -> None:
     with opened(product("MatMul")) as adapter, pytest.raises(BuildError, match="cannot run as 'int4 weight_only"):
-        adapter.rebuild(QuantConfig({"op": OpConfig(INT4, mode="weight_only")}))
+        adapter.assemble(QuantConfig({"op": OpConfig(INT4, mode="weight_only")}))
 
 
 def test_the_operator_format_holds_the_same_kernels() -> None:

@@ -61,9 +61,9 @@ def test_every_form_gives_the_same_fingerprint_ops_and_bytes(form: str, tmp_path
     with opened(model) as one, opened(source) as other:
         assert other.fingerprint == one.fingerprint
         assert other.inspect() == one.inspect()
-        config = space(one).all_int8()
-        assert other.rebuild(config).SerializeToString() == one.rebuild(config).SerializeToString()
-        assert other.rebuild(None).sha256 == one.rebuild(None).sha256
+        config = space(one).default_config()
+        assert other.assemble(config).SerializeToString() == one.assemble(config).SerializeToString()
+        assert other.assemble(None).sha256 == one.assemble(None).sha256
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_the_users_model_is_not_changed() -> None:
     model = net.model(net.Mul(scaled, np.float32(1)), opset=11, ir=99)
     before = model.SerializeToString(deterministic=True)
     with opened(model) as adapter:
-        adapter.build(space(adapter).all_int8()).close()
+        adapter.build(space(adapter).default_config()).close()
     assert model.SerializeToString(deterministic=True) == before
 
 
@@ -121,8 +121,8 @@ def test_external_data_of_a_constant_inside_a_node_is_taken_in(tmp_path: Path) -
     onnx.save_model(model, path, save_as_external_data=True, location="data", size_threshold=0, convert_attribute=True)
     with opened(two := onnx.load_model(path)) as one, opened(path) as other:
         assert two.graph.node[0].attribute[0].t.raw_data
-        config = space(one).all_int8()
-        assert other.rebuild(config).SerializeToString() == one.rebuild(config).SerializeToString()
+        config = space(one).default_config()
+        assert other.assemble(config).SerializeToString() == one.assemble(config).SerializeToString()
 
 
 def test_missing_external_data_is_named(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_every_ir_version_is_taken(ir: int) -> None:
         model.graph.input.extend(tensor(entry.name, *entry.dims) for entry in model.graph.initializer)
     with opened(model) as adapter:
         assert [spec.name for spec in adapter.inputs] == ["x"]
-        built = adapter.build(space(adapter).all_int8())
+        built = adapter.build(space(adapter).default_config())
         ort.InferenceSession(built.SerializeToString()).run(None, data(adapter)[0])
 
 
@@ -302,7 +302,7 @@ def test_outputs_that_are_inputs_or_constants_stay() -> None:
     outputs = [net.Conv(x, kernel), tensor("x", 2, 4, 8, 8), tensor("kernel", 4, 4, 1, 1), small, tensor("large", 500)]
     with opened(net.model(*outputs)) as adapter:
         feed = data(adapter)[0]
-        for config in (None, space(adapter).all_fp32(), space(adapter).all_int8()):
+        for config in (None, space(adapter).all_fp32(), space(adapter).default_config()):
             _, again, *constants = adapter.build(config)(feed)
             assert np.array_equal(again, feed["x"])
             for constant, expected in zip(constants, (weight(4, 4, 1, 1), [1.0, 2.0], weight(500)), strict=True):
@@ -315,8 +315,8 @@ def test_what_surrounds_the_graph_is_kept() -> None:
     model.graph.doc_string = "about the graph"
     model.metadata_props.add(key="labels", value="cat,dog")
     with opened(model) as adapter:
-        for config in (None, space(adapter).all_int8()):
-            built = adapter.rebuild(config).model
+        for config in (None, space(adapter).default_config()):
+            built = adapter.assemble(config).model
             assert (built.producer_name, built.doc_string) == ("exporter", "what it is for")
             assert (built.graph.name, built.graph.doc_string) == ("net", "about the graph")
             assert [(entry.key, entry.value) for entry in built.metadata_props] == [("labels", "cat,dog")]
@@ -334,7 +334,7 @@ def test_open_axes_are_found_and_kept() -> None:
     with opened(model, calibrate=False) as adapter:
         assert adapter.inputs[0].shape == (None, 4, None, None)
         adapter.calibrate([weight(2, 4, 6, 5), weight(1, 4, 9, 9)])
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         assert list(kernels(adapter, config)) == ["Conv_0", "GlobalAveragePool_5", "Gemm_7"]
         built = adapter.build(config)
         assert [out.shape for out in built(weight(3, 4, 7, 2))] == [(3, 3), (3, 8 * 7 * 2)]

@@ -477,18 +477,18 @@ def test_the_kernels_are_those_of_the_configuration(which: str) -> None:
         for label, config in configs(ops).items():
             assert misplaced(config, kernels(adapter, config)) == {}, label
         for config in configs(ops).values():
-            onnx.checker.check_model(adapter.rebuild(config).SerializeToString(), full_check=True)
+            onnx.checker.check_model(adapter.assemble(config).SerializeToString(), full_check=True)
         assert deviation(model, adapter, ops.all_fp32()) < 1e-5
-        assert deviation(model, adapter, ops.all_int8()) < 0.1
+        assert deviation(model, adapter, ops.default_config()) < 0.1
 
 
 def test_a_convolution_with_no_integer_kernel_is_fp32_unless_asked_for() -> None:
     with opened(build_graph("ConvTranspose")) as adapter:
         ops = space(adapter)
         (name,) = ops.of_kind("ConvTranspose")
-        assert ops.all_int8()[name].precision == "fp32"
-        asked = ops.all_int8().replace({name: ops[name].choices[1]})
-        assert adapter.rebuild(asked).size < adapter.rebuild(ops.all_int8()).size + 64
+        assert ops.default_config()[name].precision == "fp32"
+        asked = ops.default_config().replace({name: ops[name].choices[1]})
+        assert adapter.assemble(asked).size < adapter.assemble(ops.default_config()).size + 64
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -530,7 +530,7 @@ def test_the_kernels_are_right_in_a_graph_grown_at_random(seed: int) -> None:
     model = net.model(*(name for name in grown[1:] if name not in read or rng.random() < 0.1))
     with opened(model) as adapter:
         ops = space(adapter)
-        for config in [ops.all_int8(), *(random_config(ops, rng, share) for share in (0.2, 0.5, 0.8))]:
+        for config in [ops.default_config(), *(random_config(ops, rng, share) for share in (0.2, 0.5, 0.8))]:
             assert set(kernels(adapter, config)) == set(config.int8_ops)
 
 
@@ -549,7 +549,7 @@ def both_int8(adapter: OnnxAdapter) -> bool:
         set(kernels(adapter, config)) == set(config.int8_ops)
         for granularity in ("per_channel", "per_tensor")
         for scheme in ("asym", "sym")
-        if (config := space(adapter).all_int8(granularity=granularity, scheme=scheme))
+        if (config := space(adapter).default_config(granularity=granularity, scheme=scheme))
     )
 
 
@@ -559,11 +559,11 @@ def test_channels_of_zeros_stay_exact() -> None:
     model = pair(kernel, bias := weight(4))
     with opened(model) as adapter:
         assert both_int8(adapter)
-        assert deviation(model, adapter, space(adapter).all_int8()) < 0.02
+        assert deviation(model, adapter, space(adapter).default_config()) < 0.02
     net = Net()
     dead = net.model(net.Conv(net.input(2, 4, 8, 8), np.zeros((4, 4, 1, 1), f32), bias))
     with opened(dead) as adapter:
-        assert deviation(dead, adapter, space(adapter).all_int8()) < 0.005
+        assert deviation(dead, adapter, space(adapter).default_config()) < 0.005
 
 
 def test_a_tensor_that_is_always_zero_can_be_quantized() -> None:
@@ -572,7 +572,7 @@ def test_a_tensor_that_is_always_zero_can_be_quantized() -> None:
     model = net.model(net.Conv(dead, weight(4, 4, 1, 1), weight(4)))
     with opened(model) as adapter:
         assert both_int8(adapter)
-        assert deviation(model, adapter, space(adapter).all_int8()) < 0.005
+        assert deviation(model, adapter, space(adapter).default_config()) < 0.005
 
 
 def test_the_bias_of_a_nearly_dead_channel_does_not_wrap_around() -> None:
@@ -582,10 +582,10 @@ def test_the_bias_of_a_nearly_dead_channel_does_not_wrap_around() -> None:
     model = pair(kernel, bias)
     with opened(model) as adapter:
         assert both_int8(adapter)
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         assert deviation(model, adapter, config) < 0.02
         constants = {
-            entry.name: onnx.numpy_helper.to_array(entry) for entry in adapter.rebuild(config).model.graph.initializer
+            entry.name: onnx.numpy_helper.to_array(entry) for entry in adapter.assemble(config).model.graph.initializer
         }
         steps = next(
             array for name, array in constants.items() if array.dtype == np.int32 and name.startswith("Conv_0")
@@ -603,7 +603,7 @@ def test_two_ops_that_share_a_weight_may_need_different_scales() -> None:
     model = net.model(net.Conv(x, kernel), net.Conv(x, kernel, np.zeros(4, f32)))
     with opened(model) as adapter:
         assert both_int8(adapter)
-        assert deviation(model, adapter, space(adapter).all_int8()) < 0.05
+        assert deviation(model, adapter, space(adapter).default_config()) < 0.05
 
 
 def test_weights_of_one_element_can_be_quantized() -> None:
@@ -615,7 +615,7 @@ def test_weights_of_one_element_can_be_quantized() -> None:
     )
     with opened(model) as adapter:
         assert both_int8(adapter)
-        assert deviation(model, adapter, space(adapter).all_int8()) < 0.02
+        assert deviation(model, adapter, space(adapter).default_config()) < 0.02
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
@@ -627,7 +627,7 @@ def test_a_weight_that_holds_no_number_is_named(broken: float) -> None:
     kernel[1, 2] = broken
     with opened(pair(kernel), calibrate=False) as adapter:
         adapter.restore(ranges)
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         with pytest.raises(ModelError, match=r"the weight 'c0' holds NaN or infinity"):
             adapter.build(config)
         adapter.build(config.fallback("Conv_0")).close()
@@ -642,7 +642,7 @@ def test_a_float_output_that_was_moved_about_stays_float(further: bool) -> None:
     model = net.model(net.Sigmoid(read), moved)
     with opened(model) as adapter:
         feed = data(adapter)[0]
-        _, given = adapter.build(space(adapter).all_int8())(feed)
+        _, given = adapter.build(space(adapter).default_config())(feed)
         assert np.abs(given - np.tanh(feed["x"]).reshape(-1, 6, 2, 4)).max() < 1e-5
 
 

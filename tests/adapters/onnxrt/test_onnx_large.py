@@ -47,7 +47,7 @@ def small_model() -> onnx.ModelProto:
 def test_a_model_beyond_the_limit_is_saved_as_two_files(tmp_path: Path) -> None:
     with opened(small_model()) as adapter:
         ops = space(adapter)
-        for name, config in [("int8", ops.all_int8()), ("mixed", ops.only_int8("Conv_0")), ("fp32", None)]:
+        for name, config in [("int8", ops.default_config()), ("mixed", ops.only_int8("Conv_0")), ("fp32", None)]:
             model = adapter.build(config)
             path = model.save(tmp_path / name / "model.onnx")
             assert sorted(os.listdir(path.parent)) == ["model.onnx", "model.onnx.data"]
@@ -84,8 +84,8 @@ def test_two_files_can_be_loaded_tuned_and_saved_under_another_name(tmp_path: Pa
         assert np.allclose(plain_run(copy, feed), expected, atol=1e-5)
         with opened(copy) as again:
             assert again.inspect() == adapter.inspect()
-            config = space(again).all_int8()
-            assert again.rebuild(config).sha256 == adapter.rebuild(config).sha256
+            config = space(again).default_config()
+            assert again.assemble(config).sha256 == adapter.assemble(config).sha256
 
 
 # --- for real ---
@@ -128,7 +128,7 @@ def test_a_model_over_2_gb_is_tuned_run_and_saved(tmp_path: Path) -> None:
         gc.collect()
         _check_int8(adapter, x, expected, tmp_path / "int8.onnx")
         gc.collect()
-        saved = adapter.rebuild(None).save(tmp_path / "fp32.onnx")
+        saved = adapter.assemble(None).save(tmp_path / "fp32.onnx")
     gc.collect()
     assert saved.stat().st_size < 10_000
     assert (tmp_path / "fp32.onnx.data").stat().st_size > 2.1e9
@@ -139,7 +139,7 @@ def test_a_model_over_2_gb_is_tuned_run_and_saved(tmp_path: Path) -> None:
 
 
 def _check_int8(adapter: OnnxAdapter, x: Array, expected: Array, path: Path) -> None:
-    model = adapter.build(space(adapter).all_int8())
+    model = adapter.build(space(adapter).default_config())
     assert np.abs(model(x) - expected).max() < 0.1 * np.abs(expected).max()
     model.close()
     model.save(path)

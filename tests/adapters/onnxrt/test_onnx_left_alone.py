@@ -150,12 +150,12 @@ def test_a_model_can_be_tuned_around(which: str) -> None:
         ops = space(adapter)
         assert [op.name for op in ops.ops] == names
         assert deviation(model, adapter) == 0
-        assert deviation(model, adapter, ops.all_int8()) < 0.1
+        assert deviation(model, adapter, ops.default_config()) < 0.1
         rng = np.random.default_rng(0)
-        singles = [ops.only_int8(name) for name in names] + [ops.all_int8().fallback(name) for name in names]
-        for config in [ops.all_int8(), *singles, *(random_config(ops, rng) for _ in range(4))]:
+        singles = [ops.only_int8(name) for name in names] + [ops.default_config().fallback(name) for name in names]
+        for config in [ops.default_config(), *singles, *(random_config(ops, rng) for _ in range(4))]:
             assert set(kernels(adapter, config)) == set(config.int8_ops)
-            onnx.checker.check_model(adapter.rebuild(config).SerializeToString(), full_check=True)
+            onnx.checker.check_model(adapter.assemble(config).SerializeToString(), full_check=True)
 
 
 def test_an_operator_that_the_runtime_does_not_know_is_named() -> None:
@@ -175,4 +175,4 @@ def test_tensors_inside_a_body_keep_their_names_to_themselves() -> None:
     z = net.If(np.array(True), then_branch=inner, else_branch=branch("Neg", y, prefix="else_"))
     model = net.model(net.Conv(z, weight(4, 4, 1, 1)), y)
     with opened(model) as adapter:
-        assert deviation(model, adapter, space(adapter).all_int8()) < 0.05
+        assert deviation(model, adapter, space(adapter).default_config()) < 0.05

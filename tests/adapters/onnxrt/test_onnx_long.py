@@ -35,7 +35,7 @@ def calls(model: onnx.ModelProto) -> int:
     try:
         with opened(model) as adapter:
             ops = space(adapter)
-            for config in (None, ops.all_int8(), ops.only_int8(ops.quantizable[0])):
+            for config in (None, ops.default_config(), ops.only_int8(ops.quantizable[0])):
                 adapter.build(config)
     finally:
         sys.setprofile(None)
@@ -52,5 +52,5 @@ def test_four_times_the_nodes_are_four_times_the_work(kind: str) -> None:
 def test_a_chain_of_four_thousand_relus_is_built_and_runs() -> None:
     with opened(a_chain("Relu", 4000)) as adapter:
         sample = np.ones((4, 4), np.float32)
-        model = adapter.build(space(adapter).all_int8())
+        model = adapter.build(space(adapter).default_config())
         assert np.allclose(model(sample), adapter.build(None)(sample), atol=0.2)

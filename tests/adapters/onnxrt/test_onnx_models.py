@@ -40,7 +40,7 @@ def adapter() -> Iterator[OnnxAdapter]:
 
 @pytest.fixture
 def model(adapter: OnnxAdapter) -> OnnxModel:
-    return adapter.build(space(adapter).all_int8())
+    return adapter.build(space(adapter).default_config())
 
 
 def expected(model: OnnxModel) -> list[Array]:
@@ -96,9 +96,9 @@ def test_large_constants_reach_the_session_through_one_shared_file(adapter: Onnx
     store = adapter._store.path
     adapter.build(None).close()
     float_size = store.stat().st_size
-    adapter.build(ops.all_int8()).close()
+    adapter.build(ops.default_config()).close()
     grown = store.stat().st_size
-    adapter.build(ops.all_int8(calibration="entropy")).close()
+    adapter.build(ops.default_config(calibration="entropy")).close()
     adapter.build(ops.all_fp32()).close()
     assert 0 < float_size < grown == store.stat().st_size
 
@@ -162,7 +162,7 @@ def test_what_eval_func_gets_is_a_quaver_model(adapter: OnnxAdapter, tmp_path: P
 @pytest.mark.parametrize("quant_format", ["qdq", "qoperator"])
 def test_a_failed_save_leaves_the_old_file_and_no_other(quant_format: str, tmp_path: Path) -> None:
     with opened(two_inputs(), quant_format=quant_format) as adapter:
-        model = adapter.build(space(adapter).all_int8())
+        model = adapter.build(space(adapter).default_config())
         (tmp_path / "file").write_text("in the way")
         with pytest.raises(BuildError, match=r"cannot write '.*model\.onnx'"):
             model.save(tmp_path / "file" / "model.onnx")
@@ -188,7 +188,7 @@ def test_a_save_that_breaks_off_leaves_nothing(
 
 def test_a_saved_model_can_be_loaded_and_outlives_the_adapter(tmp_path: Path) -> None:
     with opened(two_inputs()) as adapter:
-        model = adapter.build(space(adapter).all_int8())
+        model = adapter.build(space(adapter).default_config())
         wanted, size, digest = expected(model), model.size, model.sha256
         loaded = adapter.load(model.save(tmp_path / "model.onnx"))
     assert all(np.array_equal(got, want) for got, want in zip(loaded(X, Y), wanted, strict=True))
@@ -199,7 +199,7 @@ def test_a_saved_model_can_be_loaded_and_outlives_the_adapter(tmp_path: Path) ->
 
 def test_a_session_goes_on_after_the_adapter_is_closed() -> None:
     with opened(two_inputs()) as adapter:
-        model = adapter.build(space(adapter).all_int8())
+        model = adapter.build(space(adapter).default_config())
         wanted = expected(model)
         folder = adapter._store.path.parent
     assert not folder.exists()
@@ -214,7 +214,7 @@ def test_a_closed_model_makes_its_session_anew(model: OnnxModel) -> None:
 
 def test_the_weight_file_lies_in_the_folder_given_and_is_removed(tmp_path: Path) -> None:
     with opened(two_inputs(), folder=tmp_path) as adapter:
-        adapter.build(space(adapter).all_int8()).close()
+        adapter.build(space(adapter).default_config()).close()
         assert adapter._store.path.parent == tmp_path
     assert os.listdir(tmp_path) == []
 
@@ -243,17 +243,17 @@ def test_what_the_user_keeps_in_the_folder_is_left_alone(name: str, tmp_path: Pa
     (tmp_path / name).write_bytes(b"not to be lost")
     (tmp_path / "quaver-weights-0000000000000000.cache").symlink_to(tmp_path / name)
     with opened(two_inputs(), folder=tmp_path) as adapter:
-        adapter.build(space(adapter).all_int8()).close()
+        adapter.build(space(adapter).default_config()).close()
     assert (tmp_path / name).read_bytes() == b"not to be lost"
     assert len(os.listdir(tmp_path)) == 2
 
 
 def test_two_adapters_can_share_a_folder(tmp_path: Path) -> None:
     with opened(two_inputs(), folder=tmp_path) as one:
-        model = one.build(space(one).all_int8())
+        model = one.build(space(one).default_config())
         wanted, digest = expected(model), model.sha256
         with opened(two_inputs(seed=5), folder=tmp_path) as other:
-            assert other.build(space(other).all_int8()).sha256 != digest
+            assert other.build(space(other).default_config()).sha256 != digest
         model.close()
         assert all(np.array_equal(got, want) for got, want in zip(model(X, Y), wanted, strict=True))
         assert hashlib.sha256(model.SerializeToString()).hexdigest() == digest

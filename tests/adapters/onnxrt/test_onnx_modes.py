@@ -96,7 +96,7 @@ def test_a_tensor_that_only_dynamic_ops_read_is_quantized_once_for_all_of_them()
     with opened(model) as adapter:
         config = space(adapter).float_config()
         config = config.replace({op.name: DYNAMIC for op in adapter.inspect() if op.kind == "MatMul"})
-        kinds = [node.op_type for node in optimised(adapter.rebuild(config).SerializeToString()).graph.node]
+        kinds = [node.op_type for node in optimised(adapter.assemble(config).SerializeToString()).graph.node]
         assert kinds.count("DynamicQuantizeLinear") == 1
         assert kinds.count("MatMulIntegerToFloat") == 2
         assert "QuantizeLinear" not in kinds
@@ -118,7 +118,7 @@ def test_an_lstm_runs_in_8_bits_with_dynamic_ranges(shape: dict[str, Any], granu
         assert 0 < deviation(model, adapter, config) < 0.1
         assert kernels(adapter, QuantConfig({op.name: FLOAT})) == {}
         assert deviation(model, adapter, QuantConfig({op.name: FLOAT})) < 1e-6
-        assert adapter.rebuild(config).size < 0.6 * adapter.rebuild(None).size
+        assert adapter.assemble(config).size < 0.6 * adapter.assemble(None).size
         assert list(adapter.local_errors(config)) == [op.name]
         assert adapter.op_seconds(config)[op.name] > 0
         assert list(adapter.unquantizable()) == []
@@ -128,7 +128,7 @@ def test_only_a_model_with_ops_of_onnx_runtime_says_that_it_needs_them() -> None
     with opened(lstm()) as adapter:
         (op,) = adapter.inspect()
         domains = [
-            [entry.domain for entry in adapter.rebuild(config).model.opset_import]
+            [entry.domain for entry in adapter.assemble(config).model.opset_import]
             for config in (None, QuantConfig({op.name: FLOAT}), QuantConfig({op.name: DYNAMIC}))
         ]
     assert domains == [[""], [""], ["", "com.microsoft"]]
@@ -171,7 +171,7 @@ def test_every_mode_works_in_the_operator_format_too(make: Any, mode: str) -> No
     net = Net()
     model = net.model(make(net))
     with opened(model) as plain, opened(model, quant_format="qoperator") as operators:
-        config = space(plain).all_int8(mode=mode)
+        config = space(plain).default_config(mode=mode)
         assert set(kernels(operators, config)) == set(config.int8_ops)
         feed = data(plain)[0]
         one, other = (adapter.build(config).session.run(None, feed)[0] for adapter in (plain, operators))
@@ -180,7 +180,7 @@ def test_every_mode_works_in_the_operator_format_too(make: Any, mode: str) -> No
 
 def test_a_repair_of_an_op_without_calibrated_ranges_is_refused() -> None:
     with opened(product("Gemm")) as adapter, pytest.raises(BuildError, match="needs calibrated activations"):
-        adapter.rebuild(QuantConfig({"op": replace(DYNAMIC, repairs=("any",))}))
+        adapter.assemble(QuantConfig({"op": replace(DYNAMIC, repairs=("any",))}))
 
 
 def test_the_error_of_weights_needs_no_samples_and_tells_bad_ones() -> None:
@@ -205,7 +205,7 @@ def test_a_model_is_the_same_when_it_is_restored_without_any_ranges() -> None:
         bare.restore({"ranges": {}})
         for pick in (DYNAMIC, WEIGHTS):
             config = QuantConfig({"op": pick})
-            assert calibrated.rebuild(config).sha256 == bare.rebuild(config).sha256
+            assert calibrated.assemble(config).sha256 == bare.assemble(config).sha256
         assert isinstance(bare, OnnxAdapter)
         with pytest.raises(BuildError, match="no minmax range"):
-            bare.rebuild(QuantConfig({"op": OpConfig(INT8)}))
+            bare.assemble(QuantConfig({"op": OpConfig(INT8)}))

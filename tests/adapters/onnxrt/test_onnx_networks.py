@@ -48,7 +48,7 @@ def network(request: pytest.FixtureRequest) -> Iterator[Network]:
         ranges = adapter.calibrate(batches)
         ops = space(adapter)
         shares = np.linspace(0.05, 0.95, COUNT)
-        configs = [ops.all_int8(), *(random_config(ops, rng, share) for share in shares)]
+        configs = [ops.default_config(), *(random_config(ops, rng, share) for share in shares)]
         yield Network(path, adapter, ranges, ops, configs, {spec.name: batches[0]})
 
 
@@ -61,7 +61,7 @@ def test_int8_ops_run_in_integers_and_fp32_ops_do_not(network: Network) -> None:
 def test_every_model_is_valid_and_keeps_its_signature(network: Network) -> None:
     given = onnx.load_model(network.path)
     for config in network.configs:
-        built = network.adapter.rebuild(config).model
+        built = network.adapter.assemble(config).model
         onnx.checker.check_model(built, full_check=True)
         assert list(built.graph.input) == list(given.graph.input)
         assert list(built.graph.output) == list(given.graph.output)
@@ -83,11 +83,11 @@ def test_the_saved_file_is_the_model(network: Network, tmp_path: Path) -> None:
 
 def test_bytes_depend_on_nothing_but_model_calibration_and_configuration(network: Network) -> None:
     """A second adapter, given the ranges, that has built all the others first and in the opposite order."""
-    expected = {config: network.adapter.rebuild(config).sha256 for config in network.configs}
+    expected = {config: network.adapter.assemble(config).sha256 for config in network.configs}
     with opened(network.path.read_bytes(), calibrate=False) as other:
         other.restore(network.ranges)
         for config in reversed(network.configs):
-            assert other.rebuild(config).sha256 == expected[config]
+            assert other.assemble(config).sha256 == expected[config]
 
 
 def test_the_fp32_model_computes_what_the_user_gave(network: Network) -> None:
@@ -97,7 +97,7 @@ def test_the_fp32_model_computes_what_the_user_gave(network: Network) -> None:
 
 
 def test_all_int8_is_smaller_and_near(network: Network) -> None:
-    model, exact = network.adapter.build(network.ops.all_int8()), network.adapter.build(None)
+    model, exact = network.adapter.build(network.ops.default_config()), network.adapter.build(None)
     assert model.size < 0.7 * exact.size
     difference = model.run(network.feed) - exact.run(network.feed)
     assert 0 < np.abs(difference).mean() < 0.1 * np.abs(exact.run(network.feed)).mean() + 0.05

@@ -67,7 +67,7 @@ def test_exactly_the_pairs_that_are_said_to_overflow_do(tmp_path: Path) -> None:
     with opened(model, calibrate=False, optimise_float=False) as adapter:
         feed = ones(adapter)
         adapter.calibrate([feed])
-        path = adapter.rebuild(space(adapter).all_int8()).save(tmp_path / "pairs.onnx")
+        path = adapter.assemble(space(adapter).default_config()).save(tmp_path / "pairs.onnx")
         here, there = on_haswell(path, feed)
         for unit, native, emulated in zip(adapter._units, here, there, strict=True):
             reduction = reduction_of(adapter._assembler.graph, unit)
@@ -102,8 +102,8 @@ def test_kernels_that_are_said_not_to_saturate_do_not(tmp_path: Path) -> None:
         feed = ones(adapter)
         adapter.calibrate([feed])
         alone_in = {"eight bits": OpConfig(INT8, mode="weight_only"), "four bits": FOUR_BITS}
-        config = QuantConfig({**space(adapter).all_int8(), **alone_in})
-        path = adapter.rebuild(config).save(tmp_path / "safe.onnx")
+        config = QuantConfig({**space(adapter).default_config(), **alone_in})
+        path = adapter.assemble(config).save(tmp_path / "safe.onnx")
     for native, emulated in zip(*on_haswell(path, feed), strict=True):
         assert native == pytest.approx(emulated, rel=1e-6)
 
@@ -129,7 +129,7 @@ def test_a_portable_model_gives_the_same_answers_and_another_does_not(
         picks = {op.name: next(c for c in op.choices if c != FLOAT) for op in adapter.inspect()}
         config = QuantConfig({**picks, "dynamic": OpConfig(INT8, mode="dynamic")})
         assert config["LSTM_3"].mode == "dynamic" and config["static"].mode == "static"
-        (native,), (emulated,) = on_haswell(adapter.rebuild(config).save(tmp_path / "model.onnx"), feed)
+        (native,), (emulated,) = on_haswell(adapter.assemble(config).save(tmp_path / "model.onnx"), feed)
     if portable:
         assert emulated == pytest.approx(native, rel=1e-5)
     else:

@@ -34,7 +34,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
         qoperator.restore(qdq.calibrate(data(qdq, batch=8)))
         rng = np.random.default_rng(2)
         ops = space(qdq)
-        yield qdq, qoperator, [ops.all_int8(), ops.all_fp32(), *(random_config(ops, rng) for _ in range(5))]
+        yield qdq, qoperator, [ops.default_config(), ops.all_fp32(), *(random_config(ops, rng) for _ in range(5))]
 
 
 def test_outputs_are_equal_to_the_bit(pair: Pair) -> None:
@@ -47,7 +47,7 @@ def test_outputs_are_equal_to_the_bit(pair: Pair) -> None:
 def test_the_file_names_the_kernels_of_the_configuration(pair: Pair) -> None:
     _, qoperator, configs = pair
     for config in configs:
-        model = qoperator.rebuild(config).model
+        model = qoperator.assemble(config).model
         onnx.checker.check_model(model, full_check=True)
         integer = {plain_name(node.name) for node in model.graph.node if node.op_type in INTEGER_KERNELS}
         calibrated = {name for name, pick in config.items() if pick.reduced and pick.calibrated}
@@ -57,7 +57,7 @@ def test_the_file_names_the_kernels_of_the_configuration(pair: Pair) -> None:
 
 def test_nothing_that_should_be_int8_is_left_as_float(pair: Pair) -> None:
     _, qoperator, configs = pair
-    types = {node.op_type for node in qoperator.rebuild(configs[0]).model.graph.node}
+    types = {node.op_type for node in qoperator.assemble(configs[0]).model.graph.node}
     assert "QuantizeLinear" in types and not types & HEAVY
 
 
@@ -70,14 +70,14 @@ def test_the_saved_file_is_the_model_and_smaller(pair: Pair, tmp_path: Path) -> 
         assert hashlib.sha256(path.read_bytes()).hexdigest() == model.sha256
         assert path.stat().st_size == model.size
         assert np.array_equal(ort.InferenceSession(path).run(None, feed)[0], model.run(feed))
-    assert qoperator.rebuild(configs[0]).size < qdq.rebuild(configs[0]).size
+    assert qoperator.assemble(configs[0]).size < qdq.assemble(configs[0]).size
 
 
 def test_signature_and_metadata_are_kept(tmp_path: Path) -> None:
     given = onnx.load_model(NETWORKS["residual"])
     given.metadata_props.add(key="labels", value="0,1,2")
     with opened(given, quant_format="qoperator") as adapter:
-        built = adapter.rebuild(space(adapter).all_int8()).model
+        built = adapter.assemble(space(adapter).default_config()).model
     assert [entry.value for entry in built.metadata_props if entry.key == "labels"] == ["0,1,2"]
     for mine, users in zip(
         (built.graph.input, built.graph.output), (given.graph.input, given.graph.output), strict=True
@@ -89,7 +89,7 @@ def test_it_is_timed_as_what_it_is(pair: Pair, monkeypatch: pytest.MonkeyPatch) 
     """Not as the model of pairs that has the same kernels in the end."""
     qdq, qoperator, (all_int8, *_) = pair
     qoperator.keep(data(qdq, batch=8))
-    content = qoperator.rebuild(all_int8).SerializeToString()
+    content = qoperator.assemble(all_int8).SerializeToString()
     made: list[bytes] = []
     create = sessions.create
 
@@ -111,7 +111,7 @@ import sys
 sys.path[:0] = sys.argv[2:]
 from onnx_models import opened, space
 with opened(sys.argv[1], quant_format="qoperator") as adapter:
-    print(adapter.rebuild(space(adapter).all_int8()).sha256, adapter.rebuild(None).sha256)
+    print(adapter.assemble(space(adapter).default_config()).sha256, adapter.assemble(None).sha256)
 """
 
 
@@ -119,7 +119,7 @@ with opened(sys.argv[1], quant_format="qoperator") as adapter:
 def test_bytes_are_the_same_in_another_process(which: str) -> None:
     path = NETWORKS[which]
     with opened(path, quant_format="qoperator") as adapter:
-        here = [adapter.rebuild(space(adapter).all_int8()).sha256, adapter.rebuild(None).sha256]
+        here = [adapter.assemble(space(adapter).default_config()).sha256, adapter.assemble(None).sha256]
     arguments = [sys.executable, "-c", SCRIPT, str(path), str(Path(__file__).parent)]
     there = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.split()
     assert there == here

@@ -48,8 +48,10 @@ def test_the_same_samples_in_any_batches_give_the_same_calibration_samples_and_b
         with opened(str(DATA / name), calibrate=False) as adapter:
             calibration = adapter.calibrate(cut(IMAGES))
             feeds, ops = list(adapter.kept), space(adapter)
-            models = [adapter.rebuild(ops.all_int8(calibration=method)).sha256 for method in ("minmax", "percentile")]
-            errors = adapter.local_errors(ops.all_int8())
+            models = [
+                adapter.assemble(ops.default_config(calibration=method)).sha256 for method in ("minmax", "percentile")
+            ]
+            errors = adapter.local_errors(ops.default_config())
             adapter.keep(cut(IMAGES))
             assert equal_feeds(adapter.kept, feeds), way
             results[way] = (

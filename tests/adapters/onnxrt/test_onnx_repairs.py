@@ -104,7 +104,7 @@ def mean_error(adapter: OnnxAdapter, config: QuantConfig) -> float:
 def test_a_bias_correction_reduces_the_mean_error(which: str, granularity: str) -> None:
     net = OPS[which]()
     with calibrated(net.model(net.last)) as (adapter, _):
-        config = space(adapter).all_int8(granularity=granularity)
+        config = space(adapter).default_config(granularity=granularity)
         before, after = mean_error(adapter, config), mean_error(adapter, repaired(config))
         assert after < 0.6 * before
         assert kernels(adapter, repaired(config)) == kernels(adapter, config) != {}
@@ -117,22 +117,22 @@ def test_it_survives_restore_and_rebuild_byte_for_byte(which: str) -> None:
     with calibrated(model) as (one, calibration), opened(model, calibrate=False) as other:
         other.restore(pickle.loads(pickle.dumps(calibration)))
         for granularity in ("per_channel", "per_tensor"):
-            plain = space(one).all_int8(granularity=granularity)
-            assert other.rebuild(repaired(plain)).sha256 == one.rebuild(repaired(plain)).sha256
-            assert other.rebuild(plain).sha256 == one.rebuild(plain).sha256 != one.rebuild(repaired(plain)).sha256
+            plain = space(one).default_config(granularity=granularity)
+            assert other.assemble(repaired(plain)).sha256 == one.assemble(repaired(plain)).sha256
+            assert other.assemble(plain).sha256 == one.assemble(plain).sha256 != one.assemble(repaired(plain)).sha256
 
 
 def test_it_survives_a_snapshot(tmp_path: Path) -> None:
     model = product().model("op.out")
     with calibrated(model) as (adapter, calibration):
-        config = repaired(space(adapter).all_int8())
-        digest = adapter.rebuild(config).sha256
+        config = repaired(space(adapter).default_config())
+        digest = adapter.assemble(config).sha256
         header = Header(adapter.fingerprint, adapter.name, adapter.inspect(), calibration, "now")
     with History.create(tmp_path / "history.snapshot") as history:
         history.begin(header)
     with opened(model, calibrate=False) as again:
         again.restore(read_snapshot(tmp_path).header.calibration)
-        assert again.rebuild(config).sha256 == digest
+        assert again.assemble(config).sha256 == digest
 
 
 @pytest.mark.parametrize("which", NETWORKS)
@@ -142,12 +142,12 @@ def test_nothing_changes_for_who_does_not_ask_for_it(which: str, monkeypatch: py
         data = [array[:4] for array in one_sided(adapter, 2)]
         with_repairs = adapter.calibrate(data)
         ops = space(adapter)
-        configs = [None, ops.all_int8(), ops.all_int8(granularity="per_tensor"), ops.all_fp32()]
-        hashes = [adapter.rebuild(config).sha256 for config in configs]
+        configs = [None, ops.default_config(), ops.default_config(granularity="per_tensor"), ops.all_fp32()]
+        hashes = [adapter.assemble(config).sha256 for config in configs]
         monkeypatch.setattr(repairs, "_registered", {})
         without = adapter.calibrate(data)
         assert list(without) == ["ranges", "comparison"] and without["ranges"] == with_repairs["ranges"]
-        assert [adapter.rebuild(config).sha256 for config in configs] == hashes
+        assert [adapter.assemble(config).sha256 for config in configs] == hashes
 
 
 @pytest.mark.parametrize("which", NETWORKS)
@@ -155,7 +155,7 @@ def test_a_whole_network_is_repaired_op_by_op(which: str) -> None:
     with opened(NETWORKS[which], calibrate=False) as adapter:
         data = [np.abs(array[:8]) for array in one_sided(adapter, 2)]
         adapter.calibrate(data)
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         weighty = [unit.op.name for unit in adapter._assembler.units if unit.weight is not None]
         changed = config.replace({name: replace(config[name], repairs=(NAME,)) for name in weighty})
         assert kernels(adapter, changed) == kernels(adapter, config)
@@ -169,7 +169,7 @@ def test_the_local_error_of_an_op_counts_its_repair() -> None:
     for make in OPS.values():
         net = make()
         with calibrated(net.model(net.last)) as (adapter, _):
-            config = space(adapter).all_int8(granularity="per_tensor")
+            config = space(adapter).default_config(granularity="per_tensor")
             assert adapter.local_errors(repaired(config))["op"][0] < adapter.local_errors(config)["op"][0]
 
 
@@ -205,12 +205,12 @@ def test_two_repairs_are_done_in_order() -> None:
 
     net = product()
     with calibrated(net.model(net.last)) as (adapter, _):
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         halves = adapter.build(repaired(config, "halved"))
         x = one_sided(adapter)[0]
         assert halves(x) - weight(6) == pytest.approx((adapter.build(config)(x) - weight(6)) / 2, rel=0.02, abs=0.02)
         both = {
-            names: adapter.rebuild(repaired(config, *names)).sha256 for names in [("halved", NAME), (NAME, "halved")]
+            names: adapter.assemble(repaired(config, *names)).sha256 for names in [("halved", NAME), (NAME, "halved")]
         }
         assert len(set(both.values())) == 2
 
@@ -232,7 +232,7 @@ def test_what_a_wide_bias_needs_is_widened_after_the_repair(quant_format: str) -
     net = Net()
     small = weight(16, 6) * np.array([1, 1, 1, 1, 1, 1e-12], f32)
     with calibrated(net.model(net.Gemm(net.input(None, 16), small, name="op")), quant_format=quant_format) as (made, _):
-        built = made.build(repaired(space(made).all_int8(), "lifted"))
+        built = made.build(repaired(space(made).default_config(), "lifted"))
         assert built(one_sided(made)[0])[:, 5] == pytest.approx(1000, rel=1e-3)
 
 
@@ -241,7 +241,7 @@ def test_what_cannot_be_repaired_is_named() -> None:
     x = net.input(None, 4, 8, 8)
     model = net.model(net.Add(net.Conv(x, weight(4, 4, 1, 1), name="op"), x, name="sum"))
     with calibrated(model) as (adapter, _):
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         with pytest.raises(BuildError, match="repair 'bias_correction' cannot be done to op 'sum', which is a Add"):
             adapter.build(config.replace({"sum": replace(config["sum"], repairs=(NAME,))}))
         with pytest.raises(BuildError, match="no repair is called 'bias_corection'; did you mean 'bias_correction'"):
@@ -256,7 +256,7 @@ def test_a_repair_that_was_not_there_when_the_run_began_is_named(monkeypatch: py
     with calibrated(model) as (adapter, _):
         monkeypatch.setattr(repairs, "_registered", registered)
         with pytest.raises(BuildError, match=r"needs the mean of tensor 'x', which calibration did not take.*anew"):
-            adapter.build(repaired(space(adapter).all_int8()))
+            adapter.build(repaired(space(adapter).default_config()))
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_a_repair_that_goes_wrong_is_named(change: dict[str, Any], sentence: str
         calibrated(net.model(net.last)) as (adapter, _),
         pytest.raises(BuildError, match=f"repair 'wrong' of op 'op' {sentence}"),
     ):
-        adapter.build(repaired(space(adapter).all_int8(), "wrong"))
+        adapter.build(repaired(space(adapter).default_config(), "wrong"))
 
 
 def test_a_product_without_an_addition_takes_no_bias() -> None:
@@ -300,7 +300,7 @@ def test_a_product_without_an_addition_takes_no_bias() -> None:
     model = net.model(net.MatMul(net.input(None, 16), weight(16, 6), name="op"))
     with calibrated(model) as (adapter, calibration):
         assert "statistics" not in calibration
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         assert mean_error(adapter, repaired(config)) == mean_error(adapter, config)
         with pytest.raises(BuildError, match="repair 'biased' of op 'op' gives it a bias, and it takes none"):
             adapter.build(repaired(config, "biased"))

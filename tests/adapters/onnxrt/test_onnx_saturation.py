@@ -127,7 +127,7 @@ def overflowing(model: Any, config: QuantConfig, portable: bool, **options: Any)
     """Whether the weights of each kernel can overflow."""
     with opened(model, portable=portable, **options) as adapter:
         units = {unit.op.name: unit for unit in adapter._units}
-        weights = integer_weights(adapter.rebuild(config).SerializeToString())
+        weights = integer_weights(adapter.assemble(config).SerializeToString())
         graph, found = adapter._assembler.graph, {}
         for name, values in weights.items():
             kind = units[name].op.kind
@@ -157,7 +157,7 @@ def test_a_portable_model_has_other_bytes_and_the_same_ones_every_time(quant_for
     model, hashes = network(), []
     for portable in (True, True, False):
         with opened(model, portable=portable, quant_format=quant_format) as adapter:
-            hashes.append(adapter.rebuild(space(adapter).all_int8()).sha256)
+            hashes.append(adapter.assemble(space(adapter).default_config()).sha256)
     assert hashes[0] == hashes[1] != hashes[2]
 
 
@@ -172,15 +172,15 @@ def test_dynamic_kernels_are_bounded_and_weights_alone_are_not_coarser() -> None
         assert not any(overflowing(model, config, portable=True).values())
     alone = QuantConfig(floats | dict.fromkeys(products, OpConfig(INT8, mode="weight_only")))
     with opened(model, portable=True) as bounded, opened(model) as plain:
-        assert bounded.rebuild(alone).sha256 == plain.rebuild(alone).sha256
+        assert bounded.assemble(alone).sha256 == plain.assemble(alone).sha256
 
 
 def test_a_depthwise_convolution_is_not_coarser() -> None:
     net = Net()
     model = net.model(net.Conv(net.input(None, 8, 6, 6), np.abs(weight(8, 1, 3, 3)), group=8))
     with opened(model, portable=True) as bounded, opened(model) as plain:
-        config = space(plain).all_int8()
-        assert bounded.rebuild(config).sha256 == plain.rebuild(config).sha256
+        config = space(plain).default_config()
+        assert bounded.assemble(config).sha256 == plain.assemble(config).sha256
 
 
 @pytest.mark.parametrize("repair", ["bias_correction", "smoothing:0.5", "equalisation"])

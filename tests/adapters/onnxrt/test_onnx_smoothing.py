@@ -103,7 +103,7 @@ def off(adapter: OnnxAdapter, config: QuantConfig, output: int = 0) -> float:
 @pytest.mark.parametrize("which", MODELS)
 def test_it_cuts_the_error_and_keeps_the_kernels(which: str) -> None:
     with calibrated(MODELS[which]()) as adapter:
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         assert off(adapter, smoothed(config)) < 0.3 * off(adapter, config)
         assert kernels(adapter, smoothed(config)) == kernels(adapter, config)
 
@@ -111,7 +111,7 @@ def test_it_cuts_the_error_and_keeps_the_kernels(which: str) -> None:
 @pytest.mark.parametrize("which", MODELS)
 def test_only_a_mul_is_added_where_the_normalization_cannot_divide(which: str) -> None:
     with calibrated(MODELS[which]()) as adapter:
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         kinds = [[node.op_type for node in proto(adapter, one).graph.node] for one in (config, smoothed(config))]
         added = kinds[1].count("Mul") - kinds[0].count("Mul")
         assert added == (0 if which.startswith("absorbed") else 1)
@@ -121,7 +121,7 @@ def test_only_a_mul_is_added_where_the_normalization_cannot_divide(which: str) -
 def test_nothing_changes_in_float(which: str) -> None:
     """The quantized model computes the same when neither activations nor weights are rounded."""
     with calibrated(MODELS[which]()) as adapter:
-        made = unrounded(adapter, smoothed(space(adapter).all_int8()))
+        made = unrounded(adapter, smoothed(space(adapter).default_config()))
         session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
         model = adapter.build(None)
         for x in feeds(adapter):
@@ -134,15 +134,15 @@ def test_nothing_changes_in_float(which: str) -> None:
 @pytest.mark.parametrize("which", [which for which in MODELS if which.startswith("absorbed")])
 def test_an_op_that_stays_in_fp32_makes_up_for_what_the_normalization_divides(which: str) -> None:
     with calibrated(MODELS[which]()) as adapter:
-        config = smoothed(space(adapter).all_int8().replace({"two": FLOAT}))
+        config = smoothed(space(adapter).default_config().replace({"two": FLOAT}))
         found, right = outputs(adapter, config)[1], outputs(adapter, None)[1]
         assert found == pytest.approx(right, rel=1e-4, abs=1e-4)
-        assert kernels(adapter, config) == kernels(adapter, space(adapter).all_int8().replace({"two": FLOAT}))
+        assert kernels(adapter, config) == kernels(adapter, space(adapter).default_config().replace({"two": FLOAT}))
 
 
 def test_an_op_that_does_not_ask_for_it_reads_what_it_read() -> None:
     with calibrated(normalized()) as adapter:
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         one_alone = smoothed(config, "one")
         assert np.array_equal(outputs(adapter, one_alone)[1], outputs(adapter, config)[1])
         assert off(adapter, one_alone) < 0.3 * off(adapter, config)
@@ -150,7 +150,7 @@ def test_an_op_that_does_not_ask_for_it_reads_what_it_read() -> None:
 
 def test_two_strengths_of_one_tensor_go_side_by_side() -> None:
     with calibrated(normalized()) as adapter:
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         mixed = smoothed(smoothed(config, "one"), "two", repairs=("smoothing:0.5",))
         assert off(adapter, mixed, 0) < 0.3 * off(adapter, config, 0)
         assert off(adapter, mixed, 1) < 0.3 * off(adapter, config, 1)
@@ -162,37 +162,37 @@ def test_it_survives_restore_and_rebuild_byte_for_byte(which: str, repairs: tupl
     model = MODELS[which]()
     with opened(model, calibrate=False) as one, opened(model, calibrate=False) as other:
         other.restore(pickle.loads(pickle.dumps(one.calibrate([{"x": x} for x in feeds(one)]))))
-        plain = space(one).all_int8()
+        plain = space(one).default_config()
         for config in (smoothed(plain, repairs=repairs), smoothed(plain, "one", repairs=repairs), plain):
-            assert other.rebuild(config).sha256 == one.rebuild(config).sha256
-        assert one.rebuild(plain).sha256 != one.rebuild(smoothed(plain)).sha256
+            assert other.assemble(config).sha256 == one.assemble(config).sha256
+        assert one.assemble(plain).sha256 != one.assemble(smoothed(plain)).sha256
 
 
 def test_it_survives_a_snapshot(tmp_path: Path) -> None:
     model = normalized()
     with opened(model, calibrate=False) as adapter:
         calibration = adapter.calibrate([{"x": x} for x in feeds(adapter)])
-        config = smoothed(space(adapter).all_int8())
-        digest = adapter.rebuild(config).sha256
+        config = smoothed(space(adapter).default_config())
+        digest = adapter.assemble(config).sha256
         header = Header(adapter.fingerprint, adapter.name, adapter.inspect(), calibration, "now")
     with History.create(tmp_path / "history.snapshot") as history:
         history.begin(header)
     with opened(model, calibrate=False) as again:
         again.restore(read_snapshot(tmp_path).header.calibration)
-        assert again.rebuild(config).sha256 == digest
+        assert again.assemble(config).sha256 == digest
 
 
 @pytest.mark.parametrize("which", MODELS)
 def test_the_local_error_of_an_op_counts_it(which: str) -> None:
     with calibrated(MODELS[which]()) as adapter:
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         assert adapter.local_errors(smoothed(config))["one"][0] < 0.3 * adapter.local_errors(config)["one"][0]
 
 
 @pytest.mark.parametrize("which", MODELS)
 def test_an_operator_format_has_it_too(which: str) -> None:
     with calibrated(MODELS[which](), quant_format="qoperator") as adapter:
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         assert off(adapter, smoothed(config)) < 0.3 * off(adapter, config)
 
 
@@ -208,7 +208,7 @@ def test_a_calibration_without_statistics_offers_no_repairs() -> None:
         ranges = adapter.calibrate([{"x": x} for x in feeds(adapter)])["ranges"]
         old.restore({"ranges": ranges})
         assert all(op.repairs == () for op in old.inspect())
-        old.rebuild(space(old).all_int8())
+        old.assemble(space(old).default_config())
 
 
 def test_what_an_int8_op_writes_cannot_be_smoothed() -> None:
@@ -216,7 +216,7 @@ def test_what_an_int8_op_writes_cannot_be_smoothed() -> None:
     x = net.input(None, 4, 6, 6)
     hidden = net.Flatten(net.Relu(net.Conv(x, weight(4, 4, 1, 1), name="first")))
     with calibrated(net.model(net.Gemm(hidden, weight(144, 3), name="last"))) as adapter:
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         assert [op.repairs for op in adapter.inspect()] == [("bias_correction",), ("bias_correction",)]
         with pytest.raises(BuildError, match=r"repair 'smoothing:0\.7' cannot be done to op 'last', which is a Gemm"):
             adapter.build(smoothed(config, "last"))

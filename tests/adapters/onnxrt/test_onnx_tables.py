@@ -100,7 +100,7 @@ def test_short_rows_share_one_scale() -> None:
     net = Net()
     with opened(net.model(net.Gather(weight(8192, 4), words(net))), calibrate=False) as adapter:
         assert adapter.inspect()[0].choices == (TENSOR, FLOAT)
-        assert "short" in adapter.look(space(adapter).all_int8()).contexts()["Gather_0"].one_scale
+        assert "short" in adapter.look(space(adapter).default_config()).contexts()["Gather_0"].one_scale
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_table_of_three_axes_may_be_looked_up_along_any(axis: int, pick: OpCon
     given = {"words": np.random.default_rng(0).integers(0, 34, (3, 6))}
     with opened(model) as adapter:
         config = QuantConfig({"look": pick})
-        onnx.checker.check_model(adapter.rebuild(config).SerializeToString(), full_check=True)
+        onnx.checker.check_model(adapter.assemble(config).SerializeToString(), full_check=True)
         (found,) = run(adapter, config, given)
         assert np.abs(found - np.take(values, given["words"], axis)).max() < np.ptp(values) / 250
 
@@ -159,21 +159,21 @@ def test_a_table_of_three_axes_may_be_looked_up_along_any(axis: int, pick: OpCon
 def test_an_fp32_lookup_is_the_float_node_that_it_was() -> None:
     with opened(encoder()) as adapter:
         ops = space(adapter)
-        config = ops.all_int8().fallback("word")
-        graph = optimised(adapter.rebuild(config).SerializeToString()).graph
+        config = ops.default_config().fallback("word")
+        graph = optimised(adapter.assemble(config).SerializeToString()).graph
         kinds = {entry.name: entry.data_type for entry in graph.initializer}
         (node,) = [node for node in graph.node if node.name == "word"]
         assert kinds[node.input[0]] == TensorProto.FLOAT
         given = feed("words", "places")
         assert np.array_equal(run(adapter, ops.all_fp32(), given)[0], run(adapter, None, given)[0])
-        seen = adapter.watch(config, ["word"])(given)["word"]
-        assert not np.array_equal(seen, adapter.watch(ops.all_int8(), ["word"])(given)["word"])
+        seen = adapter.record_outputs(config, ["word"])(given)["word"]
+        assert not np.array_equal(seen, adapter.record_outputs(ops.default_config(), ["word"])(given)["word"])
 
 
 def test_an_int8_reader_takes_rows_of_one_scale_as_they_are() -> None:
     with opened(encoder()) as adapter:
-        config = space(adapter).all_int8(granularity="per_tensor")
-        graph = optimised(adapter.rebuild(config).SerializeToString()).graph
+        config = space(adapter).default_config(granularity="per_tensor")
+        graph = optimised(adapter.assemble(config).SerializeToString()).graph
         (add,) = [node for node in graph.node if node.op_type == "QLinearAdd"]
         rows = {node.output[0] for node in graph.node if node.name in ("word", "place")}
         assert {add.input[0], add.input[3]} == rows
@@ -182,9 +182,9 @@ def test_an_int8_reader_takes_rows_of_one_scale_as_they_are() -> None:
 def test_a_table_in_8_bits_takes_a_quarter() -> None:
     with opened(encoder()) as adapter:
         ops = space(adapter)
-        float_size, sizes = adapter.rebuild(None).size, {}
+        float_size, sizes = adapter.assemble(None).size, {}
         for granularity in ("per_channel", "per_tensor"):
-            sizes[granularity] = adapter.rebuild(ops.all_int8(granularity=granularity)).size
+            sizes[granularity] = adapter.assemble(ops.default_config(granularity=granularity)).size
         assert sizes["per_tensor"] < 0.27 * float_size
         assert sizes["per_channel"] < 0.30 * float_size
 
@@ -286,9 +286,9 @@ def test_tables_in_a_second_file_are_read_from_there_and_written_there(
     monkeypatch.setattr(models, "PROTOBUF_LIMIT", 4000)
     with opened(path) as adapter, opened(encoder()) as other:
         for granularity in ("per_channel", "per_tensor"):
-            config = space(adapter).all_int8(granularity=granularity)
+            config = space(adapter).default_config(granularity=granularity)
             model = adapter.build(config)
-            assert model.sha256 == other.rebuild(config).sha256
+            assert model.sha256 == other.assemble(config).sha256
             saved = model.save(tmp_path / granularity / "model.onnx")
             assert sorted(os.listdir(saved.parent)) == ["model.onnx", "model.onnx.data"]
             given = feed("words", "places")
@@ -335,7 +335,7 @@ def test_the_error_of_a_table_is_that_of_its_rows() -> None:
     with opened(encoder()) as adapter:
         given = feed("words", "places")
         for granularity, form in (("per_channel", dequantized_rows), ("per_tensor", dequantized)):
-            config = space(adapter).all_int8(granularity=granularity)
+            config = space(adapter).default_config(granularity=granularity)
             errors = adapter.local_errors(config)
             assert set(errors) == set(config.int8_ops)
             view = adapter.look(config)
@@ -353,8 +353,8 @@ def test_the_error_of_a_table_is_that_of_its_rows() -> None:
 @pytest.mark.parametrize("granularity", ["per_channel", "per_tensor"])
 def test_our_own_file_is_seen_as_the_configuration_that_it_is(granularity: str, tmp_path: Path) -> None:
     with opened(encoder()) as adapter:
-        config = space(adapter).all_int8(granularity=granularity)
-        path = adapter.rebuild(config).save(tmp_path / "int8.onnx")
+        config = space(adapter).default_config(granularity=granularity)
+        path = adapter.assemble(config).save(tmp_path / "int8.onnx")
         by_config, by_file = adapter.look(config), adapter.look(path)
         assert dict(by_file.precisions) == dict.fromkeys(config, "int8")
         given = feed("words", "places")
@@ -393,8 +393,8 @@ def test_a_table_that_another_tool_quantized_is_recognised(tmp_path: Path) -> No
 
 def test_profiling_says_that_a_table_is_in_8_bits(tmp_path: Path) -> None:
     with opened(encoder()) as adapter:
-        config = space(adapter).all_int8().fallback("place")
-        path = adapter.rebuild(config).save(tmp_path / "int8.onnx")
+        config = space(adapter).default_config().fallback("place")
+        path = adapter.assemble(config).save(tmp_path / "int8.onnx")
         timing = OnnxAdapter.time(path, None, TimingOptions(1, 1, warmup=1, runs=3), adapter)
     assert (timing.precisions["word"], timing.precisions["place"]) == ("int8", "fp32")
 

@@ -6,14 +6,14 @@ import numpy as np
 import onnx
 
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.adapters.onnxrt.build.emitter import Walk
+from quaver.adapters.onnxrt.build.emitter import Emitter
 from quaver.adapters.onnxrt.build.repairs import _bias_place, _turned, repairable, rescaled
 from quaver.ops import QuantConfig
 
 
 def proto(adapter: OnnxAdapter, config: QuantConfig | None) -> onnx.ModelProto:
     """The model of a configuration."""
-    model = adapter.rebuild(config)
+    model = adapter.assemble(config)
     return onnx.load_from_string(b"".join(model._assembly.chunks()))  # type: ignore[attr-defined]
 
 
@@ -46,7 +46,7 @@ def unrounded(adapter: OnnxAdapter, config: QuantConfig) -> onnx.ModelProto:
 def _float_constants(adapter: OnnxAdapter, config: QuantConfig) -> dict[str, np.ndarray]:
     """Weights and biases of int8 ops before they are rounded, by the names that they go by in a model."""
     assembler = adapter._assembler
-    walk, found = Walk(assembler, config), {}
+    walk, found = Emitter(assembler, config), {}
     for unit in assembler.units:
         op = repairable(assembler.graph, unit)
         if op is None or unit.anchor not in walk.chosen:

@@ -31,7 +31,7 @@ def guilty_with_weights(**shape: object) -> SimulatedModel:
 
 
 def found(model: SimulatedModel, timed: bool = True) -> Alternatives | None:
-    start = model.space.all_int8()
+    start = model.space.default_config()
     times = model.probe.time_model(start) if timed else None
     return alternatives(start, model.probe.sensitivity(start), model.space, model.probe, times)
 
@@ -68,7 +68,7 @@ def test_steps_change_more_and_more_ops() -> None:
     model = guilty_with_weights(modes={"weight_only": 0.8}, relief=MILD)
     other = found(model)
     assert other is not None
-    start = model.space.all_int8()
+    start = model.space.default_config()
     counts = [sum(one[name] != start[name] for name in start) for one in other.steps(start, 6)]
     assert counts == sorted(set(counts))
     assert (counts[0], counts[-1]) == (1, len(other.changed))
@@ -119,7 +119,7 @@ def test_choices_behind_fp32_pay_nothing_and_are_no_variants() -> None:
     )
     assert on_offer(space)
     assert len(families(space)) == 2
-    assert list(variants(space.all_int8(), space)) == []
+    assert list(variants(space.default_config(), space)) == []
 
 
 def test_what_ops_take_is_told_by_the_whole_model_in_the_same_families() -> None:

@@ -15,7 +15,7 @@ from quaver.trial import Trial, TrialState
 
 NAMES = "abcdefgh"
 SPACE = TuningSpace(Op(name, "Conv", (name,), (OpConfig(INT8), FLOAT)) for name in NAMES)
-ALL_INT8 = SPACE.all_int8()
+ALL_INT8 = SPACE.default_config()
 
 
 class Chain:

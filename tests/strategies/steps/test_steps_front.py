@@ -11,7 +11,7 @@ import pytest
 from quaver.ops import QuantConfig
 from quaver.strategies.steps.pareto_front import fallbacks, first_success, make_front
 from quaver.testing import SimulatedModel
-from quaver.time_model import Border, TimeModel
+from quaver.time_model import Edge, TimeModel
 from quaver.trial import Trial, TrialState
 
 ALLOWED = 0.01
@@ -23,7 +23,7 @@ def judged(model: SimulatedModel, config: QuantConfig, number: int) -> Trial:
 
 
 def search(model: SimulatedModel) -> list[Trial]:
-    start = model.space.all_int8()
+    start = model.space.default_config()
     trials = [judged(model, start, 1)]
     times = fallbacks(start, model.probe.sensitivity(start), model.probe.time_model(start))
     steps = first_success(trials[0], times, ALLOWED, model.probe)
@@ -39,7 +39,7 @@ def search(model: SimulatedModel) -> list[Trial]:
 @pytest.mark.parametrize("seed", range(5))
 def test_along_the_front_models_take_longer_and_do_less_harm(seed: int) -> None:
     model = SimulatedModel(ops=40, culprits=5, seed=seed)
-    start = model.space.all_int8()
+    start = model.space.default_config()
     points = make_front(start, model.space.tunable, model.probe.time_model(start), model.probe.sensitivity(start))
     assert len(points) > 3
     assert points[0].config == start
@@ -74,8 +74,8 @@ def test_what_is_slower_than_fp32_is_not_tried() -> None:
 def test_an_op_that_saves_next_to_nothing_among_fp32_ops_goes_with_its_neighbours() -> None:
     model = SimulatedModel(ops=3, culprits=0)
     names = list(model.space.tunable)
-    start = model.space.all_int8()
-    borders = (Border(names[0], (names[1],), 200_000), Border(names[1], (names[2],), 200_000))
+    start = model.space.default_config()
+    borders = (Edge(names[0], (names[1],), 200_000), Edge(names[1], (names[2],), 200_000))
     times = TimeModel(dict.fromkeys(names, 1e-4), dict(zip(names, (5e-4, 0.99e-4, 5e-4), strict=True)), 0.0, borders)
     points = make_front(start, names, times, dict.fromkeys(names, 1e-6))
     assert points == [] or names[1] not in points[0].config.reduced_ops
@@ -97,7 +97,7 @@ class Known:
 def tried(losses: list[float], *figures: tuple[float, float]) -> list[int]:
     """Which of these (error, time) are tried, the first of them being the trial that failed, if trials lose so much."""
     names = SimulatedModel(ops=len(figures) + 1).space
-    start = names.all_int8()
+    start = names.default_config()
     configs = [start.fallback(*list(names.tunable)[:count]) for count in range(len(figures))]
     probe: Any = Known(dict(zip(configs, figures, strict=True)))
     failed = Trial(1, start, TrialState.COMPLETE, 1 - losses[0], losses[0], False)

@@ -43,7 +43,7 @@ def test_culprits_go_back_to_eight_bits_and_nothing_to_fp32() -> None:
     assert last.met and last.number <= 4
     assert {last.config[name] for name in model.guilty} == {WEIGHTS}
     assert not last.config.fp32_ops
-    assert size(model, last.config) < 0.9 * size(model, model.space.all_int8())
+    assert size(model, last.config) < 0.9 * size(model, model.space.default_config())
 
 
 def test_with_time_left_ops_return_to_four_bits() -> None:
@@ -87,7 +87,7 @@ def test_where_size_does_not_count_nothing_has_four_bits(objective: str) -> None
 
 def test_points_grow_and_do_less_harm() -> None:
     model = small()
-    narrowing = Narrowing(model.space.all_int8(), model.space, model.probe)
+    narrowing = Narrowing(model.space.default_config(), model.space, model.probe)
     sizes = [size(model, point) for point in narrowing.points]
     errors = list(narrowing.points.values())
     assert sizes == sorted(sizes) and errors == sorted(errors, reverse=True)
@@ -119,12 +119,12 @@ def test_basic_begins_with_the_fewest_bits_then_those_of_one_type() -> None:
     kinds = [kind for kind in model.space.kinds if kind in WITH_WEIGHTS]
     count = len(kinds)
     assert narrow[: count + 1] == [set(kinds), *({kind} for kind in kinds)]
-    assert trials[count + 1].config == model.space.all_int8()
+    assert trials[count + 1].config == model.space.default_config()
 
 
 def test_an_op_without_a_choice_of_fewer_bits_is_left_alone() -> None:
     model = SimulatedModel(ops=4)
-    narrowing = Narrowing(model.space.all_int8(), model.space, model.probe)
+    narrowing = Narrowing(model.space.default_config(), model.space, model.probe)
     assert narrowing.smallest == narrowing.start == narrowing.next_best
     bare = TuningSpace(op for op in model.space.ops if FLOAT in op.choices)
     assert len(drive("auto", model, objective="size")) >= 1 and len(bare) == 4

@@ -25,7 +25,7 @@ SPACE = TuningSpace(
         Op("sum", "Add", ("sum",), (PICK, FLOAT)),
     ]
 )
-PLAIN = SPACE.all_int8()
+PLAIN = SPACE.default_config()
 
 
 class Errors:
@@ -99,7 +99,7 @@ def test_ops_in_fp32_are_not_repaired_and_nothing_is_measured_where_nothing_can_
 
 def test_repairs_are_carried_over_to_another_calibration() -> None:
     repaired = SPACE.repair(PLAIN, "bias_correction").fallback("q")
-    other = SPACE.all_int8(calibration="percentile").fallback("k")
+    other = SPACE.default_config(calibration="percentile").fallback("k")
     found = carry_over(repaired, other, SPACE)
     assert repairs(found) == {"fc": ("bias_correction",)} and found["fc"].calibration == "percentile"
     assert found["q"] == other["q"] and found["k"] == FLOAT
@@ -142,7 +142,7 @@ def test_equalisation_is_for_weights_with_one_scale() -> None:
     ops = [Op(name, "Conv", (name,), (PICK, single, FLOAT), ("equalisation", "bias_correction")) for name in "ab"]
     space = TuningSpace(ops)
     errors = Errors(dict.fromkeys("ab", 1.0), {(name, "equalisation"): 0.5 for name in "ab"})
-    assert best_repairs(space.all_int8(), space, errors, timed=True) == [space.all_int8()]
-    mixed = space.all_int8().replace({"b": single})
+    assert best_repairs(space.default_config(), space, errors, timed=True) == [space.default_config()]
+    mixed = space.default_config().replace({"b": single})
     (found,) = best_repairs(mixed, space, errors, timed=True)
     assert repairs(found) == {"b": ("equalisation",)}

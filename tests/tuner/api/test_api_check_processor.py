@@ -29,8 +29,8 @@ def int8(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
     for portable in (False, True):
         adapter = OnnxAdapter.open(MODEL, AdapterOptions(threads=1, portable=portable))
         adapter.calibrate([{"image": digits()[0][:64]}])
-        config = TuningSpace(adapter.inspect()).all_int8()
-        paths[portable] = adapter.rebuild(config).save(folder / f"{portable}.onnx")
+        config = TuningSpace(adapter.inspect()).default_config()
+        paths[portable] = adapter.assemble(config).save(folder / f"{portable}.onnx")
         adapter.close()
     return paths
 

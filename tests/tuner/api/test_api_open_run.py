@@ -68,7 +68,7 @@ class InPairs(Strategy):
     name = "in_pairs"
 
     def propose(self, space: Any, probe: Any) -> Any:
-        start = space.all_int8()
+        start = space.default_config()
         heard = yield [start, start.fallback("b"), start]
         assert [trial.config for trial in heard] == [start, start.fallback("b"), start]
         yield start.fallback("b", "c")

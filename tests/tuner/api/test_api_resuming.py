@@ -110,7 +110,7 @@ class Mine(quaver.Strategy):
     name = "mine"
 
     def propose(self, space: quaver.TuningSpace, probe: quaver.Probe) -> Any:
-        yield space.all_int8()
+        yield space.default_config()
 
 
 def small(model: Any) -> float:

@@ -302,7 +302,7 @@ class Options(Strategy):
         return self.token
 
     def propose(self, space: TuningSpace, probe: Probe) -> Any:
-        yield space.all_int8()
+        yield space.default_config()
 
 
 def test_strategies_and_objectives_are_kept_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

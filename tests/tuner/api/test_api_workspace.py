@@ -156,7 +156,7 @@ def test_after_a_failed_baseline_the_same_line_can_be_run_again() -> None:
 def test_a_run_that_fails_late_is_kept_and_the_error_says_how_to_go_on() -> None:
     class Broken(quaver.Strategy):
         def propose(self, space: quaver.TuningSpace, probe: quaver.Probe) -> Any:
-            yield space.all_int8()
+            yield space.default_config()
             raise ZeroDivisionError("a bug")
 
     with pytest.raises(ZeroDivisionError) as caught:

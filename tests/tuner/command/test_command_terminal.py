@@ -70,7 +70,7 @@ def test_a_probe_has_a_bar(tmp_path: Path) -> None:
     make_folder(tmp_path)
     (tmp_path / "mine.py").write_text(
         "import quaver\n\n\nclass Mine(quaver.Strategy):\n    name = 'mine'\n\n"
-        "    def propose(self, space, probe):\n        yield space.all_int8().fallback(*probe.ranking()[:1])\n"
+        "    def propose(self, space, probe):\n        yield space.default_config().fallback(*probe.ranking()[:1])\n"
     )
     code, seen = in_a_terminal(tmp_path, tune_words("--strategy", "mine.py:Mine", function="only_fp32"))
     assert code == 3

@@ -24,7 +24,7 @@ class AllButOne(quaver.Strategy):
         self.keep = keep
 
     def propose(self, space, probe):
-        yield space.all_int8().fallback(*space.tunable[self.keep:])
+        yield space.default_config().fallback(*space.tunable[self.keep:])
 """
 
 

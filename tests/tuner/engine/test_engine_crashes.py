@@ -34,7 +34,7 @@ from quaver.strategies import Basic
 
 MODEL = FakeFloat({"a": 0.0, "b": 0.1, "c": 0.2})
 SPACE = TuningSpace(MODEL.ops)
-START = SPACE.all_int8()
+START = SPACE.default_config()
 FATAL = START.fallback("c")
 
 

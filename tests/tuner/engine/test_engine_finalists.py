@@ -36,7 +36,7 @@ class Scripted(Strategy):
 
     def propose(self, space: TuningSpace, probe: Probe) -> Iterator[Any]:
         for count in range(self.trials):
-            yield space.all_int8().fallback(*"abcdefgh"[:count])
+            yield space.default_config().fallback(*"abcdefgh"[:count])
 
 
 class Machine:
@@ -212,7 +212,7 @@ def test_a_model_that_cannot_be_measured_again_leaves_the_figures_that_there_are
             raise RuntimeError("no more memory")
         return FakeModel(MODEL, None)
 
-    build = FakeAdapter.rebuild
+    build = FakeAdapter.assemble
     monkeypatch.setattr(FakeAdapter, "build", lambda self, config: build(self, config))
     monkeypatch.setattr(FakeAdapter, "rebuild", refuse)
     outcome, _ = tuned(tmp_path / "h", 2)

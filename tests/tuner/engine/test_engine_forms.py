@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from quaver import Criterion, EvaluationError
-from quaver.engine.scoring.early_stop import Standard
+from quaver.engine.scoring.early_stop import EarlyStopReference
 from quaver.engine.scoring.evaluate import as_score
 from quaver.scores import Samples, Score
 
 SCORES = np.array([1.0, 0.0, 1.0, 1.0] * 25)
-STANDARD = Standard(Criterion(), as_score(SCORES), 0.05)
-TWO = Standard(Criterion(), as_score({"top1": SCORES, "f1": 0.5}), 0.05)
+STANDARD = EarlyStopReference(Criterion(), as_score(SCORES), 0.05)
+TWO = EarlyStopReference(Criterion(), as_score({"top1": SCORES, "f1": 0.5}), 0.05)
 
 
 def batches(*values: Any) -> Iterator[Any]:
@@ -41,7 +41,7 @@ def test_scores_of_samples_are_their_mean(value: Any) -> None:
 
 
 def test_metrics_have_names_and_the_first_of_the_criterion_tells_the_trial() -> None:
-    taken = as_score({"f1": 0.5, "top1": SCORES}, Standard(Criterion({"top1": 0.01})))
+    taken = as_score({"f1": 0.5, "top1": SCORES}, EarlyStopReference(Criterion({"top1": 0.01})))
     assert taken.value == SCORES.mean() and dict(taken.metrics) == {"f1": 0.5, "top1": SCORES.mean()}
     assert list(taken.samples) == ["top1"]
 
@@ -94,12 +94,12 @@ def test_a_hopeless_stream_is_stopped_and_its_score_is_a_paired_estimate() -> No
     assert taken.stopped and len(read) < 10
     seen = len(taken.samples["score"])
     assert taken.value == pytest.approx(SCORES.mean() - SCORES[:seen].mean())
-    full = as_score(hopeless(), Standard(STANDARD.criterion, STANDARD.baseline, None))
+    full = as_score(hopeless(), EarlyStopReference(STANDARD.criterion, STANDARD.baseline, None))
     assert not full.stopped and full.value == 0.0
 
 
 def test_a_baseline_without_scores_of_samples_stops_nothing() -> None:
-    taken = as_score(batches(np.zeros(50), np.zeros(50)), Standard(Criterion(), Score(0.75), 0.05))
+    taken = as_score(batches(np.zeros(50), np.zeros(50)), EarlyStopReference(Criterion(), Score(0.75), 0.05))
     assert not taken.stopped and taken.value == 0.0
 
 

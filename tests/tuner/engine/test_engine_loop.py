@@ -41,7 +41,7 @@ from quaver.strategies import Basic
 
 MODEL = FakeFloat({"a": 0.0, "b": 0.1, "c": 0.2, "d": 0.3})
 SPACE = TuningSpace(MODEL.ops)
-START = SPACE.all_int8()
+START = SPACE.default_config()
 
 Propose = Callable[[TuningSpace, Probe], Any]
 
@@ -196,7 +196,7 @@ def test_what_the_rules_of_this_run_forbid_cannot_win_again(path: Path) -> None:
     forbids = TuningSpace(
         Op(op.name, op.kind, op.nodes, (FLOAT,) if op.name == "a" else op.choices) for op in SPACE.ops
     )
-    outcome = drive(MODEL, proposing(forbids.all_int8(), forbids.all_fp32()), path, space=forbids)
+    outcome = drive(MODEL, proposing(forbids.default_config(), forbids.all_fp32()), path, space=forbids)
     assert outcome.reason is StopReason.MET and len(outcome.evaluated) == 2
     assert outcome.best is not None and outcome.best.config == forbids.all_fp32()
     assert len(outcome.trials) == 3  # remembered all the same
@@ -464,7 +464,7 @@ def test_a_result_is_on_the_disk_before_the_strategy_hears_of_it(path: Path) -> 
 
 def test_the_probe_reaches_the_strategy_and_costs_no_evaluation(path: Path) -> None:
     def propose(space: TuningSpace, probe: Probe) -> Any:
-        config = space.all_int8()
+        config = space.default_config()
         for name in probe.ranking():
             config = config.fallback(name)
             yield config

@@ -70,9 +70,9 @@ def test_with_confidence_a_later_trial_must_be_surer() -> None:
 
 
 def test_within_a_budget_nothing_is_ruled_out_and_nobody_is_asked_how_sure() -> None:
-    from quaver.target_budget import Ceiling
+    from quaver.target_budget import TargetBudget
 
-    judge = judged(Criterion.within(Ceiling(None, 0.5)), a_trial(1, np.zeros(100)))
+    judge = judged(Criterion.within(TargetBudget(None, 0.5)), a_trial(1, np.zeros(100)))
     assert judge.sureness(judge.trials[0]) is None
     assert not rules_out(judge.criterion, a_trial(0, RIGHT), a_trial(1, np.zeros(50), stopped=True), 0.05)
 

@@ -58,7 +58,7 @@ def items(history: History) -> list[dict[str, float]]:
 
 
 def test_each_configuration_is_noted_when_it_is_measured(history: History) -> None:
-    configs = [SPACE.all_int8().fallback(name) for name in MODEL.damage]
+    configs = [SPACE.default_config().fallback(name) for name in MODEL.damage]
     probe = probe_of(history)
     errors = [probe.output_error(config) for config in (*configs, *configs)]
     assert errors[:12] == errors[12:]
@@ -104,7 +104,7 @@ def test_what_ops_before_it_did_is_not_counted_against_an_op(history: History) -
         space = TuningSpace(adapter.inspect())
         added = AdapterProbe(adapter, space, history, silent).mse()
         names = list(space.quantizable)
-        fp32, int8 = adapter.watch(None, names), adapter.watch(space.all_int8(), names)
+        fp32, int8 = adapter.record_outputs(None, names), adapter.record_outputs(space.default_config(), names)
         feed = adapter.kept[0]
         inherited = {name: float(np.square(fp32(feed)[name] - int8(feed)[name]).mean()) for name in names}
     convolutions = [node.name for node in model.graph.node if node.op_type == "Conv"]
@@ -116,10 +116,10 @@ def test_what_ops_before_it_did_is_not_counted_against_an_op(history: History) -
 class Ending(FakeAdapter):
     """Ends the process when one op is quantized, in any choice."""
 
-    def rebuild(self, config: QuantConfig | None) -> FakeModel:
+    def assemble(self, config: QuantConfig | None) -> FakeModel:
         if config is not None and config["op3"].reduced:
             os._exit(9)
-        return super().rebuild(config)
+        return super().assemble(config)
 
 
 def measured_apart(path: Path, told: list[Event] | None = None, here: bool = False) -> dict[str, float] | int:
@@ -151,7 +151,7 @@ def test_without_a_worker_a_measurement_that_ends_the_process_twice_counts_as_in
 
 def test_a_measurement_that_raises_is_no_death(history: History) -> None:
     probe = probe_of(history)
-    config = SPACE.all_int8()
+    config = SPACE.default_config()
     with pytest.raises(ZeroDivisionError), step(history, "something"):
         _ = 1 / 0
     probe.output_error(config)
@@ -171,7 +171,7 @@ def test_a_configuration_that_died_in_a_measurement_is_a_failed_trial_without_a_
         adapter = FakeAdapter(MODEL)
         runner = MeasurementRunner(lambda: Bench(adapter, "op11", []), SPACE, history, silent)
         runner.give_up(Measurement(OUTPUT_ERROR, (SPACE.float_config().replace({"op3": MINMAX}),)))
-        assert runner.fatal_ops(SPACE.all_int8()) == ["op3"]
+        assert runner.fatal_ops(SPACE.default_config()) == ["op3"]
     done = drive(MODEL, Basic(), path, budget=Budget(timeout=1000))
     fatal = [trial for trial in done.trials if trial.config["op3"].reduced]
     assert fatal and all("ended 2 times while this configuration was run on samples" in str(t.error) for t in fatal)

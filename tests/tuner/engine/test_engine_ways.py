@@ -8,7 +8,7 @@ from quaver.engine.timing.time_model import Seconds, absorbed, told_apart
 from quaver.engine.timing.variants import APART, Plan, priced, way
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.space import TuningSpace
-from quaver.time_model import Border, TimeModel
+from quaver.time_model import Edge, TimeModel
 
 STATIC, DYNAMIC, WEIGHTS = OpConfig(INT8), OpConfig(INT8, mode="dynamic"), OpConfig(INT8, mode="weight_only")
 SPACE = TuningSpace(
@@ -20,7 +20,7 @@ SPACE = TuningSpace(
     ]
 )
 PLAN = Plan(SPACE, ("swish",))
-BETWEEN = (Border("conv", ("swish",), 0), Border("swish", ("gemm",), 0))
+BETWEEN = (Edge("conv", ("swish",), 0), Edge("swish", ("gemm",), 0))
 FP32 = {"": 2.0, "conv": 4.0, "swish": 0.0, "gemm": 3.0, "lstm": 1.0}
 # In the order of what the plan profiles: all static, weights alone where it can be, dynamic, a HardSwish left in fp32.
 PROFILES: list[Seconds] = [
@@ -51,18 +51,18 @@ def test_each_way_has_its_own_seconds_also_where_it_is_the_default() -> None:
 
 def test_a_configuration_is_priced_by_the_ways_it_takes() -> None:
     model, known = put_together()
-    config = SPACE.all_int8().replace({"conv": WEIGHTS, "gemm": DYNAMIC, "lstm": FLOAT})
+    config = SPACE.default_config().replace({"conv": WEIGHTS, "gemm": DYNAMIC, "lstm": FLOAT})
     reduced = priced(model, config, known).reduced
     assert reduced == pytest.approx({"conv": 6.0, "swish": 0.5, "gemm": 0.8, "lstm": 0.5})
     assert priced(model, config, {}).reduced["conv"] == pytest.approx(FP32["conv"])
 
 
 def test_what_is_in_the_kernel_of_the_op_before_takes_time_once_that_is_reduced() -> None:
-    assert absorbed(SPACE.all_int8(), FP32) == ["swish"]
+    assert absorbed(SPACE.default_config(), FP32) == ["swish"]
     model, _ = put_together()
     free = (0.0, 0.0, 0.0, 0.0)
     model = TimeModel(model.fp32, model.reduced, model.rest, model.borders, free)
-    whole = SPACE.all_int8()
+    whole = SPACE.default_config()
     assert model.predict(whole.fallback("swish")) - model.predict(whole) == pytest.approx(0.7 - 0.5)
     assert model.predict(whole.fallback("swish", "conv")) - model.predict(whole) == pytest.approx(4.0 - 1.0 - 0.5)
     # Alone, without the conv in fp32, it would seem to be free.

@@ -374,17 +374,17 @@ def test_an_adapter_that_takes_any_format() -> None:
 
 def test_an_adapter_that_leaves_repairs_out() -> None:
     class Silent(OnnxAdapter):
-        def rebuild(self, config: Any) -> Any:
+        def assemble(self, config: Any) -> Any:
             plain = config and QuantConfig((name, replace(pick, repairs=())) for name, pick in config.items())
-            return super().rebuild(plain)
+            return super().assemble(plain)
 
     check(Silent, "an op with a repair that nobody knows is built without a word")
 
 
 def test_an_adapter_whose_models_take_any_name() -> None:
     class Careless(OnnxAdapter):
-        def rebuild(self, config: Any) -> Any:
-            model = super().rebuild(config)
+        def assemble(self, config: Any) -> Any:
+            model = super().assemble(config)
             return altered(model, save=lambda path: path)
 
     check(Careless, "a model is saved as .tflite, which belongs to another framework")
@@ -448,8 +448,8 @@ def test_what_is_not_an_adapter() -> None:
 
 def test_an_adapter_whose_op_changes_its_shape_in_int8() -> None:
     class Flat(OnnxAdapter):
-        def watch(self, config: Any, ops: Sequence[str]) -> Any:
-            watcher = super().watch(config, ops)
+        def record_outputs(self, config: Any, ops: Sequence[str]) -> Any:
+            watcher = super().record_outputs(config, ops)
             flat = config is not None and any(pick.precision is INT8 for pick in config.values())
             return lambda feed: {name: value.ravel() if flat else value for name, value in watcher(feed).items()}
 

@@ -11,7 +11,7 @@ from quaver.ops import FLOAT
 from quaver.testing import SimulatedModel, drive
 
 MODEL = SimulatedModel(ops=4, culprits=["op002"])
-START = MODEL.space.all_int8()
+START = MODEL.space.default_config()
 
 
 class Given(Strategy):

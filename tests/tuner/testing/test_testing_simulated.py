@@ -12,7 +12,7 @@ from quaver.testing import SimulatedModel
 
 
 def met(model: SimulatedModel, *fallen: str) -> bool:
-    return Criterion().met(model.baseline, model.score(model.space.all_int8().fallback(*fallen)))
+    return Criterion().met(model.baseline, model.score(model.space.default_config().fallback(*fallen)))
 
 
 def test_it_has_so_many_ops_with_choices_like_those_of_onnx_runtime() -> None:
@@ -35,8 +35,8 @@ def test_all_int8_fails_until_every_culprit_falls_back() -> None:
 def test_of_a_pair_one_alone_helps_nothing() -> None:
     model = SimulatedModel(ops=20, culprits=1, pairs=1)
     one, other = model.guilty
-    assert model.score(model.space.all_int8().fallback(one)) == pytest.approx(
-        model.score(model.space.all_int8()), abs=0.001
+    assert model.score(model.space.default_config().fallback(one)) == pytest.approx(
+        model.score(model.space.default_config()), abs=0.001
     )
     assert not met(model, one)
     assert not met(model, other)
@@ -49,7 +49,7 @@ def test_culprits_can_be_named() -> None:
 
 def test_noise_belongs_to_the_configuration() -> None:
     noisy = SimulatedModel(ops=20, culprits=0, noise=0.01)
-    configs = [noisy.space.all_int8().fallback(name) for name in noisy.space.tunable]
+    configs = [noisy.space.default_config().fallback(name) for name in noisy.space.tunable]
     scores = [noisy.score(config) for config in configs]
     assert scores == [noisy.score(config) for config in configs]
     assert 0.005 < statistics.stdev(scores) < 0.02
@@ -88,7 +88,7 @@ def test_the_probe_answers_everything_for_the_ops_it_should() -> None:
     model = SimulatedModel(ops=12, culprits=2, reluctant=2, slow=3, rules={"op000": "fp32", "op001": "int8"})
     space, probe = model.space, model.probe
     assert isinstance(probe, Probe)
-    config = space.all_int8()
+    config = space.default_config()
     assert set(probe.sensitivity()) == {f"op{index:03}" for index in range(2, 12)}
     assert set(probe.sensitivity(config.fallback("op005"))) == set(probe.sensitivity()) - {"op005"}
     assert set(probe.mse()) == set(probe.latency()) == set(space.quantizable)
@@ -103,14 +103,14 @@ def test_the_probe_answers_everything_for_the_ops_it_should() -> None:
 
 def test_another_calibration_can_bring_relief() -> None:
     model = SimulatedModel(ops=20, culprits=3, relief={"percentile": 0.01})
-    cured = model.space.all_int8(calibration="percentile")
+    cured = model.space.default_config(calibration="percentile")
     assert Criterion().met(model.baseline, model.score(cured))
-    assert model.probe.output_error(cured) < 0.1 * model.probe.output_error(model.space.all_int8())
+    assert model.probe.output_error(cured) < 0.1 * model.probe.output_error(model.space.default_config())
 
 
 def test_ops_that_gain_nothing_are_fp32_by_default() -> None:
     model = SimulatedModel(ops=3, reluctant=1)
-    assert model.space.all_int8()["op003"].precision is FP32
+    assert model.space.default_config()["op003"].precision is FP32
 
 
 def test_impossible_models_are_refused() -> None:

@@ -50,7 +50,7 @@ def strategy(
 
 def worst_first(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
     """The example of the documentation, which is as it should be."""
-    config = space.all_int8()
+    config = space.default_config()
     yield config
     for op in probe.ranking():
         config = config.fallback(op)
@@ -58,7 +58,7 @@ def worst_first(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
 
 
 def all_pairs_at_once(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
-    start = space.all_int8()
+    start = space.default_config()
     trials = yield [start, *(start.fallback(*names) for names in itertools.combinations(space.tunable, 2))]
     yield [trial.config.fallback(*space.tunable[:3]) for trial in trials if not trial.met][:2] or start
 
@@ -70,7 +70,7 @@ def test_a_strategy_that_proposes_lists_passes() -> None:
 
 def hands_over(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
     if self.objective == "latency":
-        yield space.all_int8()
+        yield space.default_config()
     yield from Random().propose(space, probe)
 
 
@@ -84,7 +84,7 @@ def test_the_example_of_the_documentation_passes() -> None:
 
 
 def no_generator(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
-    return [space.all_int8()]
+    return [space.default_config()]
 
 
 def breaks_at_once(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
@@ -98,30 +98,30 @@ def proposes_nothing(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
 def draws_from_the_clock(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
     chance = random.SystemRandom()
     while True:
-        yield space.all_int8().fallback(*chance.sample(space.tunable, chance.randrange(len(space.tunable) + 1)))
+        yield space.default_config().fallback(*chance.sample(space.tunable, chance.randrange(len(space.tunable) + 1)))
 
 
 def draws_from_the_global_generator(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
     random.seed(self.seed)
-    yield space.all_int8().fallback(*random.sample(space.tunable, random.randrange(len(space.tunable) + 1)))
+    yield space.default_config().fallback(*random.sample(space.tunable, random.randrange(len(space.tunable) + 1)))
 
 
 def draws_from_the_global_generator_of_numpy(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
     np.random.seed(self.seed)
-    yield space.all_int8()
+    yield space.default_config()
 
 
 def ends_early_the_second_time(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
-    yield space.all_int8()
+    yield space.default_config()
     if len(space.tunable) < 12 or not getattr(type(self), "run", False):
         type(self).run = True  # type: ignore[attr-defined]
         for name in space.tunable:
-            yield space.all_int8().fallback(name)
+            yield space.default_config().fallback(name)
 
 
 def goes_round_in_circles(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
     while True:
-        yield space.all_int8()
+        yield space.default_config()
 
 
 def leaves_the_space(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
@@ -133,7 +133,7 @@ def forgets_ops(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
 
 
 def forgets_that_rules_forbid_fp32(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
-    yield space.all_int8().fallback(*space.quantizable)
+    yield space.default_config().fallback(*space.quantizable)
 
 
 def forgets_that_rules_forbid_int8(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
@@ -141,28 +141,28 @@ def forgets_that_rules_forbid_int8(self: Strategy, space: TuningSpace, probe: Pr
 
 
 def proposes_an_empty_list(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
-    yield space.all_int8()
+    yield space.default_config()
     yield []
 
 
 def proposes_a_set(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
-    yield {space.all_int8()}
+    yield {space.default_config()}
 
 
 def takes_a_list_for_a_trial(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
-    trial = yield [space.all_int8(), space.all_int8().fallback(*space.tunable[:1])]
+    trial = yield [space.default_config(), space.default_config().fallback(*space.tunable[:1])]
     if not trial.met:
-        yield space.all_int8()
+        yield space.default_config()
 
 
 def counts_on_a_score(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
-    trial = yield space.all_int8()
+    trial = yield space.default_config()
     if trial.loss > 0.1:
         yield trial.config.fallback(*space.tunable)
 
 
 def counts_on_two_ops(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
-    yield space.all_int8().fallback(sorted(probe.ranking())[0])
+    yield space.default_config().fallback(sorted(probe.ranking())[0])
 
 
 def asks_for_more_than_it_said(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
@@ -170,25 +170,25 @@ def asks_for_more_than_it_said(self: Strategy, space: TuningSpace, probe: Probe)
 
 
 def changes_the_space(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
-    yield space.all_int8()
+    yield space.default_config()
     space.ops = space.ops[::-1]
 
 
 def narrows_the_choices(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
-    yield space.all_int8()
+    yield space.default_config()
     space._choices["op000"] = frozenset([FLOAT])
 
 
 def knows_the_probe_too_well(self: Strategy, space: TuningSpace, probe: Any) -> Any:
-    yield space.all_int8()
-    yield space.all_int8().fallback(*(name for name in probe._model.guilty if space[name].tunable))
+    yield space.default_config()
+    yield space.default_config().fallback(*(name for name in probe._model.guilty if space[name].tunable))
 
 
 def does_not_end_when_closed(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
     try:
-        yield space.all_int8()
+        yield space.default_config()
     except GeneratorExit:
-        yield space.all_int8().fallback(*space.tunable)
+        yield space.default_config().fallback(*space.tunable)
 
 
 FAULTS = {
@@ -227,7 +227,7 @@ def test_a_strategy_that_asks_for_more_than_its_worst_case() -> None:
 
 
 def most_harmless_first(self: Strategy, space: TuningSpace, probe: Probe) -> Any:
-    config = space.all_int8()
+    config = space.default_config()
     yield config
     for op in reversed(probe.ranking()):
         config = config.fallback(op)
@@ -271,7 +271,7 @@ class Holding(Strategy):
 
     def propose(self, space: TuningSpace, probe: Probe) -> Any:
         self.held = self.use(self.held) or self.held
-        yield space.all_int8()
+        yield space.default_config()
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ class TooEarly(Strategy):
     def propose(self, space: TuningSpace, probe: Probe) -> Any:
         rng = random.Random(self.early)
         for _ in range(20):
-            yield space.all_int8().fallback(*rng.sample(space.tunable, rng.randrange(len(space.tunable) + 1)))
+            yield space.default_config().fallback(*rng.sample(space.tunable, rng.randrange(len(space.tunable) + 1)))
 
 
 def test_a_seed_that_is_read_too_early() -> None:

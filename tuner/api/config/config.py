@@ -20,7 +20,7 @@ from quaver.scores import too_many_scores
 from quaver.slices import Slices
 from quaver.strategies import Strategy
 from quaver.suggestions import hint
-from quaver.target_budget import Ceiling
+from quaver.target_budget import TargetBudget
 
 # Whoever allows to lose half of the score has probably written percents.
 _SUSPECT = 0.5
@@ -203,7 +203,7 @@ class Config:
     def criterion(self) -> Criterion:
         """The accuracy criterion, or the budget that takes its place."""
         if self.objective == "accuracy":
-            ceiling = Ceiling(self.max_latency, self.max_size, self.cost_model is not None)
+            ceiling = TargetBudget(self.max_latency, self.max_size, self.cost_model is not None)
             return Criterion.within(ceiling, self.higher_is_better)
         return Criterion(
             self.relative,

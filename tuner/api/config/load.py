@@ -16,7 +16,7 @@ import yaml
 
 from quaver.api.config.layout import NAMES, OPEN, SECTIONS, YAML_LAYOUT
 from quaver.api.config.neural_compressor import translate
-from quaver.api.config.translation import Words, merged
+from quaver.api.config.translation import Translation, merged
 from quaver.api.display.warnings import levels_to_the_caller
 from quaver.errors import SettingsError
 from quaver.files.paths import check_regular, expanded
@@ -107,7 +107,7 @@ def _all(problems: Sequence[str], source: str) -> str:
     return "\n  ".join((f"{source}: {len(problems)} things cannot be used:", *problems))
 
 
-def _together(words: Words, own: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+def _together(words: Translation, own: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     """What both kinds of words say. Rules add up, all others must not contradict each other."""
     settings = dict(words.settings)
     for name, value in own.items():

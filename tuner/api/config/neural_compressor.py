@@ -11,7 +11,17 @@ from typing import Any
 
 from quaver.api.config.layout import NAMES, YAML_LAYOUT, is_own
 from quaver.api.config.neural_compressor_ops import model_wise, recipes, rules_of
-from quaver.api.config.translation import Collected, Idle, Problem, Reader, Said, Setting, Words, as_list, leaves
+from quaver.api.config.translation import (
+    Collected,
+    IgnoredSetting,
+    Problem,
+    Reader,
+    Said,
+    Setting,
+    Translation,
+    as_list,
+    leaves,
+)
 from quaver.ops import MODES
 from quaver.rules import ALL_TYPES
 from quaver.suggestions import hint
@@ -36,7 +46,7 @@ _ELSEWHERE = ("itex", "ipex")
 _NOTHING = object()
 
 
-def translate(words: Mapping[Any, Any]) -> Words:
+def translate(words: Mapping[Any, Any]) -> Translation:
     """A configuration in Neural Compressor's words: nested as in its files, or flat by the names of its arguments.
 
     Pure, but for the names of the repairs that are registered. Nothing is raised: every problem is in the answer.
@@ -123,7 +133,7 @@ def _backend(key: str, value: Any) -> Iterable[Said] | None:
 
 def _domain(key: str, value: Any) -> Iterator[Said]:
     if value != "auto":
-        yield Idle(key, "no setting depends on the domain")
+        yield IgnoredSetting(key, "no setting depends on the domain")
 
 
 def _quant_level(key: str, value: Any) -> Iterator[Said]:
@@ -280,7 +290,7 @@ def _always(instead: str) -> Reader:
 
 def _idle(why: str) -> Reader:
     def read(key: str, value: Any) -> Iterator[Said]:
-        yield Idle(key, why)
+        yield IgnoredSetting(key, why)
 
     return read
 

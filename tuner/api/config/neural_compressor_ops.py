@@ -7,7 +7,7 @@ from typing import Any
 
 from quaver.adapters.repairs.base import repairs
 from quaver.api.config.layout import is_own
-from quaver.api.config.translation import Idle, Problem, Reader, Said, Setting, as_list
+from quaver.api.config.translation import IgnoredSetting, Problem, Reader, Said, Setting, as_list
 from quaver.errors import SettingsError
 from quaver.rules import ALL_TYPES, parse
 from quaver.suggestions import hint
@@ -59,7 +59,7 @@ def recipes(key: str, value: Any) -> Iterable[Said]:
         elif name == "graph_optimization_level":
             found += _level(where, wanted)
         elif name == "gemm_to_matmul":
-            found.append(Idle(where, "a Gemm is quantized as it stands"))
+            found.append(IgnoredSetting(where, "a Gemm is quantized as it stands"))
         elif name == "optypes_to_exclude_output_quant":
             if wanted:
                 found.append(
@@ -101,7 +101,7 @@ def _repairs(key: str, value: Mapping[Any, Any]) -> Iterator[Said]:
     for name, told in args.items():
         where = f"{key}.smooth_quant_args.{name}"
         if name == "folding":
-            yield Idle(where, "what smoothing moves is always folded into the model")
+            yield IgnoredSetting(where, "what smoothing moves is always folded into the model")
         elif name != "alpha":
             yield Problem(where, "the strength is searched by the error at the outputs; leave it out")
         elif told == "auto":

@@ -35,7 +35,7 @@ class Problem(NamedTuple):
         return f"{self.key!r}: {self.instead}"
 
 
-class Idle(NamedTuple):
+class IgnoredSetting(NamedTuple):
     """A word that asks for nothing which is not given to `fit` in code, or known from the model. It is left out.
 
     Attributes:
@@ -50,12 +50,12 @@ class Idle(NamedTuple):
         return f"{self.key!r}: {self.why}"
 
 
-Said = Setting | Problem | Idle
+Said = Setting | Problem | IgnoredSetting
 # Given where a word stands and its value: what it says. None leaves it to quaver's own reader: it is a word of both.
 Reader = Callable[[str, Any], Iterable[Said] | None]
 
 
-class Words(NamedTuple):
+class Translation(NamedTuple):
     """A configuration in the words of another tool, read.
 
     Attributes:
@@ -67,7 +67,7 @@ class Words(NamedTuple):
 
     settings: dict[str, Any]
     problems: tuple[Problem, ...]
-    idle: tuple[Idle, ...]
+    idle: tuple[IgnoredSetting, ...]
     rest: dict[Any, Any]
 
 
@@ -77,7 +77,7 @@ class Collected:
     def __init__(self) -> None:
         self.settings: dict[str, Any] = {}
         self.problems: list[Problem] = []
-        self.idle: list[Idle] = []
+        self.idle: list[IgnoredSetting] = []
         self._said: dict[str, tuple[str, Any]] = {}
         self._weak: dict[str, Any] = {}
 
@@ -86,7 +86,7 @@ class Collected:
         for one in found:
             if isinstance(one, Problem):
                 self.problems.append(one)
-            elif isinstance(one, Idle):
+            elif isinstance(one, IgnoredSetting):
                 self.idle.append(one)
             elif one.weak:
                 self._weak[one.name] = one.value
@@ -103,11 +103,11 @@ class Collected:
         self._said[name] = key, value
         self.settings[name] = value
 
-    def words(self, rest: dict[Any, Any], also_said: Iterable[str]) -> Words:
+    def words(self, rest: dict[Any, Any], also_said: Iterable[str]) -> Translation:
         """All of it. `also_said` are settings that the rest names in quaver's own way."""
         said = {*self.settings, *also_said}
         weak = {name: value for name, value in self._weak.items() if name not in said}
-        return Words({**weak, **self.settings}, tuple(self.problems), tuple(self.idle), rest)
+        return Translation({**weak, **self.settings}, tuple(self.problems), tuple(self.idle), rest)
 
 
 def merged(below: Mapping[Any, Any], above: Mapping[Any, Any]) -> dict[Any, Any]:

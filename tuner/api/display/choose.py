@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from quaver.api.display import format as wording
-from quaver.api.display.console import Lines, slow
+from quaver.api.display.console import ConsoleDisplay, slow
 from quaver.engine.events import CalibrationCut, Event, Observer, SettingChanged, TrialSlow, Uncalibrated
 from quaver.errors import SettingsError
 
@@ -37,7 +37,7 @@ def display(verbose: int | None) -> Iterator[list[Observer]]:
         finally:
             _terminal.release()
     else:  # notebooks print stderr in red
-        yield [Lines(sys.stdout if in_a_notebook() else sys.stderr)]
+        yield [ConsoleDisplay(sys.stdout if in_a_notebook() else sys.stderr)]
 
 
 def warn_when_slow(event: Event) -> None:

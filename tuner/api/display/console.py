@@ -34,7 +34,7 @@ EVALUATING = "eval_func"
 BETWEEN = "the rest"
 
 
-class Lines:
+class ConsoleDisplay:
     """An observer that writes plain lines, each with the seconds since the start."""
 
     def __init__(self, file: TextIO) -> None:

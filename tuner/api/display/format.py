@@ -9,7 +9,7 @@ from typing import Any
 from quaver.criterion import Criterion
 from quaver.engine.scoring.confirmation import Confirmation
 from quaver.engine.scoring.judge import Judge, Sureness
-from quaver.engine.scoring.losses import Lost
+from quaver.engine.scoring.losses import LimitLoss
 from quaver.engine.timing.objective import MARGINS
 from quaver.limit import loss_phrase, loss_range, loss_text
 from quaver.trial import Trial
@@ -248,7 +248,7 @@ def interval_phrase(trial: Trial, criterion: Criterion) -> str:
     return f"the {subject} is {between} with {criterion.confidence or 0.95:.4g} confidence"
 
 
-def lost_phrases(losses: Sequence[Lost]) -> Iterator[str]:
+def lost_phrases(losses: Sequence[LimitLoss]) -> Iterator[str]:
     """What is lost by each of several limits, the worst first; nothing if there is but one."""
     if len(losses) < 2:
         return

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from quaver.engine.measurements import Measurement
-from quaver.engine.scoring.early_stop import Standard
+from quaver.engine.scoring.early_stop import EarlyStopReference
 from quaver.errors import SettingsError
 from quaver.history.records.choices import from_choice, from_indexes, to_choices, to_indexes
 from quaver.ops import Op, OpConfig, QuantConfig
@@ -70,7 +70,7 @@ class Task:
     threads: int = 0
     seconds: float | None = None
     parcel: bytes | None = None
-    standard: Standard | None = None
+    standard: EarlyStopReference | None = None
     measurement: Measurement | None = None
 
     @classmethod

@@ -10,7 +10,7 @@ from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions
 from quaver.engine.executors.base import Executor, Kind, Outcome, State, Task
-from quaver.engine.executors.payload import Site
+from quaver.engine.executors.payload import RunPayload
 from quaver.engine.executors.process_pool import LocalPool
 from quaver.engine.executors.remote import Workers
 from quaver.engine.run.crashes import MAX_DEATHS
@@ -18,7 +18,7 @@ from quaver.errors import ExecutorError
 from quaver.ops import QuantConfig
 
 # Of a worker that has several tasks waiting none is idle between them.
-AHEAD = 2
+PREFETCH = 2
 
 
 @contextlib.contextmanager
@@ -26,7 +26,7 @@ def measuring_worker(
     workspace: Path, adapter: Adapter, calibration: dict[str, Any], model: Any, options: AdapterOptions
 ) -> Iterator[Executor]:
     """Open a worker process of this machine that measures on the same number of threads as the run."""
-    with Site.opened(workspace, adapter, calibration, model, options, eval_func=None) as site:
+    with RunPayload.opened(workspace, adapter, calibration, model, options, eval_func=None) as site:
         pool = LocalPool(1)
         try:
             yield Workers(pool, site, 1, options.threads)
@@ -51,7 +51,7 @@ def measured_beside(
     under_way: dict[Future[Outcome], tuple[str, QuantConfig, int]] = {}
     while waiting or under_way:
         check_time()
-        while waiting and len(under_way) < AHEAD * executor.jobs:
+        while waiting and len(under_way) < PREFETCH * executor.jobs:
             key, config, died = waiting.pop()
             if is_fatal(config):
                 yield key, None

@@ -158,7 +158,7 @@ class Opening:
     cwd: str
 
 
-class Site:
+class RunPayload:
     """The folder of a run for its workers, and the digests that they check."""
 
     def __init__(self, folder: Path, adapter: Adapter, calibration: dict[str, Any], model: Any) -> None:
@@ -175,7 +175,7 @@ class Site:
         model: Any,
         options: AdapterOptions,
         eval_func: Callable[[Any], Any] | None,
-    ) -> Iterator[Site]:
+    ) -> Iterator[RunPayload]:
         """Write it, for a while. What a run that was killed left behind goes, too.
 
         Workers that only measure need no eval_func.

@@ -43,7 +43,7 @@ THREADS = (
 )
 
 
-class Slot:
+class WorkerProcess:
     """A process that carries out tasks, one by one. It is started when it is needed, and again when it has died.
 
     Args:
@@ -182,7 +182,7 @@ def carry_out(task: Task) -> Outcome:
     """Carry out a task in the slot of this thread: what executors of others are given."""
     slot = getattr(_here, "slot", None)
     if slot is None:
-        slot = _here.slot = Slot(IDLE)
+        slot = _here.slot = WorkerProcess(IDLE)
         atexit.register(slot.close)
     outcome: Outcome = slot.run(task)
     return outcome
@@ -289,7 +289,7 @@ class LocalPool(Executor):
         self._max_workers = jobs
         self._threads = ThreadPoolExecutor(jobs, thread_name_prefix="quaver-slot")
         self._here = threading.local()
-        self._slots: list[Slot] = []
+        self._slots: list[WorkerProcess] = []
         self._lock = threading.Lock()
         self._closed = False
 
@@ -301,7 +301,7 @@ class LocalPool(Executor):
         slot = getattr(self._here, "slot", None)
         if slot is None:
             with self._lock:
-                slot = self._here.slot = Slot()
+                slot = self._here.slot = WorkerProcess()
                 self._slots.append(slot)
                 if self._closed:
                     slot.close()

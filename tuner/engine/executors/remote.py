@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from quaver.engine.executors.base import Outcome, State, Task
-from quaver.engine.executors.payload import Site
+from quaver.engine.executors.payload import RunPayload
 from quaver.engine.executors.process_pool import carry_out
 from quaver.engine.scoring.failures import message_of
 from quaver.errors import ExecutorError
@@ -30,7 +30,7 @@ class Workers:
     def __init__(
         self,
         pool: concurrent.futures.Executor,
-        site: Site,
+        site: RunPayload,
         jobs: int,
         threads: int,
         deaths: tuple[type[BaseException], ...] = (),

@@ -30,7 +30,7 @@ _CLUSTERS: dict[str, Callable[..., contextlib.AbstractContextManager[Pool]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ExecutorSpec:
     """What the settings say about who evaluates.
 
     Attributes:
@@ -51,7 +51,7 @@ class Wish:
 
 
 @contextlib.contextmanager
-def open_pool(wish: Wish) -> Iterator[Pool | None]:
+def open_pool(wish: ExecutorSpec) -> Iterator[Pool | None]:
     """The workers that were asked for; None if tasks are to be carried out in this process."""
     if wish.executor is not None:
         yield _given(wish)
@@ -98,7 +98,7 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def _given(wish: Wish) -> Pool:
+def _given(wish: ExecutorSpec) -> Pool:
     if wish.backend is not None or wish.scheduler is not None:
         raise SettingsError("give `executor`, or `backend` and `scheduler`, not both")
     executor = wish.executor

@@ -84,7 +84,7 @@ class Absent(Exception):
     """The files of the run are not to be seen here."""
 
 
-class Workplace:
+class WorkerContext:
     """An open model. Everything that was opened is checked by the digests of the task that came first."""
 
     def __init__(self, task: Task) -> None:
@@ -185,7 +185,7 @@ def _check_versions(here: dict[str, str], there: dict[str, str]) -> None:
             )
 
 
-_workplaces: dict[tuple[str, str, str, int], Workplace] = {}
+_workplaces: dict[tuple[str, str, str, int], WorkerContext] = {}
 
 
 def name() -> str:
@@ -258,10 +258,10 @@ def _failed(error: BaseException, started: float) -> Outcome:
     return Outcome(state, worker=name(), started=started, error=traceback_of(error), said=message_of(error))
 
 
-def _workplace(task: Task) -> Workplace:
+def _workplace(task: Task) -> WorkerContext:
     key = task.site, task.model, task.calibration, task.threads
     if key not in _workplaces:
         while _workplaces:  # of an earlier run
             _workplaces.popitem()[1].close()
-        _workplaces[key] = Workplace(task)
+        _workplaces[key] = WorkerContext(task)
     return _workplaces[key]

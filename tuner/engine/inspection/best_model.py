@@ -23,7 +23,7 @@ from quaver.affine import Array
 from quaver.diagnosis import Bars, Diagnosis, Histograms
 from quaver.diagnosis.histogram_file import from_arrays
 from quaver.engine.events import Observer
-from quaver.engine.inspection.diagnose import Wishes, everything_reduced, examine
+from quaver.engine.inspection.diagnose import DiagnosisOptions, everything_reduced, examine
 from quaver.history import Storage
 from quaver.introspection import KernelTime, OpContext, Timing
 from quaver.ops import QuantConfig
@@ -74,7 +74,7 @@ def note_inside(
         view = adapter.look(config)
         found = diagnosis
         if found is None and adapter.kept:
-            wishes = Wishes(samples=SAMPLES, timing=False)
+            wishes = DiagnosisOptions(samples=SAMPLES, timing=False)
             found = examine(adapter, view, config, list(adapter.kept), wishes, observer, space)
         history.note(OPS, describe(view, found))
         if found is not None:
@@ -180,7 +180,8 @@ def _profile(adapter: Adapter, best: Trial, history: Storage, threads: int) -> d
     kind, data = type(adapter), [adapter.timing_feed] if adapter.kept else None
     options = TimingOptions(1 if data is None else samples(data[0]), threads or 1, 2, runs)
     fp32, other = (
-        kind.time(adapter.rebuild(config).SerializeToString(), data, options, adapter) for config in (None, best.config)
+        kind.time(adapter.assemble(config).SerializeToString(), data, options, adapter)
+        for config in (None, best.config)
     )
     sides = _by_op(fp32), _by_op(other)
     rows: list[list[Any]] = [

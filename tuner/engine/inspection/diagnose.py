@@ -16,7 +16,7 @@ from quaver.adapters.data import Feed, InputSpec, feeds, head, open_batch, sampl
 from quaver.adapters.inspection import listed
 from quaver.affine import Array, QuantizedTensor
 from quaver.diagnosis import Diagnosis, Recorder, conclude
-from quaver.diagnosis.quantized_only import AloneRecorder, QuantizedStatistics
+from quaver.diagnosis.quantized_only import QuantizedOnlyRecorder, QuantizedStatistics
 from quaver.diagnosis.statistics.integers import MOST_BITS, weight_row
 from quaver.engine.events import Diagnosed, Observer, Progressed, Stage, StageStarted
 from quaver.engine.inspection.what_if import mode_errors, repaired_errors
@@ -37,7 +37,7 @@ ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class DiagnosisOptions:
     """What the user wants to know.
 
     Attributes:
@@ -79,7 +79,7 @@ def examine(
     view: View,
     config: QuantConfig | None,
     data: Any,
-    wishes: Wishes,
+    wishes: DiagnosisOptions,
     observer: Observer,
     space: TuningSpace | None = None,
 ) -> Diagnosis:
@@ -108,10 +108,12 @@ def examine(
     )
 
 
-def examine_float(adapter: Adapter, data: Any, wishes: Wishes, observer: Observer) -> Diagnosis:
+def examine_float(adapter: Adapter, data: Any, wishes: DiagnosisOptions, observer: Observer) -> Diagnosis:
     """Diagnose the float model alone, to see where it goes wrong."""
     config = QuantConfig((op.name, FLOAT) for op in adapter.inspect())
-    return examine(adapter, adapter.look(config), config, data, Wishes(wishes.samples, timing=False), observer)
+    return examine(
+        adapter, adapter.look(config), config, data, DiagnosisOptions(wishes.samples, timing=False), observer
+    )
 
 
 def diagnose_run(
@@ -123,7 +125,7 @@ def diagnose_run(
     """
     config = everything_reduced(space, best)
     try:
-        found = examine(adapter, adapter.look(config), config, data, Wishes(), observer, space)
+        found = examine(adapter, adapter.look(config), config, data, DiagnosisOptions(), observer, space)
         found.save(folder)
     except KeyboardInterrupt:
         log.warning("interrupted while diagnosing; the result of the run is complete")
@@ -138,11 +140,11 @@ def diagnose_run(
 def everything_reduced(space: TuningSpace, best: Trial | None) -> QuantConfig:
     """A trial's way of quantizing for all ops, also those that it runs in fp32."""
     if best is None:
-        return space.all_int8()
+        return space.default_config()
     chosen = [best.config[name] for name in best.config.reduced_ops]
     usual = Counter(tuple((field, getattr(pick, field)) for field in DETAILS) for pick in chosen).most_common(1)
     wanted = {field: value for field, value in usual[0][0] if value} if usual else {}
-    return space.all_int8(**wanted).replace({name: best.config[name] for name in best.config.reduced_ops})
+    return space.default_config(**wanted).replace({name: best.config[name] for name in best.config.reduced_ops})
 
 
 def _bare(names: Sequence[str]) -> Mapping[str, OpContext]:
@@ -276,7 +278,7 @@ def examine_alone(
     if not view.ops:
         raise ModelError("no tensor of the model is in integers with a scale: is it the quantized model?")
     observer(StageStarted(Stage.DIAGNOSING))
-    recorder = AloneRecorder(tuple(view.ops), metrics, model_metrics)
+    recorder = QuantizedOnlyRecorder(tuple(view.ops), metrics, model_metrics)
     for feed in feeds(data, view.inputs, limit):
         try:
             seen = view.run(feed)

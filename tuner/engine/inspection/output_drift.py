@@ -126,7 +126,7 @@ def note_drift(adapter: Adapter, best: Trial, model: Model, history: Storage) ->
     if not adapter.kept or drift_of(history.notes, best) is not None:
         return
     try:
-        drift = measure_drift(adapter.rebuild(None), model, adapter.kept, best.number)
+        drift = measure_drift(adapter.assemble(None), model, adapter.kept, best.number)
         outputs = [asdict(item) for item in drift.outputs]
         record = {"trial": best.number, "fingerprint": best.config.fingerprint, "samples": drift.samples}
         history.note(NOTE, {**record, "outputs": outputs})

@@ -36,12 +36,12 @@ class OutputErrors:
 
     def _run(self, config: QuantConfig | None, count: int) -> list[Outputs]:
         """The outputs of a configuration on so many feeds; where none is made of numbers, those of its last op."""
-        model = self._adapter.rebuild(config)
+        model = self._adapter.assemble(config)
         results = [as_outputs(model.run(feed)) for feed in self._feeds[:count]]
         model.close()
         if all(results):
             return results
-        watch = self._adapter.watch(config, [self._last])
+        watch = self._adapter.record_outputs(config, [self._last])
         return [as_outputs(watch(feed)[self._last]) for feed in self._feeds[:count]]
 
 

@@ -22,7 +22,7 @@ from quaver.engine.events import (
 )
 from quaver.engine.run.crashes import last_step
 from quaver.engine.scoring.confirmation import CONFIRMATION_NOTE, confirmations, is_required, noted, there
-from quaver.engine.scoring.early_stop import Standard
+from quaver.engine.scoring.early_stop import EarlyStopReference
 from quaver.engine.scoring.evaluate import score as evaluated
 from quaver.engine.scoring.judge import Judge
 from quaver.engine.scoring.losses import Losses
@@ -134,9 +134,13 @@ def confirm(
             return
         observer(StageStarted(Stage.CONFIRMING))
         if 0 not in noted(history.notes):
-            _note(history, 0, _score(eval_func, adapter, None, Standard(there(judge.criterion)), "the fp32 model"))
+            _note(
+                history,
+                0,
+                _score(eval_func, adapter, None, EarlyStopReference(there(judge.criterion)), "the fp32 model"),
+            )
             Losses(there(judge.criterion), noted(history.notes)[0]).check()
-        standard = Standard(there(judge.criterion), noted(history.notes)[0])
+        standard = EarlyStopReference(there(judge.criterion), noted(history.notes)[0])
         _note(history, best.number, _score(eval_func, adapter, best, standard, f"trial {best.number}"))
         judge.confirm(confirmations(history.notes, judge.criterion), required=True)
         said = judge.confirmations[-1]
@@ -151,9 +155,9 @@ def require_confirmation(judge: Judge, history: Storage) -> None:
 
 
 def _score(
-    eval_func: Callable[[Any], Any], adapter: Adapter, trial: Trial | None, standard: Standard, whose: str
+    eval_func: Callable[[Any], Any], adapter: Adapter, trial: Trial | None, standard: EarlyStopReference, whose: str
 ) -> Score:
-    model = adapter.rebuild(None if trial is None else trial.config)
+    model = adapter.assemble(None if trial is None else trial.config)
     try:
         return evaluated(eval_func, model, standard)
     except Exception as error:

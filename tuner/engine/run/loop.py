@@ -86,7 +86,7 @@ class _Loop:
     def go(self) -> None:
         """Until the run is over."""
         while True:
-            self._hand_out()
+            self._dispatch()
             if not self._under_way:
                 return
             done = self._wait(self._under_way, self._until_slow(), return_when=FIRST_COMPLETED).done
@@ -94,7 +94,7 @@ class _Loop:
                 one = self._under_way.pop(future)
                 self._take(one, future.result())
 
-    def _hand_out(self) -> None:
+    def _dispatch(self) -> None:
         if self._suspects:
             if not self._under_way:
                 self._submit(self._suspects.popleft(), again=True)

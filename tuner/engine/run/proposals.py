@@ -18,7 +18,7 @@ from quaver.strategies import Strategy
 from quaver.trial import Trial, TrialState
 
 
-class Dialogue:
+class ProposalQueue:
     """A strategy at work. It asks for one configuration or a list; when all are answered, it is asked again.
 
     Attributes:
@@ -77,14 +77,14 @@ class Dialogue:
 
 def first_proposal(strategy: Strategy, space: TuningSpace, probe: Probe) -> QuantConfig:
     """What a strategy proposes before it has heard of any score; all int8 if it has no time to measure."""
-    dialogue = Dialogue(strategy, space, probe)
+    dialogue = ProposalQueue(strategy, space, probe)
     try:
         proposed = dialogue.ask()
     except OutOfTime:
         proposed = []
     finally:
         dialogue.close()
-    return proposed[0] if proposed else space.all_int8()
+    return proposed[0] if proposed else space.default_config()
 
 
 def record_unscored(

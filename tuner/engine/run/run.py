@@ -20,13 +20,13 @@ from quaver.engine.probe import OutOfTime
 from quaver.engine.run.crashes import check_baseline, given_up, let_go
 from quaver.engine.run.finish import note_unquantizable
 from quaver.engine.run.pending_trial import PendingTrial
-from quaver.engine.run.proposals import Dialogue, first_proposal, record_unscored
+from quaver.engine.run.proposals import ProposalQueue, first_proposal, record_unscored
 from quaver.engine.run.scheduling import EVERY, Clock, Order
 from quaver.engine.scoring.confirmation import confirmations, is_required
-from quaver.engine.scoring.early_stop import Standard, rules_out
+from quaver.engine.scoring.early_stop import EarlyStopReference, rules_out
 from quaver.engine.scoring.evaluate import as_score
 from quaver.engine.scoring.judge import Judge
-from quaver.engine.timing.finalists import Measuring
+from quaver.engine.timing.finalists import ObjectiveMeasurer
 from quaver.engine.timing.objective import Objective
 from quaver.errors import SettingsError, StrategyError
 from quaver.history import Storage
@@ -89,10 +89,10 @@ class Run:
         if clock is None:
             self._clock.go_on(history)
         self._owed = False
-        self._dialogue: Dialogue | None = None
+        self._dialogue: ProposalQueue | None = None
         self._strategy: tuple[Strategy, Probe] | None = None
         self._pending: dict[QuantConfig, PendingTrial] = {}
-        self._measuring = Measuring(adapter, history, self.judge, objective)
+        self._measuring = ObjectiveMeasurer(adapter, history, self.judge, objective)
         self._delta = None if criterion.ceiling is not None else delta  # within a budget nothing is ruled out
         self._proposed: set[QuantConfig] = set()
         self._repeats = 0
@@ -158,9 +158,9 @@ class Run:
         return None if base is None or base.unscored else base.seconds
 
     @property
-    def standard(self) -> Standard:
+    def standard(self) -> EarlyStopReference:
         """What an evaluation is held against while it goes on."""
-        return Standard.of(self.judge.criterion, self.history.baseline, self._delta)
+        return EarlyStopReference.of(self.judge.criterion, self.history.baseline, self._delta)
 
     def tell(self, pending: PendingTrial, score: object, seconds: float | None = None) -> Trial:
         """Record the score of a trial that was asked for, and return it judged.
@@ -221,15 +221,15 @@ class Run:
         config = self.space.float_config()
         if not self.isolated:
             check_baseline(self.history, config)
-        return self._hand_out(0, config, lambda: self.adapter.build(None))
+        return self._dispatch(0, config, lambda: self.adapter.build(None))
 
-    def _open(self) -> Dialogue:
+    def _open(self) -> ProposalQueue:
         """Start the strategy, unless an earlier run has done all there is to do."""
         base = self.history.baseline
         assert base is not None and self._strategy is not None
         self.judge.check()
         self._observer(BaselineScored(base))
-        self._dialogue = Dialogue(self._strategy[0], self.space, self._strategy[1])
+        self._dialogue = ProposalQueue(self._strategy[0], self.space, self._strategy[1])
         self._measuring.what_is_missing(self.space)
         if self.judge.evaluated:
             self._name_what_is_left_out()
@@ -240,7 +240,7 @@ class Run:
         # Else a trial that was cut off may be missing before one that decides: the strategy goes through all of them.
         return self._dialogue
 
-    def _next(self, dialogue: Dialogue, all_at_once: bool) -> PendingTrial | None:
+    def _next(self, dialogue: ProposalQueue, all_at_once: bool) -> PendingTrial | None:
         """The next configuration that the strategy waits for and nobody knows yet; None to be called again."""
         for config in dialogue.waiting:
             if config in self._pending:
@@ -255,7 +255,7 @@ class Run:
                 number = self._free_number()
                 known = given_up(self.history, number, config, self.isolated)
                 if known is None:
-                    return self._hand_out(number, config, lambda config=config: self.adapter.build(config))  # type: ignore[misc]
+                    return self._dispatch(number, config, lambda config=config: self.adapter.build(config))  # type: ignore[misc]
                 self._add_given_up(known)
             self._order.recall(self.judge.verdict(known))
             self._count_repeat(config in self._proposed)
@@ -267,7 +267,7 @@ class Run:
         try:
             asked = dialogue.ask()
         except OutOfTime:
-            return self._hurry()
+            return self._force_default_trial()
         if dialogue.over:
             self._check_budget()  # a strategy may itself be done when it hears of a success
             raise _Stop(StopReason.EXHAUSTED)
@@ -285,9 +285,9 @@ class Run:
         """Seconds that are left of the timeout."""
         return self._budget.timeout - self._clock.seconds if self._budget.timeout > 0 else math.inf
 
-    def _hurry(self) -> PendingTrial:
+    def _force_default_trial(self) -> PendingTrial:
         """No time is left to measure, and the strategy is over; but something must be tried."""
-        config = self.space.all_int8()
+        config = self.space.default_config()
         if self.judge.evaluated or self.history.find(config) is not None:
             raise _Stop(StopReason.TIMEOUT)
         number = self._free_number()
@@ -296,7 +296,7 @@ class Run:
             self._add_given_up(failed)
             raise _Stop(StopReason.TIMEOUT)
         self._hurried = True
-        return self._hand_out(number, config, lambda: self.adapter.build(config))
+        return self._dispatch(number, config, lambda: self.adapter.build(config))
 
     def _add_given_up(self, trial: Trial) -> None:
         """Take in the failed trial of a configuration that is not tried again."""
@@ -311,7 +311,7 @@ class Run:
         taken = under_way | self._numbers
         return next(number for number in itertools.count(self._lowest) if number not in taken)
 
-    def _hand_out(self, number: int, config: QuantConfig, build: Callable[[], Model]) -> PendingTrial:
+    def _dispatch(self, number: int, config: QuantConfig, build: Callable[[], Model]) -> PendingTrial:
         self._observer(TrialStarted(number, self.judge.best))
         if number:
             self._order.ask(number)
@@ -373,7 +373,7 @@ class Run:
 
     def _measure_what_waits(self) -> None:
         """Measure what is to be compared now that nothing else is under way, in the order asked."""
-        for measured in self._measuring.what_waits():
+        for measured in self._measuring.measure_deferred():
             self._order.tell(measured)
             if self._dialogue is not None:
                 self._dialogue.answer(measured)
@@ -398,8 +398,8 @@ class Run:
     def _check_budget(self) -> None:
         reason = self._budget.spent(
             evaluated=self.judge.evaluated + len(self._pending),
-            seconds=self._clock.seconds + self._measuring.kept_back(FOR_FINALISTS * self._budget.timeout),
-            met=self.judge.content if self._width == 1 else self._order.one_is(self.judge.suffices),
+            seconds=self._clock.seconds + self._measuring.reserved_seconds(FOR_FINALISTS * self._budget.timeout),
+            met=self.judge.content if self._width == 1 else self._order.any_counted(self.judge.suffices),
         )
         if reason is StopReason.MET and self.judge.criterion.ceiling is not None:
             reason = StopReason.NOTHING_LOST

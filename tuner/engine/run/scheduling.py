@@ -49,7 +49,7 @@ class Order:
         """Whether the next one cannot be decided about yet."""
         return any(number not in self._told for number in self._counting)
 
-    def one_is(self, so: Callable[[Trial], bool]) -> bool:
+    def any_counted(self, so: Callable[[Trial], bool]) -> bool:
         """Whether something is so of one of those that count."""
         return any(trial is not None and so(trial) for trial in self._known)
 

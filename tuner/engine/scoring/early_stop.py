@@ -75,7 +75,7 @@ def rules_out(criterion: Criterion, baseline: Scored, scored: Scored, delta: flo
 
 
 @dataclass(frozen=True, slots=True)
-class Standard:
+class EarlyStopReference:
     """The criterion, and what the fp32 model scores.
 
     Attributes:
@@ -89,7 +89,7 @@ class Standard:
     delta: float | None = None
 
     @classmethod
-    def of(cls, criterion: Criterion, baseline: Trial | None, delta: float | None) -> Standard:
+    def of(cls, criterion: Criterion, baseline: Trial | None, delta: float | None) -> EarlyStopReference:
         """The standard of a run, before and after its baseline is known."""
         if baseline is None or baseline.score is None:
             return cls(criterion, None, delta)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from quaver.engine.scoring.early_stop import Standard, Stopping
+from quaver.engine.scoring.early_stop import EarlyStopReference, Stopping
 from quaver.engine.scoring.failures import without_forks
 from quaver.engine.scoring.parse_score import is_stream, read, read_batch
 from quaver.errors import EvaluationError
@@ -29,7 +29,7 @@ def referred(eval_func: Callable[[Any], Any], fp32: Callable[[], Any]) -> Callab
     return against(fp32) if callable(against) else eval_func
 
 
-def score(eval_func: Callable[[Any], Any], model: Any, standard: Standard | None = None) -> Score:
+def score(eval_func: Callable[[Any], Any], model: Any, standard: EarlyStopReference | None = None) -> Score:
     """Call eval_func and insist on a score in one of the known forms.
 
     A child that eval_func forks and that returns from it ends here.
@@ -38,7 +38,7 @@ def score(eval_func: Callable[[Any], Any], model: Any, standard: Standard | None
         return as_score(eval_func(model), standard)
 
 
-def as_score(value: Any, standard: Standard | None = None) -> Score:
+def as_score(value: Any, standard: EarlyStopReference | None = None) -> Score:
     """What eval_func returned, in any form, as a score; anything else is an error that says what to return.
 
     A generator is gone through to its end, or until its scores rule the model out by the standard; then it is closed.
@@ -48,7 +48,7 @@ def as_score(value: Any, standard: Standard | None = None) -> Score:
     return _made(read(value), standard)
 
 
-def _streamed(stream: Iterator[Any], standard: Standard | None) -> Score:
+def _streamed(stream: Iterator[Any], standard: EarlyStopReference | None) -> Score:
     parts: dict[str, list[Floats]] = {}
     seen: dict[str, int] = {}
     baseline = None if standard is None else standard.baseline
@@ -80,7 +80,10 @@ def _streamed(stream: Iterator[Any], standard: Standard | None) -> Score:
 
 
 def _made(
-    found: Mapping[str, float | Floats], standard: Standard | None, stopped: bool = False, streamed: bool = False
+    found: Mapping[str, float | Floats],
+    standard: EarlyStopReference | None,
+    stopped: bool = False,
+    streamed: bool = False,
 ) -> Score:
     baseline = None if standard is None else standard.baseline
     if baseline is not None:

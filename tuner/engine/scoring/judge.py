@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from quaver.criterion import Criterion
 from quaver.engine.scoring.confirmation import Confirmation, confirmations, is_required
-from quaver.engine.scoring.losses import Losses, Lost
+from quaver.engine.scoring.losses import LimitLoss, Losses
 from quaver.engine.timing.objective import Objective, recorded_objective
 from quaver.errors import SettingsError
 from quaver.history import Snapshot
@@ -30,7 +30,7 @@ class _Entry(NamedTuple):
     trial: Trial
 
 
-class Contest:
+class TieBreak:
     """Trials that meet the criterion, as they come. The winner follows from all of them, whatever their order.
 
     A figure lies within its margin. Some trial is certain to have one no larger than its upper end; all that may be as
@@ -109,7 +109,7 @@ class Judge:
         self._fp32_size = 0
         self._trials: dict[int, Trial] = {}
         self._unscored = 0
-        self._contest = Contest(objective)
+        self._contest = TieBreak(objective)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], space: TuningSpace) -> Judge:
@@ -235,7 +235,7 @@ class Judge:
             return trial
         return replace(trial, loss=loss, met=met, interval=interval)
 
-    def losses(self, trial: Trial) -> list[Lost]:
+    def losses(self, trial: Trial) -> list[LimitLoss]:
         """What a trial loses by each limit of the criterion, slices included, the worst first; empty if unknown."""
         if trial.score is None or self._losses is None or not self._losses.defined:
             return []
@@ -302,7 +302,7 @@ class Judge:
         self._compete_among(self._trials.values())
 
     def _compete_among(self, trials: Iterable[Trial]) -> None:
-        self.best, self._contest = None, Contest(self.objective)
+        self.best, self._contest = None, TieBreak(self.objective)
         for trial in trials:
             self._compete(trial)
 

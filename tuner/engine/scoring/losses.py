@@ -30,7 +30,7 @@ class Scored(Protocol):
     def stopped(self) -> bool: ...
 
 
-class Lost(NamedTuple):
+class LimitLoss(NamedTuple):
     """The loss by one limit.
 
     Attributes:
@@ -86,7 +86,7 @@ class Losses:
         """Whether every loss means anything: a relative one from zero does not."""
         return all(limit.defined(self._baseline(limit)) for limit in self.limits)
 
-    def of(self, scored: Scored) -> list[Lost]:
+    def of(self, scored: Scored) -> list[LimitLoss]:
         """The loss by each limit, the worst first; none if what is scored has other metrics than the baseline."""
         values = scored.by_name
         slices = {name: self._paired(name, scored) for name in self._slices if name in scored.samples}
@@ -97,14 +97,14 @@ class Losses:
             base = self._baseline(limit)
             score = slices[limit.metric][limit.slice] if limit.slice else values[limit.metric]
             if not np.isnan(score):  # of a slice that nothing was seen of
-                found.append(Lost(limit, base, score, limit.loss(base, score), limit.met(base, score)))
+                found.append(LimitLoss(limit, base, score, limit.loss(base, score), limit.met(base, score)))
         return sorted(found, key=self._badness, reverse=True)
 
-    def loss(self, lost: Lost) -> float:
+    def loss(self, lost: LimitLoss) -> float:
         """A loss in the criterion's unit."""
         return self.criterion.normalised(lost.limit, lost.loss)
 
-    def interval(self, lost: Lost, scored: Scored) -> tuple[float, float] | None:
+    def interval(self, lost: LimitLoss, scored: Scored) -> tuple[float, float] | None:
         """Between what the loss on such data lies, in the criterion's unit; None without scores of samples."""
         pair = self._pair(lost.limit, scored)
         if pair is None:
@@ -114,13 +114,13 @@ class Losses:
         normalised = self.criterion.normalised
         return normalised(lost.limit, found.low), normalised(lost.limit, found.high)
 
-    def sureness(self, lost: Lost, scored: Scored) -> float | None:
+    def sureness(self, lost: LimitLoss, scored: Scored) -> float | None:
         """How sure it is that the loss on such data is within a limit; None without scores of samples."""
         pair = self._pair(lost.limit, scored)
         limit = lost.limit
         return None if pair is None else sureness(*pair, limit.allowed, limit.relative, limit.higher_is_better)
 
-    def is_sure(self, found: list[Lost], scored: Scored, number: int) -> bool:
+    def is_sure(self, found: list[LimitLoss], scored: Scored, number: int) -> bool:
         """Whether every limit is kept for as sure as the criterion demands, by the trial of that number.
 
         The n-th trial must be surer than the first: its share of the chance to be wrong is 1 / (n (n + 1)), and all
@@ -135,7 +135,7 @@ class Losses:
     def _baseline(self, limit: Limit) -> float:
         return self._slices[limit.metric][limit.slice] if limit.slice else self._values[limit.metric]
 
-    def _badness(self, lost: Lost) -> tuple[bool, float]:
+    def _badness(self, lost: LimitLoss) -> tuple[bool, float]:
         return not lost.met, self.loss(lost)
 
     def _sliced(self) -> dict[str, Floats]:

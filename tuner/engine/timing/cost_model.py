@@ -17,14 +17,14 @@ from typing import Any
 from quaver.adapters import Adapter
 from quaver.adapters.data import Feed, samples
 from quaver.engine.timing import latency
-from quaver.engine.timing.time_model import SECONDS, Seconds, absorbed, borders, op_times, told_apart
-from quaver.engine.timing.variants import APART, Plan, priced
+from quaver.engine.timing.time_model import SECONDS, Seconds, absorbed, borders, op_times, split_fused
+from quaver.engine.timing.variants import APART, Plan, times_for
 from quaver.errors import SettingsError
 from quaver.files.paths import check_regular
 from quaver.ops import QuantConfig
 from quaver.space import TuningSpace
 from quaver.suggestions import hint
-from quaver.time_model import USUAL, Border, TimeModel
+from quaver.time_model import USUAL, Edge, TimeModel
 
 # The key that says what a file is, and the version of its layout.
 KIND, VERSION = "quaver_cost_model", 1
@@ -57,11 +57,11 @@ class CostModel:
 
     def at(self, config: QuantConfig) -> TimeModel:
         """The times of ops as a configuration runs them."""
-        return priced(self.model, config, self.ways)
+        return times_for(self.model, config, self.ways)
 
-    def among(self, between: tuple[Border, ...]) -> CostModel:
+    def among(self, between: tuple[Edge, ...]) -> CostModel:
         """The same with the tensors between ops, as large as they are in the model in hand."""
-        apart = told_apart(between, self.model.fp32, self.ways.get(APART, {}))
+        apart = split_fused(between, self.model.fp32, self.ways.get(APART, {}))
         return replace(self, model=replace(self.model, borders=apart))
 
     def predict(self, config: QuantConfig) -> dict[str, float]:
@@ -112,8 +112,8 @@ def _by_the_clock(adapter: Adapter, configs: Sequence[QuantConfig], feed: Feed) 
 
     Not all in turns: many models take the cache from each other, and a small one is slower among them than by itself.
     """
-    float_model = adapter.rebuild(None).on_threads(1)
-    pairs = [latency.measure([float_model, adapter.rebuild(one).on_threads(1)], feed, 2 * SECONDS) for one in configs]
+    float_model = adapter.assemble(None).on_threads(1)
+    pairs = [latency.measure([float_model, adapter.assemble(one).on_threads(1)], feed, 2 * SECONDS) for one in configs]
     least = min(base.seconds for base, _ in pairs)
     return [least, *(least * one.seconds / base.seconds for base, one in pairs)]
 
@@ -192,7 +192,7 @@ def resolved(data: Any, adapter: Adapter, source: str) -> CostModel:
         graphs = [base64.b64decode(graph, validate=True) for graph in raw["graphs"]]
         times = [{str(name): _time(one) for name, one in taken.items()} for taken in raw["kernels"]]
         profiles = [adapter.op_seconds_from(*pair) for pair in zip(times, graphs, strict=True)]
-        between = tuple(Border(str(one), tuple(readers), int(count)) for one, readers, count in data["borders"])
+        between = tuple(Edge(str(one), tuple(readers), int(count)) for one, readers, count in data["borders"])
         model, ways = plan.put_together(profiles, [_time(one) for one in raw["whole"]], between)
         batch = _batch(data)
     except SettingsError:

@@ -12,7 +12,7 @@ from quaver.engine.events import Observer, Stage, StageStarted
 from quaver.engine.run.crashes import last_step
 from quaver.engine.scoring.judge import Judge
 from quaver.engine.timing import latency
-from quaver.engine.timing.float_baseline import Reference
+from quaver.engine.timing.float_baseline import FloatBaseline
 from quaver.engine.timing.objective import OBJECTIVES, Latency, Objective, compare, recorded_name
 from quaver.history import Storage
 from quaver.space import TuningSpace
@@ -57,7 +57,7 @@ def undecided(judge: Judge, history: Storage) -> bool:
 
 
 def measure_again(
-    judge: Judge, history: Storage, adapter: Adapter, reference: Reference, left: Callable[[], float]
+    judge: Judge, history: Storage, adapter: Adapter, reference: FloatBaseline, left: Callable[[], float]
 ) -> None:
     """Measure the finalists in turns with the float model, record it, and judge them by it.
 
@@ -68,7 +68,7 @@ def measure_again(
         found = finalists(judge)
         if not found or found[0].number in done or left() < least_seconds(judge):
             break
-        models = [adapter.rebuild(trial.config) for trial in found]
+        models = [adapter.assemble(trial.config) for trial in found]
         baseline = reference()
         taken = compare(models, baseline, adapter.timing_feed, latency.SECONDS * (len(found) + 1), left())
         for trial, figures in zip(found, taken, strict=True):
@@ -87,12 +87,12 @@ def _compared(judge: Judge, history: Storage) -> dict[str, Any]:
 log = logging.getLogger(__name__)
 
 
-class Measuring:
+class ObjectiveMeasurer:
     """Takes the figures of the objective, at once or when nothing else is under way."""
 
     def __init__(self, adapter: Adapter, history: Storage, judge: Judge, objective: Objective) -> None:
         self._adapter, self._history, self._judge, self._objective = adapter, history, judge, objective
-        self._reference = Reference(adapter, history)
+        self._reference = FloatBaseline(adapter, history)
         self._waiting: list[int] = []
 
     def wants(self, trial: Trial) -> bool:
@@ -124,18 +124,18 @@ class Measuring:
         if self._objective.measured or recorded_name(self._objective) not in OBJECTIVES:
             self._waiting.append(trial.number)
 
-    def what_waits(self) -> Iterator[Trial]:
+    def measure_deferred(self) -> Iterator[Trial]:
         """Measure and judge what was put off, in the order asked."""
         waiting, self._waiting = sorted(self._waiting), []
         for trial in self._judge.trials:
             if trial.number in waiting:
-                yield self._judge.add(self.measured(trial, self._adapter.rebuild(trial.config)))
+                yield self._judge.add(self.measured(trial, self._adapter.assemble(trial.config)))
 
     def what_is_missing(self, space: TuningSpace) -> None:
         """Figures of the objective for trials of earlier runs that were not measured by it."""
         for trial in self._judge.trials:
             if self.wants(trial) and not self._objective.known(trial) and space.allows(trial.config):
-                self._judge.add(self.measured(trial, self._adapter.rebuild(trial.config)))
+                self._judge.add(self.measured(trial, self._adapter.assemble(trial.config)))
 
     def decide(self, left: Callable[[], float], observer: Observer) -> None:
         """Measure the best trials again, if there is time for it."""
@@ -151,7 +151,7 @@ class Measuring:
             except Exception:  # the figures that there are decide
                 log.exception("the best trials could not be measured again")
 
-    def kept_back(self, most: float) -> float:
+    def reserved_seconds(self, most: float) -> float:
         """Seconds to keep for measuring the best trials again, where no more than `most` will do."""
         if most == 0 or not self._undecided() or least_seconds(self._judge) > most:
             return 0.0

@@ -9,7 +9,7 @@ from quaver.engine.timing.objective import as_deployed
 from quaver.history import Storage
 
 
-class Reference:
+class FloatBaseline:
     """The faster one of the float model as given and as it was optimised; the same one if nothing was rewritten.
 
     What both take is recorded with the baseline: `latency_ms` and `latency_spread` of the optimised model,
@@ -31,7 +31,7 @@ class Reference:
         self._model = None
 
     def _faster(self) -> Model:
-        models = [as_deployed(self._adapter.rebuild(None))]
+        models = [as_deployed(self._adapter.assemble(None))]
         if not self._adapter.kept:
             return models[0]
         if self._adapter.rewrites:

@@ -34,7 +34,7 @@ LOOK = 0.05
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def exclusive_timing() -> Iterator[None]:
     """Wait until nobody else measures, and let nobody begin."""
     handle = _open()
     try:
@@ -113,7 +113,7 @@ def measure(
 
     If another run of this machine measures, it is waited for.
     """
-    with quiet():
+    with exclusive_timing():
         return _measured(models, [feed] * len(models) if isinstance(feed, dict) else feed, seconds, left, within)
 
 

@@ -14,7 +14,7 @@ from quaver.engine.timing.latency import measure
 from quaver.errors import SettingsError
 from quaver.ops import QuantConfig
 from quaver.suggestions import hint
-from quaver.target_budget import Ceiling
+from quaver.target_budget import TargetBudget
 from quaver.trial import Trial
 
 # A latency is off by its spread, by no less than the first of these parts of it, and by no more than the second: a
@@ -220,7 +220,7 @@ class RecordedObjective(UserObjective):
 OBJECTIVES: dict[str, type[Objective]] = {kind.name: kind for kind in (Latency, Size, Objective, Accuracy)}
 
 
-def make_objective(wanted: Any, ceiling: Ceiling | None = None) -> Objective:
+def make_objective(wanted: Any, ceiling: TargetBudget | None = None) -> Objective:
     """An objective from its name or from a function. `ceiling` is that of a run whose objective is accuracy."""
     if wanted == Accuracy.name and ceiling is not None and ceiling.latency is None:
         return AccuracyBySize()
@@ -252,7 +252,7 @@ def for_target(objective: Objective, predictor: Callable[[QuantConfig], dict[str
     return Accuracy(predictor) if type(objective) is Accuracy else objective
 
 
-def recorded_objective(name: Any, ceiling: Ceiling | None = None, predicted: bool = False) -> Objective:
+def recorded_objective(name: Any, ceiling: TargetBudget | None = None, predicted: bool = False) -> Objective:
     """The objective of a run from its recorded name, to compare trials by."""
     if predicted:
         return for_target(recorded_objective(name, ceiling), lambda config: {})

@@ -14,7 +14,7 @@ from quaver.adapters import Adapter
 from quaver.adapters.data import Feed
 from quaver.engine.timing import latency
 from quaver.ops import QuantConfig
-from quaver.time_model import Border, TimeModel
+from quaver.time_model import Edge, TimeModel
 
 # Rounds to take at least and at most.
 ROUNDS = (3, 7)
@@ -61,10 +61,10 @@ def measure_time_model(adapter: Adapter, config: QuantConfig, feed: Feed) -> Tim
     fp32, reduced = op_times(adapter, config)
     between, alone = borders(adapter, feed), absorbed(config, fp32)
     apart = least_seconds(adapter, config.fallback(*alone)) if alone and between else {}
-    models = [adapter.rebuild(one).on_threads(1) for one in (None, config, *mixtures(config))]
+    models = [adapter.assemble(one).on_threads(1) for one in (None, config, *mixtures(config))]
     whole = [taken.seconds for taken in latency.measure(models, feed, SECONDS * len(models))]
     scale = whole[1] / (sum(reduced.values()) or 1.0)
-    between = told_apart(between, fp32, {name: scale * apart[name] for name in alone if name in apart})
+    between = split_fused(between, fp32, {name: scale * apart[name] for name in alone if name in apart})
     return put_together(fp32, reduced, config, whole, between)
 
 
@@ -73,7 +73,7 @@ def absorbed(config: QuantConfig, fp32: Seconds) -> list[str]:
     return [name for name in config.reduced_ops if config[name].calibrated and not fp32.get(name, 0.0)]
 
 
-def told_apart(between: Iterable[Border], fp32: Seconds, apart: Seconds) -> tuple[Border, ...]:
+def split_fused(between: Iterable[Edge], fp32: Seconds, apart: Seconds) -> tuple[Edge, ...]:
     """The tensors between ops, with what their readers take once they are no longer in the kernel of who writes it."""
     left = {name: seconds for name, seconds in apart.items() if not fp32.get(name, 0.0)}
     found = []
@@ -89,7 +89,7 @@ def put_together(
     reduced: Mapping[str, float],
     config: QuantConfig,
     whole: Sequence[float],
-    between: tuple[Border, ...],
+    between: tuple[Edge, ...],
 ) -> TimeModel:
     """The time model from the times of ops (what belongs to none under the empty name) and of whole models.
 
@@ -121,7 +121,7 @@ def to_plain(model: TimeModel) -> dict[str, Any]:
 def from_plain(data: dict[str, Any]) -> TimeModel:
     """A time model from builtins."""
     between = tuple(
-        Border(producer, tuple(readers), elements, *map(tuple, apart))
+        Edge(producer, tuple(readers), elements, *map(tuple, apart))
         for producer, readers, elements, *apart in data["borders"]
     )
     return TimeModel(data["fp32"], data["reduced"], data["rest"], between, tuple(data["costs"]), data["fit"])
@@ -141,10 +141,10 @@ def mixtures(config: QuantConfig) -> list[QuantConfig]:
     return [one for one in dict.fromkeys(found) if one != config and one.reduced_ops]
 
 
-def borders(adapter: Adapter, feed: Feed) -> tuple[Border, ...]:
+def borders(adapter: Adapter, feed: Feed) -> tuple[Edge, ...]:
     """The tensors between ops, as large as they are for one feed."""
-    flows = adapter.flows()
-    if not flows:
+    int8_edges = adapter.int8_edges()
+    if not int8_edges:
         return ()
-    sizes = {name: int(values.size) for name, values in adapter.watch(None, list(flows))(feed).items()}
-    return tuple(Border(producer, readers, sizes[producer]) for producer, readers in flows.items())
+    sizes = {name: int(values.size) for name, values in adapter.record_outputs(None, list(int8_edges))(feed).items()}
+    return tuple(Edge(producer, readers, sizes[producer]) for producer, readers in int8_edges.items())

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from quaver.engine.timing.time_model import Seconds, mixtures, put_together, told_apart
+from quaver.engine.timing.time_model import Seconds, mixtures, put_together, split_fused
 from quaver.ops import MODES, OpConfig, QuantConfig
 from quaver.space import TuningSpace
-from quaver.time_model import Border, TimeModel
+from quaver.time_model import Edge, TimeModel
 
 # What an op in fp32 takes that is in the kernel of another one, once that is reduced.
 APART = "fp32 apart"
@@ -38,7 +38,7 @@ class Plan:
     @property
     def plain(self) -> QuantConfig:
         """All ops in their default choice."""
-        return self.space.all_int8()
+        return self.space.default_config()
 
     @property
     def profiled(self) -> list[QuantConfig]:
@@ -57,7 +57,7 @@ class Plan:
         return [config.fingerprint for config in self.profiled]
 
     def put_together(
-        self, profiles: Sequence[Seconds], whole: Sequence[float], between: tuple[Border, ...]
+        self, profiles: Sequence[Seconds], whole: Sequence[float], between: tuple[Edge, ...]
     ) -> tuple[TimeModel, dict[str, Seconds]]:
         """The time model of the default choices, and seconds of ops in other ways.
 
@@ -77,7 +77,7 @@ class Plan:
         if self.alone:
             known[APART] = {name: scaled[-1][name] for name in self.alone}
         seconds = [*whole[:2], *whole[len(profiles) :]]
-        between = told_apart(between, fp32, known.get(APART, {}))
+        between = split_fused(between, fp32, known.get(APART, {}))
         return put_together(fp32, taken[self.plain], self.plain, seconds, between), known
 
     def _ways(self) -> dict[str, QuantConfig]:
@@ -90,7 +90,7 @@ class Plan:
         return {name: self.plain.replace(changes) for name, changes in found.items()}
 
 
-def priced(model: TimeModel, config: QuantConfig, known: Mapping[str, Seconds]) -> TimeModel:
+def times_for(model: TimeModel, config: QuantConfig, known: Mapping[str, Seconds]) -> TimeModel:
     """The model with the times of ops as a configuration runs them; a way that nobody timed is no faster than fp32."""
     changed = {
         name: known.get(way(pick), {}).get(name, model.fp32[name])

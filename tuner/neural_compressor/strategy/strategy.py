@@ -54,7 +54,7 @@ class TuneStrategy:
 
     def initial_tuning_cfg(self) -> dict[str, Any]:
         """All ops in int8 by their default choice, to be changed and yielded."""
-        config = self.tuning_space.all_int8()
+        config = self.tuning_space.default_config()
         return {"op": {(op.name, op.kind): as_words(config[op.name]) for op in self.tuning_space.ops}}
 
 
@@ -100,7 +100,7 @@ def _config(said: Any, space: TuningSpace) -> QuantConfig:
     strange = [name for name in wishes if name not in space]
     if strange:
         raise StrategyError(f"next_tune_cfg names {strange[0]!r}, and the model has no such op")
-    return space.all_int8().replace(picks)
+    return space.default_config().replace(picks)
 
 
 def _pick(op: Op, wish: Any) -> OpConfig:

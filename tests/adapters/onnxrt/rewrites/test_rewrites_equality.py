@@ -208,7 +208,7 @@ def test_a_model_that_the_runtime_does_not_load_as_it_is_says_so() -> None:
     model = padded()
     model.ir_version = 99
     with opened(model) as adapter:
-        adapter.build(space(adapter).all_int8()).close()
+        adapter.build(space(adapter).default_config()).close()
         with pytest.raises(BuildError, match="ONNX Runtime cannot load the model"):
             adapter.as_given()
 

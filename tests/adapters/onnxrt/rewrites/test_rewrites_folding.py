@@ -225,5 +225,5 @@ def test_int8_is_no_worse_for_it(pads: dict[str, Any]) -> None:
     errors = []
     for on in (True, False):
         with opened(model, optimise_float=on) as adapter:
-            errors.append(deviation(model, adapter, space(adapter).all_int8()))
+            errors.append(deviation(model, adapter, space(adapter).default_config()))
     assert errors[0] < 1.5 * errors[1]

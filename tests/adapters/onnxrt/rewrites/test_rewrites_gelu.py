@@ -59,7 +59,7 @@ def test_the_opset_is_raised_for_it_and_said() -> None:
     model = between_convs(GELU["tanh"], 13)
     assert applied(model) == {"newer opset": 1, "Gelu": 1}
     with opened(model, calibrate=False) as adapter:
-        assert adapter.rebuild(None).model.opset_import[0].version == 20
+        assert adapter.assemble(None).model.opset_import[0].version == 20
         assert [node.name for node in adapter._assembler.graph.nodes] == ["Conv_0", "Mul_8", "Conv_9"]
 
 
@@ -70,7 +70,7 @@ def test_it_is_one_kernel_behind_an_int8_convolution(which: str) -> None:
             path = Path(folder) / "optimised.onnx"
             options = sessions.options(1)
             options.optimized_model_filepath = str(path)
-            sessions.create(adapter.rebuild(space(adapter).all_int8()).SerializeToString(), options)
+            sessions.create(adapter.assemble(space(adapter).default_config()).SerializeToString(), options)
             found = [node.op_type for node in onnx.load(path).graph.node]
             assert sum(kind.endswith("Gelu") for kind in found) == count
 
@@ -108,7 +108,7 @@ def test_a_model_with_bodies_stays_at_its_opset() -> None:
     flag = net.Greater(net.ReduceSum(x, keepdims=0), f32(0))
     model = net.model(net.If(flag, **bodies), opset=17)
     with opened(model, calibrate=False) as adapter:
-        assert adapter.rebuild(None).model.opset_import[0].version == 17
+        assert adapter.assemble(None).model.opset_import[0].version == 17
     assert "Tanh" in kinds(model)
 
 

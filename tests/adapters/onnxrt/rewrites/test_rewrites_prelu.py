@@ -40,7 +40,7 @@ def test_with_a_slope_for_each_channel_it_is_spelled_out_exactly(values: tuple[f
 
 def test_all_of_it_runs_in_8_bits() -> None:
     with opened(net_of(slopes_of(0.25, 0.1, 0.3, 0.2))) as adapter:
-        ran = kernels(adapter, space(adapter).all_int8())
+        ran = kernels(adapter, space(adapter).default_config())
         assert [ran[f"prelu{part}"] for part in (".above", ".below", ".scaled", "")] == [
             "Clip", "Clip", "QLinearMul", "QLinearAdd",
         ]  # fmt: skip

@@ -72,7 +72,7 @@ def test_constants_that_would_grow_are_not_spelled_out() -> None:
     x = net.MatMul(net.input(1, 1024), weight(1024, 1024))
     model = net.model(net.Gemm(net.MatMul(net.Identity(x), mask), weight(1024, 3)))
     with opened(model, calibrate=False) as adapter:
-        assert adapter.rebuild(None).size < model.ByteSize() + 4096
+        assert adapter.assemble(None).size < model.ByteSize() + 4096
         assert "Expand" in {node.op_type for node in adapter._assembler.graph.nodes}
 
 
@@ -129,7 +129,7 @@ def test_an_operator_that_the_runtime_does_not_know_is_no_obstacle(caplog: pytes
 
 def test_the_opsets_of_the_model_stay() -> None:
     with opened(padded(), calibrate=False) as adapter:
-        assert [(entry.domain, entry.version) for entry in adapter.rebuild(None).model.opset_import] == [("", 17)]
+        assert [(entry.domain, entry.version) for entry in adapter.assemble(None).model.opset_import] == [("", 17)]
 
 
 def test_branches_that_are_always_taken_are_left_to_the_names_they_have() -> None:
@@ -150,10 +150,10 @@ def test_another_process_makes_the_same_bytes(tmp_path: Path) -> None:
     onnx.save(padded(), path)
     script = (
         "import sys; from quaver.adapters import AdapterOptions, open_model;"
-        "print(open_model(sys.argv[1], AdapterOptions(threads=1)).rebuild(None).sha256)"
+        "print(open_model(sys.argv[1], AdapterOptions(threads=1)).assemble(None).sha256)"
     )
     with opened(padded(), calibrate=False) as adapter:
-        expected = adapter.rebuild(None).sha256
+        expected = adapter.assemble(None).sha256
     found = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == expected
 
@@ -165,6 +165,6 @@ def test_integers_and_strings_among_the_constants_stay_as_they_are() -> None:
     ids = net.Gather(table, net.input(2, name="ids", dtype=TensorProto.INT64))
     model = net.model(x, tensor(ids, 2, dtype=TensorProto.INT64))
     with opened(model) as adapter:
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         _, found = adapter.build(config)({"x": weight(2, 4, 8, 8), "ids": np.array([5, 599])})
         assert found.tolist() == [5, 599]
