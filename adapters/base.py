@@ -11,11 +11,10 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quaver.adapters.calibration.calibrator import Enough, Progress, StreamingCalibrator, never, silent
 from quaver.adapters.comparison import MAX_SAMPLES, Comparison, compare_models, comparison_feeds, runner_of
-from quaver.adapters.data import Feed, InputSpec, Rest, feeds, is_finite, samples
+from quaver.adapters.data import InputSpec, Rest, feeds, is_finite, samples
 from quaver.adapters.inspection import QuantizedView, View
 from quaver.adapters.model import Model
 from quaver.adapters.model_errors import reading
@@ -26,6 +25,7 @@ from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
 from quaver.processors import Portability, this_processor
 from quaver.suggestions import hint
+from quaver.types import Array, Feed, ModelLike, PlainDict, PlainMapping
 from quaver.unquantizable import Unquantizable
 
 
@@ -111,16 +111,16 @@ class Adapter(ABC):
 
     @classmethod
     @abstractmethod
-    def accepts(cls, model: Any) -> bool:
+    def accepts(cls, model: ModelLike) -> bool:
         """Whether this framework can take the model. Must be cheap and must not import the framework for a stranger."""
 
     @classmethod
     @abstractmethod
-    def open(cls, model: Any, options: AdapterOptions) -> Adapter:
+    def open(cls, model: ModelLike, options: AdapterOptions) -> Adapter:
         """Read the model. The user's object or file is never changed. Raises `ModelError`."""
 
     @classmethod
-    def take(cls, model: Any, options: AdapterOptions) -> Adapter:
+    def take(cls, model: ModelLike, options: AdapterOptions) -> Adapter:
         """Open a model that may come from anywhere: whatever is wrong with it is a `ModelError`."""
         with reading(f"the model for {cls.name}"):
             return cls.open(model, options)
@@ -166,7 +166,7 @@ class Adapter(ABC):
         return Portability(this_processor(), "inherent" if self.portability == "inherent" else "")
 
     @classmethod
-    def recorded_format(cls, settings: Mapping[str, Any]) -> str | None:
+    def recorded_format(cls, settings: PlainMapping) -> str | None:
         """The format of an earlier run. Version 0.1.0 wrote one into its settings for adapters that know none, too."""
         recorded = settings.get("quant_format")
         return recorded if recorded in cls.formats else cls.quant_format(None)
@@ -192,7 +192,7 @@ class Adapter(ABC):
 
     def calibrate(
         self, data: Any, limit: int | None = None, progress: Progress = silent, enough: Enough = never
-    ) -> dict[str, Any]:
+    ) -> PlainDict:
         """Run `data` through the float model once, for all methods. Returns the result as builtins, and uses it.
 
         At most `limit` samples are taken, and no more once `enough` says so; one at least. How `data` is cut into
@@ -240,7 +240,7 @@ class Adapter(ABC):
         """What runs the float model and shows the tensors whose range some configuration may need."""
 
     @abstractmethod
-    def restore(self, calibration: dict[str, Any]) -> None:
+    def restore(self, calibration: PlainDict) -> None:
         """Use a calibration result from `calibrate`."""
 
     @property
@@ -273,7 +273,7 @@ class Adapter(ABC):
         return self.build(None)
 
     @classmethod
-    def given(cls, model: Any, threads: int = 0) -> Model:
+    def given(cls, model: ModelLike, threads: int = 0) -> Model:
         """Any model of this framework, float or quantized, whoever made it, just as it is. Raises `ModelError`.
 
         It takes and gives real numbers, also where the file's own inputs and outputs are integers with a scale.
@@ -332,9 +332,7 @@ class Adapter(ABC):
         """Called when there are samples."""
 
     @abstractmethod
-    def record_outputs(
-        self, config: QuantConfig | None, ops: Sequence[str]
-    ) -> Callable[[Feed], dict[str, NDArray[Any]]]:
+    def record_outputs(self, config: QuantConfig | None, ops: Sequence[str]) -> Callable[[Feed], dict[str, Array]]:
         """A function that runs a feed and gives the output of each of these ops, as float."""
 
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
@@ -403,7 +401,7 @@ class Adapter(ABC):
         raise SettingsError(f"{cls.name} cannot look into a quantized model by itself; give the float model, too")
 
     @classmethod
-    def time(cls, model: Any, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
+    def time(cls, model: ModelLike, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
         """Run any model of this framework, quantized or not, for its time: each kernel, and end to end.
 
         Kernels carry the names of the ops of `beside`, the float model, if it is given. Without `data` the inputs are

@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from quaver.adapters.data import Feed, InputSpec, head, open_batch, samples
+from quaver.adapters.data import InputSpec, head, open_batch, samples
 from quaver.adapters.model import Model
 from quaver.adapters.samples import one_batch
 from quaver.errors import ModelError, SettingsError
+from quaver.types import Array, Feed, PlainDict
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Comparison:
     left_out: tuple[str, ...] = ()
     obstacle: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> PlainDict:
         """Return the comparison as builtins, for a history."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
@@ -262,7 +262,7 @@ def compare_values(name: str, expected: Any, actual: Any, least_scale: float = _
     return worst
 
 
-def _arrays(name: str, expected: Any, actual: Any) -> Iterator[tuple[str, NDArray[Any], NDArray[Any]]]:
+def _arrays(name: str, expected: Any, actual: Any) -> Iterator[tuple[str, Array, Array]]:
     """The arrays that two values are made of, in pairs. Containers that differ are pairs of different shapes."""
     if isinstance(expected, Mapping) and isinstance(actual, Mapping) and list(expected) == list(actual):
         for key in expected:
@@ -280,7 +280,7 @@ def _length(value: Any) -> int:
     return len(value) if isinstance(value, Mapping | list) else 1
 
 
-def _compare_arrays(name: str, expected: NDArray[Any], actual: NDArray[Any], least_scale: float) -> Difference:
+def _compare_arrays(name: str, expected: Array, actual: Array, least_scale: float) -> Difference:
     if expected.dtype != actual.dtype:
         return Difference(math.inf, name, f"{name!r} is of type {actual.dtype} instead of {expected.dtype}")
     if expected.shape != actual.shape:

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quaver.errors import CalibrationError
+from quaver.types import Array, Feed, PlainMapping
 
 log = logging.getLogger(__name__)
 
-Feed = dict[str, NDArray[Any]]
 
 # How an array or a dict of arrays, given as a whole, is cut when the model leaves the batch open.
 BATCH = 32
@@ -190,7 +189,7 @@ def _cut(whole: Feed, inputs: Sequence[InputSpec]) -> Iterator[Feed]:
             yield part
 
 
-def _by_name(batch: Any, inputs: Sequence[InputSpec], where: str) -> Mapping[str, Any]:
+def _by_name(batch: Any, inputs: Sequence[InputSpec], where: str) -> PlainMapping:
     names = [spec.name for spec in inputs]
     if _is_nested_list(batch):
         batch = np.asarray(batch)
@@ -282,7 +281,7 @@ def _is_array(value: Any) -> bool:
     )
 
 
-def _array(value: Any) -> NDArray[Any]:
+def _array(value: Any) -> Array:
     if isinstance(value, np.ndarray):
         return value
     if hasattr(value, "detach"):  # a torch tensor that may want gradients
@@ -294,7 +293,7 @@ def _array(value: Any) -> NDArray[Any]:
     return np.asarray(value)
 
 
-def _fit(value: Any, spec: InputSpec, where: str) -> NDArray[Any]:
+def _fit(value: Any, spec: InputSpec, where: str) -> Array:
     array = _array(value)
     if array.dtype != spec.dtype:
         if not _converts(array.dtype, spec.dtype):

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from quaver.adapters.data import Feed, InputSpec
-from quaver.affine import Array, QuantizedTensor
+from quaver.adapters.data import InputSpec
+from quaver.affine import QuantizedTensor
 from quaver.introspection import AloneRun, LocalRun, OpContext, OpWeight, OtherOp, QuantizedOp, QuantizedRun
 from quaver.ops import QuantConfig
+from quaver.types import Array, Feed
 
 if TYPE_CHECKING:
     from quaver.adapters.base import Adapter

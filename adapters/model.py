@@ -14,9 +14,10 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, ClassVar, Protocol, Self
 
-from quaver.adapters.data import Feed, InputSpec, match
+from quaver.adapters.data import InputSpec, match
 from quaver.errors import BuildError, QuaverError
 from quaver.files.atomic import write_safely
+from quaver.types import Feed
 
 
 class Forkable(Protocol):

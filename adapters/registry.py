@@ -13,13 +13,14 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from quaver.adapters.base import Adapter, AdapterOptions
 from quaver.adapters.model import Model
 from quaver.errors import ModelError, SettingsError
 from quaver.files.paths import check_regular
 from quaver.suggestions import hint
+from quaver.types import ModelLike
 
 GROUP = "quaver.adapters"
 _OURS = "quaver.adapters."
@@ -83,18 +84,18 @@ def adapters() -> Mapping[str, type[Adapter]]:
     return Installed(iter(entry_points(group=GROUP)))
 
 
-def open_model(model: Any, options: AdapterOptions, framework: str | None = None) -> Adapter:
+def open_model(model: ModelLike, options: AdapterOptions, framework: str | None = None) -> Adapter:
     """Hand a model to the adapter of a framework, or to the first that accepts it."""
     adapter = adapter_for(model, framework)
     return adapter.take(model, replace(options, quant_format=adapter.quant_format(options.quant_format, framework)))
 
 
-def open_given(model: Any, threads: int = 0, framework: str | None = None) -> Model:
+def open_given(model: ModelLike, threads: int = 0, framework: str | None = None) -> Model:
     """Any model, float or quantized, whoever made it, ready to run just as it is."""
     return adapter_for(model, framework).given(model, threads)
 
 
-def adapter_for(model: Any, framework: str | None = None) -> type[Adapter]:
+def adapter_for(model: ModelLike, framework: str | None = None) -> type[Adapter]:
     """The adapter of a framework, which must take the model; or, if none is named, the first that accepts it."""
     if isinstance(model, str | os.PathLike):  # before anybody opens it to see what it is
         check_regular(model, "the model", ModelError, folders=True)
@@ -148,7 +149,7 @@ def _usable() -> Iterator[tuple[str, type[Adapter]]]:
             yield name, adapter
 
 
-def _accepts(name: str | None, adapter: type[Adapter], model: Any) -> bool:
+def _accepts(name: str | None, adapter: type[Adapter], model: ModelLike) -> bool:
     try:
         return adapter.accepts(model)
     except Exception as error:
@@ -160,7 +161,7 @@ def _accepts(name: str | None, adapter: type[Adapter], model: Any) -> bool:
         return False
 
 
-def _is_torch(model: Any) -> bool:
+def _is_torch(model: ModelLike) -> bool:
     """A module, by where its class comes from or by what every module has."""
     if any(kind.__module__.partition(".")[0] == "torch" for kind in type(model).__mro__):
         return True

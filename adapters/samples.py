@@ -13,10 +13,10 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from quaver.adapters.data import Feed, InputSpec, feeds, open_batch, samples, split
+from quaver.adapters.data import InputSpec, feeds, open_batch, samples, split
 from quaver.errors import CalibrationError, SettingsError
+from quaver.types import Array, Feed
 
 # How many samples are kept, and how large they may be together.
 KEPT_SAMPLES = 32
@@ -127,7 +127,7 @@ def timing_feed(kept: Sequence[Feed], inputs: Sequence[InputSpec], batch: int) -
     return join([like[at % len(like)] for at in range(batch)])
 
 
-def _has_batch_axis(array: NDArray[Any]) -> bool:
+def _has_batch_axis(array: Array) -> bool:
     """Tell whether an array of a single sample has a batch axis."""
     return array.ndim > 0 and array.shape[0] == 1
 
@@ -155,7 +155,7 @@ def one_batch(data: Any, inputs: Sequence[InputSpec], size: int) -> Feed:
     }
 
 
-def _made_up(spec: InputSpec, size: int, rng: np.random.Generator) -> NDArray[Any]:
+def _made_up(spec: InputSpec, size: int, rng: np.random.Generator) -> Array:
     """Random values for an input. Integers are 0 and 1, which every table of embeddings has."""
     if spec.shape is None or any(dim is None for dim in spec.shape[1:]):
         raise SettingsError(f"input {spec} leaves more than the batch open: give data to run the model on")

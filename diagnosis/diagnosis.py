@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quaver.diagnosis import export, tables
 from quaver.diagnosis.causes.advice import AllowedChoices
@@ -29,6 +28,7 @@ from quaver.files.paths import expanded
 from quaver.introspection import ActivationContext, OpContext, OpWeight, OtherOp
 from quaver.ops import FP32, INT8, Op, OpConfig, Precision, QuantConfig
 from quaver.space import TuningSpace
+from quaver.types import Array, PlainDict
 
 ACTIVATIONS_FILE = "activations_table.csv"
 WEIGHTS_FILE = "weights_table.csv"
@@ -69,7 +69,7 @@ class Diagnosis:
     causes: tuple[Cause, ...]
     model_statistics: Mapping[str, float] = field(default_factory=dict)
     output_error: float = float("nan")
-    histograms: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    histograms: Mapping[str, Array] = field(default_factory=dict)
     config: QuantConfig | None = None
 
     @property
@@ -140,7 +140,7 @@ class Diagnosis:
                 rules[op.name] = rule
         return rules
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> PlainDict:
         """Everything but the histograms as builtins."""
         return {
             "samples": self.samples,

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from quaver.ops import FP32, INT8, Op, OpConfig, Precision
+from quaver.types import PlainDict, PlainMapping
 
 # From good to bad.
 _COLOURS = ("#e8f5e9", "#fff59d", "#ef5350")
@@ -26,7 +27,7 @@ def nodes_to_exclude(ops: Iterable[Op], fallback: Iterable[str]) -> list[str]:
     return [node for op in ops if op.name in chosen for node in op.nodes]
 
 
-def rules_yaml(rules: Mapping[str, Any]) -> str:
+def rules_yaml(rules: PlainMapping) -> str:
     """Rules as a YAML configuration of ours."""
     content = {"quantization": {"op_name_dict": dict(rules)}}
     return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000))
@@ -34,7 +35,7 @@ def rules_yaml(rules: Mapping[str, Any]) -> str:
 
 def recipe(
     outputs: Mapping[str, str], fallback: Iterable[str], config: Mapping[str, OpConfig] | None = None
-) -> list[dict[str, Any]]:
+) -> list[PlainDict]:
     """A recipe for ai-edge-quantizer: all ops but these are quantized, in the bits and the mode of a configuration.
 
     `outputs` names the tensor that each op writes; without a configuration static int8 is meant. What is not named
@@ -51,14 +52,14 @@ def recipe(
     return [*chosen, *ends] if chosen else []
 
 
-def _rule(regex: str, operation: str, algorithm: str, config: Mapping[str, Any]) -> dict[str, Any]:
+def _rule(regex: str, operation: str, algorithm: str, config: PlainMapping) -> PlainDict:
     return {"regex": regex, "operation": operation, "algorithm_key": algorithm, "op_config": dict(config)}
 
 
-def _way(pick: OpConfig) -> dict[str, Any]:
+def _way(pick: OpConfig) -> PlainDict:
     """How an op runs, in the quantizer's words."""
     tensor = {"num_bits": pick.precision.bits, "dtype": "INT"}
-    tensors: dict[str, Any] = {}
+    tensors: PlainDict = {}
     if pick.mode == "static":
         tensors["activation_tensor_config"] = {**tensor, "symmetric": False, "granularity": "TENSORWISE"}
     if pick.reduced:
@@ -72,7 +73,7 @@ def _way(pick: OpConfig) -> dict[str, Any]:
     }
 
 
-def error_data(ops: Sequence[Op], outputs: Mapping[str, str], errors: Mapping[str, float]) -> dict[str, Any]:
+def error_data(ops: Sequence[Op], outputs: Mapping[str, str], errors: Mapping[str, float]) -> PlainDict:
     """Node data for Model Explorer: the error of each op in decibels below its signal, the worst in red."""
     values = {
         key: {"value": 10 * math.log10(max(errors[op.name], 1e-12))}
@@ -84,7 +85,7 @@ def error_data(ops: Sequence[Op], outputs: Mapping[str, str], errors: Mapping[st
     return {"results": values, "gradient": stops}
 
 
-def precision_data(ops: Sequence[Op], outputs: Mapping[str, str], precisions: Mapping[str, str]) -> dict[str, Any]:
+def precision_data(ops: Sequence[Op], outputs: Mapping[str, str], precisions: Mapping[str, str]) -> PlainDict:
     """Node data for Model Explorer: in how many bits each op runs; its schema takes numbers alone."""
     values = {
         key: {"value": precision.bits, "bgColor": _REDUCED if precision.reduced else _FLOAT}

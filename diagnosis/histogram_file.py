@@ -6,16 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quaver.diagnosis.recorder import OpRecord
 from quaver.diagnosis.statistics.weights import WeightHistogram
 from quaver.errors import SettingsError
 from quaver.files.paths import expanded
+from quaver.types import Array
 
 HISTOGRAMS_FILE = "histograms.npz"
 
@@ -34,11 +33,11 @@ class Bars:
     """
 
     op: str
-    counts: NDArray[Any]
-    edges: NDArray[Any]
-    channel_low: NDArray[Any]
-    channel_high: NDArray[Any]
-    scales: NDArray[Any]
+    counts: Array
+    edges: Array
+    channel_low: Array
+    channel_high: Array
+    scales: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +48,14 @@ class Histograms:
     weights: Mapping[str, Bars]
 
 
-def as_arrays(records: Mapping[str, OpRecord], weights: Sequence[WeightHistogram]) -> dict[str, NDArray[Any]]:
+def as_arrays(records: Mapping[str, OpRecord], weights: Sequence[WeightHistogram]) -> dict[str, Array]:
     """All histograms as arrays of plain types.
 
     The n-th weight's are under weight_counts_<n>, weight_edges_<n>, weight_channels_<n> and weight_scales_<n>.
     """
     seen = [(name, record.output, record.output.histogram) for name, record in records.items()]
     kept = [(name, output, histogram) for name, output, histogram in seen if histogram is not None]
-    arrays: dict[str, NDArray[Any]] = {
+    arrays: dict[str, Array] = {
         "ops": np.array([name for name, _, _ in kept], dtype=np.str_),
         "activation_counts": np.array([histogram.counts for _, _, histogram in kept]),
         "activation_edges": np.array([histogram.edges for _, _, histogram in kept]),
@@ -73,7 +72,7 @@ def as_arrays(records: Mapping[str, OpRecord], weights: Sequence[WeightHistogram
     return arrays
 
 
-def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Histograms:
+def from_arrays(arrays: Mapping[str, Array]) -> Histograms:
     """What `as_arrays` made, by op."""
     none = np.zeros(0)
     activations, weights = {}, {}

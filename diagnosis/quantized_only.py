@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from quaver.diagnosis import export, tables
 from quaver.diagnosis.recorder import OpRecord
@@ -18,6 +18,7 @@ from quaver.errors import SettingsError
 from quaver.files.paths import expanded
 from quaver.introspection import OpContext, QuantizedOp, QuantizedPair
 from quaver.ops import INT8
+from quaver.types import PlainDict, PlainMapping
 
 TENSORS_FILE, WEIGHTS_FILE = "quantized_tensors.csv", "quantized_weights.csv"
 # What is told of a tensor: more than this part of it at the ends of its range, and so many values at least (the largest
@@ -28,9 +29,7 @@ _SATURATED, _AT_LEAST, _FEW_LEVELS = 0.01, 16, 16
 class QuantizedOnlyRecorder:
     """Takes in what the operators of a quantized model write, batch by batch, and forgets it."""
 
-    def __init__(
-        self, ops: tuple[QuantizedOp, ...], metrics: Mapping[str, Any], model_metrics: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, ops: tuple[QuantizedOp, ...], metrics: PlainMapping, model_metrics: PlainMapping) -> None:
         self.ops, self.samples = ops, 0
         self.model = ModelFigures(model_metrics)
         self._levels = {op.name: Levels(op.parameters) for op in ops}
@@ -112,7 +111,7 @@ class QuantizedStatistics:
             raise SettingsError(f"cannot write the tables into {str(place)!r}: {error.strerror}") from error
         return {name: place / name for name in texts}
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> PlainDict:
         """Everything as builtins."""
         return {
             "samples": self.samples,

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from quaver.affine import Array, QuantizedTensor
+from quaver.affine import QuantizedTensor
 from quaver.diagnosis.statistics.activations import Activation
 from quaver.diagnosis.statistics.cells import Doubles, cut, cut_form, layout, survey
 from quaver.diagnosis.statistics.errors import Differences, Metric, ModelFigures
 from quaver.diagnosis.statistics.histograms import LogHistogram
 from quaver.introspection import ActivationContext, LocalRun, OpContext, QuantizedRun
+from quaver.types import Array
 
 
 class OpRecord:

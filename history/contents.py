@@ -16,6 +16,7 @@ from quaver.history.records.trials import to_measured, to_trial
 from quaver.history.records.unfinished_trials import STEP, Begun, to_begun, to_dropped
 from quaver.history.snapshot import FILE_NAME, Snapshot
 from quaver.trial import Trial
+from quaver.types import PlainDict
 
 KINDS = ("header", "run", "begun", "dropped", "trial", "measured", "note", "items")
 # Figures of one trial; more would make each further one dear.
@@ -54,7 +55,7 @@ class Content:
     runs: list[Run] = field(default_factory=list)
     baseline: Trial | None = None
     trials: list[Trial] = field(default_factory=list)
-    notes: dict[str, Any] = field(default_factory=dict)
+    notes: PlainDict = field(default_factory=dict)
     starts: list[int] = field(default_factory=list)
     baseline_run: int = 0
     highest: int = 0
@@ -66,7 +67,7 @@ class Content:
     _places: dict[int, int] = field(default_factory=dict)  # number of a trial -> where it stands in `trials`
     _given: set[str] = field(default_factory=set)  # notes that a snapshot holds, too: to be copied before they grow
 
-    def add(self, record: dict[str, Any]) -> None:
+    def add(self, record: PlainDict) -> None:
         """Take in one record, or say what is wrong with it."""
         kind = record.get("kind")
         if kind not in KINDS:
@@ -162,7 +163,7 @@ class Content:
         self.notes[name] = data
         self._given.discard(name)
 
-    def add_items(self, name: str, items: dict[str, Any]) -> None:
+    def add_items(self, name: str, items: PlainDict) -> None:
         """More of a note, or the first of it."""
         self.check_items(name)
         if name in self._given or name not in self.notes:

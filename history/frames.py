@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from quaver.history.pickle_check import MAX_PAYLOAD, Malformed, check
+from quaver.types import PlainDict
 
 MAGIC = b"quaver history.snapshot\n"
 
@@ -34,7 +35,7 @@ _MOST_IN_VAIN = 4 * MAX_PAYLOAD
 _MOST_GAPS = 1000
 
 
-def pack(record: dict[str, Any]) -> bytes:
+def pack(record: PlainDict) -> bytes:
     """The frame that holds `record`, which must consist of builtins alone and be no larger than can be read."""
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, protocol=4)
@@ -50,7 +51,7 @@ def frame(payload: bytes) -> bytes:
     return PREFIX.pack(len(payload), _digest(payload)) + payload
 
 
-def unpack(payload: bytes) -> dict[str, Any]:
+def unpack(payload: bytes) -> PlainDict:
     """The record in a payload. Nothing is executed: what is not a plain, bounded tree of builtins is refused unread."""
     check(payload)
     try:

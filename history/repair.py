@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from quaver.errors import HistoryError
 from quaver.history.appender import sync_folder
@@ -18,6 +17,7 @@ from quaver.history.reader import locate
 from quaver.history.records.header import from_header, from_run
 from quaver.history.records.notes import from_note
 from quaver.history.records.trials import from_trial
+from quaver.types import PlainDict
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def write_all(file: io.FileIO, path: Path, content: Content) -> int:
     return end
 
 
-def records(content: Content) -> Iterator[dict[str, Any]]:
+def records(content: Content) -> Iterator[PlainDict]:
     """The records of a history, in an order in which they can be read again; header and runs twice."""
     if content.header is None:
         return
@@ -105,7 +105,7 @@ def records(content: Content) -> Iterator[dict[str, Any]]:
         yield from_note(name, data)
 
 
-def _trials(content: Content, run: int, start: int, end: int) -> Iterator[dict[str, Any]]:
+def _trials(content: Content, run: int, start: int, end: int) -> Iterator[PlainDict]:
     if content.baseline is not None and content.baseline_run == run:
         yield from_trial(content.baseline, content.places)
     for trial in content.trials[start:end]:

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from quaver.errors import HistoryError
 from quaver.history.records.header import Header, Run
 from quaver.trial import Trial
+from quaver.types import PlainDict
 
 FILE_NAME = "history.snapshot"
 
@@ -38,7 +38,7 @@ class Snapshot:
     runs: tuple[Run, ...] = ()
     trials: tuple[Trial, ...] = ()
     baseline: Trial | None = None
-    notes: dict[str, Any] = field(default_factory=dict)
+    notes: PlainDict = field(default_factory=dict)
     starts: tuple[int, ...] = ()
     baseline_run: int = 0
     damage: str | None = None

@@ -11,6 +11,7 @@ from typing import Any, Self
 from quaver.history.records.header import Header, Run
 from quaver.ops import QuantConfig
 from quaver.trial import Trial
+from quaver.types import PlainMapping
 
 
 class Storage(ABC):
@@ -63,7 +64,7 @@ class Storage(ABC):
 
     @property
     @abstractmethod
-    def notes(self) -> Mapping[str, Any]:
+    def notes(self) -> PlainMapping:
         """Name -> plain data, the last of each name, with all that was added to it. Not to be changed."""
 
     @property
@@ -76,7 +77,7 @@ class Storage(ABC):
         """Record the header, once and before all else."""
 
     @abstractmethod
-    def start_run(self, settings: Mapping[str, Any], versions: Mapping[str, str], started: str | None = None) -> Run:
+    def start_run(self, settings: PlainMapping, versions: Mapping[str, str], started: str | None = None) -> Run:
         """Record that a `fit` begins, new or resumed; the trials that follow are its own. `started` is now if None."""
 
     @abstractmethod
@@ -121,7 +122,7 @@ class Storage(ABC):
         """Record named plain data, such as what a probe found; a later note of the same name replaces it."""
 
     @abstractmethod
-    def extend_note(self, name: str, items: Mapping[str, Any]) -> None:
+    def extend_note(self, name: str, items: PlainMapping) -> None:
         """Add items to a note that is a dict, or begin one; a known key gets the new value. It costs no more."""
 
     @abstractmethod

@@ -29,6 +29,7 @@ from quaver.history.snapshot import FILE_NAME
 from quaver.history.storage import Storage
 from quaver.ops import QuantConfig
 from quaver.trial import Trial
+from quaver.types import PlainDict, PlainMapping
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ class History(Storage):
         return self._content.trials
 
     @property
-    def notes(self) -> dict[str, Any]:
+    def notes(self) -> PlainDict:
         """Name -> plain data, the last of each name, with all that was added to it. Not to be changed."""
         return self._content.notes
 
@@ -156,7 +157,7 @@ class History(Storage):
         self._content.add_header(opening)
         self._content.headers, self._content.header_frame = 1, (start, data[: PREFIX.size])
 
-    def start_run(self, settings: Mapping[str, Any], versions: Mapping[str, str], started: str | None = None) -> Run:
+    def start_run(self, settings: PlainMapping, versions: Mapping[str, str], started: str | None = None) -> Run:
         """Record that a `fit` begins, new or resumed; the trials that follow are its own. `started` is now if None.
 
         It is recorded twice, and so is the header, at two places: nothing could be understood without them.
@@ -256,7 +257,7 @@ class History(Storage):
             self._write(pack(record), what)
         self._content.add_note(name, copy)
 
-    def extend_note(self, name: str, items: Mapping[str, Any]) -> None:
+    def extend_note(self, name: str, items: PlainMapping) -> None:
         """Add items to a note that is a dict, or begin one. They alone are written; a known key gets the new value."""
         what = f"what is added to the note {name!r}"
         with self._recording(what):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from quaver.errors import MissingPackageError, SettingsError
 from quaver.files.paths import expanded
 from quaver.history import Snapshot
 from quaver.trial import Trial
+from quaver.types import PlainDict, PlainMapping
 
 
 def export_optuna(snapshot: Snapshot, path: str | os.PathLike[str], study_name: str | None = None) -> int:
@@ -64,7 +64,7 @@ def _new_study(optuna: Any, place: Path, name: str, judged: Judge) -> Any:
         optuna.logging.set_verbosity(said)
 
 
-def _frozen(optuna: Any, trial: Trial, choices: Mapping[str, Any], begun: datetime, ended: datetime) -> Any:
+def _frozen(optuna: Any, trial: Trial, choices: PlainMapping, begun: datetime, ended: datetime) -> Any:
     state = optuna.trial.TrialState.FAIL if trial.failed else optuna.trial.TrialState.COMPLETE
     return optuna.trial.FrozenTrial(
         number=-1,  # given by the study, in order
@@ -81,7 +81,7 @@ def _frozen(optuna: Any, trial: Trial, choices: Mapping[str, Any], begun: dateti
     )
 
 
-def _attributes(trial: Trial) -> dict[str, Any]:
+def _attributes(trial: Trial) -> PlainDict:
     known = {
         "trial": "fp32" if trial.number == 0 else trial.number,
         "loss": trial.loss,
@@ -98,7 +98,7 @@ def _attributes(trial: Trial) -> dict[str, Any]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _about(snapshot: Snapshot, judged: Judge) -> dict[str, Any]:
+def _about(snapshot: Snapshot, judged: Judge) -> PlainDict:
     return {
         "criterion": str(judged.criterion),
         "best": None if judged.best is None else judged.best.number,

@@ -9,14 +9,14 @@ from __future__ import annotations
 import copy
 import inspect
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from quaver.errors import SettingsError, StrategyError
 from quaver.strategies.base import Strategy
 from quaver.suggestions import hint
+from quaver.types import PlainMapping
 
 GROUP = "quaver.strategies"
 S = TypeVar("S", bound=type[Strategy])
@@ -80,7 +80,7 @@ def strategies() -> dict[str, type[Strategy]]:
     return {item.name: item.strategy for item in list_strategies() if item.strategy is not None}
 
 
-def make_strategy(wanted: str | type[Strategy] | Strategy, options: Mapping[str, Any] | None = None) -> Strategy:
+def make_strategy(wanted: str | type[Strategy] | Strategy, options: PlainMapping | None = None) -> Strategy:
     """A strategy from its name, class or instance, with `options` as keywords of its constructor.
 
     An instance is copied, so that a run never changes what belongs to the user.

@@ -13,6 +13,7 @@ from quaver.scores import UNNAMED
 from quaver.slices import Slices
 from quaver.suggestions import hint
 from quaver.target_budget import TargetBudget
+from quaver.types import PlainMapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Criterion:
                     raise SettingsError(f"`slice_limit` has no slice {name!r}; {hint(str(name), self.slices.names)}")
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Criterion:
+    def from_settings(cls, settings: PlainMapping) -> Criterion:
         """The criterion of a run from its recorded settings; the default where they make none."""
         given = settings.get("higher_is_better", True)
         higher = given if isinstance(given, Mapping) else given is not False

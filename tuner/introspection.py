@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from quaver.affine import Array, QuantizationParameters, QuantizedTensor
+from quaver.affine import QuantizationParameters, QuantizedTensor
+from quaver.types import Array
 
 
 @dataclass(frozen=True, slots=True)

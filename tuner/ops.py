@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any
 
 from quaver.repairs import name_of, order
+from quaver.types import PlainDict
 
 
 class Precision(str):
@@ -127,7 +127,7 @@ class OpConfig:
         parts = (self.precision, mode, self.calibration, self.granularity, self.scheme, *self.repairs)
         return " ".join(part for part in parts if part)
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> PlainDict:
         """The fields by name, as builtins."""
         return {
             item.name: list(value) if isinstance(value := getattr(self, item.name), tuple) else str(value)

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from quaver.types import PlainDict, PlainMapping
+
 # The names of the notes in a history: a `Portability`, and by processor what was verified on it afterwards.
 NOTE = "portability"
 VERIFIED = "verified processors"
@@ -129,7 +131,7 @@ class Portability:
     coarsened: Coarsened | None = None
     verified: tuple[Verification, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> PlainDict:
         """Return builtins, for the history and for JSON."""
         fields = asdict(self)
         fields["measured_on"]["int8"] = list(self.measured_on.int8)
@@ -165,7 +167,7 @@ class Portability:
         return "int8 sums may saturate on x86 processors without VNNI and change the score there"
 
 
-def noted_portability(notes: Mapping[str, Any], model_hash: str = "") -> Portability | None:
+def noted_portability(notes: PlainMapping, model_hash: str = "") -> Portability | None:
     """Return the portability of a run's best model from the notes of its history.
 
     Args:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quaver.errors import ModelError
+from quaver.types import PlainDict, PlainMapping
 
 # Names of all properties start so; others in a file are the user's own.
 PREFIX = "quaver."
@@ -38,7 +39,7 @@ class Provenance:
     float_model: str
     config: str
     model: str
-    criterion: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    criterion: PlainMapping = field(default_factory=dict, hash=False)
     baseline: Mapping[str, float] = field(default_factory=dict, hash=False)
     scores: Mapping[str, float] = field(default_factory=dict, hash=False)
     versions: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -89,7 +90,7 @@ class Provenance:
             is_unchanged=model_hash == model if model_hash and model else None,
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> PlainDict:
         """Return all of it as builtins, for JSON."""
         return {
             "quaver": self.quaver,
@@ -111,7 +112,7 @@ def own_properties(properties: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in properties.items() if name.startswith(PREFIX)}
 
 
-def _to_json(values: Mapping[str, Any]) -> str:
+def _to_json(values: PlainMapping) -> str:
     return json.dumps(dict(values), sort_keys=True, default=str) if values else ""
 
 

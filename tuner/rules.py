@@ -31,6 +31,7 @@ from quaver.ops import CALIBRATIONS, DETAILS, FLOAT, INT8, MODES, PER_BLOCK, SCH
 from quaver.patterns import Effort, Pattern, PatternError
 from quaver.repairs import name_of, order, strength_of
 from quaver.suggestions import hint
+from quaver.types import PlainMapping
 
 
 def parse_repairs(value: Any, label: str) -> frozenset[str]:
@@ -51,7 +52,7 @@ def parse_repairs(value: Any, label: str) -> frozenset[str]:
     return frozenset(items)
 
 
-def check_repairs(asked: Mapping[str, Collection[str]], ops: Iterable[Op], chosen: Mapping[str, Any]) -> None:
+def check_repairs(asked: Mapping[str, Collection[str]], ops: Iterable[Op], chosen: PlainMapping) -> None:
     """Refuse a rule whose repairs no op that it is for offers. `chosen` holds by op which rule that is."""
     known: dict[str, set[str]] = {label: set() for label in asked}
     everywhere: set[str] = set()
@@ -118,19 +119,19 @@ _NUMBERS = {("bits", "4"): "int4", ("bits", "8"): "int8", ("bits", "32"): "fp32"
 
 _EVERY = f"op_type_dict[{ALL_TYPES!r}]"
 
-ExecutorSpec = dict[str, frozenset[str]]
-_IN_FLOAT: ExecutorSpec = {"precision": frozenset(["fp32"])}
+Constraint = dict[str, frozenset[str]]
+_IN_FLOAT: Constraint = {"precision": frozenset(["fp32"])}
 
 
 def apply_rules(
-    ops: Sequence[Op], op_name_dict: Mapping[str, Any] | None = None, op_type_dict: Mapping[str, Any] | None = None
+    ops: Sequence[Op], op_name_dict: PlainMapping | None = None, op_type_dict: PlainMapping | None = None
 ) -> tuple[Op, ...]:
     """The ops with the choices that the rules leave."""
-    chosen: dict[str, tuple[str, ExecutorSpec]] = {}
+    chosen: dict[str, tuple[str, Constraint]] = {}
     kinds: dict[str, list[str]] = {}
     for op in ops:
         kinds.setdefault(op.kind, []).append(op.name)
-    every: ExecutorSpec = {}
+    every: Constraint = {}
     for kind, value in (op_type_dict or {}).items():
         if kind == ALL_TYPES and kind not in kinds:
             every = parse(value, _EVERY)
@@ -158,7 +159,7 @@ def apply_rules(
     )
 
 
-def _everywhere(ops: Sequence[Op], every: ExecutorSpec, said: Mapping[str, ExecutorSpec]) -> tuple[Op, ...]:
+def _everywhere(ops: Sequence[Op], every: Constraint, said: Mapping[str, Constraint]) -> tuple[Op, ...]:
     """The ops with what is wished of all of them, as far as their own rules do not speak of it."""
     found = []
     for op in ops:
@@ -204,14 +205,14 @@ def _named_inside(path: str, ops: Sequence[Op]) -> list[str]:
     return found if len(found) == 1 and len(steps) > 1 else []
 
 
-def parse(value: Any, label: str) -> ExecutorSpec:
+def parse(value: Any, label: str) -> Constraint:
     """A rule's value as {OpConfig field: allowed values}."""
     if isinstance(value, OpConfig):
         told = {field: frozenset([getattr(value, field)]) for field in ("precision", *DETAILS) if getattr(value, field)}
         return told | ({"repairs": frozenset(value.repairs)} if value.repairs else {})
     if isinstance(value, str) or not isinstance(value, Mapping):
         return {"precision": _values(value, "dtype", label)}
-    wish: ExecutorSpec = {}
+    wish: Constraint = {}
     for part, fields in value.items():
         if part == "repairs":
             wish["repairs"] = parse_repairs(fields, f"{label}['repairs']")
@@ -234,7 +235,7 @@ def parse(value: Any, label: str) -> ExecutorSpec:
     return wish
 
 
-def _asks_for_blocks(fields: Mapping[str, Any]) -> bool:
+def _asks_for_blocks(fields: PlainMapping) -> bool:
     """Whether what is said of a weight asks for four bits and nothing else."""
     said = [value for key in ("dtype", "bits") if key in fields for value in _items(fields[key])]
     return bool(said) and all(str(value).lower() in ("4", "int4", "uint4") for value in said)
@@ -266,19 +267,19 @@ def _is_precision(text: str) -> bool:
         return False
 
 
-def _asked(op: Op, wish: ExecutorSpec) -> Op:
+def _asked(op: Op, wish: Constraint) -> Op:
     """The op with all choices that it has, if a rule asks for what is not on offer by itself."""
     named = {value for field in ("precision", "granularity") for value in wish.get(field, ())}
     return op.with_smaller() if any(named & {one.precision, one.granularity} for one in op.smaller) else op
 
 
-def _of_weights_alone(wish: ExecutorSpec) -> bool:
+def _of_weights_alone(wish: Constraint) -> bool:
     """Whether a rule asks for nothing but fewer than 8 bits, which only weights have."""
     wanted = wish.get("precision", frozenset())
     return bool(wanted) and all(Precision(one) < INT8 for one in wanted)
 
 
-def _narrow(op: Op, label: str, wish: ExecutorSpec) -> Op:
+def _narrow(op: Op, label: str, wish: Constraint) -> Op:
     op = _asked(op, wish)
     if "repairs" in wish:
         op = with_repairs(op, wish["repairs"])
@@ -291,19 +292,19 @@ def _narrow(op: Op, label: str, wish: ExecutorSpec) -> Op:
     return replace(op, choices=left, smaller=tuple(choice for choice in op.smaller if _allowed(choice, wish)))
 
 
-def _able(op: Op, wish: ExecutorSpec) -> bool:
+def _able(op: Op, wish: Constraint) -> bool:
     """Whether an op has a choice that is as wished, and a reduced one if those are not ruled out."""
     left = [choice for choice in _asked(op, wish).choices if _allowed(choice, wish)]
     return bool(left) and (not _reduced(op, wish) or any(choice.reduced for choice in left))
 
 
-def _reduced(op: Op, wish: ExecutorSpec) -> list[str]:
+def _reduced(op: Op, wish: Constraint) -> list[str]:
     """The reduced precisions that a wish leaves an op."""
     precisions = wish.get("precision", frozenset(choice.precision for choice in op.choices))
     return sorted(wanted for wanted in precisions if Precision(wanted).reduced)
 
 
-def _allowed(choice: OpConfig, wish: ExecutorSpec) -> bool:
+def _allowed(choice: OpConfig, wish: Constraint) -> bool:
     """Whether a choice is as wished. What says nothing about it is not looked at."""
     said = ((getattr(choice, field), values) for field, values in wish.items() if field != "repairs")
     return all(not value or value in values for value, values in said)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from quaver.errors import SettingsError
 from quaver.scores import Floats
+from quaver.types import Array, PlainDict, PlainMapping
 
 _PLAIN = frozenset(("count", "names", "sizes", "members"))
 
@@ -51,7 +52,7 @@ class Slices:
 
     @classmethod
     def _by_name(cls, given: Mapping[Any, Any]) -> Slices:
-        found: dict[str, Sequence[int] | NDArray[Any]] = {}
+        found: dict[str, Sequence[int] | Array] = {}
         count = 0
         for name, chosen in given.items():
             array = np.asarray(chosen)
@@ -71,7 +72,7 @@ class Slices:
         return cls._made(count, found)
 
     @classmethod
-    def _made(cls, count: int, found: Mapping[str, Sequence[int] | NDArray[Any]]) -> Slices:
+    def _made(cls, count: int, found: Mapping[str, Sequence[int] | Array]) -> Slices:
         if not found:
             raise SettingsError("`slices` names no slice")
         for name, indices in found.items():
@@ -83,7 +84,7 @@ class Slices:
         return cls(count, tuple(found), tuple(map(len, found.values())), members.astype("<u4").tobytes())
 
     @classmethod
-    def _recorded(cls, plain: Mapping[str, Any]) -> Slices:
+    def _recorded(cls, plain: PlainMapping) -> Slices:
         count, names, sizes, text = (plain[key] for key in ("count", "names", "sizes", "members"))
         try:
             members = base64.b64decode(text, validate=True)
@@ -102,7 +103,7 @@ class Slices:
             raise SettingsError("the slices of the run that was recorded cannot be read: give `slices` again")
         return cls(count, tuple(names), tuple(sizes), members)
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> PlainDict:
         """As builtins, to be kept with a run; `of` reads it again."""
         members = base64.b64encode(self.members).decode()
         return {"count": self.count, "names": list(self.names), "sizes": list(self.sizes), "members": members}

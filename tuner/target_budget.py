@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from quaver.errors import SettingsError
 from quaver.trial import Trial
+from quaver.types import PlainMapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class TargetBudget:
             )
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> TargetBudget | None:
+    def from_settings(cls, settings: PlainMapping) -> TargetBudget | None:
         """That of a run from its recorded settings; None if it has a criterion instead."""
         try:
             return cls(settings.get("max_latency"), settings.get("max_size"), settings.get("cost_model") is not None)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from quaver.types import PlainMapping
+
 # The name of the note in a history.
 UNQUANTIZABLE_NOTE = "unquantizable"
 # Less of the time than this is not worth a word.
@@ -40,7 +42,7 @@ def to_note(found: Iterable[Unquantizable]) -> list[list[Any]]:
     return [[one.kind, one.count, one.share] for one in found]
 
 
-def from_notes(notes: Mapping[str, Any]) -> tuple[Unquantizable, ...]:
+def from_notes(notes: PlainMapping) -> tuple[Unquantizable, ...]:
     """From the notes of a history; nothing if it holds none."""
     noted = notes.get(UNQUANTIZABLE_NOTE)
     return tuple(Unquantizable(*entry) for entry in noted if _fits(entry)) if isinstance(noted, list) else ()

@@ -10,16 +10,16 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters.calibration.channel_statistics import KINDS, Accumulator, Statistic, to_plain
 from quaver.adapters.calibration.ranges import WAITING, WAITING_TOGETHER, TensorStatistics
-from quaver.adapters.data import Feed, InputSpec, head, open_batch, samples
+from quaver.adapters.data import InputSpec, head, open_batch, samples
 from quaver.adapters.samples import MAX_RUN_SAMPLES, Batching, join, joined
 from quaver.errors import CalibrationError
+from quaver.types import Feed, PlainDict
 
 # All tensors of two runs are held at once; batches are made so that those of one take about this much.
 HELD_BYTES = 128 * 2**20
@@ -90,9 +90,7 @@ class StreamingCalibrator(ABC):
         """Tell whether the model takes the samples of a feed one by one."""
         return self.batching(feed) is not Batching.AS_GIVEN
 
-    def run(
-        self, stream: Iterator[Feed], limit: int | None, progress: Progress, enough: Enough = never
-    ) -> dict[str, Any]:
+    def run(self, stream: Iterator[Feed], limit: int | None, progress: Progress, enough: Enough = never) -> PlainDict:
         """Take in all feeds, or those until `enough`, one at least; single samples where the model takes them.
 
         Returns, as builtins, the `ranges` of every tensor by every method, `statistics`, and the tensors in which real
@@ -116,7 +114,7 @@ class StreamingCalibrator(ABC):
             raise CalibrationError(
                 "calib_dataloader gave no samples. A generator that was used before is empty: pass a list or a new one"
             )
-        found: dict[str, Any] = {"ranges": {name: seen.ranges() for name, seen in self._ranges.items()}}
+        found: PlainDict = {"ranges": {name: seen.ranges() for name, seen in self._ranges.items()}}
         if crowded := [name for name, seen in self._ranges.items() if seen.has_mask_values]:
             found["crowded_out"] = crowded
         if self._channels:

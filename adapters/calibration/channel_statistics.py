@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quaver.errors import CalibrationError
+from quaver.types import Array, PlainDict, PlainMapping
 
 Channels = NDArray[np.float64]
 _DTYPE = np.dtype("<f8")
@@ -45,14 +46,14 @@ class Accumulator(ABC):
     def __init__(self, axis: int) -> None:
         self._axis = axis
 
-    def add(self, values: NDArray[Any]) -> None:
+    def add(self, values: Array) -> None:
         """Take in one batch."""
         if values.size:
             others = tuple(dim for dim in range(values.ndim) if dim != self._axis % values.ndim)
             self._add(values, others)
 
     @abstractmethod
-    def _add(self, values: NDArray[Any], others: tuple[int, ...]) -> None: ...
+    def _add(self, values: Array, others: tuple[int, ...]) -> None: ...
 
     @abstractmethod
     def result(self) -> Channels:
@@ -69,7 +70,7 @@ class Mean(Accumulator):
         self._sum = np.zeros(0)
         self._count = 0
 
-    def _add(self, values: NDArray[Any], others: tuple[int, ...]) -> None:
+    def _add(self, values: Array, others: tuple[int, ...]) -> None:
         found = values.sum(axis=others, dtype=np.float64)
         self._sum = found if not self._count else self._sum + found
         self._count += values.size // found.size
@@ -87,7 +88,7 @@ class Low(Accumulator):
         super().__init__(axis)
         self._low = np.zeros(0)
 
-    def _add(self, values: NDArray[Any], others: tuple[int, ...]) -> None:
+    def _add(self, values: Array, others: tuple[int, ...]) -> None:
         found = values.min(axis=others).astype(np.float64)
         self._low = np.minimum(self._low, found) if self._low.size else found
 
@@ -104,7 +105,7 @@ class High(Accumulator):
         super().__init__(axis)
         self._high = np.zeros(0)
 
-    def _add(self, values: NDArray[Any], others: tuple[int, ...]) -> None:
+    def _add(self, values: Array, others: tuple[int, ...]) -> None:
         found = values.max(axis=others).astype(np.float64)
         self._high = np.maximum(self._high, found) if self._high.size else found
 
@@ -115,7 +116,7 @@ class High(Accumulator):
 KINDS: Mapping[str, type[Accumulator]] = {kind.kind: kind for kind in (Mean, Low, High)}
 
 
-def to_plain(found: Mapping[Statistic, Channels]) -> list[dict[str, Any]]:
+def to_plain(found: Mapping[Statistic, Channels]) -> list[PlainDict]:
     """Statistics as builtins, to be kept with the calibration: arrays as bytes, with type and shape."""
     return [
         {
@@ -130,7 +131,7 @@ def to_plain(found: Mapping[Statistic, Channels]) -> list[dict[str, Any]]:
     ]
 
 
-def from_plain(kept: Iterable[Mapping[str, Any]]) -> dict[Statistic, Channels]:
+def from_plain(kept: Iterable[PlainMapping]) -> dict[Statistic, Channels]:
     """What `to_plain` made builtins of. Of types of numbers only the one it writes is taken."""
     try:
         found = {}

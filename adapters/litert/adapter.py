@@ -12,7 +12,7 @@ from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
 from quaver.adapters.calibration.channel_statistics import from_plain
 from quaver.adapters.calibration.stored import crowded_of, ranges_of
 from quaver.adapters.comparison import Comparison, compare_models, comparison_feeds, runner_of
-from quaver.adapters.data import Feed, samples
+from quaver.adapters.data import samples
 from quaver.adapters.inspection import QuantizedView, View
 from quaver.adapters.litert.build.provenance import read_provenance
 from quaver.adapters.litert.load import sources
@@ -20,6 +20,7 @@ from quaver.adapters.model_errors import reading
 from quaver.errors import ModelError
 from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
+from quaver.types import Feed, ModelLike, PlainDict
 from quaver.unquantizable import Unquantizable, with_shares
 
 if TYPE_CHECKING:
@@ -53,12 +54,12 @@ class LiteRTAdapter(Adapter):
         self._crowded: frozenset[str] = frozenset()
 
     @classmethod
-    def accepts(cls, model: Any) -> bool:
+    def accepts(cls, model: ModelLike) -> bool:
         """A Keras model, a TensorFlow function, or a path or bytes that look like a model of theirs."""
         return sources.accepts(model)
 
     @classmethod
-    def open(cls, model: Any, options: AdapterOptions) -> LiteRTAdapter:
+    def open(cls, model: ModelLike, options: AdapterOptions) -> LiteRTAdapter:
         """Read the model, convert it to .tflite where it is none, and find its ops."""
         options = replace(options, quant_format=cls.quant_format(options.quant_format))
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
@@ -105,7 +106,7 @@ class LiteRTAdapter(Adapter):
         tensors = {unit.op.name: (*unit.operator.inputs, *unit.operator.outputs) for unit in self._builder.units}
         return tuple(op for op, used in tensors.items() if any(name(at) in self._crowded for at in used if at >= 0))
 
-    def restore(self, calibration: dict[str, Any]) -> None:
+    def restore(self, calibration: PlainDict) -> None:
         self._crowded = crowded_of(calibration)
         self._builder.calibrate(ranges_of(calibration), from_plain(calibration.get("statistics", ())))
 
@@ -141,7 +142,7 @@ class LiteRTAdapter(Adapter):
         return Path(__file__).parent / "run" / "emulated.py"
 
     @classmethod
-    def given(cls, model: Any, threads: int = 0) -> LiteRTModel:
+    def given(cls, model: ModelLike, threads: int = 0) -> LiteRTModel:
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
         from quaver.adapters.litert.load.graph import Graph
         from quaver.adapters.litert.load.model_file import any_lite
@@ -182,7 +183,7 @@ class LiteRTAdapter(Adapter):
             return StandaloneFile(quantized, threads)
 
     @classmethod
-    def time(cls, model: Any, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
+    def time(cls, model: ModelLike, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
         from quaver.adapters.litert.profile.benchmark import time_model
 

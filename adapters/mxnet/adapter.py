@@ -14,6 +14,7 @@ from quaver.adapters.mxnet.load import sources
 from quaver.errors import ModelError
 from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
+from quaver.types import ModelLike, PlainDict
 from quaver.unquantizable import Unquantizable, with_shares
 
 if TYPE_CHECKING:
@@ -43,12 +44,12 @@ class MXNetAdapter(Adapter):
         self._builder = Builder(network)
 
     @classmethod
-    def accepts(cls, model: Any) -> bool:
+    def accepts(cls, model: ModelLike) -> bool:
         """Something of MXNet's, or a path that looks like its files."""
         return sources.accepts(model)
 
     @classmethod
-    def open(cls, model: Any, options: AdapterOptions) -> MXNetAdapter:
+    def open(cls, model: ModelLike, options: AdapterOptions) -> MXNetAdapter:
         """Read the model, put oneDNN's subgraphs in, and find its ops."""
         cls.quant_format(options.quant_format)
         from quaver.adapters.mxnet.load.network import take_in
@@ -87,7 +88,7 @@ class MXNetAdapter(Adapter):
 
         return Calibrator(self._builder, self._options.threads)
 
-    def restore(self, calibration: dict[str, Any]) -> None:
+    def restore(self, calibration: PlainDict) -> None:
         self._builder.calibrate(ranges_of(calibration))
 
     def assemble(self, config: QuantConfig | None) -> MXNetModel:
@@ -138,7 +139,7 @@ class MXNetAdapter(Adapter):
         return NetworkView(self, quantized, self._builder, self._options.threads)
 
     @classmethod
-    def time(cls, model: Any, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
+    def time(cls, model: ModelLike, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
         from quaver.adapters.mxnet.profile.op_profile import time_model
 
         return time_model(model, data, options, beside._builder if isinstance(beside, MXNetAdapter) else None)

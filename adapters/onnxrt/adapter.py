@@ -19,7 +19,7 @@ from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
 from quaver.adapters.calibration.channel_statistics import from_plain
 from quaver.adapters.calibration.stored import crowded_of, ranges_of
 from quaver.adapters.comparison import TOLERANCE, Comparison
-from quaver.adapters.data import Feed, InputSpec
+from quaver.adapters.data import InputSpec
 from quaver.adapters.inspection import View
 from quaver.adapters.model_errors import reading
 from quaver.adapters.onnxrt.build.builder import Builder
@@ -50,6 +50,7 @@ from quaver.errors import ModelError
 from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
 from quaver.processors import Portability, this_processor
+from quaver.types import Feed, ModelLike, PlainDict
 from quaver.unquantizable import Unquantizable, with_shares
 
 log = logging.getLogger(__name__)
@@ -85,14 +86,14 @@ class OnnxAdapter(Adapter):
             raise ModelError(f"nothing in the model can run in int8: {_what_it_holds(graph)}")
 
     @classmethod
-    def accepts(cls, model: Any) -> bool:
+    def accepts(cls, model: ModelLike) -> bool:
         """A ModelProto, bytes, or the path of a file that ends in .onnx."""
         if isinstance(model, onnx.ModelProto | bytes | bytearray | memoryview):
             return True
         return isinstance(model, str | os.PathLike) and os.fspath(model).endswith((".onnx", ".ort"))
 
     @classmethod
-    def open(cls, model: Any, options: AdapterOptions) -> OnnxAdapter:
+    def open(cls, model: ModelLike, options: AdapterOptions) -> OnnxAdapter:
         """Read and clean the model, and find its ops."""
         options = replace(options, quant_format=cls.quant_format(options.quant_format))
         adapter = cls(model, read_model(model, options.optimise_float, options.left_out), options)
@@ -160,7 +161,7 @@ class OnnxAdapter(Adapter):
                 found.append(unit.op.name)
         return tuple(found)
 
-    def restore(self, calibration: dict[str, Any]) -> None:
+    def restore(self, calibration: PlainDict) -> None:
         self._crowded = crowded_of(calibration)
         known = from_plain(calibration.get("statistics", ()))
         self._assembler.calibrate(ranges_of(calibration), known)
@@ -189,7 +190,7 @@ class OnnxAdapter(Adapter):
         return model
 
     @classmethod
-    def given(cls, model: Any, threads: int = 0) -> GivenModel:
+    def given(cls, model: ModelLike, threads: int = 0) -> GivenModel:
         check_given(model)
         return GivenModel.opened(model, threads)
 
@@ -230,7 +231,7 @@ class OnnxAdapter(Adapter):
             return StandaloneFile(quantized, threads)
 
     @classmethod
-    def time(cls, model: Any, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
+    def time(cls, model: ModelLike, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
         return time_model(model, data, options, beside._assembler if isinstance(beside, OnnxAdapter) else None)
 
     def load(self, path: Path) -> SavedModel:

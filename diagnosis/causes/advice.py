@@ -9,6 +9,7 @@ from quaver.diagnosis.causes.base import Rules
 from quaver.diagnosis.text import listed
 from quaver.ops import DETAILS, FP32, MODES, Op, OpConfig
 from quaver.space import TuningSpace
+from quaver.types import PlainDict
 
 # Where a rule says something about a field of `OpConfig`.
 _PLACES = {
@@ -19,7 +20,7 @@ _PLACES = {
     "granularity": ("weight", "granularity"),
 }
 
-ExecutorSpec = Mapping[str, str]
+Constraint = Mapping[str, str]
 
 
 class Remedy(NamedTuple):
@@ -31,7 +32,7 @@ class Remedy(NamedTuple):
     """
 
     words: str
-    wishes: Mapping[str, ExecutorSpec]
+    wishes: Mapping[str, Constraint]
 
 
 def to_fp32(names: Iterable[str], words: str = "keep it in fp32") -> Remedy:
@@ -71,7 +72,7 @@ class AllowedChoices:
         self._offered = {op.name: op for op in ops}
         self._space = space
 
-    def allows(self, name: str, wish: ExecutorSpec) -> bool:
+    def allows(self, name: str, wish: Constraint) -> bool:
         """Whether the rules leave an op a choice that fits."""
         if name not in self._space:
             return True
@@ -104,7 +105,7 @@ class AllowedChoices:
             return None
         return self._rule(name, {})
 
-    def _rule(self, name: str, wish: ExecutorSpec) -> Any:
+    def _rule(self, name: str, wish: Constraint) -> Any:
         """A rule that makes a wish come true and takes nothing back of what other rules demand.
 
         A rule by name takes the place of all others on the op, so it has to repeat them.
@@ -113,7 +114,7 @@ class AllowedChoices:
         left = self._space[name].choices if name in self._space else offered
         if wish.get("precision") == FP32 or not any(choice.reduced for choice in left):
             return str(FP32)
-        rule: dict[str, Any] = {}
+        rule: PlainDict = {}
         told = _narrowest(offered, left, {field: value for field, value in wish.items() if field != "repairs"})
         for field, (part, key) in _PLACES.items():
             if field in told:
@@ -126,7 +127,7 @@ class AllowedChoices:
         return rule
 
 
-def _fits(choice: OpConfig, wish: ExecutorSpec, repairs: Sequence[str] = ()) -> bool:
+def _fits(choice: OpConfig, wish: Constraint, repairs: Sequence[str] = ()) -> bool:
     """Whether a choice is what is wished for, when it may be given these repairs besides."""
     able = (*choice.repairs, *(repairs if choice.mode == MODES[0] else ()))
     return all(
@@ -134,7 +135,7 @@ def _fits(choice: OpConfig, wish: ExecutorSpec, repairs: Sequence[str] = ()) -> 
     )
 
 
-def _narrowest(offered: Sequence[OpConfig], left: Sequence[OpConfig], wish: ExecutorSpec) -> dict[str, list[str]]:
+def _narrowest(offered: Sequence[OpConfig], left: Sequence[OpConfig], wish: Constraint) -> dict[str, list[str]]:
     """The values of those fields alone that must be told to leave what there was left, as far as a wish allows it.
 
     What a choice says nothing about is not wished for: one with dynamic ranges is calibrated by no method.

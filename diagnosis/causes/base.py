@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
-Rules = dict[str, Any]
+from quaver.types import PlainDict, PlainMapping
+
+Rules = PlainDict
 
 # Causes that come with a way to keep an op in reduced precision.
 _MENDING = ("repairable", "other_mode")
@@ -31,7 +32,7 @@ class Cause:
     kind: str
     sentence: str
     advice: str
-    rules: Mapping[str, Any] = field(default_factory=dict)
+    rules: PlainMapping = field(default_factory=dict)
     weight: float = 0.0
 
     @property
@@ -61,6 +62,6 @@ def joined(causes: Iterable[Cause]) -> Rules:
     return rules
 
 
-def as_python(rules: Mapping[str, Any]) -> str:
+def as_python(rules: PlainMapping) -> str:
     """Rules as they are written in Python; JSON does, for what they hold."""
     return json.dumps(dict(rules), ensure_ascii=False)

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from quaver.affine import Array
 from quaver.diagnosis.statistics.cells import Doubles, Surveyed
 from quaver.diagnosis.statistics.histograms import Histogram, LogHistogram
+from quaver.types import Array
 
 # So many of the samples that reach furthest are remembered.
 FURTHEST = 8

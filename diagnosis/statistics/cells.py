@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.affine import Array, QuantizedTensor, as_float
+from quaver.affine import QuantizedTensor, as_float
+from quaver.types import Array
 
 Doubles = NDArray[np.float64]
 

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from quaver.affine import Array, QuantizedTensor, as_float
+from quaver.affine import QuantizedTensor, as_float
 from quaver.diagnosis.statistics.cells import Compared
+from quaver.types import Array
 
 Metric = Callable[..., Any]
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.affine import Array
 from quaver.diagnosis.statistics.cells import Doubles
+from quaver.types import Array
 
 BINS = 256
 # Of a larger batch so many values are counted, spread evenly over it.

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quaver.affine import Array, QuantizedTensor, as_float
+from quaver.affine import QuantizedTensor, as_float
 from quaver.diagnosis.statistics.cells import Doubles
 from quaver.diagnosis.statistics.histograms import Counts, channel_counts
 from quaver.introspection import OpWeight
+from quaver.types import Array
 
 BINS = 128
 # Neighbouring output channels share a row of the histogram where there are more than this.

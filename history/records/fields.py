@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from quaver.history.pickle_check import MAX_DEPTH, Malformed
+from quaver.types import PlainDict
 
 _ATOMS = frozenset((str, float, bool, bytes, type(None)))
 
@@ -12,7 +13,7 @@ _ATOMS = frozenset((str, float, bool, bytes, type(None)))
 class Fields:
     """Takes the fields out of one record."""
 
-    def __init__(self, record: dict[str, Any], kind: str) -> None:
+    def __init__(self, record: PlainDict, kind: str) -> None:
         self._left = record.copy()
         self._left.pop("kind", None)
         self._kind = kind

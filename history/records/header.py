@@ -11,6 +11,7 @@ from quaver.history.pickle_check import Malformed
 from quaver.history.records.choices import from_choice, from_indexes, to_choices, to_indexes, utf8
 from quaver.history.records.fields import Fields, plain, versions
 from quaver.ops import Op, OpConfig
+from quaver.types import PlainDict, PlainMapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,11 @@ class Run:
 
     number: int
     started: str
-    settings: dict[str, Any]
+    settings: PlainDict
     versions: dict[str, str]
 
 
-def from_run(run: Run) -> dict[str, Any]:
+def from_run(run: Run) -> PlainDict:
     """The record of a run."""
     return {
         "kind": "run",
@@ -41,7 +42,7 @@ def from_run(run: Run) -> dict[str, Any]:
     }
 
 
-def to_run(record: dict[str, Any]) -> Run:
+def to_run(record: PlainDict) -> Run:
     """The run in a record."""
     taken = Fields(record, "run")
     run = Run(
@@ -69,7 +70,7 @@ class NewerSchema(Malformed):
 
 
 # The calibration of a run without calibration data.
-UNCALIBRATED: Mapping[str, Any] = MappingProxyType({"ranges": {}})
+UNCALIBRATED: PlainMapping = MappingProxyType({"ranges": {}})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Header:
     model_fingerprint: str
     adapter: str
     ops: tuple[Op, ...]
-    calibration: dict[str, Any]
+    calibration: PlainDict
     created: str
 
     @property
@@ -110,7 +111,7 @@ class Opening(NamedTuple):
     run: Run | None
 
 
-def from_header(header: Header) -> dict[str, Any]:
+def from_header(header: Header) -> PlainDict:
     """The record of a header. Choices are stored once; each op holds indexes into them."""
     table: dict[OpConfig, int] = {}
     picks = [[table.setdefault(choice, len(table)) for choice in op.choices] for op in header.ops]
@@ -135,7 +136,7 @@ def from_header(header: Header) -> dict[str, Any]:
     }
 
 
-def to_header(record: dict[str, Any]) -> Opening:
+def to_header(record: PlainDict) -> Opening:
     """The header in a record, whose schema this version must know."""
     taken = Fields(record, "header")
     schema = taken.take("schema", int)

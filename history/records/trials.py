@@ -14,14 +14,15 @@ from quaver.history.records.fields import Fields, figures, from_number
 from quaver.ops import OpConfig, QuantConfig
 from quaver.scores import BITS, UNNAMED, WIDTHS, Samples, Score
 from quaver.trial import Trial, TrialState
+from quaver.types import PlainDict
 
 # Metrics of one trial.
 MAX_METRICS = 1000
 
 
-def from_scores(scored: Trial | Score) -> dict[str, Any]:
+def from_scores(scored: Trial | Score) -> PlainDict:
     """The fields, as far as there is something to say."""
-    found: dict[str, Any] = {}
+    found: PlainDict = {}
     if scored.metrics:
         found["metrics"] = {name: from_number(value) for name, value in scored.metrics.items()}
     if scored.samples:
@@ -29,7 +30,7 @@ def from_scores(scored: Trial | Score) -> dict[str, Any]:
     return found
 
 
-def to_scores(taken: Fields) -> dict[str, Any]:
+def to_scores(taken: Fields) -> PlainDict:
     """The same for a trial. The scores of samples stay bytes, which fit what is said about them."""
     metrics = figures(taken.take("metrics", dict), "metrics") if "metrics" in taken else {}
     given = taken.take("samples", dict) if "samples" in taken else {}
@@ -70,7 +71,7 @@ MAX_ERROR = 100_000
 _STATES = frozenset(str(state) for state in TrialState)
 
 
-def from_trial(trial: Trial, places: Mapping[str, int]) -> dict[str, Any]:
+def from_trial(trial: Trial, places: Mapping[str, int]) -> PlainDict:
     """The record of a trial. Its config becomes the distinct choices and one index an op, in the order of `places`.
 
     Loss and verdict are not in it: they follow from the scores and a criterion, which may change.
@@ -97,7 +98,7 @@ def from_trial(trial: Trial, places: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def to_trial(record: dict[str, Any], places: Mapping[str, int], schema: int) -> Trial:
+def to_trial(record: PlainDict, places: Mapping[str, int], schema: int) -> Trial:
     """The trial in a record, its config spread over the ops of the header, each at its place. Nobody has judged it."""
     taken = Fields(record, "trial")
     choices = to_choices(taken.take("choices", list))
@@ -129,23 +130,23 @@ def to_trial(record: dict[str, Any], places: Mapping[str, int], schema: int) -> 
     return trial
 
 
-def _from_worker(trial: Trial) -> dict[str, Any]:
+def _from_worker(trial: Trial) -> PlainDict:
     """Who evaluated it and when; nothing if the run did so itself."""
     return {"worker": trial.worker, "started": from_number(trial.started)} if trial.worker else {}
 
 
-def _to_worker(taken: Fields) -> dict[str, Any]:
+def _to_worker(taken: Fields) -> PlainDict:
     if "worker" not in taken:
         return {}
     return {"worker": utf8(taken.take("worker", str), "worker"), "started": taken.take("started", float)}
 
 
-def from_measured(number: int, measured: Mapping[str, float]) -> dict[str, Any]:
+def from_measured(number: int, measured: Mapping[str, float]) -> PlainDict:
     """The record of figures that were taken of a trial after it was recorded."""
     return {"kind": "measured", "number": number, "figures": _from_figures(measured)}
 
 
-def to_measured(record: dict[str, Any]) -> tuple[int, dict[str, float]]:
+def to_measured(record: PlainDict) -> tuple[int, dict[str, float]]:
     """The number of a trial, and figures to add to it."""
     taken = Fields(record, "measured")
     number = taken.take("number", int)
@@ -161,7 +162,7 @@ def _shortened(error: str | None) -> str | None:
     return f"{error[: MAX_ERROR // 2]}\n[{len(error) - MAX_ERROR:,} characters left out]\n{error[-MAX_ERROR // 2 :]}"
 
 
-def _from_figures(measured: Mapping[str, float]) -> dict[str, Any]:
+def _from_figures(measured: Mapping[str, float]) -> PlainDict:
     return {name: from_number(value) for name, value in measured.items()}
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from quaver.history.pickle_check import Malformed
 from quaver.history.records.fields import Fields
+from quaver.types import PlainDict
 
 # How often a configuration that ended the process is asked for again.
 RETRIES = 2
@@ -69,12 +69,12 @@ class Begun:
             self._crashed_steps[fingerprint] += 1
 
 
-def from_begun(number: int, fingerprint: str) -> dict[str, Any]:
+def from_begun(number: int, fingerprint: str) -> PlainDict:
     """The record of a trial that is handed out."""
     return {"kind": "begun", "number": number, "fingerprint": fingerprint}
 
 
-def to_begun(record: dict[str, Any]) -> tuple[int, str]:
+def to_begun(record: PlainDict) -> tuple[int, str]:
     """Number and fingerprint of a trial that was handed out."""
     taken = Fields(record, "begun")
     number, fingerprint = taken.take("number", int), taken.take("fingerprint", str)
@@ -84,12 +84,12 @@ def to_begun(record: dict[str, Any]) -> tuple[int, str]:
     return number, fingerprint
 
 
-def from_dropped(number: int) -> dict[str, Any]:
+def from_dropped(number: int) -> PlainDict:
     """The record of a trial that was begun and given up."""
     return {"kind": "dropped", "number": number}
 
 
-def to_dropped(record: dict[str, Any]) -> int:
+def to_dropped(record: PlainDict) -> int:
     """The number of a trial that was given up."""
     taken = Fields(record, "dropped")
     number: int = taken.take("number", int)

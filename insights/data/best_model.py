@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from quaver.api.display.format import MAX_SECONDS
 from quaver.engine.inspection.best_model import ABOUT, CAUSES, FINE, OPS, PROFILE
+from quaver.types import PlainDict, PlainMapping
 
 Floats = NDArray[np.float64]
 
@@ -145,7 +146,7 @@ class Inside:
         profile: what is said of the profile as a whole: how it was taken, threads, latencies.
     """
 
-    def __init__(self, notes: Mapping[str, Any], places: Mapping[str, int]) -> None:
+    def __init__(self, notes: PlainMapping, places: Mapping[str, int]) -> None:
         self._seen = _notes(notes)
         about, ops, causes, profile = self._seen
         known = about if isinstance(about, dict) else {}
@@ -154,10 +155,10 @@ class Inside:
         listed = ops if isinstance(ops, dict) else {}
         self.ops = {name: _op(record, places) for name, record in listed.items() if name in places}
         self.causes = [one for entry in _list(causes) if (one := _because(entry)) is not None and one.op in places]
-        self.profile: dict[str, Any] = profile if isinstance(profile, dict) else {}
+        self.profile: PlainDict = profile if isinstance(profile, dict) else {}
         self.kernels = [row for entry in _list(self.profile.get("rows")) if (row := _kernel(entry)) is not None]
 
-    def is_of(self, notes: Mapping[str, Any]) -> bool:
+    def is_of(self, notes: PlainMapping) -> bool:
         """Whether these are the notes that it was read from."""
         return all(one is other for one, other in zip(self._seen, _notes(notes), strict=True))
 
@@ -169,7 +170,7 @@ class Inside:
         return {name: float(value) for name, value in figures.items() if abs(value) < MAX_SECONDS}
 
 
-def _notes(notes: Mapping[str, Any]) -> tuple[Any, ...]:
+def _notes(notes: PlainMapping) -> tuple[Any, ...]:
     return tuple(notes.get(name) for name in (ABOUT, OPS, CAUSES, PROFILE))
 
 
@@ -181,12 +182,12 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(one for one in _list(value) if isinstance(one, str))
 
 
-def _text(record: Mapping[str, Any], name: str) -> str:
+def _text(record: PlainMapping, name: str) -> str:
     value = record.get(name)
     return value[:_TEXT] if isinstance(value, str) else ""
 
 
-def _number(record: Mapping[str, Any], name: str) -> float:
+def _number(record: PlainMapping, name: str) -> float:
     value = record.get(name)
     return float(value) if isinstance(value, float | int) else math.nan
 
@@ -236,7 +237,7 @@ def _histogram(record: Any) -> Histogram | None:
     )
 
 
-def _count(record: Mapping[str, Any], name: str) -> int:
+def _count(record: PlainMapping, name: str) -> int:
     value = record.get(name)
     return value if type(value) is int and 0 < value < _CHANNELS * _BINS else 1
 

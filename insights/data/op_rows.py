@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from quaver.insights.data.run_reader import RunData
 from quaver.insights.data.text import duration
 from quaver.ops import Op, OpConfig, QuantConfig
 from quaver.rules import apply_rules
+from quaver.types import PlainMapping
 
 # An op that disturbs the output so many times more than the median one is worth naming.
 CULPRIT = 10.0
@@ -157,7 +158,7 @@ def op_seconds(data: RunData) -> tuple[dict[str, float], dict[str, float]]:
     return {one.name: one.fp32 for one in kernels}, reduced
 
 
-def _dicts(value: Any) -> Iterator[Mapping[str, Any]]:
+def _dicts(value: Any) -> Iterator[PlainMapping]:
     if isinstance(value, dict):
         yield from (one for one in value.values() if isinstance(one, dict))
 

@@ -23,6 +23,7 @@ from quaver.ops import Op, QuantConfig
 from quaver.space import TuningSpace
 from quaver.trial import Trial
 from quaver.trial_lineage import LOOK_BACK
+from quaver.types import PlainDict
 
 
 class RunState(enum.StrEnum):
@@ -88,7 +89,7 @@ class RunData:
         return self.judge.best
 
     @property
-    def ended(self) -> dict[str, Any]:
+    def ended(self) -> PlainDict:
         """How the latest run ended; empty if it does not say so."""
         noted = self.snapshot.notes.get(ENDED)
         return noted if isinstance(noted, dict) and noted.get("run") == self.snapshot.run.number else {}

@@ -18,6 +18,7 @@ from quaver.insights.data.run_reader import RunData, RunState
 from quaver.limit import Limit, loss_text
 from quaver.processors import noted_portability
 from quaver.trial import Trial
+from quaver.types import PlainDict, PlainMapping
 from quaver.unquantizable import from_notes, in_words
 
 # So many limits are shown, the worst first.
@@ -286,7 +287,7 @@ def recover_command(data: RunData, number: int) -> str:
     return _shell("quaver", "recover", model, str(data.folder), number, "-o", f"trial{number}{suffix}")
 
 
-def changed_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+def changed_settings(settings: PlainMapping) -> PlainDict:
     """The settings that are not as by default, without those that say where and how a run is shown."""
     default = Config().plain()
     left = {"workspace", "resume", "report", "insights", "framework"}
@@ -294,7 +295,7 @@ def changed_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: settings[name] for name in names if name in settings and settings[name] != default[name]}
 
 
-def _flags(changed: Mapping[str, Any]) -> list[str]:
+def _flags(changed: PlainMapping) -> list[str]:
     words: list[str] = []
     for name, value in changed.items():
         flag = "--" + name.replace("_", "-")

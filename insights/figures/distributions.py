@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -13,6 +12,7 @@ from quaver.insights.data.best_model import Histogram, OpInside
 from quaver.insights.data.op_rows import OpRow
 from quaver.insights.data.text import figure_text
 from quaver.insights.figures.style import FAILED, FAINT, FP32, INT8, REST, empty, styled
+from quaver.types import PlainDict
 
 
 def channels_figure(seen: Histogram | None, what: str) -> go.Figure:
@@ -125,7 +125,7 @@ def _bars(seen: Histogram, limits: tuple[float, float] | None, step: float, what
         hovertemplate="%{x:.4g}: %{y:,} values<extra></extra>",
     )
     low, high = seen.low, seen.high
-    drawn: dict[str, Any] = {}
+    drawn: PlainDict = {}
     if limits is not None and step > 0:
         drawn["shapes"] = [
             {**_TALL, "type": "rect", "x0": limits[0], "x1": limits[1], "fillcolor": INT8, "opacity": 0.08,
@@ -152,11 +152,11 @@ def _bars(seen: Histogram, limits: tuple[float, float] | None, step: float, what
 _TALL = {"xref": "x", "yref": "paper", "y0": 0, "y1": 1}
 
 
-def _line(x: float, colour: str, width: float) -> dict[str, Any]:
+def _line(x: float, colour: str, width: float) -> PlainDict:
     return {**_TALL, "type": "line", "x0": x, "x1": x, "line": {"color": colour, "width": width}}
 
 
-def _steps(low: float, high: float, step: float) -> list[dict[str, Any]]:
+def _steps(low: float, high: float, step: float) -> list[PlainDict]:
     """The steps themselves, where they are so wide that they can be told apart."""
     first, last = math.ceil(low / step), math.floor(high / step)
     if not 0 < last - first <= _LINES:

@@ -6,6 +6,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from quaver.types import PlainDict
+
 INT8, FP32, CONVERSION, REST = "#0072B2", "#E69F00", "#CC79A7", "#8A8F98"
 MET, NOT_MET, FAILED, BEST = "#009E73", "#8A8F98", "#D55E00", "#111827"
 # Trials that were stopped early, whose figures are estimates: name, colour and symbol.
@@ -25,8 +27,8 @@ def styled(
     height: int = 380,
     *,
     legend: bool = True,
-    x: dict[str, Any] | None = None,
-    y: dict[str, Any] | None = None,
+    x: PlainDict | None = None,
+    y: PlainDict | None = None,
     **more: Any,
 ) -> go.Figure:
     """The figure as all are: light, with room for labels, its legend above it. `x` and `y` are settings of its axes."""
@@ -49,13 +51,13 @@ def styled(
     return figure
 
 
-def _axis(given: dict[str, Any]) -> dict[str, Any]:
+def _axis(given: PlainDict) -> PlainDict:
     """Settings of an axis over what all have. `title` is a text."""
     title = {"text": given.get("title", ""), "font": {"size": 12, "color": FAINT}, "standoff": 10}
     return {"gridcolor": GRID, "zerolinecolor": GRID, "linecolor": GRID, **given, "title": title}
 
 
-def level(y: float, text: str, colour: str, dash: str, above: bool = True) -> dict[str, Any]:
+def level(y: float, text: str, colour: str, dash: str, above: bool = True) -> PlainDict:
     """A line across the figure with a label at its left, as keywords of `add_hline`."""
     return {
         "y": y,
@@ -66,7 +68,7 @@ def level(y: float, text: str, colour: str, dash: str, above: bool = True) -> di
     }
 
 
-def best_marker(size: int = 19) -> dict[str, Any]:
+def best_marker(size: int = 19) -> PlainDict:
     """How the best trial is marked: a frame around its own mark."""
     return {"color": "rgba(0,0,0,0)", "symbol": "star-diamond", "size": size, "line": {"width": 2, "color": BEST}}
 

@@ -14,6 +14,8 @@ from dash import Dash
 from dash.exceptions import DependencyException, InvalidResourceError
 from flask import Flask, abort, request
 
+from quaver.types import PlainMapping
+
 UPDATE = "/_dash-update-component"
 # Bytes of a request: the page sends a few KB, and a few MB when thousands of trials are ticked.
 MAX_BYTES = 64 * 2**20
@@ -49,7 +51,7 @@ def refuse_odd_requests(app: Dash) -> None:
             abort(400, "This is no path of the page.")
 
 
-def check_callback(body: Any, callbacks: Mapping[str, Mapping[str, Any]]) -> None:
+def check_callback(body: Any, callbacks: Mapping[str, PlainMapping]) -> None:
     """Raise `OddRequest` if a request is not of the form that Dash's own script sends.
 
     Args:

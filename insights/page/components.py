@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import dash_ag_grid as dag
 from dash import dcc, html
 
 from quaver.insights.data.summary import Fact
+from quaver.types import PlainDict, PlainMapping
 
 # What a figure may be told by its reader; no button leads to another host.
 _CONFIG: Any = {
@@ -75,7 +76,7 @@ def copied(fact: Fact) -> html.Div:
     )
 
 
-def grid(name: str, columns: Sequence[Mapping[str, Any]], rows: list[dict[str, Any]], **options: Any) -> dag.AgGrid:
+def grid(name: str, columns: Sequence[PlainMapping], rows: list[PlainDict], **options: Any) -> dag.AgGrid:
     """A table to sort and filter. Each row has a field `key`, by which it is known when it comes again."""
     return dag.AgGrid(
         id={"grid": name},
@@ -89,7 +90,7 @@ def grid(name: str, columns: Sequence[Mapping[str, Any]], rows: list[dict[str, A
     )
 
 
-def number_column(field: str, title: str, digits: str = ".4g", **options: Any) -> dict[str, Any]:
+def number_column(field: str, title: str, digits: str = ".4g", **options: Any) -> PlainDict:
     """A column of numbers; what is not known stays empty."""
     shown = {"function": f"params.value == null ? '' : d3.format('{digits}')(params.value)"}
     return {
@@ -98,6 +99,6 @@ def number_column(field: str, title: str, digits: str = ".4g", **options: Any) -
     }  # fmt: skip
 
 
-def text_column(field: str, title: str, **options: Any) -> dict[str, Any]:
+def text_column(field: str, title: str, **options: Any) -> PlainDict:
     """A column of texts."""
     return {"field": field, "headerName": title, "filter": "agTextColumnFilter", "tooltipField": field, **options}

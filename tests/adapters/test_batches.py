@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quaver.adapters.data import BATCH, Feed, InputSpec, feeds, head, match, open_batch, samples, split, tail
+from quaver.adapters.data import BATCH, InputSpec, feeds, head, match, open_batch, samples, split, tail
 from quaver.errors import CalibrationError
+from quaver.types import Feed
 
 FLOAT = np.dtype(np.float32)
 ONE = (InputSpec("x", FLOAT, (None, 3, 4)),)

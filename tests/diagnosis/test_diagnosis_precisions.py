@@ -12,13 +12,13 @@ import numpy as np
 from fake import FakeAdapter, FakeFloat
 
 from quaver.adapters import View
-from quaver.adapters.data import Feed
 from quaver.affine import QuantizationParameters, QuantizedTensor
 from quaver.engine.events import silent
 from quaver.engine.inspection.diagnose import DiagnosisOptions, examine
 from quaver.introspection import LocalRun, OpContext, OpWeight, QuantizedRun
 from quaver.ops import FLOAT, OpConfig, Precision
 from quaver.space import TuningSpace
+from quaver.types import Feed
 
 INT4 = Precision("int4")
 PER_TENSOR = OpConfig(INT4, granularity="per_tensor", mode="weight_only")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from quaver.adapters import Adapter, AdapterOptions, Model
 from quaver.adapters.calibration.calibrator import StreamingCalibrator, Values
-from quaver.adapters.data import Feed, InputSpec
+from quaver.adapters.data import InputSpec
 from quaver.adapters.repairs.base import refuse_repairs
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
@@ -35,6 +35,7 @@ from quaver.space import TuningSpace
 from quaver.strategies import Strategy
 from quaver.time_model import TimeModel
 from quaver.trial import Trial
+from quaver.types import Feed
 
 MINMAX = OpConfig(INT8)
 ENTROPY = OpConfig(INT8, "entropy")

@@ -34,8 +34,8 @@ LEVELS = (
     ("insights",),
     ("front door", "command", "demo", "testing", "neural_compressor", "tflite"),
 )
-VOCABULARY = {"statistics"}
-FRAMEWORKS = {"onnx", "onnxruntime", "tensorflow", "keras", "ai_edge_litert", "ai_edge_quantizer", "torch"}
+VOCABULARY = {"statistics", "files"}
+FRAMEWORKS = {"onnx", "mxnet", "onnxruntime", "tensorflow", "keras", "ai_edge_litert", "ai_edge_quantizer", "torch"}
 
 
 def modules() -> Iterator[tuple[str, Path]]:

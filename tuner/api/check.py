@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from quaver.adapters import Model, adapter_for, open_given
-from quaver.adapters.data import Feed, samples
+from quaver.adapters.data import samples
 from quaver.adapters.samples import one_batch
 from quaver.api.arguments import keywords_checked
 from quaver.api.check_result import (
@@ -43,6 +43,7 @@ from quaver.metrics import Metric
 from quaver.processors import VERIFIED, Verification
 from quaver.scores import Score
 from quaver.statistics import Interval, corrected, paired_interval, sureness
+from quaver.types import EvalFunc, Feed, ModelLike
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +55,9 @@ FLOAT_ERROR = 1e-5
 
 @keywords_checked
 def check(
-    model: Any,
+    model: ModelLike,
     quantized: Any,
-    eval_func: Callable[[Any], Any],
+    eval_func: EvalFunc,
     *,
     relative: float | Mapping[str, float] | None = None,
     absolute: float | Mapping[str, float] | None = None,
@@ -156,9 +157,7 @@ def _emulated(
         yield session
 
 
-def _score_within_limit(
-    eval_func: Callable[[Any], Any], model: EmulatedModel, standard: EarlyStopReference
-) -> Score | None:
+def _score_within_limit(eval_func: EvalFunc, model: EmulatedModel, standard: EarlyStopReference) -> Score | None:
     """Return the score on the emulated processor; None if eval_func wants more samples than may run there."""
     try:
         return score(eval_func, model, standard)

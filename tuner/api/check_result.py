@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from quaver.api.display.format import milliseconds, percent
 from quaver.limit import loss_phrase, loss_range, loss_text
+from quaver.types import PlainDict
 
 # Answers on another processor may be off by so much more than on this one: rounding of floats differs, too.
 MAX_ERROR_RATIO = 1.25
@@ -168,7 +168,7 @@ class CheckResult:
         """Whether all is as it must be."""
         return self.verdict is Verdict.MET
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> PlainDict:
         """As builtins, for JSON; `docs/check.schema.json` describes it."""
         found = asdict(self)
         for part in (found, found["processor"] or {"limits": ()}):

@@ -35,6 +35,7 @@ from quaver.errors import SettingsError
 from quaver.files.paths import expanded
 from quaver.files.temporary import temporary_folder
 from quaver.history import Storage
+from quaver.types import ModelLike, PlainMapping
 
 # The note of a history that holds the cost model of its run.
 NOTE = "cost_model"
@@ -42,7 +43,7 @@ NOTE = "cost_model"
 
 @keywords_checked
 def save_cost_model(
-    model: Any,
+    model: ModelLike,
     path: str | os.PathLike[str],
     calib_dataloader: Any = None,
     *,
@@ -69,7 +70,7 @@ def save_cost_model(
 
 
 @contextlib.contextmanager
-def calibrated(model: Any, place: Path, data: Any, batch: int = 1) -> Iterator[Adapter]:
+def calibrated(model: ModelLike, place: Path, data: Any, batch: int = 1) -> Iterator[Adapter]:
     """A calibrated model, for a file to be written to `place`; `batch` is what it will be timed at."""
     config = Config(batch=batch)
     if not place.parent.is_dir():
@@ -118,7 +119,7 @@ def with_conversions(cost: CostModel, given: str | os.PathLike[str], adapter: Ad
     return cost.among(between)
 
 
-def target_of(notes: Mapping[str, Any]) -> str:
+def target_of(notes: PlainMapping) -> str:
     """What the machine is called that a run was for; empty if it was this one."""
     noted = notes.get(NOTE)
     content = noted.get("content") if isinstance(noted, Mapping) else None
@@ -130,7 +131,9 @@ HEAD = b"#!/usr/bin/env python3\n"
 
 
 @keywords_checked
-def save_board_kit(model: Any, path: str | os.PathLike[str], calib_dataloader: Any = None, *, batch: int = 1) -> Path:
+def save_board_kit(
+    model: ModelLike, path: str | os.PathLike[str], calib_dataloader: Any = None, *, batch: int = 1
+) -> Path:
     """Write one file that times a model where quaver is not: `python3 FILE > cost.json`, for `fit(..., cost_model=)`.
 
     It holds the float model, the int8 one, one for each other mode, a few mixtures that tell what conversions cost, and

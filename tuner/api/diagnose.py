@@ -33,13 +33,14 @@ from quaver.files.temporary import temporary_folder
 from quaver.ops import QuantConfig
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
+from quaver.types import ModelLike, PlainMapping
 
 log = logging.getLogger(__name__)
 
 
 @keywords_checked
 def diagnose(
-    model: Any,
+    model: ModelLike,
     quantized: Any = None,
     calib_dataloader: Any = None,
     *,
@@ -47,8 +48,8 @@ def diagnose(
     workspace: str | os.PathLike[str] | None = None,
     samples: int | None = SAMPLES,
     calibration_sampling_size: int | None = None,
-    op_name_dict: Mapping[str, Any] | None = None,
-    op_type_dict: Mapping[str, Any] | None = None,
+    op_name_dict: PlainMapping | None = None,
+    op_type_dict: PlainMapping | None = None,
     layer_metrics: Mapping[str, Callable[[Any], Any]] | None = None,
     layer_direct_metrics: Mapping[str, Callable[[Any, Any, Any, Any], Any]] | None = None,
     model_metrics: Mapping[str, Callable[[Any, Any], Any]] | None = None,

@@ -18,9 +18,10 @@ from quaver.engine.events import Observer, make_observers
 from quaver.engine.inspection.diagnose import replayable
 from quaver.errors import SettingsError
 from quaver.scores import too_many_scores
+from quaver.types import EvalFunc, ModelLike, PlainMapping
 
 
-def check_direction(eval_func: Callable[[Any], Any], config: Config) -> None:
+def check_direction(eval_func: EvalFunc, config: Config) -> None:
     """Refuse a metric that is better when lower, or higher, than the settings say. A resumed run was checked before."""
     own = getattr(eval_func, "higher_is_better", None)
     if not isinstance(own, bool) or config.resume is not None:
@@ -35,7 +36,7 @@ def check_direction(eval_func: Callable[[Any], Any], config: Config) -> None:
 NAME = "calibration_sampling_size"
 
 
-def sizes_of(config: Any, settings: Mapping[str, Any]) -> tuple[int, ...]:
+def sizes_of(config: Any, settings: PlainMapping) -> tuple[int, ...]:
     """The sizes to try, if there are several; a resumed run goes on with the one it has."""
     asked = make_config(config, **settings)
     size = asked.calibration_sampling_size
@@ -73,11 +74,11 @@ ROWS = 10
 
 
 def fit(
-    model: Any,
-    config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    model: ModelLike,
+    config: Config | PlainMapping | str | os.PathLike[str] | None = None,
     *,
     calib_dataloader: Any = None,
-    eval_func: Callable[[Any], Any] | None = None,
+    eval_func: EvalFunc | None = None,
     confirm: Callable[[Any], Any] | None = None,
     observer: Observer | Iterable[Observer] | None = None,
     verbose: int | None = None,
@@ -180,11 +181,11 @@ def fit(
 
 
 def tuned(
-    model: Any,
-    config: Config | Mapping[str, Any] | str | os.PathLike[str] | None,
+    model: ModelLike,
+    config: Config | PlainMapping | str | os.PathLike[str] | None,
     *,
     calib_dataloader: Any,
-    eval_func: Callable[[Any], Any] | None,
+    eval_func: EvalFunc | None,
     confirm: Callable[[Any], Any] | None,
     observer: Observer | Iterable[Observer] | None,
     verbose: int | None,

@@ -16,11 +16,12 @@ from quaver.engine.compatibility import check_same_model, restore
 from quaver.errors import HistoryError, ModelError, SettingsError
 from quaver.files.paths import expanded
 from quaver.files.temporary import temporary_folder
+from quaver.types import ModelLike
 
 
 @keywords_checked
 def profile(
-    model: Any,
+    model: ModelLike,
     against: Any = None,
     calib_dataloader: Any = None,
     *,
@@ -85,7 +86,7 @@ def profile(
 
 
 @contextlib.contextmanager
-def _opened(kind: type[Adapter], model: Any, options: AdapterOptions) -> Iterator[Adapter | None]:
+def _opened(kind: type[Adapter], model: ModelLike, options: AdapterOptions) -> Iterator[Adapter | None]:
     """The model with its ops, if it has any: a quantized one can be timed, but not taken apart."""
     try:
         adapter = kind.take(model, options)

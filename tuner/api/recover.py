@@ -6,7 +6,6 @@ import contextlib
 import os
 import weakref
 from collections.abc import Mapping
-from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions, Model, adapter_for
 from quaver.adapters.calibration.stored import left_out_of
@@ -16,9 +15,10 @@ from quaver.errors import BuildError, HistoryError
 from quaver.files.paths import expanded
 from quaver.files.temporary import temporary_folder
 from quaver.history import Snapshot, read_snapshot
+from quaver.types import ModelLike
 
 
-def recover(model: Any, history: str | os.PathLike[str], trial: int, *, threads: int = 0) -> Model:
+def recover(model: ModelLike, history: str | os.PathLike[str], trial: int, *, threads: int = 0) -> Model:
     """Rebuild a trial from the float model and its history.snapshot alone; no calibration data is needed.
 
     Args:

@@ -6,8 +6,7 @@ the same things.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from quaver.api.display import format as wording
 from quaver.api.display.format import milliseconds, unconfirmed_phrase
@@ -17,6 +16,7 @@ from quaver.engine.run.finish import noted_warnings
 from quaver.engine.scoring.benefit import LATENCY, PREDICTED, SIZE, Benefit, benefit
 from quaver.engine.scoring.judge import Judge
 from quaver.trial import Trial
+from quaver.types import PlainMapping
 
 # Characters of an error, and descriptions of measurements, that stand in a sentence.
 MAX_ERROR = 500
@@ -69,7 +69,7 @@ ADVICE = {
 MAX_LENGTH = 1000
 
 
-def run_warnings(judge: Judge, notes: Mapping[str, Any], fp32: Trial | None) -> tuple[str, ...]:
+def run_warnings(judge: Judge, notes: PlainMapping, fp32: Trial | None) -> tuple[str, ...]:
     """Return what a user must not overlook in a run, a sentence or two each, the gravest first.
 
     Args:
@@ -80,7 +80,7 @@ def run_warnings(judge: Judge, notes: Mapping[str, Any], fp32: Trial | None) -> 
     return tuple(wording.paragraph(text)[:MAX_LENGTH] for text in _warnings(judge, notes, fp32))
 
 
-def _warnings(judge: Judge, notes: Mapping[str, Any], fp32: Trial | None) -> Iterator[str]:
+def _warnings(judge: Judge, notes: PlainMapping, fp32: Trial | None) -> Iterator[str]:
     best = judge.best
     if failed := warn_of_failed_trials(judge.trials):
         yield failed
@@ -101,7 +101,7 @@ def _warnings(judge: Judge, notes: Mapping[str, Any], fp32: Trial | None) -> Ite
     yield from noted_warnings(notes).values()
 
 
-def skipped_measurements(notes: Mapping[str, Any]) -> tuple[str, ...]:
+def skipped_measurements(notes: PlainMapping) -> tuple[str, ...]:
     """Return what the measurements are called that were given up because they ended their process."""
     noted = notes.get(DIED)
     return tuple(map(str, noted.values())) if isinstance(noted, dict) else ()

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -72,6 +72,7 @@ from quaver.processors import Portability, noted_portability
 from quaver.space import TuningSpace
 from quaver.strategies import StartingFrom, make_strategy, prepared
 from quaver.trial import Trial
+from quaver.types import EvalFunc, ModelLike, PlainMapping
 from quaver.unquantizable import from_notes
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ log = logging.getLogger(__name__)
 
 
 def open_run(
-    model: Any,
+    model: ModelLike,
     config: Given = None,
     *,
     calib_dataloader: Any = None,
@@ -111,11 +112,11 @@ class TuningRun:
 
     def __init__(
         self,
-        model: Any,
+        model: ModelLike,
         config: Given,
         calib_dataloader: Any,
         observer: Observer | Iterable[Observer] | None,
-        settings: Mapping[str, Any],
+        settings: PlainMapping,
         executor: Any = None,
     ) -> None:
         """Use `open_run`."""
@@ -130,16 +131,14 @@ class TuningRun:
                 self._open(stack, history, model, config, settings)
             self._stack = stack.pop_all()
 
-    def _begin(
-        self, stack: contextlib.ExitStack, given: Given, settings: Mapping[str, Any]
-    ) -> tuple[Path, Storage, RunLog]:
+    def _begin(self, stack: contextlib.ExitStack, given: Given, settings: PlainMapping) -> tuple[Path, Storage, RunLog]:
         """The folder, the history and the log."""
         asked = make_config(given, **settings)
         workspace, history = stack.enter_context(open_workspace(asked))
         return workspace, history, stack.enter_context(run_log(workspace))
 
     def _open(
-        self, stack: contextlib.ExitStack, history: Storage, model: Any, given: Given, settings: Mapping[str, Any]
+        self, stack: contextlib.ExitStack, history: Storage, model: ModelLike, given: Given, settings: PlainMapping
     ) -> None:
         self.config, changes = settle(given, settings, history)
         model = expanded(model)
@@ -317,7 +316,7 @@ class TuningRun:
                 self._tell(RunFinished(said.reason, said.best, said.baseline, said.evaluations, str(said)))
         return self._result
 
-    def drive(self, eval_func: Callable[[Any], Any]) -> StopReason:
+    def drive(self, eval_func: EvalFunc) -> StopReason:
         """Score all that is asked for with an eval_func, as `fit` does."""
         local = self._pool is not None and isinstance(self._pool.executor, LocalPool)
         with self._log.here(), self._evaluating(eval_func) as executor, self._probe.beside(executor, local):
@@ -332,7 +331,7 @@ class TuningRun:
         """Let no trial count as met before it is confirmed; `fit` with `confirm` does so before the first trial."""
         require_confirmation(self._run.judge, self._run.history)
 
-    def confirm(self, eval_func: Callable[[Any], Any]) -> None:
+    def confirm(self, eval_func: EvalFunc) -> None:
         """Score the winner on data that took no part in choosing it, once the run is over.
 
         If it misses the criterion there, the next best trials are scored, too, up to `confirm_tries` in all. Only a
@@ -350,7 +349,7 @@ class TuningRun:
                 confirm(self._adapter, run.judge, run.history, bound, self.config.confirm_tries, self._tell)
 
     @contextlib.contextmanager
-    def _evaluating(self, eval_func: Callable[[Any], Any]) -> Iterator[Executor]:
+    def _evaluating(self, eval_func: EvalFunc) -> Iterator[Executor]:
         """Who calls eval_func: this process, or workers, which are let go of when the last trial is told."""
         run, pool = self._run, self._pool
         if pool is None:

@@ -32,6 +32,7 @@ from quaver.history.records.choices import from_choice, to_choices
 from quaver.ops import QuantConfig
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace, smallest_first, without_calibration
+from quaver.types import PlainDict
 
 
 def space_of(adapter: Adapter, config: Config, objective: Objective, calibrated: bool) -> TuningSpace:
@@ -107,7 +108,7 @@ SHARE = 0.5
 
 def calibrate(
     adapter: Adapter, config: Config, data: Any, watch: Observer, heard: bool, clock: Clock | None = None
-) -> dict[str, Any]:
+) -> PlainDict:
     """Calibrate, and say so if not all of the data was used."""
     wanted, seen = config.most_samples, 0
     limit = MOST_SAMPLES if wanted is None else wanted

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ from quaver.files.paths import expanded
 from quaver.history import Snapshot, read_snapshot
 from quaver.ops import QuantConfig
 from quaver.trial import Trial
+from quaver.types import PlainMapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Target:
     snapshot: Snapshot | None
 
     @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> PlainMapping:
         """The settings of the run, as it recorded them; empty without one."""
         return {} if self.snapshot is None else self.snapshot.run.settings
 

@@ -16,6 +16,7 @@ from quaver.api.config.resume import earlier_settings, resumed_config
 from quaver.command import user_files as loading
 from quaver.errors import SettingsError
 from quaver.files.paths import check_regular, expanded
+from quaver.types import PlainDict, PlainMapping
 
 _FIELDS = tuple(item.name for item in fields(Config))
 
@@ -254,9 +255,9 @@ class Given(NamedTuple):
         earlier: settings of the run that is resumed; empty if there is none.
     """
 
-    file: dict[str, Any]
-    flags: dict[str, Any]
-    earlier: Mapping[str, Any]
+    file: PlainDict
+    flags: PlainDict
+    earlier: PlainMapping
 
     @property
     def config(self) -> Config:
@@ -283,14 +284,14 @@ def given(args: argparse.Namespace) -> Given:
     return Given(file, flags, earlier)
 
 
-def criterion(args: argparse.Namespace) -> dict[str, Any]:
+def criterion(args: argparse.Namespace) -> PlainDict:
     """The settings that the flags of `add_criterion` say."""
     names = ("relative", "absolute", "slice_limit", "higher_is_better")
     found = {name: _one_or_dict(name, value) for name in names if (value := getattr(args, name)) is not None}
     return found if args.slices is None else {**found, "slices": loading.lines(args.slices, "--slices")}
 
 
-def _loaded(settings: dict[str, Any]) -> dict[str, Any]:
+def _loaded(settings: PlainDict) -> PlainDict:
     """The same with what FILE.py:NAME stands for, and with the slices that a file names."""
     if isinstance(settings.get("slices"), str):
         settings["slices"] = loading.lines(settings["slices"], "--slices")
@@ -300,7 +301,7 @@ def _loaded(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _behind(there: Any, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _behind(there: Any, pairs: Sequence[tuple[str, Any]]) -> PlainDict:
     """Pairs added to a mapping, behind what is there: a later rule wins."""
     merged = dict(there) if isinstance(there, Mapping) else {}
     for key, value in pairs:

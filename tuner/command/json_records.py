@@ -21,10 +21,11 @@ from quaver.history import Snapshot
 from quaver.processors import noted_portability
 from quaver.trial import Trial
 from quaver.trial_lineage import Change, Origin
+from quaver.types import PlainDict
 from quaver.unquantizable import from_notes
 
 
-def plain(trial: Trial, best: Trial | None) -> dict[str, Any]:
+def plain(trial: Trial, best: Trial | None) -> PlainDict:
     """A trial for JSON."""
     return {
         "number": trial.number,
@@ -49,7 +50,7 @@ def plain(trial: Trial, best: Trial | None) -> dict[str, Any]:
     }
 
 
-def tuned(result: TuneResult) -> dict[str, Any]:
+def tuned(result: TuneResult) -> PlainDict:
     """How a run ended."""
     return {
         "met": result.met,
@@ -71,7 +72,7 @@ def tuned(result: TuneResult) -> dict[str, Any]:
     }
 
 
-def benefit(compared: Benefit | None) -> dict[str, Any] | None:
+def benefit(compared: Benefit | None) -> PlainDict | None:
     """Return the best trial's latency or size beside the float model's, for JSON."""
     if compared is None:
         return None
@@ -79,7 +80,7 @@ def benefit(compared: Benefit | None) -> dict[str, Any] | None:
     return {**figures, "is_gain": compared.is_gain}
 
 
-def output_drift(drift: OutputDrift | None) -> dict[str, Any] | None:
+def output_drift(drift: OutputDrift | None) -> PlainDict | None:
     """Return how far the best trial's outputs are from the float model's, for JSON."""
     if drift is None:
         return None
@@ -87,18 +88,18 @@ def output_drift(drift: OutputDrift | None) -> dict[str, Any] | None:
     return {**figures, "samples": drift.samples, "outputs": [asdict(item) for item in drift.outputs]}
 
 
-def origin(found: Origin) -> dict[str, Any]:
+def origin(found: Origin) -> PlainDict:
     """The trial that a trial came from, and what was changed."""
     return {"parent": found.parent, "changes": [change(one) for one in found.changes]}
 
 
-def change(one: Change) -> dict[str, Any]:
+def change(one: Change) -> PlainDict:
     """An op that two trials run in different ways."""
     before, now = (None if pick is None else pick.plain() for pick in (one.before, one.now))
     return {"op": one.op, "before": before, "now": now}
 
 
-def trust(sure: Sureness | None, losses: Iterable[LimitLoss], confirmations: Iterable[Confirmation]) -> dict[str, Any]:
+def trust(sure: Sureness | None, losses: Iterable[LimitLoss], confirmations: Iterable[Confirmation]) -> PlainDict:
     """How far the verdict on the best trial can be trusted: how sure, by each limit, and on other data."""
     return {
         "sure": None if sure is None else sure.chosen,
@@ -123,7 +124,7 @@ def trust(sure: Sureness | None, losses: Iterable[LimitLoss], confirmations: Ite
     }
 
 
-def about_the_model(snapshot: Snapshot, best_hash: str = "") -> dict[str, Any]:
+def about_the_model(snapshot: Snapshot, best_hash: str = "") -> PlainDict:
     """Return what was converted when the model was read, what cannot be quantized, and where the verdict holds."""
     portability = noted_portability(snapshot.notes, best_hash)
     left_out = [{"kind": one.kind, "count": one.count, "share": one.share} for one in from_notes(snapshot.notes)]

@@ -13,6 +13,7 @@ from quaver.command import flags
 from quaver.command import user_files as loading
 from quaver.errors import SettingsError
 from quaver.files.paths import check_regular, expanded
+from quaver.types import PlainDict
 
 
 def add(parser: argparse.ArgumentParser, without_data: str) -> None:
@@ -68,7 +69,7 @@ def eval_func(args: argparse.Namespace, calib: str | None = None) -> Callable[[A
     return make_metric(args.metric, data, labels, **dict(args.metric_option))
 
 
-def direction(args: argparse.Namespace, metric: Any) -> dict[str, Any]:
+def direction(args: argparse.Namespace, metric: Any) -> PlainDict:
     """What a ready-made metric knows of itself: whether higher is better, unless a flag says it."""
     if args.metric is None or args.higher_is_better is not None or metric.higher_is_better:
         return {}

@@ -25,6 +25,7 @@ from quaver.limit import loss_phrase
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 from quaver.trial import Trial
+from quaver.types import ModelLike
 
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -47,7 +48,7 @@ class Accuracy:
     def __init__(self, images: Images, labels: Labels) -> None:
         self._images, self._labels = images, labels
 
-    def __call__(self, model: Any) -> float:
+    def __call__(self, model: ModelLike) -> float:
         """Score a model."""
         return float((model(self._images).argmax(axis=1) == self._labels).mean())
 

@@ -6,15 +6,15 @@ that recorded the trials did. Whether a trial was rebuilt is for its sha256 to s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from quaver.adapters import Adapter
 from quaver.errors import HistoryError, QuaverError
 from quaver.history import Header
 from quaver.ops import FLOAT, Op, QuantConfig
+from quaver.types import PlainMapping
 
 
 def check_same_model(adapter: Adapter, header: Header, path: Path) -> None:
@@ -67,12 +67,12 @@ def _and_more(names: list[str]) -> str:
     return f" (and {len(names) - 1} more like it)" if len(names) > 1 else ""
 
 
-def was_optimised(settings: Mapping[str, Any]) -> bool:
+def was_optimised(settings: PlainMapping) -> bool:
     """Whether a run rewrote the float graph; before there was a choice, none did."""
     return settings.get("optimise_float") is True
 
 
-def was_portable(settings: Mapping[str, Any]) -> bool:
+def was_portable(settings: PlainMapping) -> bool:
     """Return whether a run bounded int8 weights for processors without VNNI; before there was a choice, none did."""
     return settings.get("portable") is True
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Model, adapter_for
-from quaver.adapters.data import Feed
 from quaver.errors import EvaluationError, SettingsError
 from quaver.suggestions import hint
+from quaver.types import Feed
 
 EMULATOR = "qemu-x86_64"
 INSTALL = "install qemu-user 7.2 or newer (Debian and Ubuntu: apt-get install qemu-user)"

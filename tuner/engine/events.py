@@ -6,7 +6,7 @@ import enum
 import logging
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from quaver.budget import StopReason
 from quaver.errors import SettingsError
 from quaver.trial import Trial
+from quaver.types import PlainMapping
 
 if TYPE_CHECKING:
     from quaver.diagnosis import Diagnosis
@@ -58,7 +59,7 @@ class RunStarted(Event):
     """
 
     workspace: Path
-    settings: Mapping[str, Any]
+    settings: PlainMapping
     resumed: bool
     spent: float
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quaver.adapters import Adapter
-from quaver.adapters.data import Feed
 from quaver.engine.inspection.output_error import OutputErrors
 from quaver.engine.timing import latency
 from quaver.engine.timing.time_model import measure_time_model, to_plain
 from quaver.ops import QuantConfig
+from quaver.types import Feed, PlainDict
 
 # Seconds for each candidate whose speed is measured.
 CANDIDATE_SECONDS = 0.2
@@ -100,7 +100,7 @@ def _op_seconds(bench: Bench, measurement: Measurement) -> list[dict[str, float]
     return [bench.adapter.op_seconds(config) for config in (None, *measurement.configs)]
 
 
-def _time_model(bench: Bench, measurement: Measurement) -> dict[str, Any]:
+def _time_model(bench: Bench, measurement: Measurement) -> PlainDict:
     (config,) = measurement.configs
     return to_plain(measure_time_model(bench.adapter, config, bench.adapter.timing_feed))
 

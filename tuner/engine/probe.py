@@ -36,6 +36,7 @@ from quaver.ops import QuantConfig
 from quaver.probe import Observed, OpTime, Probe
 from quaver.space import TuningSpace
 from quaver.time_model import TimeModel
+from quaver.types import PlainMapping
 
 # Measurements of many ops are noted this often, so that a crash loses little.
 NOTE_SECONDS = 10.0
@@ -188,7 +189,7 @@ class AdapterProbe(Probe):
                         self._find_fatal_ops(config)
         return [self._history.notes["probe.speed"][config.fingerprint] for config in configs]
 
-    def _times_of(self, name: str, configs: Sequence[QuantConfig]) -> Mapping[str, Any]:
+    def _times_of(self, name: str, configs: Sequence[QuantConfig]) -> PlainMapping:
         """What is known of the times of configurations, from this run or from an earlier one on this machine."""
         known = self._history.notes.get(f"probe.{name}", {})
         missing = {config.fingerprint: config for config in configs if config.fingerprint not in known}
@@ -201,7 +202,7 @@ class AdapterProbe(Probe):
             known = self._history.notes[f"probe.{name}"]
         return dict(known)
 
-    def _keep(self, name: str, found: Mapping[str, Any]) -> None:
+    def _keep(self, name: str, found: PlainMapping) -> None:
         self._history.extend_note(f"probe.{name}", dict(found))
         self._cache.put(name, found)
 

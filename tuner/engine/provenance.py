@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from quaver.adapters import Model
 from quaver.history import Snapshot, Storage
 from quaver.provenance import Provenance
 from quaver.trial import Trial
+from quaver.types import PlainDict, PlainMapping
 
 # The settings that make up a criterion or a target budget. Slices are left out: they name every sample.
 _CRITERION = ("relative", "absolute", "higher_is_better", "slice_limit", "confidence", "max_latency", "max_size")
@@ -42,7 +40,7 @@ def provenance_of(history: Storage | Snapshot, trial: Trial) -> Provenance:
     )
 
 
-def _criterion(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _criterion(settings: PlainMapping) -> PlainDict:
     """Return the settings of the criterion that say something: a direction only where lower is better."""
     values = {name: settings.get(name) for name in _CRITERION}
     return {name: value for name, value in values.items() if value is not None and value is not True}

@@ -13,12 +13,13 @@ from quaver.errors import EvaluationError, SettingsError
 from quaver.metrics.inference import Data
 from quaver.metrics.metric import Metric, Scores
 from quaver.suggestions import check_known
+from quaver.types import Array, ModelLike, PlainDict
 
 # What the ratio of signal and noise is called that has none, in decibels.
 NOISELESS = 100.0
 
 
-def agreement(data: Any, kind: str = "top1", *, model: Any = None, output: int = 0) -> Metric:
+def agreement(data: Any, kind: str = "top1", *, model: ModelLike = None, output: int = 0) -> Metric:
     """How well a model agrees with the fp32 model, sample by sample. Needs no labels.
 
     `fit` and `check` tell it which model is fp32; whoever calls it gives `model`, or uses `against`.
@@ -49,7 +50,7 @@ class _Agreement(Metric):
     def __init__(self, kind: str, data: Data, output: int, fp32: Callable[[], Model] | None) -> None:
         super().__init__(f"agreement_{kind}", data, output)
         self._kind, self._fp32 = kind, fp32
-        self._reference: list[NDArray[Any]] | None = None
+        self._reference: list[Array] | None = None
 
     @property
     def sample_scores(self) -> int | None:
@@ -72,7 +73,7 @@ class _Agreement(Metric):
                 )
             yield {self.name: np.asarray(KINDS[self._kind](expected, output), dtype=np.float64)}
 
-    def _expected(self) -> Iterator[NDArray[Any]]:
+    def _expected(self) -> Iterator[Array]:
         if self._reference is None:
             if self._fp32 is None:
                 raise EvaluationError(
@@ -83,35 +84,35 @@ class _Agreement(Metric):
             self._reference = [one.argmax(axis=-1) for one in made] if self._kind == "top1" else made
         return iter(self._reference)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> PlainDict:
         """What another process gets: it finds the outputs of the fp32 model by itself."""
         return {**self.__dict__, "_reference": None}
 
 
-def _top1(expected: NDArray[Any], output: NDArray[Any]) -> Any:
+def _top1(expected: Array, output: Array) -> Any:
     """`expected` are the classes already."""
     same = output.argmax(axis=-1) == expected
     return same.reshape(len(same), -1).mean(axis=1)
 
 
-def _cosine(expected: NDArray[Any], output: NDArray[Any]) -> Any:
+def _cosine(expected: Array, output: Array) -> Any:
     one, other = (side.reshape(len(side), -1).astype(np.float64) for side in (expected, output))
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     zero = (one == other).all(axis=1)
     return np.where(zero, 1.0, (one * other).sum(axis=1) / np.maximum(lengths, 1e-300)).clip(-1, 1)
 
 
-def _sqnr(expected: NDArray[Any], output: NDArray[Any]) -> Any:
+def _sqnr(expected: Array, output: Array) -> Any:
     one, other = (side.reshape(len(side), -1).astype(np.float64) for side in (expected, output))
     signal, noise = np.square(one).sum(axis=1), np.square(one - other).sum(axis=1)
     ratio = 10 * np.log10(np.maximum(signal, 1e-300) / np.maximum(noise, 1e-300))
     return np.where(noise == 0, NOISELESS, np.clip(ratio, 0.0, NOISELESS))
 
 
-KINDS: dict[str, Callable[[NDArray[Any], NDArray[Any]], Any]] = {"top1": _top1, "cosine": _cosine, "sqnr": _sqnr}
+KINDS: dict[str, Callable[[Array, Array], Any]] = {"top1": _top1, "cosine": _cosine, "sqnr": _sqnr}
 
 
-def disagreements(data: Any, model: Any, *quantized: Any, output: int = 0) -> NDArray[np.int64]:
+def disagreements(data: Any, model: ModelLike, *quantized: Any, output: int = 0) -> NDArray[np.int64]:
     """The numbers of the samples on which a quantized model says another class than the fp32 model.
 
     On all others both are right or both are wrong, whatever the label: what is lost, in samples, depends on these
@@ -136,6 +137,6 @@ def disagreements(data: Any, model: Any, *quantized: Any, output: int = 0) -> ND
     return np.flatnonzero(differ)
 
 
-def _classes(data: Data, model: Any, output: int) -> NDArray[np.int64]:
+def _classes(data: Data, model: ModelLike, output: int) -> NDArray[np.int64]:
     opened = model if isinstance(model, Model) else open_given(model)
     return np.concatenate([batch.outputs[output].argmax(axis=-1) for batch in data.run(opened)])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quaver.errors import EvaluationError, SettingsError
 from quaver.metrics.inference import Data
 from quaver.metrics.metric import Metric, SampleMetric, SetMetric
+from quaver.types import Array
 
 
 def top1(data: Any, labels: Any = None, *, output: int = 0) -> Metric:
@@ -57,7 +57,7 @@ class _TopK(SampleMetric):
         super().__init__(name, data, output)
         self._k = k
 
-    def scores(self, output: NDArray[Any], labels: Any) -> Any:
+    def scores(self, output: Array, labels: Any) -> Any:
         wanted = np.asarray(labels).reshape(-1)
         if output.ndim < 2 or len(wanted) != output.size // output.shape[-1]:
             return np.empty(0)
@@ -75,7 +75,7 @@ class _F1(SetMetric):
         super().__init__("f1", data, output)
         self._average = average
 
-    def score(self, batches: list[tuple[NDArray[Any], Any]]) -> float:
+    def score(self, batches: list[tuple[Array, Any]]) -> float:
         labels = np.concatenate([np.asarray(labels) for _, labels in batches])
         outputs = np.concatenate([output.reshape(len(output), -1) for output, _ in batches])
         if labels.ndim == 2:
@@ -94,7 +94,7 @@ class _F1(SetMetric):
 
 
 class _Auc(SetMetric):
-    def score(self, batches: list[tuple[NDArray[Any], Any]]) -> float:
+    def score(self, batches: list[tuple[Array, Any]]) -> float:
         labels = np.concatenate([np.asarray(labels).reshape(-1) for _, labels in batches])
         outputs = np.concatenate([output.reshape(len(output), -1)[:, -1] for output, _ in batches]).astype(float)
         yes = labels == 1

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quaver.adapters import Model
-from quaver.adapters.data import BATCH, Feed, InputSpec, fixed_batch, match, samples, split
+from quaver.adapters.data import BATCH, InputSpec, fixed_batch, match, samples, split
 from quaver.errors import EvaluationError, SettingsError
+from quaver.types import Array, Feed
 
 
 class Batch(NamedTuple):
@@ -24,7 +24,7 @@ class Batch(NamedTuple):
         size: how many there are.
     """
 
-    outputs: list[NDArray[Any]]
+    outputs: list[Array]
     labels: Any
     first: int
     size: int
@@ -117,7 +117,7 @@ def _listed(labels: Any) -> Any:
     return labels if isinstance(labels, np.ndarray) else list(labels)
 
 
-def _run(model: Model, feed: Feed, count: int) -> list[NDArray[Any]]:
+def _run(model: Model, feed: Feed, count: int) -> list[Array]:
     """All outputs; a model that fixes its batch gets the last samples as often as it takes, and they are cut off."""
     fixed = fixed_batch(model.inputs) or 0
     short = count < fixed

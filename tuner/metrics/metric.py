@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters import Model
-from quaver.adapters.data import Feed
 from quaver.errors import EvaluationError
 from quaver.metrics.inference import Batch, Data
+from quaver.types import Array, Feed
 
 Scores = NDArray[np.float64]
 
@@ -42,7 +42,7 @@ class Metric(ABC):
         """Return how many scores of samples an evaluation gives, if that can be told before one is made."""
         return None
 
-    def _chosen(self, batch: Batch) -> NDArray[Any]:
+    def _chosen(self, batch: Batch) -> Array:
         """The output that is looked at."""
         if self._output >= len(batch.outputs):
             raise EvaluationError(
@@ -74,7 +74,7 @@ class SampleMetric(Metric):
             yield {self.name: scores}
 
     @abstractmethod
-    def scores(self, output: NDArray[Any], labels: Any) -> Any:
+    def scores(self, output: Array, labels: Any) -> Any:
         """The score of each sample of a batch."""
 
 
@@ -89,5 +89,5 @@ class SetMetric(Metric):
         return {self.name: float(self.score(found))}
 
     @abstractmethod
-    def score(self, batches: list[tuple[NDArray[Any], Any]]) -> float:
+    def score(self, batches: list[tuple[Array, Any]]) -> float:
         """The score of all batches, each an output and its labels."""

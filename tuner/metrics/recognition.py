@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quaver.errors import EvaluationError
 from quaver.metrics.inference import Data
 from quaver.metrics.metric import Metric, SampleMetric
+from quaver.types import Array
 
 Symbols = tuple[Any, ...]
 
@@ -68,7 +68,7 @@ class _Ctc(SampleMetric):
         self._alphabet = None if alphabet is None else list(alphabet)
         self._blank, self._time_major, self._exact = blank, time_major, exact
 
-    def scores(self, output: NDArray[Any], labels: Any) -> Any:
+    def scores(self, output: Array, labels: Any) -> Any:
         if output.ndim != 3:
             raise EvaluationError(f"{self.name} needs an output of three axes, not of shape {output.shape}")
         steps = (output.swapaxes(0, 1) if self._time_major else output).argmax(axis=-1)
@@ -77,7 +77,7 @@ class _Ctc(SampleMetric):
             return [read == truth for read, truth in pairs]
         return [edits(read, truth) / max(len(truth), 1) for read, truth in pairs]
 
-    def _read(self, steps: NDArray[Any]) -> Symbols:
+    def _read(self, steps: Array) -> Symbols:
         """Greedy decoding: what repeats is one, and blanks are none."""
         kept = steps[np.append(True, steps[1:] != steps[:-1])]
         found = [int(step) for step in kept if step != self._blank]

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quaver.adapters import Model
 from quaver.errors import EvaluationError, SettingsError
 from quaver.metrics.inference import Data
 from quaver.metrics.metric import Metric, Scores
+from quaver.types import Array
 
 
 def recall_at_k(
@@ -54,7 +54,7 @@ class _Recall(Metric):
             found[first : first + 512] = (theirs[nearest] == wanted[first : first + 512, None]).any(axis=1)
         yield {self.name: found}
 
-    def _embedded(self, model: Model, data: Data) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _embedded(self, model: Model, data: Data) -> tuple[Array, Array]:
         parts, labels = [], []
         for batch in data.run(model):
             rows = self._chosen(batch).reshape(batch.size, -1).astype(np.float64)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from quaver.errors import EvaluationError, SettingsError
 from quaver.metrics.inference import Data
 from quaver.metrics.metric import Metric, SampleMetric, SetMetric
+from quaver.types import Array
 
 
 def miou(
@@ -33,7 +34,7 @@ def miou(
     return kind(Data(data, labels), output, ignore, axis)
 
 
-def _classes(output: NDArray[Any], labels: NDArray[Any], axis: int) -> NDArray[Any]:
+def _classes(output: Array, labels: Array, axis: int) -> Array:
     """The class of each pixel."""
     if output.shape == labels.shape:
         found = output > 0.5
@@ -48,7 +49,7 @@ def _classes(output: NDArray[Any], labels: NDArray[Any], axis: int) -> NDArray[A
     return found.astype(np.int64)
 
 
-def _confusion(said: NDArray[Any], truth: NDArray[Any], ignore: int | None) -> NDArray[np.int64]:
+def _confusion(said: Array, truth: Array, ignore: int | None) -> NDArray[np.int64]:
     """How many pixels of each class are said to be of each."""
     counted = np.ones(truth.shape, bool) if ignore is None else truth != ignore
     said, truth = said[counted], truth[counted].astype(np.int64)
@@ -68,7 +69,7 @@ class _OfSet(SetMetric):
         super().__init__("miou", data, output)
         self._ignore, self._axis = ignore, axis
 
-    def score(self, batches: list[tuple[NDArray[Any], Any]]) -> float:
+    def score(self, batches: list[tuple[Array, Any]]) -> float:
         parts = []
         for output, labels in batches:
             truth = np.asarray(labels)
@@ -82,7 +83,7 @@ class _OfImages(SampleMetric):
         super().__init__("miou", data, output)
         self._ignore, self._axis = ignore, axis
 
-    def scores(self, output: NDArray[Any], labels: Any) -> Any:
+    def scores(self, output: Array, labels: Any) -> Any:
         truth = np.asarray(labels)
         said = _classes(output, truth, self._axis)
         return [_iou(_confusion(*pair, self._ignore)) for pair in zip(said, truth, strict=True)]

@@ -10,6 +10,7 @@ from quaver.diagnosis import Profile
 from quaver.errors import SettingsError
 from quaver.neural_compressor.config import BenchmarkConfig
 from quaver.neural_compressor.model import BridgedModel
+from quaver.types import ModelLike
 
 # So many inferences are timed if nobody says how many.
 ITERATIONS = 50
@@ -18,7 +19,7 @@ ROWS = 20
 
 
 def fit(
-    model: Any, conf: BenchmarkConfig, b_dataloader: Any = None, b_func: Callable[..., Any] | None = None
+    model: ModelLike, conf: BenchmarkConfig, b_dataloader: Any = None, b_func: Callable[..., Any] | None = None
 ) -> Profile:
     """Time a model end to end and op by op; with `diagnosis=True` the ops are printed, those that take most first."""
     if b_func is not None:

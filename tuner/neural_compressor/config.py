@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from quaver.api.config.load import read_settings
 from quaver.errors import SettingsError
 from quaver.suggestions import hint
+from quaver.types import PlainMapping
 
 
 class _Words:
@@ -69,8 +69,8 @@ class PostTrainingQuantConfig:
     def __init__(
         self,
         *,
-        tuning_criterion: TuningCriterion | Mapping[str, Any] | None = None,
-        accuracy_criterion: AccuracyCriterion | Mapping[str, Any] | None = None,
+        tuning_criterion: TuningCriterion | PlainMapping | None = None,
+        accuracy_criterion: AccuracyCriterion | PlainMapping | None = None,
         **words: Any,
     ) -> None:
         said = {name: value for name, value in words.items() if value is not None}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from quaver.api.config.load import read_settings
 from quaver.errors import SettingsError
 from quaver.neural_compressor.model import BridgedModel
 from quaver.neural_compressor.quantization import metric_function, quantized
+from quaver.types import EvalFunc, ModelLike, PlainMapping
 
 _SET = ("model", "calib_dataloader", "eval_func", "eval_dataloader", "metric")
 
@@ -31,13 +31,13 @@ class Quantization:
         strategy: after `fit()`, what holds the best model.
     """
 
-    def __init__(self, conf: str | os.PathLike[str] | Mapping[str, Any] | None = None) -> None:
+    def __init__(self, conf: str | os.PathLike[str] | PlainMapping | None = None) -> None:
         self._settings = {} if conf is None else read_settings(conf)
-        self.model: Any = None
+        self.model: ModelLike = None
         self.calib_dataloader: Any = None
         self.eval_dataloader: Any = None
         self.metric: Any = None
-        self.eval_func: Callable[[Any], Any] | None = None
+        self.eval_func: EvalFunc | None = None
         self.strategy: Best | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from quaver.adapters import Model
 from quaver.api import TuneResult
 from quaver.ops import OpConfig, QuantConfig
+from quaver.types import PlainDict
 
 
 class BridgedModel:
@@ -33,7 +34,7 @@ class BridgedModel:
         return self
 
     @property
-    def q_config(self) -> dict[str, Any]:
+    def q_config(self) -> PlainDict:
         """How each op runs: `q_config["quant_cfg"]` names what was excluded, and `"op"` has all of them."""
         if self._config is None:
             return {}
@@ -64,7 +65,7 @@ class BridgedModel:
         return getattr(self._model.model, name) if own is None else own
 
 
-def as_words(pick: OpConfig) -> dict[str, Any]:
+def as_words(pick: OpConfig) -> PlainDict:
     """How an op runs, in the words of `op_name_dict`."""
     if not pick.reduced:
         return {"activation": {"dtype": "fp32"}, "weight": {"dtype": "fp32"}}

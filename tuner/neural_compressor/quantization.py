@@ -14,15 +14,14 @@ from quaver.api import fit as quaver_fit
 from quaver.errors import SettingsError
 from quaver.neural_compressor.config import PostTrainingQuantConfig
 from quaver.neural_compressor.model import BridgedModel
+from quaver.types import EvalFunc, ModelLike, PlainMapping
 
 # Where Neural Compressor keeps its runs, each in a folder named after the time.
 ROOT = "nc_workspace"
 
-EvalFunc = Callable[[Any], Any]
-
 
 def fit(
-    model: Any,
+    model: ModelLike,
     conf: PostTrainingQuantConfig,
     calib_dataloader: Any = None,
     calib_func: Callable[..., Any] | None = None,
@@ -44,7 +43,7 @@ def fit(
 
 
 def quantized(
-    model: Any, given: Mapping[str, Any] | str, data: Any, eval_func: EvalFunc | None, settings: Mapping[str, Any]
+    model: ModelLike, given: PlainMapping | str, data: Any, eval_func: EvalFunc | None, settings: PlainMapping
 ) -> BridgedModel:
     """Run `quaver.fit` and wrap what it gives."""
     score = None if eval_func is None else Bridged(eval_func)
@@ -72,7 +71,7 @@ class Bridged:
             raise SettingsError(f"eval_func must be a function of the model that returns a number, not {eval_func!r}")
         self._eval_func = eval_func
 
-    def __call__(self, model: Any) -> Any:
+    def __call__(self, model: ModelLike) -> Any:
         return self._eval_func(BridgedModel(model))
 
 
@@ -83,7 +82,7 @@ def metric_function(metric: Any, dataloader: Any) -> EvalFunc | None:
             raise SettingsError("eval_metric and eval_dataloader go together; or give an eval_func")
         return None
 
-    def score(model: Any) -> Any:
+    def score(model: ModelLike) -> Any:
         metric.reset()
         for inputs, labels in dataloader:
             metric.update(model(inputs), labels)
@@ -92,7 +91,7 @@ def metric_function(metric: Any, dataloader: Any) -> EvalFunc | None:
     return score
 
 
-def _workspace(given: Mapping[str, Any] | str | os.PathLike[str], settings: Mapping[str, Any]) -> dict[str, Path]:
+def _workspace(given: PlainMapping | str | os.PathLike[str], settings: PlainMapping) -> dict[str, Path]:
     """A dated folder where scripts look for it, unless another was named."""
     named = [*settings, *(given if isinstance(given, Mapping) else ())]
     if "workspace" in named or "resume" in named:

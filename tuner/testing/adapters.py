@@ -20,6 +20,7 @@ from quaver.errors import BuildError, SettingsError
 from quaver.ops import FLOAT, Op, OpConfig, QuantConfig
 from quaver.space import TuningSpace
 from quaver.testing.comparison import Outputs, as_list, content, difference, equal_feeds, not_builtin
+from quaver.types import ModelLike, PlainDict
 
 # How far an op-by-op fp32 model may be from the float model, as a share of the largest output.
 FLOAT_TOLERANCE = 1e-4
@@ -30,7 +31,7 @@ RANDOM = 3
 
 
 def check_adapter(
-    open_adapter: Callable[[AdapterOptions], Adapter], calibration_data: Any, *, model: Any = None
+    open_adapter: Callable[[AdapterOptions], Adapter], calibration_data: Any, *, model: ModelLike = None
 ) -> None:
     """Take an adapter through all it must be able to do, on one model.
 
@@ -60,10 +61,10 @@ class _Case:
     adapter: Adapter
     another: Callable[[], Adapter]
     data: Any
-    model: Any
+    model: ModelLike
     scratch: Path
     folder: Path | None
-    calibration: dict[str, Any]
+    calibration: PlainDict
     space: TuningSpace
 
     @classmethod
@@ -71,7 +72,7 @@ class _Case:
         cls,
         open_adapter: Callable[[AdapterOptions], Adapter],
         data: Any,
-        model: Any,
+        model: ModelLike,
         scratch: Path,
         folder: Path | None,
     ) -> _Case:

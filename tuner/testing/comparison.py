@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from quaver.adapters.data import Feed
+from quaver.types import Array, Feed, ModelLike
 
 BUILTINS = (dict, list, tuple, str, bytes, int, float, bool, type(None))
-Outputs = list[NDArray[Any]]
+Outputs = list[Array]
 
 
 def as_list(result: Any) -> Outputs:
@@ -59,7 +58,7 @@ def not_builtin(value: Any, where: str = "the result") -> str | None:
     return None
 
 
-def content(model: Any) -> object:
+def content(model: ModelLike) -> object:
     """What must stay as it is, as far as one can look inside."""
     if isinstance(model, str | os.PathLike) and Path(model).is_file():
         return Path(model).read_bytes()

@@ -23,6 +23,7 @@ from quaver.ops import QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies import Proposals, Strategy
+from quaver.types import ModelLike, PlainMapping
 
 # Trials of each run, and how many the strategy proposes at once.
 TRIALS, WIDTH = 8, 4
@@ -75,7 +76,7 @@ class InLists(Strategy):
             assert [trial.config for trial in trials] == asked, "the trials do not come in the order asked"
 
 
-def _run(workspace: Path, chosen: Mapping[str, Any], faults: Mapping[str, str], **more: Any) -> TuneResult:
+def _run(workspace: Path, chosen: PlainMapping, faults: Mapping[str, str], **more: Any) -> TuneResult:
     journal = str(workspace) + ".calls"
     with as_file(files("quaver.demo") / "digits_dscnn.onnx") as model, warnings.catch_warnings(action="ignore"):
         return fit(
@@ -98,7 +99,7 @@ def _images() -> Any:
     return np.random.default_rng(0).random((16, 1, 8, 8), np.float32)
 
 
-def _score(journal: str, faults: Mapping[str, str], model: Any) -> float:
+def _score(journal: str, faults: Mapping[str, str], model: ModelLike) -> float:
     """The eval_func: what a model puts out, summed up; unless something is to go wrong."""
     with open(journal, "a") as file:
         file.write(f"{model.sha256}\n")
@@ -126,14 +127,14 @@ def _calls(result: TuneResult) -> Counter[str]:
     return Counter(Path(str(result.workspace) + ".calls").read_text().split())
 
 
-def _check_exceptions(folder: Path, chosen: Mapping[str, Any], alone: TuneResult) -> None:
+def _check_exceptions(folder: Path, chosen: PlainMapping, alone: TuneResult) -> None:
     victim = alone.trials[2]
     result = _run(folder / "exception", chosen, {victim.model_hash: "exception"})
     _check_only(result, alone, {victim.number: "this one is not to my liking"})
     assert _calls(result)[victim.model_hash] == 1, "an evaluation that raised an exception was repeated"
 
 
-def _check_deaths(folder: Path, chosen: Mapping[str, Any], alone: TuneResult) -> None:
+def _check_deaths(folder: Path, chosen: PlainMapping, alone: TuneResult) -> None:
     one, other, third = alone.trials[1], alone.trials[3], alone.trials[6]
     faults = {one.model_hash: "segfault", other.model_hash: "kill", third.model_hash: "exit"}
     result = _run(folder / "deaths", chosen, faults)
@@ -144,7 +145,7 @@ def _check_deaths(folder: Path, chosen: Mapping[str, Any], alone: TuneResult) ->
         assert calls[trial.model_hash] == 2, f"an evaluation that died was tried {calls[trial.model_hash]} times, not 2"
 
 
-def _check_hang(folder: Path, chosen: Mapping[str, Any], alone: TuneResult) -> None:
+def _check_hang(folder: Path, chosen: PlainMapping, alone: TuneResult) -> None:
     victim = alone.trials[4]
     result = _run(folder / "hang", chosen, {victim.model_hash: "hang"}, trial_timeout=LIMIT)
     _check_only(result, alone, {victim.number: "trial_timeout"})

@@ -12,7 +12,6 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from quaver.probe import Observed, OpTime, Probe
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 from quaver.time_model import TimeModel
+from quaver.types import PlainMapping
 
 RANKINGS = ("right", "weak", "useless")
 # Op kinds by frequency, and those that have weights and so a choice of granularity.
@@ -76,7 +76,7 @@ class SimulatedModel:
     four_bits: bool = False
     slow: int = 0
     reluctant: int = 0
-    rules: Mapping[str, Any] = field(default_factory=dict)
+    rules: PlainMapping = field(default_factory=dict)
     baseline: float = 0.8
     seed: int = 0
 

@@ -17,6 +17,7 @@ from quaver.diagnosis import Diagnosis, QuantizedStatistics
 from quaver.errors import SettingsError
 from quaver.files.paths import expanded
 from quaver.ops import Precision
+from quaver.types import ModelLike
 
 # The statistics of TFLite's debugger, and what they are called here: its counts and maxima are those of one sample.
 STATISTICS = {
@@ -105,7 +106,7 @@ class QuantizationDebugger:
             float_model=self._float,
         )
 
-    def _beside(self, model: Any) -> Diagnosis:
+    def _beside(self, model: ModelLike) -> Diagnosis:
         options = self._options
         return diagnose(
             model,
@@ -125,7 +126,7 @@ class QuantizationDebugger:
         self.diagnosis.layer_statistics_dump(file)
 
 
-def _is_debug_model(model: Any) -> bool:
+def _is_debug_model(model: ModelLike) -> bool:
     """Whether a model holds the ops of TensorFlow's debugger, and with them its float ops."""
     content = model if isinstance(model, bytes | bytearray | memoryview) else Path(expanded(model)).read_bytes()
     return b"NumericVerify" in bytes(content)

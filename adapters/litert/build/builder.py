@@ -27,6 +27,7 @@ from quaver.adapters.litert.ops.units import Unit, activations, find_followers, 
 from quaver.adapters.repairs.base import wanted_statistics
 from quaver.errors import BuildError, CalibrationError
 from quaver.ops import CALIBRATIONS, Op, OpConfig, QuantConfig
+from quaver.types import PlainDict
 
 Ranges = Mapping[str, Mapping[str, Range]]
 
@@ -124,7 +125,7 @@ class Builder:
             raise BuildError(f"ai-edge-quantizer cannot build this configuration: {error}") from error
         return with_repairs(made, self.graph, reduced, config, self._channels)
 
-    def _quantize(self, wanted: dict[int, Any], statistics: dict[str, Any], integer_ends: bool) -> bytes:
+    def _quantize(self, wanted: dict[int, Any], statistics: PlainDict, integer_ends: bool) -> bytes:
         recipe = _Recipe({_scope(self.graph, index): config for index, config in wanted.items()}, integer_ends)
         generator = params_generator.ParamsGenerator(self.graph.model)
         generator._tensor_quant_params_cache = self._weights
@@ -145,7 +146,7 @@ class Builder:
                 reached.add(index)
         return [index for index in self.followers if index in reached]
 
-    def _statistics(self, config: QuantConfig, int8: list[Unit], moved: list[int]) -> dict[str, Any]:
+    def _statistics(self, config: QuantConfig, int8: list[Unit], moved: list[int]) -> PlainDict:
         """The range of each tensor. It has one: its writer decides by which method, else its first reader."""
         graph = self.graph
         methods = {tensor: config[unit.op.name].calibration for unit in int8 for tensor in unit.operator.outputs}
@@ -177,7 +178,7 @@ class Builder:
 class _Recipe:
     """As much of the quantizer's recipe manager as its parts ask for."""
 
-    def __init__(self, configs: dict[str, Any], integer_ends: bool) -> None:
+    def __init__(self, configs: PlainDict, integer_ends: bool) -> None:
         self._configs, self._integer_ends = configs, integer_ends
 
     def need_calibration(self) -> bool:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quaver.adapters.calibration.ranges import Range
 from quaver.adapters.litert.load.graph import WEIGHTS, Graph
 from quaver.adapters.litert.ops.units import Unit, activations
+from quaver.types import Array
 
 # The largest integer a bias may become; half of what fits, so that there is room for the sum.
 LARGEST = 2.0**30
@@ -26,7 +25,7 @@ FINEST = 128.0
 _AXIS = {"DEPTHWISE_CONV_2D": 3}
 _TINY = 1e-12
 
-Extremes = dict[str, NDArray[Any]]
+Extremes = dict[str, Array]
 Ranges = dict[int, dict[str, Range]]
 
 
@@ -55,8 +54,8 @@ def weight_extremes(graph: Graph, units: Sequence[Unit], ranges: Ranges) -> dict
         weight = _weight(graph, sharing[0])
         assert weight is not None
         axis = _AXIS.get(sharing[0].operator.kind, 0)
-        peaks: NDArray[Any] = np.max(np.abs(weight), axis=tuple(at for at in range(weight.ndim) if at != axis))
-        least: NDArray[Any] = np.zeros(len(peaks))
+        peaks: Array = np.max(np.abs(weight), axis=tuple(at for at in range(weight.ndim) if at != axis))
+        least: Array = np.zeros(len(peaks))
         for unit in sharing:
             bias = _bias(graph, unit)
             if bias is not None:
@@ -67,7 +66,7 @@ def weight_extremes(graph: Graph, units: Sequence[Unit], ranges: Ranges) -> dict
     return found
 
 
-def _extremes(peaks: NDArray[Any], axes: int, axis: int) -> dict[str, Extremes]:
+def _extremes(peaks: Array, axes: int, axis: int) -> dict[str, Extremes]:
     shape = [1] * axes
     whole = np.full(shape, peaks.max(), np.float32)
     shape[axis] = -1
@@ -115,11 +114,11 @@ def _by_buffer(graph: Graph, units: Sequence[Unit]) -> dict[int, list[Unit]]:
     return sharing
 
 
-def _weight(graph: Graph, unit: Unit) -> NDArray[Any] | None:
+def _weight(graph: Graph, unit: Unit) -> Array | None:
     return None if unit.weight is None else graph.constant(unit.weight)
 
 
-def _bias(graph: Graph, unit: Unit) -> NDArray[Any] | None:
+def _bias(graph: Graph, unit: Unit) -> Array | None:
     slot = WEIGHTS.get(unit.operator.kind, (None, None))[1]
     if slot is None or slot >= len(unit.operator.inputs):
         return None

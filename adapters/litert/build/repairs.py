@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
-from numpy.typing import NDArray
 
 from quaver.adapters.calibration.channel_statistics import Channels, Statistic
 from quaver.adapters.litert.load.graph import Graph, as_list, write
@@ -21,6 +19,7 @@ from quaver.adapters.repairs.base import Float, RepairableOp, find_repair, offer
 from quaver.errors import BuildError
 from quaver.ops import QuantConfig
 from quaver.repairs import name_of
+from quaver.types import Array
 
 # What can be done to an op by its bias alone.
 _BY_BIAS = ("bias_correction",)
@@ -116,7 +115,7 @@ def _set_bias(built: Graph, index: int, bias: Float) -> None:
     operator, part = built.main.operators[index], built.main
     before = part.tensors[int(operator.inputs[2])]
     steps = bias.astype(np.float64) / np.asarray(before.quantization.scale, np.float64)
-    made: NDArray[Any] = np.clip(np.rint(steps), -_LIMIT, _LIMIT).astype(np.int32)
+    made: Array = np.clip(np.rint(steps), -_LIMIT, _LIMIT).astype(np.int32)
     buffer, tensor = schema.BufferT(), copy.copy(before)
     buffer.data = np.frombuffer(made.tobytes(), np.uint8)
     built.model.buffers.append(buffer)

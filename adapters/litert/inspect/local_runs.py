@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from quaver.adapters.data import Feed
 from quaver.adapters.litert.build.builder import Builder
 from quaver.adapters.litert.build.submodel import Piece, Shapes
 from quaver.adapters.litert.inspect.matching import find_ops, is_quantized, parameters_of
 from quaver.adapters.litert.load.graph import Graph, Operator
 from quaver.adapters.litert.run.calibrator import Whole
 from quaver.adapters.litert.run.session import Session
-from quaver.affine import Array, QuantizedTensor, as_float
+from quaver.affine import QuantizedTensor, as_float
 from quaver.ops import QuantConfig
+from quaver.types import Array, Feed
 
 
 class Branch:
@@ -39,7 +37,7 @@ class Branch:
     def run(self, trunk: Whole) -> Array | QuantizedTensor:
         """What the op makes of what it reads in the float model."""
         fed: Feed = {name: trunk.raw(name) for name in self._names}
-        values: NDArray[Any] = self._session.run(fed)[0]
+        values: Array = self._session.run(fed)[0]
         return values if self._parameters is None else QuantizedTensor(values, self._parameters)
 
 
@@ -99,7 +97,7 @@ class Branches:
         return list(self._int8)
 
 
-Watcher = Callable[[Feed], dict[str, NDArray[Any]]]
+Watcher = Callable[[Feed], dict[str, Array]]
 
 
 def record_outputs(
@@ -109,7 +107,7 @@ def record_outputs(
     whole = Whole(Graph(builder.build(config)), inputs, threads)
     tensors = {name: builder.output(name) for name in ops}
 
-    def run(feed: Feed) -> dict[str, NDArray[Any]]:
+    def run(feed: Feed) -> dict[str, Array]:
         whole.invoke(feed)
         return {name: whole.value(tensor) for name, tensor in tensors.items()}
 
@@ -135,5 +133,5 @@ def local_errors(
     return {name: (float(noise), float(signal)) for name, (noise, signal) in sums.items()}
 
 
-def _squares(values: NDArray[Any]) -> float:
+def _squares(values: Array) -> float:
     return float(np.sum(np.square(values, dtype=np.float64)))

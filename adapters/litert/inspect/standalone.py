@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from quaver.adapters.data import Feed
 from quaver.adapters.inspection import QuantizedView
 from quaver.adapters.litert.inspect.matching import named, origin, parameters_of, quantized_constant, weight_of
 from quaver.adapters.litert.load import graph as graphs
@@ -23,6 +22,7 @@ from quaver.adapters.litert.run.session import as_taken, float_specs
 from quaver.adapters.model_errors import reading
 from quaver.affine import QuantizedTensor
 from quaver.introspection import AloneRun, QuantizedOp, QuantizedPair
+from quaver.types import Feed
 
 VERIFY = "CUSTOM:NumericVerify"
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from quaver.adapters.base import Adapter
 from quaver.adapters.calibration.ranges import Range
-from quaver.adapters.data import Feed
 from quaver.adapters.inspection import View
 from quaver.adapters.litert.build.builder import Builder
 from quaver.adapters.litert.inspect.local_runs import Branches
@@ -36,6 +35,7 @@ from quaver.adapters.litert.run.session import as_taken
 from quaver.errors import ModelError
 from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
 from quaver.ops import FLOAT, FP32, INT8, QuantConfig
+from quaver.types import Feed
 
 
 def channel_axis(graph: Graph, tensor: int) -> int | None:

@@ -15,6 +15,7 @@ from ai_edge_litert import schema_py_generated as schema
 from quaver.adapters.litert.load import graph as graphs
 from quaver.adapters.litert.load.graph import WEIGHTS, Graph
 from quaver.adapters.litert.load.model_file import signature
+from quaver.types import ModelLike
 
 KEPT_NOTES = (b"min_runtime_version",)
 
@@ -94,7 +95,7 @@ def _touched(operator: Any) -> Iterator[int]:
         yield from (int(tensor) for tensor in (field if field is not None else ()))
 
 
-def _order_buffers(model: Any) -> None:
+def _order_buffers(model: ModelLike) -> None:
     """Constants in the order of their tensors; all that is computed shares the empty buffer."""
     old, new = model.buffers, [schema.BufferT()]
     place: dict[int, int] = {}
@@ -117,7 +118,7 @@ def _move(buffer: int, old: Sequence[Any], new: list[Any], place: dict[int, int]
     return place[buffer]
 
 
-def _order_codes(model: Any) -> None:
+def _order_codes(model: ModelLike) -> None:
     order = dict.fromkeys(operator.opcodeIndex for part in model.subgraphs for operator in part.operators)
     place = {code: at for at, code in enumerate(order)}
     model.operatorCodes = [model.operatorCodes[code] for code in order]

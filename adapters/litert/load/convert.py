@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from quaver.adapters.data import Feed
 from quaver.adapters.litert.load.model_file import Source
 from quaver.errors import ModelError
+from quaver.types import Feed
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when TensorFlow is imported
 
@@ -26,6 +25,7 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from quaver.adapters.litert.load.functions import Function, caller, first_lines, function_of, node_name
+from quaver.types import Array, ModelLike
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class _Unconvertible(Exception):
     """The converter refused."""
 
 
-def convert(model: Any, signature: str | None = None) -> Converted:
+def convert(model: ModelLike, signature: str | None = None) -> Converted:
     """Convert a model in any form but .tflite."""
     function = function_of(model, signature)
     with _quiet():
@@ -122,7 +122,7 @@ def _behind(frozen: Any) -> dict[str, str]:
 def _source(function: Function, names: Mapping[str, str]) -> Source:
     call = caller(function.concrete)
 
-    def run(feed: Feed, owner: Any = function.owner) -> list[NDArray[Any]]:
+    def run(feed: Feed, owner: Any = function.owner) -> list[Array]:
         tensors = {node: tf.constant(feed[name]) for node, name in names.items()}
         return [np.asarray(part) for part in tf.nest.flatten(call(tensors))]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from quaver.adapters.litert.load import sources
 from quaver.adapters.litert.load.model_file import DEFAULT
 from quaver.adapters.litert.load.sources import FrozenGraph
 from quaver.errors import ModelError
+from quaver.types import ModelLike, PlainMapping
 
 _VARIABLES = {"Variable", "VariableV2", "VarHandleOp", "AutoReloadVariable"}
 _NO_OUTPUT = {"Assert", "Const", "NoOp", "Placeholder", "PlaceholderWithDefault", "Assign", "SaveV2", "RestoreV2"}
@@ -40,7 +41,7 @@ class Function:
     of_one: Callable[[], Function] | None = None
 
 
-def function_of(model: Any, signature: str | None) -> Function:
+def function_of(model: ModelLike, signature: str | None) -> Function:
     """The function of a model in any form."""
     if isinstance(model, FrozenGraph):
         return _of_graph(Path(model.path), model.inputs, model.outputs)
@@ -61,11 +62,11 @@ def function_of(model: Any, signature: str | None) -> Function:
     raise ModelError(f"a {type(model).__name__} is no model; quaver takes {sources.TAKES}")
 
 
-def caller(concrete: Any) -> Callable[[Mapping[str, Any]], Any]:
+def caller(concrete: Any) -> Callable[[PlainMapping], Any]:
     """Calls a concrete function with tensors by the names of its placeholders."""
     structure = concrete.structured_input_signature
 
-    def call(tensors: Mapping[str, Any]) -> Any:
+    def call(tensors: PlainMapping) -> Any:
         if structure is None:
             return concrete(*tensors.values())
         flat = [
@@ -102,7 +103,7 @@ def _load_keras(path: Path) -> Any:
         ) from error
 
 
-def _of_keras(model: Any, batch: int | None = None) -> Function:
+def _of_keras(model: ModelLike, batch: int | None = None) -> Function:
     backend = getattr(getattr(sys.modules.get("keras"), "backend", None), "backend", lambda: "tensorflow")()
     if backend != "tensorflow" and type(model).__module__.partition(".")[0] != "tf_keras":
         raise ModelError(
@@ -135,7 +136,7 @@ def _input_name(tensor: Any) -> str:
     return str(getattr(getattr(history, "operation", None), "name", None) or node_name(tensor.name))
 
 
-def _as_called(model: Any, tensors: Sequence[Any]) -> Any:
+def _as_called(model: ModelLike, tensors: Sequence[Any]) -> Any:
     """The inputs in the structure in which the model takes them."""
     structure = getattr(model, "input", None)
     if isinstance(structure, dict):

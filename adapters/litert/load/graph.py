@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.tools import flatbuffer_utils
-from numpy.typing import NDArray
 
 from quaver.adapters.data import InputSpec
 from quaver.adapters.litert.load.names import Named, op_names
 from quaver.adapters.litert.load.structure import check_structure
 from quaver.errors import ModelError
+from quaver.types import Array, ModelLike
 
 KINDS = {code: name for name, code in vars(schema.BuiltinOperator).items() if isinstance(code, int)}
 DTYPES: dict[int, np.dtype[Any]] = {
@@ -111,7 +111,7 @@ class Graph:
     def _places(self) -> dict[str, int]:
         return {self.tensor_name(at): at for at in range(len(self.main.tensors))}
 
-    def constant(self, tensor: int) -> NDArray[Any] | None:
+    def constant(self, tensor: int) -> Array | None:
         """The value of a constant; None for what is computed or fed."""
         if tensor < 0:
             return None
@@ -120,7 +120,7 @@ class Graph:
         if data is None or len(data) == 0 or entry.type not in DTYPES:
             return None
         content = data if isinstance(data, bytes | bytearray) else np.ascontiguousarray(data, np.uint8)
-        array: NDArray[Any] = np.frombuffer(content, DTYPES[entry.type])
+        array: Array = np.frombuffer(content, DTYPES[entry.type])
         return array.reshape([] if entry.shape is None else entry.shape)
 
     def is_constant(self, tensor: int) -> bool:
@@ -188,12 +188,12 @@ def read(content: bytes) -> Any:
     return model
 
 
-def write(model: Any) -> bytes:
+def write(model: ModelLike) -> bytes:
     """The object as a file."""
     return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
 
 
-def kind_of(model: Any, operator: Any) -> str:
+def kind_of(model: ModelLike, operator: Any) -> str:
     """The type of an operator."""
     code = model.operatorCodes[operator.opcodeIndex]
     kind = KINDS.get(max(code.builtinCode, code.deprecatedBuiltinCode), "UNKNOWN")

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ai_edge_litert import schema_py_generated as schema
-from numpy.typing import NDArray
 
-from quaver.adapters.data import Feed
 from quaver.adapters.litert.build.provenance import split
 from quaver.adapters.litert.load import graph as graphs
 from quaver.adapters.litert.load import sources
@@ -20,11 +18,12 @@ from quaver.adapters.litert.load.sources import FrozenGraph, Signature
 from quaver.adapters.litert.load.structure import try_out
 from quaver.adapters.model_errors import reading
 from quaver.errors import ModelError
+from quaver.types import Array, Feed, ModelLike
 
 DEFAULT = "serving_default"
 
 # Runs the model a .tflite was converted from.
-Source = Callable[[Feed], list[NDArray[Any]]]
+Source = Callable[[Feed], list[Array]]
 
 
 @dataclass(frozen=True)
@@ -42,13 +41,13 @@ class Taken:
     versions: dict[str, str] = field(default_factory=dict)
 
 
-def take_in(model: Any) -> Taken:
+def take_in(model: ModelLike) -> Taken:
     """Read a model in any form, converting it where it is no .tflite yet. What is wrong with it is a `ModelError`."""
     with reading("the model"):
         return _take_in(model)
 
 
-def _take_in(model: Any) -> Taken:
+def _take_in(model: ModelLike) -> Taken:
     wanted = None
     if isinstance(model, Signature):
         model, wanted = model.model, model.name
@@ -69,13 +68,13 @@ def _take_in(model: Any) -> Taken:
     return _converted(conversion.convert(model, wanted))
 
 
-def any_lite(model: Any) -> bytes:
+def any_lite(model: ModelLike) -> bytes:
     """A model in any form as a .tflite, also if it is quantized already."""
     with reading("the model"):
         return _any_lite(model)
 
 
-def _any_lite(model: Any) -> bytes:
+def _any_lite(model: ModelLike) -> bytes:
     path = Path(os.fspath(model)) if isinstance(model, str | os.PathLike) else None
     if path is not None and (path.suffix.lower() in sources.LITE or not path.exists()):
         return _tidy(sources.existing(path).read_bytes(), None, quantized=True)
@@ -106,7 +105,7 @@ def _tidy(content: bytes, wanted: str | None, quantized: bool = False) -> bytes:
     return content
 
 
-def _refuse_quantized(model: Any) -> None:
+def _refuse_quantized(model: ModelLike) -> None:
     halves = 0
     for part in model.subgraphs:
         for tensor in part.tensors:
@@ -122,7 +121,7 @@ def _refuse_quantized(model: Any) -> None:
         raise ModelError("the weights of the model are float16: give the float32 model")
 
 
-def _choose(model: Any, wanted: str | None) -> bool:
+def _choose(model: ModelLike, wanted: str | None) -> bool:
     """Bring the wanted signature's graph to the front."""
     known = {bytes(entry.signatureKey).decode(): entry for entry in model.signatureDefs or []}
     if wanted is None:
@@ -142,11 +141,11 @@ def _choose(model: Any, wanted: str | None) -> bool:
     return True
 
 
-def _calls(model: Any, operator: Any) -> bool:
+def _calls(model: ModelLike, operator: Any) -> bool:
     return graphs.kind_of(model, operator) in ("IF", "WHILE", "CALL", "CALL_ONCE", "STABLEHLO_COMPOSITE")
 
 
-def _mend_codes(model: Any) -> bool:
+def _mend_codes(model: ModelLike) -> bool:
     """Files of before 2020 keep the operator's type in another field."""
     old = [code for code in model.operatorCodes if code.builtinCode < code.deprecatedBuiltinCode]
     for code in old:
@@ -154,7 +153,7 @@ def _mend_codes(model: Any) -> bool:
     return bool(old)
 
 
-def _mend_names(model: Any) -> bool:
+def _mend_names(model: ModelLike) -> bool:
     """Every tensor needs a name of its own."""
     tensors = [tensor for part in model.subgraphs for tensor in part.tensors]
     given = {bytes(tensor.name or b"") for tensor in tensors}
@@ -171,7 +170,7 @@ def _mend_names(model: Any) -> bool:
     return mended
 
 
-def _mend_signature(model: Any) -> bool:
+def _mend_signature(model: ModelLike) -> bool:
     if model.signatureDefs:
         return False
     main = model.subgraphs[0]

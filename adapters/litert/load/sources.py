@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from quaver.errors import ModelError
+from quaver.types import ModelLike
 
 TAKES = (
     "a Keras model, a .keras or .h5 file, a SavedModel folder, a frozen .pb graph, a tf.function, "
@@ -49,11 +49,11 @@ class Signature:
         name: the signature; `serving_default` is what is taken without one.
     """
 
-    model: Any
+    model: ModelLike
     name: str
 
 
-def accepts(model: Any) -> bool:
+def accepts(model: ModelLike) -> bool:
     """Whether this is one of the forms. Looks at names and the first bytes alone."""
     if isinstance(model, FrozenGraph | Signature):
         return True

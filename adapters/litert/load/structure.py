@@ -17,6 +17,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from quaver.errors import ModelError
+from quaver.types import ModelLike
 
 _SIZES: dict[int, int] = {
     code: np.dtype(name.lower()).itemsize
@@ -43,7 +44,7 @@ _CAREFUL = (
 )
 
 
-def check_structure(model: Any) -> None:
+def check_structure(model: ModelLike) -> None:
     """Refuse a file whose parts point nowhere or are missing, by the name of the tensor or the operator."""
     buffers, codes = _listed(model.buffers), _listed(model.operatorCodes)
     for at, buffer in enumerate(buffers):
@@ -76,7 +77,7 @@ def _check_operands(operator: Any, code: Any, what: str) -> None:
             raise ModelError(f"the .tflite file is damaged: {what} lacks its operand {place}, which it needs")
 
 
-def _check_signature(model: Any, entry: Any) -> None:
+def _check_signature(model: ModelLike, entry: Any) -> None:
     key = _text(entry.signatureKey, "the name of a signature")
     what = f"signature {key!r}"
     _within([entry.subgraphIndex], len(model.subgraphs), f"the graph of {what}")

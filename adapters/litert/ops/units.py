@@ -12,16 +12,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from ai_edge_quantizer.utils.tfl_flatbuffer_utils import TFL_OP_CODE_TO_NAME, TFL_OP_NAME_TO_CODE
 
 from quaver.adapters.litert.load.graph import KINDS, STILL, WEIGHTS, Graph, Operator
 from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, INT8, Op, OpConfig
+from quaver.types import PlainDict
 from quaver.unquantizable import Unquantizable
 
 # The quantizer's own name of each type.
-KEYS: dict[str, Any] = {KINDS[code]: TFL_OP_CODE_TO_NAME[code] for code in TFL_OP_NAME_TO_CODE.values()}
+KEYS: PlainDict = {KINDS[code]: TFL_OP_CODE_TO_NAME[code] for code in TFL_OP_NAME_TO_CODE.values()}
 
 _WEIGHTY = frozenset(WEIGHTS)
 _ELEMENTWISE = {"ADD", "SUB", "MUL"}

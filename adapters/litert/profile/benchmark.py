@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from quaver.adapters.base import TimingOptions
-from quaver.adapters.data import Feed, samples
+from quaver.adapters.data import samples
 from quaver.adapters.litert.build import submodel as pieces
 from quaver.adapters.litert.build.builder import Builder
 from quaver.adapters.litert.load.graph import Graph
@@ -24,6 +24,7 @@ from quaver.adapters.litert.run.session import Session, as_taken, float_specs
 from quaver.adapters.samples import one_batch
 from quaver.errors import BuildError
 from quaver.introspection import KernelTime, Timing
+from quaver.types import Feed, ModelLike
 
 Clock = Callable[[], float]
 
@@ -53,7 +54,7 @@ class Effort:
     seconds: float
 
 
-def time_model(model: Any, data: Any, options: TimingOptions, beside: Builder | None = None) -> Timing:
+def time_model(model: ModelLike, data: Any, options: TimingOptions, beside: Builder | None = None) -> Timing:
     """Run a model for its time. Kernels carry the names of the ops of `beside`, the float model's, if it is given."""
     graph = Graph(any_lite(model))
     feed = one_batch(data, float_specs(graph), options.batch)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quaver.adapters.calibration.calibrator import StreamingCalibrator, Values
 from quaver.adapters.calibration.channel_statistics import Statistic
-from quaver.adapters.data import Feed, InputSpec
+from quaver.adapters.data import InputSpec
 from quaver.adapters.litert.load.graph import Graph
 from quaver.adapters.litert.run.session import Session
 from quaver.affine import QuantizationParameters, QuantizedTensor, as_float
+from quaver.types import Array, Feed
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +53,12 @@ class Whole:
             }
         return self._shapes
 
-    def raw(self, name: str) -> NDArray[Any]:
+    def raw(self, name: str) -> Array:
         """A tensor as it is."""
-        array: NDArray[Any] = self._session.interpreter.get_tensor(self._places[name]["index"])
+        array: Array = self._session.interpreter.get_tensor(self._places[name]["index"])
         return array
 
-    def seen(self, name: str) -> NDArray[Any] | QuantizedTensor:
+    def seen(self, name: str) -> Array | QuantizedTensor:
         """A tensor as float, or in integers."""
         scale, zero = self._places[name]["quantization"]
         array = self.raw(name)
@@ -69,11 +68,11 @@ class Whole:
             array, QuantizationParameters(np.asarray(scale, np.float32), np.asarray(zero, array.dtype))
         )
 
-    def value(self, name: str) -> NDArray[Any]:
+    def value(self, name: str) -> Array:
         """A tensor as float, dequantized where it is int8."""
         return as_float(self.seen(name))
 
-    def outputs(self) -> list[NDArray[Any]]:
+    def outputs(self) -> list[Array]:
         """What the model gives, dequantized where it is int8."""
         return [self.value(self.graph.tensor_name(tensor)) for tensor in self.graph.outputs]
 

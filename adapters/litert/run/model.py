@@ -7,12 +7,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from quaver.adapters.data import Feed, InputSpec
+from quaver.adapters.data import InputSpec
 from quaver.adapters.litert.build.provenance import head, split
 from quaver.adapters.litert.inspect.matching import parameters_of
 from quaver.adapters.litert.load.graph import Graph
 from quaver.adapters.litert.run.session import Session, as_taken, float_specs
 from quaver.adapters.model import Model
+from quaver.types import Feed
 
 
 class LiteRTModel(Model):

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
-from numpy.typing import NDArray
 
-from quaver.adapters.data import Feed, InputSpec
+from quaver.adapters.data import InputSpec
 from quaver.adapters.litert.inspect.matching import parameters_of
 from quaver.adapters.litert.load.graph import Graph
 from quaver.errors import BuildError
+from quaver.types import Array, Feed, PlainDict
 
 PLAIN = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
 
@@ -64,14 +64,14 @@ class Session:
                 taken[name] = np.clip(np.rint(feed[name] / scale) + zero, limits.min, limits.max).astype(kind)
         return taken
 
-    def as_float(self, outputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    def as_float(self, outputs: Sequence[Array]) -> list[Array]:
         """Outputs as floats, where the model gives them in integers that have a scale."""
         return [
             array if scaled is None else ((array.astype(np.float32) - scaled[1]) * np.float32(scaled[0]))
             for array, scaled in zip(outputs, self._scaled_outputs, strict=True)
         ]
 
-    def run(self, feed: Feed) -> list[NDArray[Any]]:
+    def run(self, feed: Feed) -> list[Array]:
         """All outputs, as arrays of their own."""
         with self._lock:
             self.invoke(feed)
@@ -90,7 +90,7 @@ class Session:
             self._feed(arrays)
         self.interpreter.invoke()
 
-    def _feed(self, arrays: Sequence[NDArray[Any]]) -> None:
+    def _feed(self, arrays: Sequence[Array]) -> None:
         # The state of recurrent layers would go on from the sample before.
         self.interpreter.reset_all_variables()
         for index, array in zip(self.slots, arrays, strict=True):
@@ -104,7 +104,7 @@ class Session:
         self._shapes = shapes
 
 
-def _scaled(entry: dict[str, Any]) -> tuple[float, int, type[np.integer[Any]]] | None:
+def _scaled(entry: PlainDict) -> tuple[float, int, type[np.integer[Any]]] | None:
     """Scale, zero point and type of an input or output in integers; None if it is what it seems."""
     scale, zero = entry["quantization"]
     return (float(scale), int(zero), entry["dtype"]) if scale and np.dtype(entry["dtype"]).kind in "iu" else None

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from quaver.adapters.mxnet.load.graph import Graph, Node
-from quaver.affine import Array, QuantizationParameters, QuantizedTensor
+from quaver.affine import QuantizationParameters, QuantizedTensor
+from quaver.types import Array
 
 Seen = Array | QuantizedTensor
 

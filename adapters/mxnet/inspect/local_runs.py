@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
-from quaver.adapters.data import Feed
 from quaver.adapters.mxnet.build.builder import Builder
 from quaver.adapters.mxnet.inspect.integers import QUANTIZING, QuantizedGraph, Seen, seen
 from quaver.adapters.mxnet.load.graph import Graph
 from quaver.adapters.mxnet.load.network import Network
 from quaver.adapters.mxnet.load.sources import import_mxnet
 from quaver.adapters.mxnet.run.session import Session, shown
-from quaver.affine import Array, as_float
+from quaver.affine import as_float
 from quaver.ops import QuantConfig
+from quaver.types import Array, Feed, PlainDict
 
 _BRANCH = "beside_"
 
@@ -60,7 +59,7 @@ class _Graft:
 
     def __init__(self, trunk: Graph, quantized: QuantizedGraph) -> None:
         self._graph = json.loads(trunk.symbol.tojson())
-        self._nodes: list[dict[str, Any]] = self._graph["nodes"]
+        self._nodes: list[PlainDict] = self._graph["nodes"]
         self._quantized = quantized
         self._source = json.loads(quantized.symbol.tojson())["nodes"]
         self._places = {node["name"]: at for at, node in enumerate(self._nodes)}
@@ -84,7 +83,7 @@ class _Graft:
         self._graph["arg_nodes"] = [at for at, node in enumerate(self._nodes) if node["op"] == "null"]
         return json.dumps(self._graph)
 
-    def _append(self, node: dict[str, Any]) -> str:
+    def _append(self, node: PlainDict) -> str:
         self._places[node["name"]] = len(self._nodes)
         self._nodes.append(node)
         return str(node["name"])

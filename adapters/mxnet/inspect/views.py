@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from quaver.adapters.base import Adapter
-from quaver.adapters.data import Feed
 from quaver.adapters.inspection import View
 from quaver.adapters.mxnet.build.builder import Builder
 from quaver.adapters.mxnet.inspect.integers import QuantizedGraph, parameters
@@ -18,10 +17,11 @@ from quaver.adapters.mxnet.load.graph import Graph, Node
 from quaver.adapters.mxnet.load.network import Network, take_in
 from quaver.adapters.mxnet.ops.units import Unit
 from quaver.adapters.mxnet.profile.op_profile import op_seconds, precisions
-from quaver.affine import Array, QuantizationParameters, QuantizedTensor
+from quaver.affine import QuantizationParameters, QuantizedTensor
 from quaver.errors import ModelError
 from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, QuantizedRun
 from quaver.ops import FLOAT, QuantConfig
+from quaver.types import Array, Feed
 
 _OUTER, _INNER = 0, 1
 _QUANTIZED = "_quantize"

@@ -7,6 +7,8 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from quaver.types import PlainDict
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -95,7 +97,7 @@ def _outputs(symbol: Any) -> dict[str, list[str]]:
     return found
 
 
-def _node(index: int, node: dict[str, Any]) -> Node:
+def _node(index: int, node: PlainDict) -> Node:
     parts = [part for graph in node.get("subgraphs", ()) for part in graph["nodes"] if part["op"] != "null"]
     inner = {part["name"]: part["op"] for part in parts}
     settings = {part["op"]: part.get("attrs", {}) for part in parts}

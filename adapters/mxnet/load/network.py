@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from quaver.adapters.data import InputSpec
 from quaver.adapters.mxnet.load import sources
 from quaver.adapters.mxnet.load.sources import import_mxnet
 from quaver.errors import ModelError
+from quaver.types import ModelLike, PlainDict, PlainMapping
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,12 +32,12 @@ class Network:
     """
 
     symbol: Any
-    args: Mapping[str, Any]
-    aux: Mapping[str, Any]
+    args: PlainMapping
+    aux: PlainMapping
     inputs: tuple[InputSpec, ...]
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> PlainDict:
         """Both kinds together."""
         return {**self.args, **self.aux}
 
@@ -83,7 +84,7 @@ def canonical(mx: Any, symbol: Any) -> Any:
 SYMBOL_ENTRY = "symbol"
 
 
-def take_in(model: Any) -> Network:
+def take_in(model: ModelLike) -> Network:
     """Read a model in any form that `sources.TAKES` names."""
     mx = import_mxnet()
     if isinstance(model, bytes):
@@ -170,7 +171,7 @@ def _flattened(outputs: Any) -> Any:
         yield outputs
 
 
-def _network(mx: Any, symbol: Any, values: Mapping[str, Any], names: Sequence[str] = ()) -> Network:
+def _network(mx: Any, symbol: Any, values: PlainMapping, names: Sequence[str] = ()) -> Network:
     """The graph with copies of its parameters, which later training does not change."""
     if not isinstance(symbol, mx.sym.Symbol):
         raise ModelError(f"the first of (symbol, arg_params, aux_params) is a {type(symbol).__name__}, not a Symbol")

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters.data import Feed, match
+from quaver.adapters.data import match
 from quaver.adapters.mxnet.load.network import Network, take_in
 from quaver.adapters.mxnet.load.sources import import_mxnet
 from quaver.errors import ModelError
 from quaver.files.temporary import temporary_folder
+from quaver.types import Feed, ModelLike
 
 # The exporter's newest set of operators, and the file format that goes with it.
 OPSET, FORMAT = 13, 8
@@ -27,7 +28,7 @@ OPSET, FORMAT = 13, 8
 DRIFT = 1e-3
 
 
-def to_onnx(model: Any, path: str | os.PathLike[str], example: Any) -> Path:
+def to_onnx(model: ModelLike, path: str | os.PathLike[str], example: Any) -> Path:
     """Write a float model of MXNet as an ONNX file, for `quaver.fit` and any other runtime.
 
     Args:

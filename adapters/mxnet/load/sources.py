@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from quaver.errors import ModelError
+from quaver.types import ModelLike
 
 TAKES = (
     "a Gluon hybrid block, a Module that is bound, (symbol, arg_params, aux_params), or files as "
@@ -22,7 +23,7 @@ MARK = (0x112).to_bytes(8, "little")
 _EPOCH = re.compile(r"-\d{4,}$")
 
 
-def accepts(model: Any) -> bool:
+def accepts(model: ModelLike) -> bool:
     """Whether this is one of the forms."""
     if isinstance(model, str | os.PathLike):
         path = os.fspath(model)

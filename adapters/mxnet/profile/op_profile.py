@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from quaver.adapters.base import TimingOptions
-from quaver.adapters.data import Feed, samples
+from quaver.adapters.data import samples
 from quaver.adapters.mxnet.build.builder import BACKEND, Builder
 from quaver.adapters.mxnet.inspect.integers import DEQUANTIZING, PREFIX, QUANTIZING
 from quaver.adapters.mxnet.load.graph import Graph, Node
@@ -23,6 +23,7 @@ from quaver.adapters.mxnet.run.session import Session
 from quaver.adapters.mxnet.run.worker_thread import inside
 from quaver.adapters.samples import one_batch
 from quaver.introspection import KernelTime, Timing
+from quaver.types import Feed, ModelLike
 
 
 def is_quantized(node: Node) -> bool:
@@ -138,7 +139,7 @@ class _Stopwatch:
         self._stamp = now
 
 
-def time_model(model: Any, data: Any, options: TimingOptions, beside: Builder | None = None) -> Timing:
+def time_model(model: ModelLike, data: Any, options: TimingOptions, beside: Builder | None = None) -> Timing:
     """Run a model for its time. Kernels carry the names of the ops of `beside`, the float model's, if it is given."""
     given = take_in(model)
     network = Network(given.symbol.get_backend_symbol(BACKEND), given.args, given.aux, given.inputs)

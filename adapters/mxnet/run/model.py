@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from quaver.adapters.data import Feed, InputSpec
+from quaver.adapters.data import InputSpec
 from quaver.adapters.model import Model
 from quaver.adapters.mxnet.load.network import SYMBOL_ENTRY, Network, symbol_text, take_in
 from quaver.adapters.mxnet.load.sources import import_mxnet
@@ -21,13 +20,14 @@ from quaver.adapters.mxnet.run.session import Session
 from quaver.errors import BuildError
 from quaver.files.atomic import write_safely
 from quaver.provenance import own_properties
+from quaver.types import Array, Feed, PlainDict, PlainMapping
 
 _LIST, _ARRAY = 0x112, 0xF993FAC9
 _DENSE, _CPU = 0, 1
 _KINDS = ("float32", "float64", "float16", "uint8", "int32", "int8", "int64", "bool")
 
 
-def file_chunks(arrays: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
+def file_chunks(arrays: PlainMapping) -> Iterator[bytes | memoryview]:
     """The bytes of a file that holds these arrays, in this order."""
     yield struct.pack("<QQQ", _LIST, 0, len(arrays))
     for array in arrays.values():
@@ -40,7 +40,7 @@ def file_chunks(arrays: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
         yield struct.pack("<Q", len(text)) + text
 
 
-def file_size(arrays: Mapping[str, Any]) -> int:
+def file_size(arrays: PlainMapping) -> int:
     """How long that file is."""
     size = 32
     for name, array in arrays.items():
@@ -48,7 +48,7 @@ def file_size(arrays: Mapping[str, Any]) -> int:
     return size
 
 
-def _header(array: NDArray[Any] | Any) -> bytes:
+def _header(array: Array | Any) -> bytes:
     shape = struct.pack(f"<i{len(array.shape)}q", len(array.shape), *array.shape)
     kind = _KINDS.index(np.dtype(array.dtype).name)
     return struct.pack("<Ii", _ARRAY, _DENSE) + shape + struct.pack("<iii", _CPU, 0, kind)
@@ -98,7 +98,7 @@ class MXNetModel(Model):
         return self._network.symbol
 
     @property
-    def model(self) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    def model(self) -> tuple[Any, PlainDict, PlainDict]:
         """(symbol, arg_params, aux_params), as MXNet's own functions take them."""
         return self._network.symbol, dict(self._network.args), dict(self._network.aux)
 
@@ -145,10 +145,10 @@ class MXNetModel(Model):
         """Yield the bytes of the file, whose graph has the provenance as an attribute."""
         yield from file_chunks(self._entries(self._provenance))
 
-    def _entries(self, provenance: Mapping[str, str]) -> dict[str, Any]:
+    def _entries(self, provenance: Mapping[str, str]) -> PlainDict:
         return {SYMBOL_ENTRY: np.frombuffer(self._json(provenance).encode(), np.uint8), **self._named()}
 
-    def _named(self) -> dict[str, Any]:
+    def _named(self) -> PlainDict:
         """Parameters as files name them, in one order."""
         kinds = ("arg", self._network.args), ("aux", self._network.aux)
         return {f"{kind}:{name}": values[name] for kind, values in kinds for name in sorted(values)}

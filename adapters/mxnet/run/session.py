@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from threading import Lock
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quaver.adapters.calibration.calibrator import StreamingCalibrator, Values
-from quaver.adapters.data import Feed
 from quaver.adapters.mxnet.build.builder import Builder
 from quaver.adapters.mxnet.load.sources import import_mxnet
 from quaver.adapters.mxnet.run.worker_thread import use_threads
 from quaver.errors import BuildError
+from quaver.types import Array, Feed, PlainMapping
 
 
 class Session:
     """Runs a symbol on feeds. Inputs are what the parameters leave over."""
 
-    def __init__(self, symbol: Any, parameters: Mapping[str, Any], threads: int = 0) -> None:
+    def __init__(self, symbol: Any, parameters: PlainMapping, threads: int = 0) -> None:
         self._mx = import_mxnet()
         self.symbol, self._threads = symbol, threads
         states = symbol.list_auxiliary_states()
@@ -31,12 +30,12 @@ class Session:
         self._lock = Lock()
         self.executor: Any = None
 
-    def run(self, feed: Feed) -> list[NDArray[Any]]:
+    def run(self, feed: Feed) -> list[Array]:
         """All outputs, as arrays of their own."""
         with self._lock:
             return [output.asnumpy() for output in self.forward(feed)]
 
-    def forward(self, feed: Mapping[str, Any]) -> list[Any]:
+    def forward(self, feed: PlainMapping) -> list[Any]:
         """All outputs, in memory that the next run uses again. They may not be computed yet."""
         use_threads(self._threads)
         arrays = {name: feed[name] for name in self._inputs}
@@ -49,7 +48,7 @@ class Session:
         outputs: list[Any] = self.executor.forward(is_train=False)
         return outputs
 
-    def _bind(self, arrays: Mapping[str, Any]) -> None:
+    def _bind(self, arrays: PlainMapping) -> None:
         nd, cpu = self._mx.nd, self._mx.cpu()
         places = {name: nd.empty(array.shape, cpu, np.dtype(array.dtype)) for name, array in arrays.items()}
         try:

@@ -11,9 +11,10 @@ from quaver.adapters.onnxrt.build import protobuf as wire
 from quaver.adapters.onnxrt.build.affine import Float
 from quaver.adapters.onnxrt.build.lstm import DOMAIN
 from quaver.adapters.onnxrt.build.weight_store import Entry
-from quaver.adapters.onnxrt.load.graph import Array, integer
+from quaver.adapters.onnxrt.load.graph import integer
 from quaver.adapters.onnxrt.ops.int4 import BLOCK
 from quaver.adapters.onnxrt.ops.units import Unit
+from quaver.types import Array
 
 if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.builder import Builder

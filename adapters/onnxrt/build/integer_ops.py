@@ -11,13 +11,14 @@ from onnx import AttributeProto, NodeProto, TensorProto
 from quaver.adapters.onnxrt.build import int4 as four_bits
 from quaver.adapters.onnxrt.build import protobuf as wire
 from quaver.adapters.onnxrt.build.weight_store import Entry
-from quaver.adapters.onnxrt.load.graph import Array, integer
+from quaver.adapters.onnxrt.load.graph import integer
 from quaver.adapters.onnxrt.load.skeleton import opset_of
 from quaver.adapters.onnxrt.ops.passthrough import BOUNDED, bounds
 from quaver.adapters.onnxrt.ops.units import Unit
 from quaver.affine import QuantizationParameters
 from quaver.errors import BuildError
 from quaver.ops import PER_BLOCK, OpConfig
+from quaver.types import Array
 
 if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.builder import Builder

@@ -12,8 +12,8 @@ from quaver.adapters.onnxrt.build.affine import Float
 from quaver.adapters.onnxrt.build.saturation import bound_pairs, pair_peak
 from quaver.adapters.onnxrt.build.weight_store import Entry
 from quaver.adapters.onnxrt.ops.units import Unit
-from quaver.affine import Array
 from quaver.ops import OpConfig
+from quaver.types import Array
 
 if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.builder import Builder

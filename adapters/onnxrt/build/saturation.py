@@ -14,13 +14,14 @@ An activation is at most 255, so two neighbours of one sign cannot overflow if t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters.onnxrt.load.graph import Graph, integer
 from quaver.adapters.onnxrt.ops.units import Unit
+from quaver.types import Array
 
 if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.affine import Float
@@ -97,7 +98,7 @@ def _outer_axes(rank: int, reduction: Reduction) -> list[int]:
     return [dim for dim in range(rank) if dim not in reduction]
 
 
-def _neighbours(values: NDArray[Any], reduction: Reduction) -> tuple[NDArray[Any], NDArray[Any]]:
+def _neighbours(values: Array, reduction: Reduction) -> tuple[Array, Array]:
     """Return the first and the second of each pair, behind the axes that are not summed over."""
     outer = _outer_axes(values.ndim, reduction)
     ordered = values.transpose([*outer, *reduction])

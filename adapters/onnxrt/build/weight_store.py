@@ -35,10 +35,10 @@ from quaver.adapters.onnxrt.build.affine import (
 )
 from quaver.adapters.onnxrt.build.saturation import Reduction
 from quaver.adapters.onnxrt.build.shared_weights import append
-from quaver.adapters.onnxrt.load.graph import Array
 from quaver.affine import QuantizationParameters
 from quaver.errors import BuildError, ModelError
 from quaver.files.temporary import temporary_folder
+from quaver.types import Array
 
 # Smaller constants travel inside the model: shapes and scales must be there for the optimiser to see them.
 INLINE_BYTES = 1024

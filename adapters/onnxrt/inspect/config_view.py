@@ -10,7 +10,6 @@ import numpy as np
 from onnx import NodeProto
 
 from quaver.adapters.base import Adapter
-from quaver.adapters.data import Feed
 from quaver.adapters.inspection import View
 from quaver.adapters.onnxrt.build import int4 as four_bits
 from quaver.adapters.onnxrt.build.affine import Float, quantize_table, quantize_weight
@@ -22,6 +21,7 @@ from quaver.adapters.onnxrt.inspect.taps import branched, watch_branches, watch_
 from quaver.adapters.onnxrt.ops.units import Unit
 from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
 from quaver.ops import PER_BLOCK, QuantConfig
+from quaver.types import Feed
 
 # What torch's exporter writes for each node: a list of module paths, the node's own name last.
 _SCOPES = "pkg.torch.onnx.name_scopes"

@@ -11,7 +11,7 @@ import numpy as np
 from onnx import NodeProto
 
 from quaver.adapters.base import Adapter, TimingOptions
-from quaver.adapters.data import Feed, samples
+from quaver.adapters.data import samples
 from quaver.adapters.inspection import QuantizedView, View
 from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.build.int4 import is_turned
@@ -38,6 +38,7 @@ from quaver.introspection import (
     QuantizedRun,
 )
 from quaver.ops import FLOAT, FP32, INT4, INT8, Precision, QuantConfig
+from quaver.types import Feed
 
 log = logging.getLogger(__name__)
 

@@ -17,11 +17,12 @@ from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from quaver.adapters.onnxrt.build.int4 import unpacked
 from quaver.adapters.onnxrt.inspect.taps import Tap
-from quaver.adapters.onnxrt.load.graph import Array, integer
+from quaver.adapters.onnxrt.load.graph import integer
 from quaver.adapters.onnxrt.ops.passthrough import MOVEMENT
 from quaver.adapters.onnxrt.ops.units import Unit
 from quaver.affine import QuantizationParameters, QuantizedTensor
 from quaver.errors import ModelError
+from quaver.types import Array
 
 
 def read_file(source: Any) -> ModelProto:

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
-from quaver.adapters.data import Feed
 from quaver.adapters.onnxrt.build import protobuf as wire
 from quaver.adapters.onnxrt.build.affine import Float
 from quaver.adapters.onnxrt.build.builder import Builder
@@ -21,8 +19,9 @@ from quaver.adapters.onnxrt.run import session as sessions
 from quaver.affine import QuantizationParameters, QuantizedTensor, as_float
 from quaver.introspection import LocalRun, QuantizedRun
 from quaver.ops import OpConfig, QuantConfig
+from quaver.types import Array, Feed
 
-Watcher = Callable[[Feed], dict[str, NDArray[Any]]]
+Watcher = Callable[[Feed], dict[str, Array]]
 
 
 class Tap(NamedTuple):
@@ -42,7 +41,7 @@ class Tap(NamedTuple):
         kind = helper.np_dtype_to_tensor_dtype(self.parameters.zero_point.dtype)
         return wire.block(wire.GRAPH_OUTPUT, helper.make_tensor_value_info(self.tensor, kind, None).SerializeToString())
 
-    def of(self, values: Mapping[str, NDArray[Any]]) -> NDArray[Any] | QuantizedTensor:
+    def of(self, values: Mapping[str, Array]) -> Array | QuantizedTensor:
         """The tensor among those that a session gave."""
         found = values[self.tensor]
         if self.parameters is not None:
@@ -55,7 +54,7 @@ def record_outputs(assembler: Builder, config: QuantConfig | None, ops: Sequence
     """A function that runs a feed and gives the output of each of these ops, dequantized where it is int8."""
     run = watch_quantized(assembler, config, ops, threads, outputs=False)
 
-    def real(feed: Feed) -> dict[str, NDArray[Any]]:
+    def real(feed: Feed) -> dict[str, Array]:
         seen = run(feed).ops
         return {name: as_float(found) for name, found in seen.items()}
 

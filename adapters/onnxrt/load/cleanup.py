@@ -10,9 +10,10 @@ import onnx
 from onnx import NodeProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from quaver.adapters.onnxrt.load.graph import Array, Graph
+from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.adapters.onnxrt.load.shape_inference import infer_types
 from quaver.adapters.onnxrt.load.tensors import to_array
+from quaver.types import Array
 
 log = logging.getLogger(__name__)
 

@@ -6,13 +6,11 @@ import hashlib
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
-Array = NDArray[Any]
+from quaver.types import Array
 
 
 @dataclass(slots=True)

@@ -16,9 +16,10 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from quaver.adapters.onnxrt.load.graph import Array, attribute, captures, integer, subgraphs, with_bodies
+from quaver.adapters.onnxrt.load.graph import attribute, captures, integer, subgraphs, with_bodies
 from quaver.adapters.onnxrt.load.tensors import SHAPE_ELEMENTS, elements, to_array
 from quaver.errors import ModelError
+from quaver.types import Array
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,11 @@ import onnx
 import onnxruntime as ort
 from onnx import ModelProto, TensorProto, ValueInfoProto
 
-from quaver.adapters.onnxrt.load.graph import Array, Graph
+from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.adapters.onnxrt.load.tensors import SHAPE_ELEMENTS
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.errors import BuildError
+from quaver.types import Array
 
 
 def infer_types(graph: Graph) -> None:

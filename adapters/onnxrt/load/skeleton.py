@@ -5,7 +5,8 @@ from __future__ import annotations
 import onnx
 from onnx import ModelProto
 
-from quaver.adapters.onnxrt.load.graph import Array, Graph
+from quaver.adapters.onnxrt.load.graph import Graph
+from quaver.types import Array
 
 
 def take_back(graph: Graph, model: ModelProto) -> Graph:

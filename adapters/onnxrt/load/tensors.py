@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 from onnx import SparseTensorProto, TensorProto
 
-from quaver.adapters.onnxrt.load.graph import Array
 from quaver.errors import ModelError
+from quaver.types import Array
 
 # numpy cannot hold more elements, nor more bytes, whatever the memory.
 _MOST = 2**62

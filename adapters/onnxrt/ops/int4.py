@@ -12,8 +12,9 @@ import numpy as np
 import onnxruntime as ort
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from quaver.adapters.onnxrt.load.graph import Array, Graph, integer
+from quaver.adapters.onnxrt.load.graph import Graph, integer
 from quaver.ops import INT4, PER_BLOCK, Op, OpConfig
+from quaver.types import Array
 
 # So many numbers share a scale and a zero point: 4.6 bits a number. Of 32 it would be 5.1 bits with .8 of the error, of
 # 128 4.3 bits with 1.2 times the error.

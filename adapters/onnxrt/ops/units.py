@@ -13,12 +13,13 @@ from itertools import product
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from quaver.adapters.onnxrt.load.graph import Array, Graph, integer, real
+from quaver.adapters.onnxrt.load.graph import Graph, integer, real
 from quaver.adapters.onnxrt.ops.exclusions import joins_unlike, probabilities, sentinel_tensors
 from quaver.adapters.onnxrt.ops.int4 import offering_four_bits
 from quaver.adapters.onnxrt.ops.operands import ELEMENTWISE, operand_of
 from quaver.adapters.onnxrt.ops.passthrough import carried, families, has_int8_average, is_pool, moves
 from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, INT8, SCHEMES, Op, OpConfig
+from quaver.types import Array
 
 # Ops on activations alone. Each has a kernel that reads and writes uint8.
 _UNARY = {"AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid"}

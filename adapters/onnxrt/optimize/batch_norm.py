@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto
 
-from quaver.adapters.onnxrt.load.graph import Array, Graph, integer
+from quaver.adapters.onnxrt.load.graph import Graph, integer
 from quaver.adapters.onnxrt.optimize.graph_edit import drop, inner_maker
 from quaver.adapters.onnxrt.optimize.layers import (
     bias_of,
@@ -26,6 +26,7 @@ from quaver.adapters.onnxrt.optimize.layers import (
     set_weights,
     takes_weights,
 )
+from quaver.types import Array
 
 _POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
 # Mean and this many standard deviations: about the largest value that a normalization has met.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from quaver.adapters.onnxrt.load.graph import Array, Graph
+from quaver.adapters.onnxrt.load.graph import Graph
+from quaver.types import Array
 
 TINY = np.float32(1e-30)
 # A tensor that is small all over may be scaled up later.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import NodeProto
 
-from quaver.adapters.onnxrt.load.graph import Array, Graph
+from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.adapters.onnxrt.optimize.graph_edit import drop, inner_maker, maker
 from quaver.adapters.onnxrt.optimize.layers import (
     channel_axis,
@@ -18,6 +18,7 @@ from quaver.adapters.onnxrt.optimize.layers import (
     scale_inputs,
     takes_weights,
 )
+from quaver.types import Array
 
 # Factors further apart than this would leave small channels few steps of a common scale, if x is not int8 already.
 _SPREAD = 4.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import NodeProto, helper
 
-from quaver.adapters.onnxrt.load.graph import Array, Graph
+from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.adapters.onnxrt.optimize.graph_edit import (
     closed,
     is_float,
@@ -19,6 +19,7 @@ from quaver.adapters.onnxrt.optimize.graph_edit import (
     other_number,
     replace,
 )
+from quaver.types import Array
 
 OPSET = 17
 

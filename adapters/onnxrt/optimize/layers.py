@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from onnx import NodeProto
 
-from quaver.adapters.onnxrt.load.graph import Array, Graph, attribute, integer, real
+from quaver.adapters.onnxrt.load.graph import Graph, attribute, integer, real
+from quaver.types import Array
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 from onnx import NodeProto
 
-from quaver.adapters.onnxrt.load.graph import Array, Graph, attribute
+from quaver.adapters.onnxrt.load.graph import Graph, attribute
 from quaver.adapters.onnxrt.optimize.graph_edit import maker
+from quaver.types import Array
 
 _ALONE = {"Relu", "LeakyRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Clip"}
 _PAIRS = {"Add", "Sub", "Mul", "Div"}

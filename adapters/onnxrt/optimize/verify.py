@@ -26,13 +26,14 @@ from quaver.adapters.comparison import (
     compare_values,
     comparison_feeds,
 )
-from quaver.adapters.data import Feed, InputSpec, head, open_batch, samples
-from quaver.adapters.onnxrt.load.graph import Array, Graph
+from quaver.adapters.data import InputSpec, head, open_batch, samples
+from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.adapters.onnxrt.load.model_file import NEWEST_IR, ReadModel, fetch_small_data, read_source
 from quaver.adapters.onnxrt.load.shape_inference import light_model
 from quaver.adapters.onnxrt.optimize.pipeline import rewrite_names
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.errors import BuildError, ModelError
+from quaver.types import Array, Feed
 
 log = logging.getLogger(__name__)
 

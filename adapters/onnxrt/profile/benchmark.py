@@ -14,7 +14,7 @@ from typing import Any
 import onnx
 
 from quaver.adapters.base import TimingOptions
-from quaver.adapters.data import Feed, samples
+from quaver.adapters.data import samples
 from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.profile.kernels import INTEGER_KERNELS, on_integers, plain_name
 from quaver.adapters.onnxrt.profile.op_profile import KERNEL, owners
@@ -23,6 +23,7 @@ from quaver.adapters.samples import one_batch
 from quaver.errors import ModelError
 from quaver.files.temporary import temporary_folder
 from quaver.introspection import KernelTime, Timing
+from quaver.types import Feed, ModelLike, PlainDict
 
 # Inferences with and without the profiler go in turns, so that a busy machine is busy for both. With several threads a
 # turn takes more of them: those of the other session are awake for a while.
@@ -33,7 +34,7 @@ EXECUTE = "SequentialExecutor::Execute"
 MOST_NOTING = 5e-6
 
 
-def time_model(model: Any, data: Any, options: TimingOptions, beside: Builder | None = None) -> Timing:
+def time_model(model: ModelLike, data: Any, options: TimingOptions, beside: Builder | None = None) -> Timing:
     """Run a model for its time. Kernels carry the names of the ops of `beside`, the float model's, if it is given."""
     source = _source(model)
     with temporary_folder() as folder:
@@ -101,7 +102,7 @@ def _kernels(
 
 
 def _profiled(
-    events: list[dict[str, Any]], slowed: list[float]
+    events: list[PlainDict], slowed: list[float]
 ) -> tuple[list[dict[str, float]], list[float], dict[str, str]]:
     """Of each counted inference: seconds of each kernel, and of all that is not executing; and what the kernels are."""
     runs: list[dict[str, float]] = []
@@ -136,7 +137,7 @@ def _precisions(kernels: tuple[KernelTime, ...], moving: Collection[str]) -> dic
     return found
 
 
-def _source(model: Any) -> bytes | str:
+def _source(model: ModelLike) -> bytes | str:
     if isinstance(model, bytes | bytearray | memoryview):
         return bytes(model)
     if isinstance(model, onnx.ModelProto):

@@ -7,12 +7,10 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 
-from quaver.adapters.data import Feed
 from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.build.dynamic_and_weight_only import DYNAMIC
 from quaver.adapters.onnxrt.build.dynamic_and_weight_only import PARTS as BETWEEN_FLOATS
@@ -22,6 +20,7 @@ from quaver.adapters.onnxrt.profile.kernels import plain_name
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.onnxrt.run.model import OnnxModel
 from quaver.files.temporary import temporary_folder
+from quaver.types import Feed, PlainDict
 
 KERNEL = "_kernel_time"
 # Which of the sorted runs stands for all: what slows a run down comes from outside.
@@ -56,7 +55,7 @@ def _timed(assembler: Builder, optimised: onnx.ModelProto) -> dict[str, str]:
     return {kernel: op for kernel, op in owners(assembler, optimised).items() if op not in lookups}
 
 
-def profiled(model: OnnxModel, feed: Feed, threads: int) -> tuple[list[dict[str, Any]], onnx.ModelProto]:
+def profiled(model: OnnxModel, feed: Feed, threads: int) -> tuple[list[PlainDict], onnx.ModelProto]:
     """The events of several inferences, the first of them cold, and the graph whose kernels they tell of."""
     source, constants = model.source()
     with temporary_folder() as folder:
@@ -83,7 +82,7 @@ def _undisturbed(runs: list[dict[str, float]], assembler: Builder) -> dict[str, 
     return {name: float(np.quantile([run.get(name, 0.0) for run in warm], QUANTILE)) for name in names}
 
 
-def _runs(events: list[dict[str, Any]], belongs: dict[str, str]) -> list[dict[str, float]]:
+def _runs(events: list[PlainDict], belongs: dict[str, str]) -> list[dict[str, float]]:
     """The kernels of each run, summed up by owner. A run ends with the event of the session as a whole."""
     runs: list[dict[str, float]] = []
     current: dict[str, float] = defaultdict(float)
@@ -214,10 +213,10 @@ def _kinds(assembler: Builder, optimised: onnx.ModelProto, kinds: Mapping[int, s
     return found
 
 
-def _runs_by_kind(events: list[dict[str, Any]]) -> list[dict[str, float]]:
+def _runs_by_kind(events: list[PlainDict]) -> list[dict[str, float]]:
     """Seconds of each kernel in each inference. Those in a body are part of the If or Loop that it belongs to."""
     runs: list[dict[str, float]] = []
-    current: list[dict[str, Any]] = []
+    current: list[PlainDict] = []
     for event in events:
         name = event.get("name", "")
         if event.get("cat") == "Node" and name.endswith(KERNEL):
@@ -228,7 +227,7 @@ def _runs_by_kind(events: list[dict[str, Any]]) -> list[dict[str, float]]:
     return runs
 
 
-def _outer(events: list[dict[str, Any]]) -> dict[str, float]:
+def _outer(events: list[PlainDict]) -> dict[str, float]:
     seconds: dict[str, float] = defaultdict(float)
     end = -1
     for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
-from numpy.typing import NDArray
 
 from quaver.adapters.calibration.calibrator import StreamingCalibrator, Values
-from quaver.adapters.data import Feed, InputSpec
+from quaver.adapters.data import InputSpec
 from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.repairs.base import wanted_statistics
+from quaver.types import Array, Feed
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -24,7 +24,7 @@ class Place:
     """Where outputs go: buffers for inputs of certain shapes, and what binds them to the session."""
 
     shapes: Shapes | None = None
-    buffers: list[NDArray[Any]] = field(default_factory=list)
+    buffers: list[Array] = field(default_factory=list)
     binding: Any = None
 
 
@@ -62,7 +62,7 @@ class Calibrator(StreamingCalibrator):
     def check_feed(self, feed: Feed) -> None:
         self._session.run(None, feed, self._quiet)
 
-    def _run(self, feed: Feed) -> list[NDArray[Any]]:
+    def _run(self, feed: Feed) -> list[Array]:
         self._places.reverse()
         place = self._places[0]
         shapes = tuple(array.shape for array in feed.values())
@@ -74,7 +74,7 @@ class Calibrator(StreamingCalibrator):
                 return place.buffers
             except Exception:  # a shape that depends on the data, say
                 place.binding = None
-        outputs: list[NDArray[Any]] = self._session.run(self._read, feed, self._quiet)
+        outputs: list[Array] = self._session.run(self._read, feed, self._quiet)
         if place.shapes != shapes:
             place.shapes, place.buffers, place.binding = shapes, outputs, self._session.io_binding()
             for name, buffer in zip(self._read, outputs, strict=True):

@@ -12,13 +12,14 @@ import onnx
 import onnxruntime as ort
 from onnx import ModelProto, TensorProto
 
-from quaver.adapters.data import Feed, InputSpec
+from quaver.adapters.data import InputSpec
 from quaver.adapters.model import Model
 from quaver.adapters.onnxrt.build.provenance import pieces, relocated, split, tail, with_original
 from quaver.adapters.onnxrt.build.serialized_model import SerializedModel
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.files.atomic import write_safely
 from quaver.files.temporary import temporary_folder
+from quaver.types import Feed
 
 # A protobuf message cannot be larger; beyond it the constants go to a second file.
 PROTOBUF_LIMIT = 2**31 - 2**20

@@ -14,6 +14,7 @@ from quaver.insights.data.graph import Graph, depths, make_graph, usual_depth
 from quaver.insights.data.op_rows import OpRow
 from quaver.insights.figures.style import BY_KIND, CONVERSION
 from quaver.insights.page.runs import ViewContext
+from quaver.types import PlainDict
 
 COLOURS = {"precision": "precision", "error": "error", "time": "time"}
 # From little to much, told apart without seeing red and green.
@@ -72,12 +73,12 @@ def layout(shown: ViewContext) -> list[Any]:
     ]  # fmt: skip
 
 
-def elements(ops: Sequence[OpRow], depth: int | None, opened: Sequence[str], colour: str) -> list[dict[str, Any]]:
+def elements(ops: Sequence[OpRow], depth: int | None, opened: Sequence[str], colour: str) -> list[PlainDict]:
     """Nodes and edges as cytoscape takes them; labels are drawn as plain text."""
     graph = make_graph(ops, depth, frozenset(opened))
     places = {row.op.name: place for place, row in enumerate(ops)}
     shades = _shades(graph, colour)
-    found: list[dict[str, Any]] = [
+    found: list[PlainDict] = [
         {
             "data": {
                 "id": node.key,

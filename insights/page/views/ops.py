@@ -13,6 +13,7 @@ from quaver.insights.figures.distributions import weights_figure
 from quaver.insights.figures.ops import ops_figure
 from quaver.insights.page.components import figure, grid, number_column, text_column
 from quaver.insights.page.runs import ViewContext
+from quaver.types import PlainDict
 
 _STYLE = {
     "styleConditions": [
@@ -75,7 +76,7 @@ def layout(shown: ViewContext) -> list[Any]:
     ]
 
 
-def rows(ops: list[OpRow], wanted: str = "all", kind: str | None = None, text: str = "") -> list[dict[str, Any]]:
+def rows(ops: list[OpRow], wanted: str = "all", kind: str | None = None, text: str = "") -> list[PlainDict]:
     """The table, as far as it is wanted."""
     return [
         {

@@ -13,6 +13,7 @@ from quaver.insights.figures.trials import matrix_figure, trials_figure
 from quaver.insights.page.components import copied, figure, grid, number_column, text_column
 from quaver.insights.page.runs import ViewContext
 from quaver.limit import loss_range
+from quaver.types import PlainDict
 
 _STYLE = {
     "styleConditions": [
@@ -64,7 +65,7 @@ def layout(shown: ViewContext) -> list[Any]:
     ]
 
 
-def columns(data: RunData) -> list[dict[str, Any]]:
+def columns(data: RunData) -> list[PlainDict]:
     """Those that every run has, and those of scores that tell more."""
     more = []
     if any(row.trial.interval is not None for row in data.rows):
@@ -75,7 +76,7 @@ def columns(data: RunData) -> list[dict[str, Any]]:
     return [*COLUMNS[:3], *more, *COLUMNS[3:]]
 
 
-def rows(data: RunData) -> list[dict[str, Any]]:
+def rows(data: RunData) -> list[PlainDict]:
     """The table. A loss is in percent where it is relative."""
     relative = data.criterion.is_relative
     factor = 100.0 if relative else 1.0

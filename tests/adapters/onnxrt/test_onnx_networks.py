@@ -13,10 +13,10 @@ import onnxruntime as ort
 import pytest
 from onnx_models import as_given, kernels, opened, random_config, space
 
-from quaver.adapters.data import Feed
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.ops import QuantConfig
 from quaver.space import TuningSpace
+from quaver.types import Feed
 
 ROOT = Path(__file__).parents[3]
 NETWORKS = {

@@ -21,6 +21,7 @@ from quaver.slices import Slices
 from quaver.strategies import Strategy
 from quaver.suggestions import hint
 from quaver.target_budget import TargetBudget
+from quaver.types import PlainDict, PlainMapping
 
 # Whoever allows to lose half of the score has probably written percents.
 _SUSPECT = 0.5
@@ -100,7 +101,7 @@ class Config:
     """
 
     strategy: str | type[Strategy] | Strategy = "auto"
-    strategy_options: Mapping[str, Any] = field(default_factory=dict)
+    strategy_options: PlainMapping = field(default_factory=dict)
     relative: float | Mapping[str, float] | None = None
     absolute: float | Mapping[str, float] | None = None
     higher_is_better: bool | Mapping[str, bool] = True
@@ -120,8 +121,8 @@ class Config:
     cost_model: str | os.PathLike[str] | None = None
     seed: int = 9527
     calibration_sampling_size: int | Sequence[int] | None = None
-    op_name_dict: Mapping[str, Any] = field(default_factory=dict)
-    op_type_dict: Mapping[str, Any] = field(default_factory=dict)
+    op_name_dict: PlainMapping = field(default_factory=dict)
+    op_type_dict: PlainMapping = field(default_factory=dict)
     quant_format: str | None = None
     optimise_float: bool = True
     portable: bool | None = None
@@ -219,7 +220,7 @@ class Config:
         """When to stop."""
         return Budget(self.timeout, self.max_trials)
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> PlainDict:
         """The settings as builtins, to be kept with the run. Of functions and classes the name is kept."""
         return {item.name: _PLAIN.get(item.name, plain)(getattr(self, item.name)) for item in fields(self)}
 
@@ -236,13 +237,13 @@ _PLAIN: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def make_config(given: Config | Mapping[str, Any] | str | os.PathLike[str] | None, **keywords: Any) -> Config:
+def make_config(given: Config | PlainMapping | str | os.PathLike[str] | None, **keywords: Any) -> Config:
     """Settings from a Config, a dict or a YAML file, with keywords on top. Unknown names are errors."""
     check_names(keywords)
     return Config(**on_top(given_settings(given), keywords))
 
 
-def check_names(keywords: Mapping[str, Any]) -> None:
+def check_names(keywords: PlainMapping) -> None:
     """Every keyword must be a setting."""
     known = [item.name for item in fields(Config)]
     for name in keywords:
@@ -250,7 +251,7 @@ def check_names(keywords: Mapping[str, Any]) -> None:
             raise SettingsError(f"unknown setting {name!r}; {hint(name, known)}")
 
 
-def given_settings(given: Config | Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[str, Any]:
+def given_settings(given: Config | PlainMapping | str | os.PathLike[str] | None) -> PlainDict:
     """What is said, by setting: all that stands in a file or a dict; of a Config what is not as by default."""
     known = [item.name for item in fields(Config)]
     if given is None:
@@ -261,7 +262,7 @@ def given_settings(given: Config | Mapping[str, Any] | str | os.PathLike[str] | 
     return read_settings(given)
 
 
-def on_top(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def on_top(below: PlainMapping, above: PlainMapping) -> PlainDict:
     """Settings over settings. One that excludes another takes its place, and a strategy takes its options with it."""
     left = dict(below)
     for one, other in (("relative", "absolute"), ("workspace", "resume")):
@@ -323,7 +324,7 @@ class Settings(TypedDict, total=False):
     """Every field of `quaver.Config`, none of them needed."""
 
     strategy: str | type[Strategy] | Strategy
-    strategy_options: Mapping[str, Any]
+    strategy_options: PlainMapping
     relative: float | Mapping[str, float] | None
     absolute: float | Mapping[str, float] | None
     higher_is_better: bool | Mapping[str, bool]
@@ -343,8 +344,8 @@ class Settings(TypedDict, total=False):
     cost_model: str | os.PathLike[str] | None
     seed: int
     calibration_sampling_size: int | Sequence[int] | None
-    op_name_dict: Mapping[str, Any]
-    op_type_dict: Mapping[str, Any]
+    op_name_dict: PlainMapping
+    op_type_dict: PlainMapping
     quant_format: str | None
     optimise_float: bool
     portable: bool | None

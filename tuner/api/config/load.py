@@ -21,6 +21,7 @@ from quaver.api.display.warnings import levels_to_the_caller
 from quaver.errors import SettingsError
 from quaver.files.paths import check_regular, expanded
 from quaver.suggestions import hint, nearest
+from quaver.types import PlainDict, PlainMapping
 
 # More than a file written by hand can hold. Aliases count for all they stand for.
 MAX_BYTES = 512 * 1024
@@ -85,7 +86,7 @@ def _check(text: str) -> None:
             raise TooLarge(f"its aliases make more than {MAX_VALUES:,} values")
 
 
-def read_settings(given: Any) -> dict[str, Any]:
+def read_settings(given: Any) -> PlainDict:
     """What a dict or a YAML file says, by setting."""
     content, source = _load(given)
     words = translate(content)
@@ -107,7 +108,7 @@ def _all(problems: Sequence[str], source: str) -> str:
     return "\n  ".join((f"{source}: {len(problems)} things cannot be used:", *problems))
 
 
-def _together(words: Translation, own: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+def _together(words: Translation, own: PlainMapping, problems: list[str]) -> PlainDict:
     """What both kinds of words say. Rules add up, all others must not contradict each other."""
     settings = dict(words.settings)
     for name, value in own.items():
@@ -120,11 +121,11 @@ def _together(words: Translation, own: Mapping[str, Any], problems: list[str]) -
     return settings
 
 
-def _own(content: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
+def _own(content: Mapping[Any, Any]) -> tuple[PlainDict, list[str]]:
     """What quaver's own words say, and all that are none."""
     if not any(key in NAMES for key in content) or any(key in SECTIONS for key in content):
         return _from_layout(content)
-    settings: dict[str, Any] = {}
+    settings: PlainDict = {}
     problems: list[str] = []
     for key, value in content.items():
         if key in NAMES:
@@ -134,7 +135,7 @@ def _own(content: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
     return settings, problems
 
 
-def _load(given: Any) -> tuple[Mapping[str, Any], str]:
+def _load(given: Any) -> tuple[PlainMapping, str]:
     if isinstance(given, Mapping):
         return given, "the configuration"
     if not isinstance(given, str | os.PathLike):
@@ -158,8 +159,8 @@ def _load(given: Any) -> tuple[Mapping[str, Any], str]:
     return content, str(path)
 
 
-def _from_layout(content: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
-    settings: dict[str, Any] = {}
+def _from_layout(content: Mapping[Any, Any]) -> tuple[PlainDict, list[str]]:
+    settings: PlainDict = {}
     problems: list[str] = []
     for path, value in _leaves(content, (), problems):
         name = YAML_LAYOUT[path]

@@ -15,8 +15,9 @@ from quaver.engine.timing.objective import make_objective
 from quaver.errors import HistoryError, SettingsError
 from quaver.history import Storage, read_snapshot
 from quaver.strategies import make_strategy
+from quaver.types import PlainMapping
 
-Given = Config | Mapping[str, Any] | str | os.PathLike[str] | None
+Given = Config | PlainMapping | str | os.PathLike[str] | None
 
 # Where a run is kept, and how it is shown, is no matter of how it runs.
 _PLACES = ("workspace", "resume", "report", "insights")
@@ -24,7 +25,7 @@ _PLACES = ("workspace", "resume", "report", "insights")
 _FIXED = ("calibration_sampling_size", "quant_format", "optimise_float", "batch", "portable")
 
 
-def settle(given: Given, keywords: Mapping[str, Any], history: Storage) -> tuple[Config, list[SettingChanged]]:
+def settle(given: Given, keywords: PlainMapping, history: Storage) -> tuple[Config, list[SettingChanged]]:
     """The settings of the run that writes this history, and in what they differ from those it has had."""
     if history.header is None:
         return make_config(given, **keywords), []
@@ -38,7 +39,7 @@ def settle(given: Given, keywords: Mapping[str, Any], history: Storage) -> tuple
     return config, changes
 
 
-def earlier_settings(resume: str | os.PathLike[str] | None) -> Mapping[str, Any]:
+def earlier_settings(resume: str | os.PathLike[str] | None) -> PlainMapping:
     """Those of the run that is to be resumed; none if it is a new one, or cannot be read, which `fit` says better."""
     try:
         return {} if resume is None else read_snapshot(resume).run.settings
@@ -46,9 +47,7 @@ def earlier_settings(resume: str | os.PathLike[str] | None) -> Mapping[str, Any]
         return {}
 
 
-def resumed_config(
-    given: Given, keywords: Mapping[str, Any], earlier: Mapping[str, Any]
-) -> tuple[Config, list[SettingChanged]]:
+def resumed_config(given: Given, keywords: PlainMapping, earlier: PlainMapping) -> tuple[Config, list[SettingChanged]]:
     """What is given, over the settings of an earlier run as `Config.plain` kept them; and what that changes."""
     check_names(keywords)
     said = on_top(given_settings(given), keywords)

@@ -14,6 +14,7 @@ from quaver.engine.timing.objective import make_objective, recorded_name
 from quaver.errors import QuaverError
 from quaver.ops import OpConfig
 from quaver.strategies import Strategy, find_strategy
+from quaver.types import PlainDict
 
 # The key of what stands for an object that lies inside options or rules.
 ONLY_NAME = "only the name was kept"
@@ -98,7 +99,7 @@ def qualified_name(value: Any) -> str:
     return f"{module}.{named.__qualname__}" if module else str(named.__qualname__)
 
 
-def _rule(choice: OpConfig) -> dict[str, Any]:
+def _rule(choice: OpConfig) -> PlainDict:
     """A choice as a rule that allows it alone (see `quaver.rules`)."""
     activation = {"dtype": choice.precision, "algorithm": choice.calibration, "scheme": choice.scheme}
     parts = {"activation": {**activation, "mode": choice.mode}, "weight": {"granularity": choice.granularity}}

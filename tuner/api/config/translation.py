@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from quaver.types import PlainDict
+
 
 class Setting(NamedTuple):
     """A word that has a counterpart.
@@ -65,7 +67,7 @@ class Translation(NamedTuple):
         rest: what is left of the configuration: words of quaver, or of nobody.
     """
 
-    settings: dict[str, Any]
+    settings: PlainDict
     problems: tuple[Problem, ...]
     idle: tuple[IgnoredSetting, ...]
     rest: dict[Any, Any]
@@ -75,11 +77,11 @@ class Collected:
     """Gathers what words say, and sees where two of them contradict each other."""
 
     def __init__(self) -> None:
-        self.settings: dict[str, Any] = {}
+        self.settings: PlainDict = {}
         self.problems: list[Problem] = []
         self.idle: list[IgnoredSetting] = []
         self._said: dict[str, tuple[str, Any]] = {}
-        self._weak: dict[str, Any] = {}
+        self._weak: PlainDict = {}
 
     def add(self, key: str, found: Iterable[Said]) -> None:
         """Add what the word at a place says."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from quaver.criterion import Criterion
 from quaver.engine.scoring.confirmation import Confirmation
@@ -13,6 +12,7 @@ from quaver.engine.scoring.losses import LimitLoss
 from quaver.engine.timing.objective import MARGINS
 from quaver.limit import loss_phrase, loss_range, loss_text
 from quaver.trial import Trial
+from quaver.types import PlainMapping
 
 Figures = Mapping[str, float]
 # No batch has more samples, and no machine more threads.
@@ -67,7 +67,7 @@ def converted_phrase(conversions: Iterable[str]) -> str:
     return f"the model was converted from {told}" if told else ""
 
 
-def conversions(notes: Mapping[str, Any]) -> tuple[str, ...]:
+def conversions(notes: PlainMapping) -> tuple[str, ...]:
     """What was converted, from the notes of a history."""
     noted = notes.get(CONVERSIONS)
     return tuple(one for one in noted if isinstance(one, str)) if isinstance(noted, list | tuple) else ()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from quaver.api.display import format as wording
 from quaver.trial import Trial
+from quaver.types import PlainDict
 
 if TYPE_CHECKING:
     from quaver.api.result import TuneResult
@@ -20,7 +21,7 @@ _MET, _BAD = "#00734f", "#b3450b"
 WARNED = "WARNING: "
 
 
-def trial_rows(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+def trial_rows(trials: Sequence[Trial]) -> list[PlainDict]:
     """A row for each trial, all with the same columns."""
     precisions = sorted({precision for trial in trials for precision in trial.config.counts})
     figures = dict.fromkeys(name for trial in trials for name in trial.measured)

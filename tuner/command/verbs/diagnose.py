@@ -11,6 +11,7 @@ from quaver.command import flags, output
 from quaver.command import text as wording
 from quaver.command import user_files as loading
 from quaver.errors import SettingsError
+from quaver.types import PlainDict
 
 DESCRIPTION = """\
 Says which ops of a quantized model are bad, how bad, and why, with the rule to paste. No labels are needed.
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     return _print(args, found.plain(), lambda: findings.write(found, args.rows))
 
 
-def _print(args: argparse.Namespace, plain: dict[str, Any], write: Callable[[], None]) -> int:
+def _print(args: argparse.Namespace, plain: PlainDict, write: Callable[[], None]) -> int:
     """Print as JSON or in words."""
     from quaver.diagnosis.export import as_json
 

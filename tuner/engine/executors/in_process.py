@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
 
 from quaver.adapters import Model
 from quaver.engine.executors.base import Outcome, State, Task
 from quaver.engine.executors.errors import want_of_space
 from quaver.engine.scoring.evaluate import score, watched
 from quaver.engine.scoring.failures import message_of, traceback_of
+from quaver.types import EvalFunc
 
 
 class InProcess:
@@ -29,7 +29,7 @@ class InProcess:
 
     def __init__(
         self,
-        eval_func: Callable[[Any], Any],
+        eval_func: EvalFunc,
         model_of: Callable[[int], Model],
         usual: Callable[[], float | None] = lambda: None,
         slow: Callable[[int, float], None] = lambda number, seconds: None,

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
-from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions
 from quaver.engine.executors.base import Executor, Kind, Outcome, State, Task
@@ -16,6 +15,7 @@ from quaver.engine.executors.remote import Workers
 from quaver.engine.run.crashes import MAX_DEATHS
 from quaver.errors import ExecutorError
 from quaver.ops import QuantConfig
+from quaver.types import ModelLike, PlainDict
 
 # Of a worker that has several tasks waiting none is idle between them.
 PREFETCH = 2
@@ -23,7 +23,7 @@ PREFETCH = 2
 
 @contextlib.contextmanager
 def measuring_worker(
-    workspace: Path, adapter: Adapter, calibration: dict[str, Any], model: Any, options: AdapterOptions
+    workspace: Path, adapter: Adapter, calibration: PlainDict, model: ModelLike, options: AdapterOptions
 ) -> Iterator[Executor]:
     """Open a worker process of this machine that measures on the same number of threads as the run."""
     with RunPayload.opened(workspace, adapter, calibration, model, options, eval_func=None) as site:

@@ -21,6 +21,7 @@ from quaver.adapters import Adapter, AdapterOptions
 from quaver.engine.executors.base import Task
 from quaver.errors import ExecutorError
 from quaver.files.temporary import is_orphaned, machine, marked
+from quaver.types import EvalFunc, ModelLike, PlainDict
 
 
 def pack_function(function: Callable[..., Any], what: str = "eval_func") -> bytes:
@@ -161,7 +162,7 @@ class Opening:
 class RunPayload:
     """The folder of a run for its workers, and the digests that they check."""
 
-    def __init__(self, folder: Path, adapter: Adapter, calibration: dict[str, Any], model: Any) -> None:
+    def __init__(self, folder: Path, adapter: Adapter, calibration: PlainDict, model: ModelLike) -> None:
         self._folder, self._adapter, self._model = folder, adapter, model
         self._calibration = _write(folder / CALIBRATION, pickle.dumps(calibration))
 
@@ -171,10 +172,10 @@ class RunPayload:
         cls,
         workspace: Path,
         adapter: Adapter,
-        calibration: dict[str, Any],
-        model: Any,
+        calibration: PlainDict,
+        model: ModelLike,
         options: AdapterOptions,
-        eval_func: Callable[[Any], Any] | None,
+        eval_func: EvalFunc | None,
     ) -> Iterator[RunPayload]:
         """Write it, for a while. What a run that was killed left behind goes, too.
 
@@ -223,7 +224,7 @@ class RunPayload:
         return buffer.getvalue()
 
 
-def _opening(adapter: Adapter, model: Any, options: AdapterOptions) -> Opening:
+def _opening(adapter: Adapter, model: ModelLike, options: AdapterOptions) -> Opening:
     if isinstance(model, str | os.PathLike):
         sent: str | bytes = os.path.abspath(model)
     else:

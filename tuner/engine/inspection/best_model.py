@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from quaver.adapters import Adapter, TimingOptions, View
 from quaver.adapters.data import samples
-from quaver.affine import Array
 from quaver.diagnosis import Bars, Diagnosis, Histograms
 from quaver.diagnosis.histogram_file import from_arrays
 from quaver.engine.events import Observer
@@ -29,6 +28,7 @@ from quaver.introspection import KernelTime, OpContext, Timing
 from quaver.ops import QuantConfig
 from quaver.space import TuningSpace
 from quaver.trial import Trial
+from quaver.types import Array, PlainDict, PlainMapping
 
 log = logging.getLogger(__name__)
 
@@ -88,21 +88,21 @@ def note_inside(
         log.info("the best model could not be profiled; the result of the run is complete", exc_info=True)
 
 
-def _noted(history: Storage) -> Mapping[str, Any]:
+def _noted(history: Storage) -> PlainMapping:
     noted = history.notes.get(ABOUT)
     return noted if isinstance(noted, dict) else {}
 
 
-def describe(view: View, found: Diagnosis | None) -> dict[str, Any]:
+def describe(view: View, found: Diagnosis | None) -> PlainDict:
     """A record for each op."""
     contexts = view.contexts()
     seen = Histograms({}, {}) if found is None else from_arrays(found.histograms)
     layers = {} if found is None else {row.op: row for row in found.layers if row.tunable}
     ranges = {} if found is None else {row.op: row for row in found.activations}
     bins, rows, channels = FINE if ROOM / max(len(contexts), len(layers), 1) >= FINE_BYTES else COARSE
-    records: dict[str, Any] = {}
+    records: PlainDict = {}
     for name in layers or contexts:
-        record: dict[str, Any] = _around(contexts.get(name))
+        record: PlainDict = _around(contexts.get(name))
         if name in layers:
             layer, reach = layers[name], ranges[name]
             record |= {"error": float(layer.error), "low": float(reach.low), "high": float(reach.high)}
@@ -115,10 +115,10 @@ def describe(view: View, found: Diagnosis | None) -> dict[str, Any]:
     return records
 
 
-def _around(context: OpContext | None) -> dict[str, Any]:
+def _around(context: OpContext | None) -> PlainDict:
     if context is None:
         return {}
-    record: dict[str, Any] = {"before": list(context.before), "between": list(context.between)}
+    record: PlainDict = {"before": list(context.before), "between": list(context.between)}
     if context.module:
         record["module"] = context.module
     if context.writes is not None and context.writes.parameters.axis is None:
@@ -127,10 +127,10 @@ def _around(context: OpContext | None) -> dict[str, Any]:
     return record
 
 
-def _histogram(bars: Bars, bins: int, rows: tuple[int, int], channels: int) -> dict[str, Any]:
+def _histogram(bars: Bars, bins: int, rows: tuple[int, int], channels: int) -> PlainDict:
     """A histogram in few bytes: counts as uint32, ranges of channels as float32, rows of channels as 0..255."""
     table = np.atleast_2d(bars.counts).astype(np.float64)
-    record: dict[str, Any] = {
+    record: PlainDict = {
         "low": float(bars.edges[0]),
         "high": float(bars.edges[-1]),
         "counts": np.minimum(_fewer(table.sum(axis=0), bins), 2**32 - 1).astype("<u4").tobytes(),
@@ -157,7 +157,7 @@ def _fewer(counts: Array, bins: int) -> Array:
     return counts.reshape(bins, -1).sum(axis=1) if len(counts) > bins and len(counts) % bins == 0 else counts
 
 
-def causes(found: Diagnosis) -> list[dict[str, Any]]:
+def causes(found: Diagnosis) -> list[PlainDict]:
     """Causes as builtins; rules as the text to paste, and what they are in JSON."""
     return [
         {
@@ -172,7 +172,7 @@ def causes(found: Diagnosis) -> list[dict[str, Any]]:
     ]
 
 
-def _profile(adapter: Adapter, best: Trial, history: Storage, threads: int) -> dict[str, Any]:
+def _profile(adapter: Adapter, best: Trial, history: Storage, threads: int) -> PlainDict:
     """Kernels of both models as builtins; conversions between precisions stand for themselves."""
     base = history.baseline
     usual = 1e-3 * (base.measured.get("latency_ms", 50.0) if base is not None else 50.0)
@@ -210,7 +210,7 @@ def _by_op(timing: Timing) -> dict[tuple[str, bool], tuple[str, float]]:
     }
 
 
-def _whole(timing: Timing) -> dict[str, Any]:
+def _whole(timing: Timing) -> PlainDict:
     middle, high = np.percentile(timing.latencies, [50, 90])
     return {
         "p50": float(middle),

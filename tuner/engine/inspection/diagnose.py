@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from quaver.adapters import Adapter, Model, QuantizedView, View
-from quaver.adapters.data import Feed, InputSpec, feeds, head, open_batch, samples, split, tail
+from quaver.adapters.data import InputSpec, feeds, head, open_batch, samples, split, tail
 from quaver.adapters.inspection import listed
-from quaver.affine import Array, QuantizedTensor
+from quaver.affine import QuantizedTensor
 from quaver.diagnosis import Diagnosis, Recorder, conclude
 from quaver.diagnosis.quantized_only import QuantizedOnlyRecorder, QuantizedStatistics
 from quaver.diagnosis.statistics.integers import MOST_BITS, weight_row
@@ -25,6 +25,7 @@ from quaver.introspection import LocalRun, OpContext, QuantizedRun
 from quaver.ops import DETAILS, FLOAT, QuantConfig
 from quaver.space import TuningSpace
 from quaver.trial import Trial
+from quaver.types import Array, Feed, PlainMapping
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +49,8 @@ class DiagnosisOptions:
     """
 
     samples: int | None = SAMPLES
-    layer_metrics: Mapping[str, Any] = field(default_factory=dict)
-    model_metrics: Mapping[str, Any] = field(default_factory=dict)
+    layer_metrics: PlainMapping = field(default_factory=dict)
+    model_metrics: PlainMapping = field(default_factory=dict)
     timing: bool = True
 
 
@@ -267,8 +268,8 @@ def examine_alone(
     data: Any,
     limit: int | None,
     observer: Observer,
-    metrics: Mapping[str, Any],
-    model_metrics: Mapping[str, Any],
+    metrics: PlainMapping,
+    model_metrics: PlainMapping,
     beside: Model | None = None,
 ) -> QuantizedStatistics:
     """The statistics of a quantized model on `data`; batches are run as they come.

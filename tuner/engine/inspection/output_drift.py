@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters import Adapter, Model
-from quaver.adapters.data import Feed, samples
+from quaver.adapters.data import samples
 from quaver.engine.inspection.output_error import is_array
 from quaver.history import Storage
 from quaver.history.pickle_check import Malformed
 from quaver.history.records.fields import Fields
 from quaver.trial import Trial
+from quaver.types import Array, Feed, PlainMapping
 
 log = logging.getLogger(__name__)
 
@@ -197,7 +198,7 @@ def compare_output(
 
 
 def _compare_numbers(
-    index: int, arrays: Sequence[tuple[NDArray[Any], NDArray[Any]]], sizes: Sequence[int]
+    index: int, arrays: Sequence[tuple[Array, Array]], sizes: Sequence[int]
 ) -> OutputComparison | None:
     wide = [(a.astype(np.float64), b.astype(np.float64)) for a, b in arrays]
     signal = math.sqrt(sum(float(np.square(a).sum()) for a, _ in wide))
@@ -253,7 +254,7 @@ def _outputs(result: Any) -> list[Any]:
     return result if isinstance(result, list) else [result]
 
 
-def drift_of(notes: Mapping[str, Any], best: Trial | None) -> OutputDrift | None:
+def drift_of(notes: PlainMapping, best: Trial | None) -> OutputDrift | None:
     """Return the recorded drift of a trial; None if there is none of it, or it cannot be read."""
     noted = notes.get(NOTE)
     if best is None or not isinstance(noted, dict) or noted.get("fingerprint") != best.config.fingerprint:

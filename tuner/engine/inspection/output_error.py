@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters import Adapter
-from quaver.adapters.data import Feed
 from quaver.ops import QuantConfig
+from quaver.types import Feed
 
 Outputs = list[NDArray[np.float64]]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from quaver.adapters import Adapter
 from quaver.budget import StopReason
@@ -31,6 +30,7 @@ from quaver.history import Storage
 from quaver.history.records.trials import from_scores
 from quaver.scores import Score
 from quaver.trial import Trial
+from quaver.types import EvalFunc, PlainDict, PlainMapping
 from quaver.unquantizable import UNQUANTIZABLE_NOTE, Unquantizable, from_notes, to_note
 
 ENDING_NOTE = "run.ended"
@@ -67,7 +67,7 @@ class StageTimes:
 
 def note_ending(history: Storage, reason: StopReason, stages: dict[str, float], seconds: float, model: str) -> None:
     """Note why the latest run is over. A run without such a note goes on, or was killed."""
-    noted: dict[str, Any] = {
+    noted: PlainDict = {
         "run": history.run.number,
         "reason": str(reason),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -90,7 +90,7 @@ def note_warning(history: Storage, topic: str, text: str) -> None:
         history.extend_note(WARNINGS, {topic: text})
 
 
-def noted_warnings(notes: Mapping[str, Any]) -> dict[str, str]:
+def noted_warnings(notes: PlainMapping) -> dict[str, str]:
     """Return the recorded warnings by topic, as far as they can be read."""
     noted = notes.get(WARNINGS)
     entries = noted.items() if isinstance(noted, dict) else ()
@@ -124,7 +124,7 @@ def _timed(adapter: Adapter) -> Sequence[Unquantizable]:
 
 
 def confirm(
-    adapter: Adapter, judge: Judge, history: Storage, eval_func: Callable[[Any], Any], tries: int, observer: Observer
+    adapter: Adapter, judge: Judge, history: Storage, eval_func: EvalFunc, tries: int, observer: Observer
 ) -> None:
     """Score the winner on the other data, and the next best ones as long as they miss there. All of it is noted."""
     require_confirmation(judge, history)
@@ -155,7 +155,7 @@ def require_confirmation(judge: Judge, history: Storage) -> None:
 
 
 def _score(
-    eval_func: Callable[[Any], Any], adapter: Adapter, trial: Trial | None, standard: EarlyStopReference, whose: str
+    eval_func: EvalFunc, adapter: Adapter, trial: Trial | None, standard: EarlyStopReference, whose: str
 ) -> Score:
     model = adapter.assemble(None if trial is None else trial.config)
     try:

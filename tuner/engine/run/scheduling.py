@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from quaver.errors import HistoryError
 from quaver.history import Storage
 from quaver.trial import Trial
+from quaver.types import PlainMapping
 
 
 class Order:
@@ -101,7 +101,7 @@ class Clock:
                 history.note(NOTE, self.seconds)
 
 
-def used(notes: Mapping[str, Any], trials: Iterable[Trial]) -> float:
+def used(notes: PlainMapping, trials: Iterable[Trial]) -> float:
     """Seconds of all earlier runs: as they were noted, and of the trials at least, if a run was killed."""
     noted = notes.get(NOTE, 0.0)
     seconds = float(noted) if isinstance(noted, int | float) else 0.0

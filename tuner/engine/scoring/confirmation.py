@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from quaver.criterion import Criterion
 from quaver.engine.scoring.losses import Losses
@@ -14,6 +12,7 @@ from quaver.history.pickle_check import Malformed
 from quaver.history.records.fields import Fields
 from quaver.history.records.trials import to_scores
 from quaver.scores import Score
+from quaver.types import PlainMapping
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ class Confirmation:
     interval: tuple[float, float] | None = None
 
 
-def confirmations(notes: Mapping[str, Any], criterion: Criterion) -> tuple[Confirmation, ...]:
+def confirmations(notes: PlainMapping, criterion: Criterion) -> tuple[Confirmation, ...]:
     """What was noted of trials, judged by a criterion, in the order they were tried; slices are of other samples."""
     scores = noted(notes)
     base = scores.pop(0, None)
@@ -65,7 +64,7 @@ def confirmations(notes: Mapping[str, Any], criterion: Criterion) -> tuple[Confi
     return tuple(found)
 
 
-def is_required(notes: Mapping[str, Any]) -> bool:
+def is_required(notes: PlainMapping) -> bool:
     """Return whether a run of this history has a `confirm`: only a confirmed trial is met then."""
     return isinstance(notes.get(CONFIRMATION_NOTE), dict)
 
@@ -75,7 +74,7 @@ def there(criterion: Criterion) -> Criterion:
     return replace(criterion, slices=None, slice_limit=None)
 
 
-def noted(notes: Mapping[str, Any]) -> dict[int, Score]:
+def noted(notes: PlainMapping) -> dict[int, Score]:
     """What the note holds, as far as it can be understood: a file may come from anywhere."""
     found: dict[int, Score] = {}
     given = notes.get(CONFIRMATION_NOTE)

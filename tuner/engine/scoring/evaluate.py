@@ -17,19 +17,20 @@ from quaver.engine.scoring.parse_score import is_stream, read, read_batch
 from quaver.errors import EvaluationError
 from quaver.scores import UNNAMED, Floats, Samples, Score, too_many_scores
 from quaver.suggestions import hint
+from quaver.types import EvalFunc, ModelLike, PlainMapping
 
 # An evaluation that takes this many times the baseline's seconds (and at least this many) is called slow.
 SLOW_FACTOR = 10
 SLOW_SECONDS = 30.0
 
 
-def referred(eval_func: Callable[[Any], Any], fp32: Callable[[], Any]) -> Callable[[Any], Any]:
+def referred(eval_func: EvalFunc, fp32: Callable[[], Any]) -> Callable[[Any], Any]:
     """The same eval_func, told which the fp32 model of this run is if it asks for it by a method `against`."""
     against = getattr(eval_func, "against", None)
     return against(fp32) if callable(against) else eval_func
 
 
-def score(eval_func: Callable[[Any], Any], model: Any, standard: EarlyStopReference | None = None) -> Score:
+def score(eval_func: EvalFunc, model: ModelLike, standard: EarlyStopReference | None = None) -> Score:
     """Call eval_func and insist on a score in one of the known forms.
 
     A child that eval_func forks and that returns from it ends here.
@@ -111,7 +112,7 @@ def _made(
     return Score(value, named, samples, stopped, streamed)
 
 
-def _check_names(found: Mapping[str, Any], expected: Mapping[str, Any], when: str) -> None:
+def _check_names(found: PlainMapping, expected: PlainMapping, when: str) -> None:
     """The same metrics every time, whatever their order."""
     for name in found:
         if name not in expected:

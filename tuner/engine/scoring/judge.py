@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from quaver.criterion import Criterion
 from quaver.engine.scoring.confirmation import Confirmation, confirmations, is_required
@@ -18,6 +18,7 @@ from quaver.ops import QuantConfig
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 from quaver.trial import Trial
+from quaver.types import PlainMapping
 
 
 class _Entry(NamedTuple):
@@ -112,7 +113,7 @@ class Judge:
         self._contest = TieBreak(objective)
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any], space: TuningSpace) -> Judge:
+    def from_settings(cls, settings: PlainMapping, space: TuningSpace) -> Judge:
         """The judge of a run from its recorded settings. `space` is the model's, before any rules."""
         try:
             rules = settings.get("op_name_dict"), settings.get("op_type_dict")
@@ -307,7 +308,7 @@ class Judge:
             self._compete(trial)
 
 
-def _recorded(settings: Mapping[str, Any], criterion: Criterion) -> Objective:
+def _recorded(settings: PlainMapping, criterion: Criterion) -> Objective:
     predicted = settings.get("cost_model") is not None
     return recorded_objective(settings.get("objective"), criterion.ceiling, predicted)
 

@@ -14,7 +14,6 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from quaver.adapters import Adapter
 from quaver.engine.compatibility import versions_of
 from quaver.files.atomic import write_safely
 from quaver.files.paths import check_regular
+from quaver.types import PlainDict, PlainMapping
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class TimingCache:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._known: dict[str, dict[str, Any]] | None = None
+        self._known: dict[str, PlainDict] | None = None
 
     def get(self, name: str, key: str) -> Any:
         """A measurement, as it was put; None if there is none."""
@@ -49,7 +49,7 @@ class TimingCache:
             self._known = self._read()
         return self._known.get(name, {}).get(key)
 
-    def put(self, name: str, found: Mapping[str, Any]) -> None:
+    def put(self, name: str, found: PlainMapping) -> None:
         """Keep measurements, beside those that another run has kept meanwhile."""
         if self._path is None:
             return
@@ -62,7 +62,7 @@ class TimingCache:
         except OSError as error:
             log.debug("timings are not kept: %s", error)
 
-    def _read(self) -> dict[str, dict[str, Any]]:
+    def _read(self) -> dict[str, PlainDict]:
         if self._path is None:
             return {}
         check_regular(self._path, f"the timing cache (a file in the folder that {FOLDER} names)")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Adapter
-from quaver.adapters.data import Feed, samples
+from quaver.adapters.data import samples
 from quaver.engine.timing import latency
 from quaver.engine.timing.time_model import SECONDS, Seconds, absorbed, borders, op_times, split_fused
 from quaver.engine.timing.variants import APART, Plan, times_for
@@ -25,6 +25,7 @@ from quaver.ops import QuantConfig
 from quaver.space import TuningSpace
 from quaver.suggestions import hint
 from quaver.time_model import USUAL, Edge, TimeModel
+from quaver.types import Feed, PlainDict, PlainMapping
 
 # The key that says what a file is, and the version of its layout.
 KIND, VERSION = "quaver_cost_model", 1
@@ -69,7 +70,7 @@ class CostModel:
         seconds, whole = self.at(config).predict(config), self.model.rest + sum(self.model.fp32.values())
         return {"predicted_latency": seconds / whole, "predicted_ms": 1e3 * seconds}
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> PlainDict:
         """As it stands in a file."""
         model = self.model
         costs = dict(zip(_CONVERSIONS, model.costs, strict=True))
@@ -233,7 +234,7 @@ def fitting(cost: CostModel, adapter: Adapter, source: str) -> CostModel:
     return cost
 
 
-def _batch(data: Mapping[str, Any]) -> int | None:
+def _batch(data: PlainMapping) -> int | None:
     """Return the batch that a file says, if it says one."""
     value = data.get("batch")
     if value is not None and (type(value) is not int or value < 1):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from quaver.adapters import Adapter, Model
 from quaver.engine.events import Observer, Stage, StageStarted
@@ -17,6 +16,7 @@ from quaver.engine.timing.objective import OBJECTIVES, Latency, Objective, compa
 from quaver.history import Storage
 from quaver.space import TuningSpace
 from quaver.trial import Trial
+from quaver.types import PlainDict
 
 # What takes so many times the smallest latency at most is measured again, and no more than so many trials of it.
 FACTOR = 1.10
@@ -78,7 +78,7 @@ def measure_again(
         history.note(NOTE, _compared(judge, history))
 
 
-def _compared(judge: Judge, history: Storage) -> dict[str, Any]:
+def _compared(judge: Judge, history: Storage) -> PlainDict:
     """What the comparison rests on: it need not be made again as long as this is the same."""
     numbers = sorted(trial.number for trial in judge.contenders)
     return {"trials": numbers, "threads": history.run.settings.get("threads", 0)}

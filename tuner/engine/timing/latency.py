@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quaver.adapters import Model
-from quaver.adapters.data import Feed
+from quaver.types import Feed
 
 try:
     import fcntl

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from quaver.adapters import Model
-from quaver.adapters.data import Feed
 from quaver.engine.timing.latency import measure
 from quaver.errors import SettingsError
 from quaver.ops import QuantConfig
 from quaver.suggestions import hint
 from quaver.target_budget import TargetBudget
 from quaver.trial import Trial
+from quaver.types import Feed, ModelLike
 
 # A latency is off by its spread, by no less than the first of these parts of it, and by no more than the second: a
 # measurement that was disturbed must not let a slow model win.
@@ -42,7 +42,7 @@ class Objective:
         """What accuracy is traded for: the figure itself, unless that is accuracy."""
         return self
 
-    def measure(self, model: Any, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
+    def measure(self, model: ModelLike, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
         """What to remember of a model that meets the criterion."""
         return {}
 
@@ -82,7 +82,7 @@ class Latency(Objective):
     name = "latency"
     measured = True
 
-    def measure(self, model: Any, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
+    def measure(self, model: ModelLike, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
         if feed is None:
             return {}
         threads = model.threads
@@ -173,7 +173,7 @@ class AccuracyBySize(Accuracy):
 
     measured = needs_all = False
 
-    def measure(self, model: Any, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
+    def measure(self, model: ModelLike, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
         return {}
 
     def known(self, trial: Trial) -> bool:
@@ -197,7 +197,7 @@ class UserObjective(Objective):
         self._function = function
         self.name = name_of(function)
 
-    def measure(self, model: Any, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
+    def measure(self, model: ModelLike, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
         figure = float(self._function(model))
         if math.isnan(figure):
             raise ValueError("the objective returned NaN, which cannot be compared")
@@ -213,7 +213,7 @@ class RecordedObjective(UserObjective):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def measure(self, model: Any, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
+    def measure(self, model: ModelLike, baseline: Callable[[], Any], feed: Feed | None) -> dict[str, float]:
         return {}
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from quaver.adapters import Adapter
-from quaver.adapters.data import Feed
 from quaver.engine.timing import latency
 from quaver.ops import QuantConfig
 from quaver.time_model import Edge, TimeModel
+from quaver.types import Feed, PlainDict
 
 # Rounds to take at least and at most.
 ROUNDS = (3, 7)
@@ -106,7 +105,7 @@ def put_together(
     return model.fitted(list(zip((config, *mixtures(config)), whole[1:], strict=True)))
 
 
-def to_plain(model: TimeModel) -> dict[str, Any]:
+def to_plain(model: TimeModel) -> PlainDict:
     """A time model as builtins."""
     return {
         "fp32": dict(model.fp32),
@@ -118,7 +117,7 @@ def to_plain(model: TimeModel) -> dict[str, Any]:
     }
 
 
-def from_plain(data: dict[str, Any]) -> TimeModel:
+def from_plain(data: PlainDict) -> TimeModel:
     """A time model from builtins."""
     between = tuple(
         Edge(producer, tuple(readers), elements, *map(tuple, apart))

@@ -15,6 +15,7 @@ from quaver.space import TuningSpace
 from quaver.strategies import Strategy, register_strategy
 from quaver.strategies.base import Proposals
 from quaver.trial import Trial
+from quaver.types import PlainDict
 
 _ENDING = "tunestrategy"
 
@@ -48,11 +49,11 @@ class TuneStrategy:
         raise NotImplementedError
 
     @property
-    def capability(self) -> dict[str, Any]:
+    def capability(self) -> PlainDict:
         """How each op may run."""
         return {"opwise": {(op.name, op.kind): [as_words(one) for one in op.choices] for op in self.tuning_space.ops}}
 
-    def initial_tuning_cfg(self) -> dict[str, Any]:
+    def initial_tuning_cfg(self) -> PlainDict:
         """All ops in int8 by their default choice, to be changed and yielded."""
         config = self.tuning_space.default_config()
         return {"op": {(op.name, op.kind): as_words(config[op.name]) for op in self.tuning_space.ops}}
