@@ -21,7 +21,7 @@ import onnx
 from numpy.typing import NDArray
 
 from benchmarks.planted import MODEL, Case, plant
-from quaver.demo.run import digits
+from quaver.demo.data import digits
 from quaver.statistics import paired_interval
 
 LEVEL = 0.95

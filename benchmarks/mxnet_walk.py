@@ -22,7 +22,7 @@ from quaver.adapters import Adapter, AdapterOptions
 from quaver.adapters.mxnet import to_onnx
 from quaver.adapters.mxnet.adapter import MXNetAdapter
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.demo.run import Accuracy
+from quaver.demo.data import Accuracy
 from quaver.engine.timing.latency import relative_latency
 from quaver.space import TuningSpace
 

@@ -35,7 +35,7 @@ from onnx import numpy_helper
 
 import quaver
 from quaver.adapters import AdapterOptions, open_model
-from quaver.demo.run import Accuracy, digits
+from quaver.demo.data import Accuracy, digits
 from quaver.ops import QuantConfig
 from quaver.space import TuningSpace
 

@@ -17,7 +17,7 @@ import onnx
 import quaver
 from benchmarks import planted, shapes
 from benchmarks.simulated_workers import table
-from quaver.demo.run import Accuracy, digits
+from quaver.demo.data import Accuracy, digits
 from quaver.engine.events import Event, Progressed, Stage, TrialFinished, TrialStarted
 
 TRIALS, SAMPLES = 30, 48

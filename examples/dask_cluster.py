@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import quaver
-from quaver.demo.run import Accuracy, digits
+from quaver.demo.data import Accuracy, digits
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from sklearn.neural_network import MLPClassifier
 
 import quaver
-from quaver.demo.run import digits
+from quaver.demo.data import digits
 
 PAGE, BOX, BACKGROUND = 32, 8, 10
 train, train_labels, test, test_labels = digits()

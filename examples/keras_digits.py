@@ -5,7 +5,7 @@ import numpy as np
 from keras import layers
 
 import quaver
-from quaver.demo.run import digits
+from quaver.demo.data import digits
 
 
 def enlarged(images):

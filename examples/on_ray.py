@@ -9,7 +9,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 
 import quaver
-from quaver.demo.run import Accuracy, digits
+from quaver.demo.data import Accuracy, digits
 
 
 def main() -> None:

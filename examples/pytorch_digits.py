@@ -7,7 +7,7 @@ import warnings
 from importlib.util import find_spec
 
 import quaver
-from quaver.demo.run import digits
+from quaver.demo.data import digits
 
 
 def main():

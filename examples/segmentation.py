@@ -5,7 +5,7 @@ from onnx import TensorProto, helper, numpy_helper
 from sklearn.neural_network import MLPClassifier
 
 import quaver
-from quaver.demo.run import digits
+from quaver.demo.data import digits
 
 PAGE, SIGHT, CLASSES = 24, 9, 3
 train, train_labels, test, test_labels = digits()

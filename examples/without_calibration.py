@@ -6,7 +6,7 @@ from onnx import helper, numpy_helper
 from sklearn.neural_network import MLPClassifier
 
 import quaver
-from quaver.demo.run import digits
+from quaver.demo.data import digits
 
 train, train_labels, images, labels = digits()
 network = MLPClassifier((256, 128), max_iter=200, random_state=0).fit(train.reshape(-1, 64), train_labels)

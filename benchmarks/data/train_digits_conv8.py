@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from quaver.demo.run import digits
+from quaver.demo.data import digits
 
 PATH = Path(__file__).with_name("digits_conv8.onnx")
 EPOCHS, BATCH, SEED = 12, 32, 1

@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks import planted
-from quaver.demo.run import digits
+from quaver.demo.data import digits
 
 # The most evaluations, the baseline included, and the most fp32 convolutions and matrix products.
 AUTO = {"W1": (8, 1), "W2": (8, 3), "A1": (8, 2), "A2": (12, 4), "A1 minmax": (8, 2), "A2 minmax": (12, 4)}

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 import quaver
-from quaver.demo.run import Accuracy, digits
+from quaver.demo.data import Accuracy, digits
 
 SETTINGS: dict[str, Any] = {
     "strategy": "mse",

@@ -16,7 +16,7 @@ from history_samples import ADDED, ALL_INT8, BASELINE, BY_A_WORKER, NOTE, RUNS, 
 import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.command.main import main
-from quaver.demo.run import Accuracy, digits
+from quaver.demo.data import Accuracy, digits
 from quaver.errors import CalibrationError, HistoryError
 from quaver.history import FILE_NAME, SCHEMA, Header, History, Run, read_snapshot
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig

@@ -15,7 +15,7 @@ import quaver
 from quaver import SettingsError
 from quaver.adapters import AdapterOptions, open_model
 from quaver.command.main import main
-from quaver.demo.run import Accuracy, digits
+from quaver.demo.data import Accuracy, digits
 from quaver.engine.timing.cache import timing_cache
 from quaver.history import read_snapshot
 

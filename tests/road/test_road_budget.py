@@ -12,7 +12,7 @@ import quaver
 from quaver import Config, SettingsError, StopReason
 from quaver.api.config.config import make_config
 from quaver.command.main import main
-from quaver.demo.run import Accuracy, digits
+from quaver.demo.data import Accuracy, digits
 from quaver.engine.scoring.judge import judge_snapshot
 
 DATA = Path(__file__).parents[1] / "data"

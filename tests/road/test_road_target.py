@@ -15,7 +15,7 @@ import pytest
 import quaver
 from quaver import INT8, OpConfig, QuantConfig, SettingsError
 from quaver.command.main import main
-from quaver.demo.run import Accuracy, digits
+from quaver.demo.data import Accuracy, digits
 from quaver.engine.scoring.judge import judge_snapshot
 from quaver.engine.timing.cost_model import from_plain
 

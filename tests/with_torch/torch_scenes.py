@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from quaver.demo.run import digits
+from quaver.demo.data import digits
 
 POOR = ("dull", "slow", "noisy", "broken", "bland", "late", "ugly", "weak", "stale", "rude")
 FINE = ("bright", "quick", "quiet", "whole", "rich", "early", "pretty", "strong", "fresh", "kind")

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import quaver
 from quaver.adapters import AdapterOptions, open_model
 from quaver.command import text as wording
+from quaver.demo.data import Accuracy, Images, digits
 from quaver.engine.events import BaselineScored, Event, Planned, StageStarted, TrialFinished, silent
 from quaver.engine.probe import AdapterProbe
 from quaver.engine.scoring.benefit import LATENCY, Benefit
@@ -25,33 +25,6 @@ from quaver.limit import loss_phrase
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 from quaver.trial import Trial
-from quaver.types import ModelLike
-
-Images = NDArray[np.float32]
-Labels = NDArray[np.int64]
-
-
-def digits() -> tuple[Images, Labels, Images, Labels]:
-    """1,078 training and 719 test images, [n, 1, 8, 8] in 0..1, as (images, labels, test images, test labels)."""
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-
-    pixels, labels = load_digits(return_X_y=True)
-    images = (pixels / 16).astype(np.float32).reshape(-1, 1, 8, 8)
-    x, x_test, y, y_test = train_test_split(images, labels, test_size=0.4, random_state=0, stratify=labels)
-    return x, y, x_test, y_test
-
-
-class Accuracy:
-    """The share of test images that a model gets right: the demo's `eval_func`."""
-
-    def __init__(self, images: Images, labels: Labels) -> None:
-        self._images, self._labels = images, labels
-
-    def __call__(self, model: ModelLike) -> float:
-        """Score a model."""
-        return float((model(self._images).argmax(axis=1) == self._labels).mean())
-
 
 NAME = "digits_dscnn.onnx"
 MODEL = Path(__file__).with_name(NAME)

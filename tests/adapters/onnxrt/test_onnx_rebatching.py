@@ -14,7 +14,7 @@ from onnx_models import Net, opened, space, weight
 from quaver.adapters.base import Adapter
 from quaver.adapters.data import InputSpec
 from quaver.adapters.samples import KEPT_SAMPLES, Batching, check_batch, joined, timing_feed
-from quaver.demo.run import digits
+from quaver.demo.data import digits
 from quaver.errors import SettingsError
 from quaver.testing.comparison import equal_feeds
 

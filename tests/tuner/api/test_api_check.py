@@ -11,7 +11,7 @@ import quantizers
 
 import quaver
 from quaver import EvaluationError, ModelError, SettingsError, Verdict, metrics
-from quaver.demo.run import digits
+from quaver.demo.data import digits
 
 MODEL = Path(__file__).parents[2] / "data" / "digits_resnet.onnx"
 

@@ -13,7 +13,7 @@ import quaver
 from quaver import EvaluationError, SettingsError, Verdict, metrics
 from quaver.adapters.base import AdapterOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.demo.run import digits
+from quaver.demo.data import digits
 from quaver.engine import emulation
 from quaver.processors import this_processor
 from quaver.space import TuningSpace

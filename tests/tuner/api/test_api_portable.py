@@ -17,7 +17,7 @@ from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.api.check import _record
 from quaver.api.check_result import ProcessorVerdict, Verdict
 from quaver.api.config.resume import resumed_config
-from quaver.demo.run import digits
+from quaver.demo.data import digits
 from quaver.processors import VERIFIED, noted_portability, this_processor
 
 MODEL = Path(__file__).parents[2] / "data" / "digits_resnet.onnx"

@@ -13,7 +13,7 @@ import quantizers
 from command_samples import quaver
 from emulator import needs_emulator
 
-from quaver.demo.run import digits
+from quaver.demo.data import digits
 
 ROOT = Path(__file__).parents[3]
 MODEL = ROOT / "tests" / "data" / "digits_resnet.onnx"

@@ -12,7 +12,7 @@ from command_samples import COMMAND, environment, make_folder, quaver, tune, tun
 
 SLOW = """
 import sys
-import quaver.engine.evaluation
+import quaver.engine.scoring.evaluate
 quaver.engine.scoring.evaluate.SLOW_SECONDS, quaver.engine.scoring.evaluate.SLOW_FACTOR = 0.2, 0
 from quaver.command.main import main
 sys.exit(main())

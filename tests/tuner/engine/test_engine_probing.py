@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from benchmarks import planted
 from quaver.adapters import AdapterOptions, open_model
 from quaver.budget import Budget
-from quaver.demo.run import digits
+from quaver.demo.data import digits
 from quaver.engine import probe as probing
 from quaver.engine.events import Event, MeasurementDied, silent
 from quaver.engine.measurement_runner import MeasurementRunner

@@ -12,8 +12,8 @@ from networks import Closeness, chain, inputs
 
 import quaver
 from quaver.adapters import AdapterOptions, open_model
+from quaver.demo.data import Accuracy, digits
 from quaver.demo.run import MODEL as NETWORK
-from quaver.demo.run import Accuracy, digits
 from quaver.engine.events import Stage, StageStarted, TimingsReused
 from quaver.engine.timing import cache as timing_cache
 from quaver.engine.timing import latency

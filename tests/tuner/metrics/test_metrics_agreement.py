@@ -11,7 +11,7 @@ import pytest
 import quaver
 from quaver import EvaluationError, SettingsError, metrics
 from quaver.adapters import open_given
-from quaver.demo.run import digits
+from quaver.demo.data import digits
 
 MODEL = Path(__file__).parents[2] / "data" / "digits_resnet.onnx"
 

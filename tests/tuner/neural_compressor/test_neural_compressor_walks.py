@@ -15,7 +15,7 @@ from scripts import run_script
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from benchmarks import planted
-from quaver.demo.run import Accuracy, digits
+from quaver.demo.data import Accuracy, digits
 from quaver.strategies import registry
 
 TAGGER = Path(__file__).parents[2] / "data" / "layout_tagger.onnx"
