@@ -58,19 +58,30 @@ RULES = (
     Rule(r"\bas (they|it) stands?\b", '"unmodified", "as is"'),
     Rule(r"\baloud\b", '"reported", "warned about"'),
     Rule(r"\bbears? it\b", '"tolerate it"'),
-    Rule(r"\b(if that|that|it|they|which) (does|do) not do\b|\bwill do\b(?! (so|it|that|this)\b)", '"is enough", "works"'),  # noqa: E501
-    Rule(r"(^|[.;:]\s+|, and |, but )who (?!(else|owns|the)\b)\w+s?\b[^?]*$|\bwho means\b", 'name the subject: "a user who ..."'),  # noqa: E501
+    Rule(
+        r"\b(if that|that|it|they|which) (does|do) not do\b|\bwill do\b(?! (so|it|that|this)\b)", '"is enough", "works"'
+    ),  # noqa: E501
+    Rule(
+        r"(^|[.;:]\s+|, and |, but )who (?!(else|owns|the)\b)\w+s?\b[^?]*$|\bwho means\b",
+        'name the subject: "a user who ..."',
+    ),  # noqa: E501
     Rule(r"\bat most that\b|\bchance at most\b", '"maximum probability"'),
     Rule(r"\bby which\b", "split the sentence"),
     Rule(r"\bin the mean\b", '"on average"'),
     Rule(r"\bwant of\b", '"lack of", "a full disk", "out of memory"'),
     Rule(r"\bgoing on\b|\b(go|goes|went|gone) on\b(?! to\b)", '"continue", "in progress"'),
-    Rule(r"\b(a|the) (line|file|name|minute|number|row|strategy|command|op|trial) an? (?!few|little|lot)\w+\b", '"one line per event"'),  # noqa: E501
+    Rule(
+        r"\b(a|the) (line|file|name|minute|number|row|strategy|command|op|trial) an? (?!few|little|lot)\w+\b",
+        '"one line per event"',
+    ),  # noqa: E501
     Rule(r"\bwhat is given and differs\b", '"changed settings"'),
     Rule(r"\bnobody knows\b", '"unknown"'),
     Rule(r"\btold apart\b|\btells? apart\b", '"distinguish"'),
     Rule(r"\bsaid so\b|\bis said\b|\bare said\b|\bsays it\b", '"reported", "is in the message"'),
-    Rule(r"\bthis house\b|\bthe house\b|\brooms?\b(?! (temperature|for)\b)|\bparcels?\b|\bdialogues?\b", "name the folder, module or class"),  # noqa: E501
+    Rule(
+        r"\bthis house\b|\bthe house\b|\brooms?\b(?! (temperature|for)\b)|\bparcels?\b|\bdialogues?\b",
+        "name the folder, module or class",
+    ),  # noqa: E501
     Rule(r"\breduced (ops?|choices?|form|ones?)\b", '"quantized"'),
     Rule(r"\bloss of -\d", '"a gain of"'),
     Rule(r"\bthat\b[^.,;:()|]{1,70}\bthat\b[^.,;:()|]{1,70}\bthat\b", "three clauses with that: split the sentence"),
