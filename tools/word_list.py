@@ -60,11 +60,11 @@ RULES = (
     Rule(r"\bbears? it\b", '"tolerate it"'),
     Rule(
         r"\b(if that|that|it|they|which) (does|do) not do\b|\bwill do\b(?! (so|it|that|this)\b)", '"is enough", "works"'
-    ),  # noqa: E501
+    ),
     Rule(
         r"(^|[.;:]\s+|, and |, but )who (?!(else|owns|the)\b)\w+s?\b[^?]*$|\bwho means\b",
         'name the subject: "a user who ..."',
-    ),  # noqa: E501
+    ),
     Rule(r"\bat most that\b|\bchance at most\b", '"maximum probability"'),
     Rule(r"\bby which\b", "split the sentence"),
     Rule(r"\bin the mean\b", '"on average"'),
@@ -73,7 +73,7 @@ RULES = (
     Rule(
         r"\b(a|the) (line|file|name|minute|number|row|strategy|command|op|trial) an? (?!few|little|lot)\w+\b",
         '"one line per event"',
-    ),  # noqa: E501
+    ),
     Rule(r"\bwhat is given and differs\b", '"changed settings"'),
     Rule(r"\bnobody knows\b", '"unknown"'),
     Rule(r"\btold apart\b|\btells? apart\b", '"distinguish"'),
@@ -81,7 +81,7 @@ RULES = (
     Rule(
         r"\bthis house\b|\bthe house\b|\brooms?\b(?! (temperature|for)\b)|\bparcels?\b|\bdialogues?\b",
         "name the folder, module or class",
-    ),  # noqa: E501
+    ),
     Rule(r"\breduced (ops?|choices?|form|ones?)\b", '"quantized"'),
     Rule(r"\bloss of -\d", '"a gain of"'),
     Rule(r"\bthat\b[^.,;:()|]{1,70}\bthat\b[^.,;:()|]{1,70}\bthat\b", "three clauses with that: split the sentence"),
