@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from typing import Any
 
@@ -18,7 +17,7 @@ def unwritable(place: str) -> str | None:
     if "\0" in place:
         return "holds a NUL"
     try:
-        parts = [part.encode() for part in re.split(r"[/\\]" if os.name == "nt" else "/", place)]
+        parts = [part.encode() for part in place.split("/")]
     except UnicodeEncodeError:
         return "is no UTF-8 text"
     longest = max(map(len, parts))

@@ -6,13 +6,12 @@ by digest; whoever writes holds a lock, and the index is written last, so that a
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+from quaver.files import locks
 
 _PAGE = 4096
 
@@ -53,21 +52,13 @@ class SharedFile:
         """Where these bytes lie, written there if they were not."""
         digest = hashlib.sha256(data).hexdigest()
         if digest not in self._offsets:
-            with self._locked():
+            with locks.locked(self.file):
                 self._look()
                 if digest not in self._offsets:
                     offset = append(self.file, data)
                     self._note(f"{digest} {offset}\n")
                     self._offsets[digest] = offset
         return self._offsets[digest]
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        fcntl.flock(self.file, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(self.file, fcntl.LOCK_UN)
 
     def _look(self) -> None:
         """Read what others have written since."""

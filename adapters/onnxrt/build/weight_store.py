@@ -18,10 +18,6 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import numpy as np
 import onnx
 
-try:
-    import fcntl
-except ImportError:  # not a POSIX system
-    fcntl = None  # type: ignore[assignment]
 
 from quaver.adapters.onnxrt.build import protobuf as wire
 from quaver.adapters.onnxrt.build.affine import (
@@ -37,6 +33,7 @@ from quaver.adapters.onnxrt.build.saturation import Reduction
 from quaver.adapters.onnxrt.build.shared_weights import append
 from quaver.affine import QuantizationParameters
 from quaver.errors import BuildError, ModelError
+from quaver.files import locks
 from quaver.files.temporary import temporary_folder
 from quaver.types import Array
 
@@ -74,12 +71,12 @@ Entry = bytes | StoredTensor
 
 
 def claim(handle: int, wait: bool = False) -> bool:
-    """Lock an open weight file for as long as it is open; False if somebody else has. Without fcntl, never."""
-    if fcntl is None:
-        return False
+    """Lock an open weight file for as long as it is open; return False if that is not possible."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        if not wait:
+            return locks.try_acquire(handle)
+        locks.acquire(handle)
+    except OSError:  # a file system without locks
         return False
     return True
 
@@ -140,7 +137,7 @@ class WeightStore:
         self._tables: dict[str, QuantizationParameters] = {}
         self._mapped: memoryview | None = None  # the file as it was when last read; made anew when it has grown
         self._shared: SharedFile | None = None
-        if shared and fcntl is not None:
+        if shared:
             from quaver.adapters.onnxrt.build.shared_weights import SharedFile
 
             self._shared = SharedFile(folder)

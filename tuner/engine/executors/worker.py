@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import io
@@ -28,6 +27,7 @@ from quaver.engine.measurements import Bench, carry_out
 from quaver.engine.scoring.evaluate import referred, score
 from quaver.engine.scoring.failures import message_of, traceback_of
 from quaver.errors import ExecutorError, QuaverError
+from quaver.files import locks
 from quaver.files.temporary import is_orphaned, machine
 
 FOLDER_PREFIX = "quaver-site-"
@@ -46,7 +46,7 @@ def machine_folder(site: str) -> Iterator[Path]:
             raise PermissionError(f"{str(folder)!r} belongs to another user")
         with contextlib.suppress(FileNotFoundError):
             file = os.open(folder / _HELD, os.O_RDWR | os.O_CREAT, 0o600)
-            fcntl.flock(file, fcntl.LOCK_SH)
+            locks.acquire(file, shared=True)
             if (folder / _HELD).exists() and os.path.samestat(os.fstat(file), os.stat(folder / _HELD)):
                 break
             os.close(file)  # it was removed in between
@@ -62,7 +62,7 @@ def unpack(parcel: bytes, folder: Path) -> None:
     if (folder / "whole").exists():
         return
     with open(folder / "unpacking", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        locks.acquire(lock)
         if not (folder / "whole").exists():
             with tarfile.open(fileobj=io.BytesIO(parcel)) as archive:
                 archive.extractall(folder, filter="data")
@@ -74,8 +74,8 @@ def _remove_unused(place: Path) -> None:
         with contextlib.suppress(OSError):
             file = os.open(folder / _HELD, os.O_RDWR)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
+                if locks.try_acquire(file):
+                    shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(file)
 

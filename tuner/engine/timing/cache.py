@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import platform
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +91,6 @@ def cache_folder() -> Path | None:
     """Where this user's programs keep what can be made again; None where there is no such place."""
     if named := os.environ.get(FOLDER):
         return Path(named)
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return Path(local) / "quaver" / "cache" if local else None
     with contextlib.suppress(RuntimeError):  # nobody's home
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "quaver"
     return None

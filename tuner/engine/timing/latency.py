@@ -21,46 +21,42 @@ from typing import NamedTuple
 import numpy as np
 
 from quaver.adapters import Model
+from quaver.files import locks
 from quaver.types import Feed
 
-try:
-    import fcntl
-except ImportError:  # not a POSIX system
-    fcntl = None  # type: ignore[assignment]
-
-# Longer than this, in seconds, nobody is waited for: figures are fractions of what the float model took beside them.
-LONGEST = 60.0
-LOOK = 0.05
+# Seconds to wait for another process that measures; then measure anyway. Judgement: models are interleaved, so a figure
+# relative to the float model is still usable when two processes measure at once.
+MAX_WAIT = 60.0
+# Seconds between two attempts to get the lock.
+LOCK_INTERVAL = 0.05
 
 
 @contextlib.contextmanager
 def exclusive_timing() -> Iterator[None]:
-    """Wait until nobody else measures, and let nobody begin."""
-    handle = _open()
+    """Wait until no other process of this machine measures, and keep others from starting to."""
+    handle = _open_lock()
     try:
-        end = time.monotonic() + LONGEST
-        while handle is not None and not _locked(handle) and time.monotonic() < end:
-            time.sleep(LOOK)
+        end = time.monotonic() + MAX_WAIT
+        while handle is not None and not _is_locked(handle) and time.monotonic() < end:
+            time.sleep(LOCK_INTERVAL)
         yield
     finally:
         if handle is not None:
             os.close(handle)
 
 
-def _open() -> int | None:
+def _open_lock() -> int | None:
+    """Open the folder for temporary files, which all processes of the machine lock for this."""
     with contextlib.suppress(OSError):
-        return None if fcntl is None else os.open(tempfile.gettempdir(), os.O_RDONLY)
+        return os.open(tempfile.gettempdir(), os.O_RDONLY)
     return None
 
 
-def _locked(handle: int) -> bool:
+def _is_locked(handle: int) -> bool:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
+        return locks.try_acquire(handle)
+    except OSError:  # a file system without locks: measure without waiting
         return True
-    return True
 
 
 # Which of the sorted runs stands for all.
