@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import numpy as np
 import onnx
 
-
 from quaver.adapters.onnxrt.build import protobuf as wire
 from quaver.adapters.onnxrt.build.affine import (
     Float,
