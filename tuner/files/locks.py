@@ -1,7 +1,7 @@
 """Advisory locks on open files, through which the processes of one machine exclude each other.
 
-The system releases a lock when the last handle of the file is closed, so a killed process leaves no lock behind. That is
-why quaver locks with `flock` itself: a lock file that only names its owner outlives a kill. Linux and macOS have
+The system releases a lock when the last handle of the file is closed, so a killed process leaves no lock behind. This
+is why quaver locks with `flock` itself: a lock file that only names its owner outlives a kill. Linux and macOS have
 `flock`; Windows does not, and quaver runs there only inside WSL.
 
 A file system without locks (some network disks) raises OSError. Each caller decides what that means for it.
