@@ -9,7 +9,6 @@ from quaver.history.records.header import SCHEMA, UNCALIBRATED, Header, Run
 from quaver.history.records.unfinished_trials import RETRIES
 from quaver.history.repair import Repaired, repair
 from quaver.history.snapshot import FILE_NAME, Snapshot
-from quaver.history.storage import Storage
 from quaver.history.writer import History
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "Run",
     "Snapshot",
     "SnapshotReader",
-    "Storage",
     "being_written",
     "read_snapshot",
     "repair",

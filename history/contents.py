@@ -39,7 +39,6 @@ class Content:
         notes: the last of each name, with all that was added to it.
         starts: for each run, how many trials were recorded before it.
         baseline_run: number of the run that recorded the baseline.
-        highest: number of a trial.
         begun: trials that were begun.
         position: how far the file was read.
         damage: what follows, in a sentence; None if nothing does.
@@ -58,7 +57,6 @@ class Content:
     notes: PlainDict = field(default_factory=dict)
     starts: list[int] = field(default_factory=list)
     baseline_run: int = 0
-    highest: int = 0
     begun: Begun = field(default_factory=Begun)
     position: Position = field(default_factory=Position)
     damage: str | None = None
@@ -123,7 +121,6 @@ class Content:
             self.baseline, self.baseline_run = trial, len(self.runs)
             return
         self._places[trial.number] = len(self.trials)
-        self.highest = max(self.highest, trial.number)
         self.trials.append(trial)
 
     def check_trial(self, number: int) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from quaver.errors import HistoryError
 from quaver.history.appender import Appender, keep_copy, open_file, sync_folder
@@ -26,7 +27,6 @@ from quaver.history.records.trials import from_measured, from_trial, to_measured
 from quaver.history.records.unfinished_trials import RETRIES, STEP, digest_step, from_begun, from_dropped, to_begun
 from quaver.history.repair import new_file, write_all
 from quaver.history.snapshot import FILE_NAME
-from quaver.history.storage import Storage
 from quaver.ops import QuantConfig
 from quaver.trial import Trial
 from quaver.types import PlainDict, PlainMapping
@@ -34,14 +34,22 @@ from quaver.types import PlainDict, PlainMapping
 logger = logging.getLogger(__name__)
 
 
-class History(Storage):
-    """The one writer of a snapshot, and all it has recorded so far: a `Storage` in one file.
+class History:
+    """The only writer of a snapshot file, with everything recorded so far.
 
-    What a method has appended is on the disk when it returns. If it cannot be, the file is put back to where it was and
-    `HistoryError` is raised, so the file is always readable. To be used by one thread.
+    A record is on disk when the method that wrote it returns. If writing fails, the file is cut back to its previous
+    end and `HistoryError` is raised, so the file always stays readable.
 
-    If the file is deleted, replaced, cut or overwritten by somebody else, all that is known is written to a new file, a
-    warning says so, and the history goes on there: `path` is the new one.
+    `begin` comes first and once, then `start_run` for every `fit`, then trials and notes. The caller numbers the
+    trials; each number is used once. Only number 0, the baseline, may be recorded again, and the last one counts. Loss
+    and verdict are not recorded, because a criterion may change. Data is plain: None, bool, int, float, str, bytes, and
+    lists, tuples and dicts of them.
+
+    If another process deletes, replaces, cuts or overwrites the file, everything known is written to a new file with a
+    warning, and `path` becomes that file. Use a history from one thread only.
+
+    Attributes:
+        path: the snapshot file.
     """
 
     def __init__(self, path: Path, file: io.FileIO, content: Content, guard: Lock) -> None:
@@ -116,6 +124,11 @@ class History(Storage):
         """Every `fit` so far, the first one first."""
         return tuple(self._content.runs)
 
+    @property
+    def run(self) -> Run:
+        """The latest run; an empty one of number 0 before the first."""
+        return self.runs[-1] if self.runs else Run(0, "", {}, {})
+
     def run_of(self, number: int) -> Run:
         """Return the run that recorded the trial of that number."""
         return self._content.snapshot(self.path).run_of(number)
@@ -139,11 +152,6 @@ class History(Storage):
     def damage(self) -> str | None:
         """What `resume` found unreadable; None if the file was whole."""
         return self._content.damage
-
-    @property
-    def next_number(self) -> int:
-        """One more than the highest trial number so far."""
-        return self._content.highest + 1
 
     def begin(self, header: Header) -> None:
         """Record the header, once and before all else."""
@@ -292,6 +300,14 @@ class History(Storage):
                 self._keep_whole()
         finally:
             _let_go(self._file, self._guard)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
     def __repr__(self) -> str:
         return f"History({str(self.path)!r}, {len(self.trials)} trials)"

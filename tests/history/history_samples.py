@@ -144,3 +144,8 @@ def forged(record: Any) -> bytes:
     pickler.fast = True
     pickler.dump(record)
     return frame(buffer.getvalue())
+
+
+def next_number(history: History) -> int:
+    """Return the highest number of a recorded trial, plus one."""
+    return max((trial.number for trial in history.trials), default=0) + 1

@@ -11,7 +11,19 @@ from typing import Any
 
 import pytest
 from history_digits import MADE, SETTINGS
-from history_samples import ADDED, ALL_INT8, BASELINE, BY_A_WORKER, NOTE, RUNS, TRIALS, a_header, a_trial, record_sample
+from history_samples import (
+    ADDED,
+    ALL_INT8,
+    BASELINE,
+    BY_A_WORKER,
+    NOTE,
+    RUNS,
+    TRIALS,
+    a_header,
+    a_trial,
+    next_number,
+    record_sample,
+)
 
 import quaver
 from quaver.adapters import AdapterOptions, open_model
@@ -76,7 +88,7 @@ def test_a_file_of_schema_1_goes_on_in_schema_2(tmp_path: Path) -> None:
     before = path.read_bytes()
     with History.resume(path) as history:
         assert history.start_run({"seed": 8}, {"quaver": "0.2.0"}).number == 2
-        history.append(a_trial(history.next_number))
+        history.append(a_trial(next_number(history)))
         history.measure(2, {"user": 1.0})
         history.extend_note("probe", ADDED)
         assert history.find(ALL_INT8) == a_trial(5)

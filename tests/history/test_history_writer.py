@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from history_samples import ALL_INT8, TRIALS, a_failure, a_header, a_trial, record_sample
+from history_samples import ALL_INT8, TRIALS, a_failure, a_header, a_trial, next_number, record_sample
 
 from quaver.errors import HistoryError
 from quaver.history import FILE_NAME, History, read_snapshot
@@ -173,7 +173,7 @@ def test_a_full_disk_costs_the_trial_in_hand_and_nothing_before_it(small_disk: P
         history.append(a_trial(recorded + 1, error="x" * 5000))
     with History.resume(small_disk) as history:
         assert history.damage is None
-        assert history.next_number == recorded + 2
+        assert next_number(history) == recorded + 2
 
 
 def test_a_file_that_may_not_grow_costs_the_trial_in_hand_and_nothing_before_it(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_file_that_may_not_grow_costs_the_trial_in_hand_and_nothing_before_it(
     snapshot = read_snapshot(tmp_path)
     assert (len(snapshot.trials), snapshot.damage) == (int(recorded), None)
     with History.resume(tmp_path) as history:
-        history.append(a_trial(history.next_number))
+        history.append(a_trial(next_number(history)))
 
 
 def test_a_damaged_file_that_cannot_be_copied_is_not_repaired(small_disk: Path) -> None:
@@ -218,7 +218,7 @@ def test_an_interrupted_append_leaves_no_trace(
         with pytest.raises((HistoryError, KeyboardInterrupt)):
             history.append(a_trial(1))
         assert history.path.read_bytes() == before
-        assert (history.trials, history.find(ALL_INT8), history.next_number) == ([], None, 1)
+        assert (history.trials, history.find(ALL_INT8), next_number(history)) == ([], None, 1)
         history.append(a_failure(1))
     assert read_snapshot(tmp_path).trials == (a_failure(1),)
 

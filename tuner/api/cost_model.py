@@ -34,7 +34,7 @@ from quaver.engine.timing.time_model import borders
 from quaver.errors import SettingsError
 from quaver.files.paths import expanded
 from quaver.files.temporary import temporary_folder
-from quaver.history import Storage
+from quaver.history import History
 from quaver.types import ModelLike, PlainMapping
 
 # The note of a history that holds the cost model of its run.
@@ -90,7 +90,7 @@ def calibrated(model: ModelLike, place: Path, data: Any, batch: int = 1) -> Iter
 
 
 def load_cost_model(
-    given: str | os.PathLike[str] | None, adapter: Adapter, history: Storage, batch: int = 1
+    given: str | os.PathLike[str] | None, adapter: Adapter, history: History, batch: int = 1
 ) -> CostModel | None:
     """The cost model of a run, checked against its model and `batch`; None if the run is for this machine.
 
@@ -111,7 +111,7 @@ def load_cost_model(
     return cost
 
 
-def with_conversions(cost: CostModel, given: str | os.PathLike[str], adapter: Adapter, history: Storage) -> CostModel:
+def with_conversions(cost: CostModel, given: str | os.PathLike[str], adapter: Adapter, history: History) -> CostModel:
     """The same with the conversions between ops, as large as they are in this model; kept in the history."""
     path = os.fspath(given)
     history.note(NOTE, {"path": path, "content": cost.plain()})

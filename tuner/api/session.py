@@ -66,7 +66,7 @@ from quaver.errors import HistoryError, SettingsError
 from quaver.files.atomic import remove_orphans
 from quaver.files.paths import expanded
 from quaver.files.temporary import remove_orphans as remove_orphaned_folders
-from quaver.history import Storage
+from quaver.history import History
 from quaver.processors import NOTE as PORTABILITY
 from quaver.processors import Portability, noted_portability
 from quaver.space import TuningSpace
@@ -131,14 +131,14 @@ class TuningRun:
                 self._open(stack, history, model, config, settings)
             self._stack = stack.pop_all()
 
-    def _begin(self, stack: contextlib.ExitStack, given: Given, settings: PlainMapping) -> tuple[Path, Storage, RunLog]:
+    def _begin(self, stack: contextlib.ExitStack, given: Given, settings: PlainMapping) -> tuple[Path, History, RunLog]:
         """The folder, the history and the log."""
         asked = make_config(given, **settings)
         workspace, history = stack.enter_context(open_workspace(asked))
         return workspace, history, stack.enter_context(run_log(workspace))
 
     def _open(
-        self, stack: contextlib.ExitStack, history: Storage, model: ModelLike, given: Given, settings: PlainMapping
+        self, stack: contextlib.ExitStack, history: History, model: ModelLike, given: Given, settings: PlainMapping
     ) -> None:
         self.config, changes = settle(given, settings, history)
         model = expanded(model)
@@ -248,11 +248,11 @@ class TuningRun:
         stack.callback(self._probe.close)
         self._run.begin(strategy, self._probe)
 
-    def _space(self, config: Config, objective: Objective, history: Storage) -> TuningSpace:
+    def _space(self, config: Config, objective: Objective, history: History) -> TuningSpace:
         """What the user's rules, and what is known of ranges, leave of what the model offers."""
         return space_of(self._adapter, config, objective, self._calibrated(history))
 
-    def _calibrated(self, history: Storage) -> bool:
+    def _calibrated(self, history: History) -> bool:
         """Whether there are ranges: from the calibration data, or from the run that is resumed."""
         return self._data is not None if history.header is None else history.header.calibrated
 

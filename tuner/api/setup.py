@@ -26,7 +26,7 @@ from quaver.engine.scoring.judge import judge_snapshot
 from quaver.engine.timing.objective import Objective, Size
 from quaver.errors import HistoryError, SettingsError
 from quaver.files.paths import expanded
-from quaver.history import UNCALIBRATED, Header, Storage, read_snapshot
+from quaver.history import UNCALIBRATED, Header, History, read_snapshot
 from quaver.history.pickle_check import Malformed
 from quaver.history.records.choices import from_choice, to_choices
 from quaver.ops import QuantConfig
@@ -63,7 +63,7 @@ NOTE = "start_from"
 
 
 def first_config(
-    start_from: str | os.PathLike[str] | None, space: TuningSpace, history: Storage, observer: Observer
+    start_from: str | os.PathLike[str] | None, space: TuningSpace, history: History, observer: Observer
 ) -> QuantConfig | None:
     """The configuration to try first; None if there is none. What is new in the model runs in int8."""
     known = _noted(history, space)
@@ -88,7 +88,7 @@ def first_config(
     return config
 
 
-def _noted(history: Storage, space: TuningSpace) -> QuantConfig | None:
+def _noted(history: History, space: TuningSpace) -> QuantConfig | None:
     noted: Any = history.notes.get(NOTE)
     if not isinstance(noted, dict) or [*noted] != [op.name for op in space.ops]:
         return None
@@ -146,7 +146,7 @@ log = logging.getLogger(__name__)
 
 
 def prepare(
-    adapter: Adapter, history: Storage, config: Config, data: Any, observer: Observer, heard: bool, clock: Clock
+    adapter: Adapter, history: History, config: Config, data: Any, observer: Observer, heard: bool, clock: Clock
 ) -> None:
     """Calibrate and begin the history, or take the calibration from a history that was begun before."""
     header = history.header
@@ -198,7 +198,7 @@ def check_timing_batch(adapter: Adapter, batch: int) -> None:
         ) from error
 
 
-def say_conversions(adapter: Adapter, history: Storage, observer: Observer) -> None:
+def say_conversions(adapter: Adapter, history: History, observer: Observer) -> None:
     """Tell what was converted when the model was read, and note it once."""
     for what in adapter.conversions:
         observer(ModelConverted(what))
@@ -207,7 +207,7 @@ def say_conversions(adapter: Adapter, history: Storage, observer: Observer) -> N
 
 
 @contextlib.contextmanager
-def pointing_to(history: Storage) -> Iterator[None]:
+def pointing_to(history: History) -> Iterator[None]:
     """Let an error on the way say how to go on."""
     try:
         yield

@@ -15,14 +15,14 @@ from quaver.api.config.config import Config
 from quaver.api.run_log import LOG, PRIVATE
 from quaver.errors import HistoryError, SettingsError
 from quaver.files.paths import expanded
-from quaver.history import FILE_NAME, History, Storage
+from quaver.history import FILE_NAME, History
 
 ROOT = Path("quaver_workspace")
 SETTINGS = "quaver.yaml"
 
 
 @contextlib.contextmanager
-def open_workspace(config: Config) -> Iterator[tuple[Path, Storage]]:
+def open_workspace(config: Config) -> Iterator[tuple[Path, History]]:
     """The folder of a new or resumed run, with its history locked.
 
     A new one that fails before it has a baseline is removed, unless it was the history that failed. The path is

@@ -17,7 +17,7 @@ from quaver.engine.executors.base import Executor, Kind, State, Task
 from quaver.engine.measurements import OUTPUT_ERROR, Bench, Measurement, carry_out
 from quaver.engine.run.crashes import DIED, FATAL_OPS, MAX_DEATHS, fatal_key, fatal_ops, step
 from quaver.errors import QuaverError
-from quaver.history import Storage
+from quaver.history import History
 from quaver.history.records.unfinished_trials import digest_step
 from quaver.ops import QuantConfig
 from quaver.space import TuningSpace
@@ -51,7 +51,7 @@ class MeasurementRunner:
         self,
         bench: Callable[[], Bench],
         space: TuningSpace,
-        history: Storage,
+        history: History,
         observer: Observer,
         open_worker: OpenWorker | None = None,
     ) -> None:

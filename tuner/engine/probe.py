@@ -31,7 +31,7 @@ from quaver.engine.timing.cache import TimingCache
 from quaver.engine.timing.cost_model import CostModel
 from quaver.engine.timing.time_model import from_plain, to_plain
 from quaver.errors import CalibrationError
-from quaver.history import Storage
+from quaver.history import History
 from quaver.ops import QuantConfig
 from quaver.probe import Observed, OpTime, Probe
 from quaver.space import TuningSpace
@@ -62,7 +62,7 @@ class AdapterProbe(Probe):
         self,
         adapter: Adapter,
         space: TuningSpace,
-        history: Storage,
+        history: History,
         observer: Observer,
         out_of_time: Callable[[], bool] = lambda: False,
         cost: CostModel | None = None,

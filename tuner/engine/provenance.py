@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quaver.adapters import Model
-from quaver.history import Snapshot, Storage
+from quaver.history import History, Snapshot
 from quaver.provenance import Provenance
 from quaver.trial import Trial
 from quaver.types import PlainDict, PlainMapping
@@ -12,7 +12,7 @@ from quaver.types import PlainDict, PlainMapping
 _CRITERION = ("relative", "absolute", "higher_is_better", "slice_limit", "confidence", "max_latency", "max_size")
 
 
-def add_provenance(model: Model, history: Storage | Snapshot, trial: Trial) -> None:
+def add_provenance(model: Model, history: History | Snapshot, trial: Trial) -> None:
     """Have a trial's model say where it comes from when it is saved, unless its run has `provenance=False`.
 
     The latest run decides, because its criterion is the one that the trial is judged by. A history of a version that
@@ -22,7 +22,7 @@ def add_provenance(model: Model, history: Storage | Snapshot, trial: Trial) -> N
         model.add_provenance(provenance_of(history, trial).to_properties())
 
 
-def provenance_of(history: Storage | Snapshot, trial: Trial) -> Provenance:
+def provenance_of(history: History | Snapshot, trial: Trial) -> Provenance:
     """Return where the model of a recorded trial comes from."""
     header, run, baseline = history.header, history.run_of(trial.number), history.baseline
     assert header is not None

@@ -13,7 +13,7 @@ from quaver.engine.events import Observer, SettingChanged
 from quaver.engine.scoring.losses import Losses
 from quaver.engine.timing.objective import make_objective
 from quaver.errors import HistoryError, SettingsError
-from quaver.history import Storage, read_snapshot
+from quaver.history import History, read_snapshot
 from quaver.strategies import make_strategy
 from quaver.types import PlainMapping
 
@@ -25,7 +25,7 @@ _PLACES = ("workspace", "resume", "report", "insights")
 _FIXED = ("calibration_sampling_size", "quant_format", "optimise_float", "batch", "portable")
 
 
-def settle(given: Given, keywords: PlainMapping, history: Storage) -> tuple[Config, list[SettingChanged]]:
+def settle(given: Given, keywords: PlainMapping, history: History) -> tuple[Config, list[SettingChanged]]:
     """The settings of the run that writes this history, and in what they differ from those it has had."""
     if history.header is None:
         return make_config(given, **keywords), []

@@ -23,7 +23,7 @@ from quaver.diagnosis import Bars, Diagnosis, Histograms
 from quaver.diagnosis.histogram_file import from_arrays
 from quaver.engine.events import Observer
 from quaver.engine.inspection.diagnose import DiagnosisOptions, everything_reduced, examine
-from quaver.history import Storage
+from quaver.history import History
 from quaver.introspection import KernelTime, OpContext, Timing
 from quaver.ops import QuantConfig
 from quaver.space import TuningSpace
@@ -52,7 +52,7 @@ def note_inside(
     adapter: Adapter,
     space: TuningSpace,
     best: Trial,
-    history: Storage,
+    history: History,
     diagnosis: Diagnosis | None,
     observer: Observer,
     threads: int,
@@ -88,7 +88,7 @@ def note_inside(
         log.info("the best model could not be profiled; the result of the run is complete", exc_info=True)
 
 
-def _noted(history: Storage) -> PlainMapping:
+def _noted(history: History) -> PlainMapping:
     noted = history.notes.get(ABOUT)
     return noted if isinstance(noted, dict) else {}
 
@@ -172,7 +172,7 @@ def causes(found: Diagnosis) -> list[PlainDict]:
     ]
 
 
-def _profile(adapter: Adapter, best: Trial, history: Storage, threads: int) -> PlainDict:
+def _profile(adapter: Adapter, best: Trial, history: History, threads: int) -> PlainDict:
     """Kernels of both models as builtins; conversions between precisions stand for themselves."""
     base = history.baseline
     usual = 1e-3 * (base.measured.get("latency_ms", 50.0) if base is not None else 50.0)

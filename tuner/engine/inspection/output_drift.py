@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from quaver.adapters import Adapter, Model
 from quaver.adapters.data import samples
 from quaver.engine.inspection.output_error import is_array
-from quaver.history import Storage
+from quaver.history import History
 from quaver.history.pickle_check import Malformed
 from quaver.history.records.fields import Fields
 from quaver.trial import Trial
@@ -113,7 +113,7 @@ class OutputDrift:
         return tuple(item for item in self.outputs if item.is_far_off)
 
 
-def note_drift(adapter: Adapter, best: Trial, model: Model, history: Storage) -> None:
+def note_drift(adapter: Adapter, best: Trial, model: Model, history: History) -> None:
     """Measure the drift of the best trial and record it, unless it is recorded, or there are no samples.
 
     Nothing that fails here may cost the run: the drift is missing then, and the log says why.

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from quaver.engine.measurements import OUTPUT_ERROR, Measurement
 from quaver.errors import EvaluationError, HistoryError
-from quaver.history import RETRIES, Storage
+from quaver.history import RETRIES, History
 from quaver.history.records.unfinished_trials import digest_step
 from quaver.ops import OpConfig, QuantConfig
 from quaver.trial import Trial, TrialState
@@ -34,7 +34,7 @@ CONFIRMING = "scoring the winner on other data"
 MAX_DEATHS = 2
 
 
-def fatal_ops(history: Storage, config: QuantConfig) -> list[str]:
+def fatal_ops(history: History, config: QuantConfig) -> list[str]:
     """Return the quantized ops of a configuration that end the process though no other op is quantized."""
     fatal = history.notes.get(FATAL_OPS, {})
     return [op for op, pick in config.items() if fatal_key(op, pick) in fatal] if fatal else []
@@ -45,7 +45,7 @@ def fatal_key(op: str, pick: OpConfig) -> str:
     return f"{pick.precision} {pick.mode} {op}"
 
 
-def is_fatal(history: Storage, config: QuantConfig) -> bool:
+def is_fatal(history: History, config: QuantConfig) -> bool:
     """Return whether a configuration ended its process on calibration samples, or one of its ops does alone."""
     dead = history.notes.get(DIED, {})
     if not dead:  # the usual case costs no digest
@@ -53,7 +53,7 @@ def is_fatal(history: Storage, config: QuantConfig) -> bool:
     return digest_step(Measurement(OUTPUT_ERROR, (config,)).name) in dead or bool(fatal_ops(history, config))
 
 
-def given_up(history: Storage, number: int, config: QuantConfig, isolated: bool = False) -> Trial | None:
+def given_up(history: History, number: int, config: QuantConfig, isolated: bool = False) -> Trial | None:
     """The failed trial, recorded, of a configuration that ended the process too often; None if it may be tried.
 
     Trials that end a process of their own (`isolated`) are not counted here. Measurements that did are, anyway.
@@ -71,13 +71,13 @@ def given_up(history: Storage, number: int, config: QuantConfig, isolated: bool 
     return trial
 
 
-def let_go(history: Storage, number: int) -> None:
+def let_go(history: History, number: int) -> None:
     """A trial ends without a record, and the process goes on: that is no crash. Nothing else goes wrong here."""
     with contextlib.suppress(HistoryError):
         history.drop_trial(number)
 
 
-def check_baseline(history: Storage, config: QuantConfig) -> None:
+def check_baseline(history: History, config: QuantConfig) -> None:
     """Refuse to score the fp32 model again if the process ended too often while it was built or evaluated.
 
     Raises:
@@ -92,7 +92,7 @@ def check_baseline(history: Storage, config: QuantConfig) -> None:
         )
 
 
-def check_confirming(history: Storage) -> None:
+def check_confirming(history: History) -> None:
     """Refuse to score the winner on other data again if the process ended too often while that was done.
 
     Raises:
@@ -107,7 +107,7 @@ def check_confirming(history: Storage) -> None:
 
 
 @contextlib.contextmanager
-def step(history: Storage, name: str) -> Iterator[None]:
+def step(history: History, name: str) -> Iterator[None]:
     """Record a step as begun while it runs, so that the next run knows if the process ended during it.
 
     An exception ends a step in order: that is no crash.
@@ -121,7 +121,7 @@ def step(history: Storage, name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def last_step(history: Storage, name: str, consequence: str) -> Iterator[bool]:
+def last_step(history: History, name: str, consequence: str) -> Iterator[bool]:
     """Record a step at the end of a run as begun, and yield whether it may run.
 
     A step that ended the process `MAX_DEATHS` times may not: a warning says so, with the consequence.

@@ -26,7 +26,7 @@ from quaver.engine.scoring.evaluate import score as evaluated
 from quaver.engine.scoring.judge import Judge
 from quaver.engine.scoring.losses import Losses
 from quaver.errors import EvaluationError
-from quaver.history import Storage
+from quaver.history import History
 from quaver.history.records.trials import from_scores
 from quaver.scores import Score
 from quaver.trial import Trial
@@ -65,7 +65,7 @@ class StageTimes:
         self._stage = ""
 
 
-def note_ending(history: Storage, reason: StopReason, stages: dict[str, float], seconds: float, model: str) -> None:
+def note_ending(history: History, reason: StopReason, stages: dict[str, float], seconds: float, model: str) -> None:
     """Note why the latest run is over. A run without such a note goes on, or was killed."""
     noted: PlainDict = {
         "run": history.run.number,
@@ -78,7 +78,7 @@ def note_ending(history: Storage, reason: StopReason, stages: dict[str, float], 
     history.note(ENDING_NOTE, noted)
 
 
-def note_warning(history: Storage, topic: str, text: str) -> None:
+def note_warning(history: History, topic: str, text: str) -> None:
     """Record what a user must not overlook: results, pages and reports show it (see `quaver.api.result_warnings`).
 
     Args:
@@ -100,7 +100,7 @@ def noted_warnings(notes: PlainMapping) -> dict[str, str]:
 log = logging.getLogger(__name__)
 
 
-def note_unquantizable(adapter: Adapter, history: Storage, timed: bool) -> None:
+def note_unquantizable(adapter: Adapter, history: History, timed: bool) -> None:
     """Note the kinds and, if `timed`, their shares of the fp32 model's time, unless that was noted before."""
     known = from_notes(history.notes)
     if known and not (timed and any(one.share is None for one in known)):
@@ -124,7 +124,7 @@ def _timed(adapter: Adapter) -> Sequence[Unquantizable]:
 
 
 def confirm(
-    adapter: Adapter, judge: Judge, history: Storage, eval_func: EvalFunc, tries: int, observer: Observer
+    adapter: Adapter, judge: Judge, history: History, eval_func: EvalFunc, tries: int, observer: Observer
 ) -> None:
     """Score the winner on the other data, and the next best ones as long as they miss there. All of it is noted."""
     require_confirmation(judge, history)
@@ -147,7 +147,7 @@ def confirm(
         observer(Confirmed(said.trial, said.score, said.baseline, said.loss, said.met))
 
 
-def require_confirmation(judge: Judge, history: Storage) -> None:
+def require_confirmation(judge: Judge, history: History) -> None:
     """Record that the run has a `confirm`: from now on no trial counts as met unless it is confirmed."""
     if not is_required(history.notes):
         history.extend_note(CONFIRMATION_NOTE, {})
@@ -167,5 +167,5 @@ def _score(
         model.close()
 
 
-def _note(history: Storage, number: int, score: Score) -> None:
+def _note(history: History, number: int, score: Score) -> None:
     history.extend_note(CONFIRMATION_NOTE, {str(number): {"score": score.value, **from_scores(score)}})

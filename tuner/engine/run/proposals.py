@@ -10,7 +10,7 @@ from quaver.adapters import Adapter, Model
 from quaver.engine.probe import OutOfTime
 from quaver.engine.run.crashes import check_baseline, let_go
 from quaver.errors import BuildError, StrategyError
-from quaver.history import RETRIES, Storage
+from quaver.history import RETRIES, History
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
@@ -91,7 +91,7 @@ def record_unscored(
     config: QuantConfig,
     space: TuningSpace,
     adapter: Adapter,
-    history: Storage,
+    history: History,
     measured: Callable[[Trial, Model], Trial],
 ) -> Trial:
     """Build a configuration, and record it beside the float model, which is trial 0."""
@@ -115,7 +115,7 @@ def record_unscored(
 
 
 def _built(
-    number: int, config: QuantConfig, adapter: Adapter, history: Storage, picked: QuantConfig | None
+    number: int, config: QuantConfig, adapter: Adapter, history: History, picked: QuantConfig | None
 ) -> tuple[Trial, Model]:
     """Build a model that is recorded as begun meanwhile; recording its trial ends that."""
     begin = time.monotonic()

@@ -29,7 +29,7 @@ from quaver.engine.scoring.judge import Judge
 from quaver.engine.timing.finalists import ObjectiveMeasurer
 from quaver.engine.timing.objective import Objective
 from quaver.errors import SettingsError, StrategyError
-from quaver.history import Storage
+from quaver.history import History
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
@@ -70,7 +70,7 @@ class Run:
         criterion: Criterion,
         budget: Budget,
         objective: Objective,
-        history: Storage,
+        history: History,
         observer: Observer,
         clock: Clock | None = None,
         width: int = 1,

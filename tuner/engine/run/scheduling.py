@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from quaver.errors import HistoryError
-from quaver.history import Storage
+from quaver.history import History
 from quaver.trial import Trial
 from quaver.types import PlainMapping
 
@@ -88,11 +88,11 @@ class Clock:
         """All that was used so far."""
         return self._earlier + time.monotonic() - self._start
 
-    def go_on(self, history: Storage) -> None:
+    def go_on(self, history: History) -> None:
         """Count what earlier runs have used, too."""
         self._earlier = used(history.notes, history.trials)
 
-    def keep(self, history: Storage, every: float = 0.0) -> None:
+    def keep(self, history: History, every: float = 0.0) -> None:
         """Note the seconds in the history, unless that was done in the last `every` ones."""
         now = time.monotonic()
         if now - self._noted >= every and history.header is not None:

@@ -13,7 +13,7 @@ from quaver.engine.scoring.judge import Judge
 from quaver.engine.timing import latency
 from quaver.engine.timing.float_baseline import FloatBaseline
 from quaver.engine.timing.objective import OBJECTIVES, Latency, Objective, compare, recorded_name
-from quaver.history import Storage
+from quaver.history import History
 from quaver.space import TuningSpace
 from quaver.trial import Trial
 from quaver.types import PlainDict
@@ -51,13 +51,13 @@ def usual_seconds(judge: Judge) -> float:
     return max(latency.SECONDS * (len(found) + 1), least_seconds(judge)) if found else 0.0
 
 
-def undecided(judge: Judge, history: Storage) -> bool:
+def undecided(judge: Judge, history: History) -> bool:
     """Whether there are finalists, and not those of an earlier run that were compared then."""
     return bool(finalists(judge)) and history.notes.get(NOTE) != _compared(judge, history)
 
 
 def measure_again(
-    judge: Judge, history: Storage, adapter: Adapter, reference: FloatBaseline, left: Callable[[], float]
+    judge: Judge, history: History, adapter: Adapter, reference: FloatBaseline, left: Callable[[], float]
 ) -> None:
     """Measure the finalists in turns with the float model, record it, and judge them by it.
 
@@ -78,7 +78,7 @@ def measure_again(
         history.note(NOTE, _compared(judge, history))
 
 
-def _compared(judge: Judge, history: Storage) -> PlainDict:
+def _compared(judge: Judge, history: History) -> PlainDict:
     """What the comparison rests on: it need not be made again as long as this is the same."""
     numbers = sorted(trial.number for trial in judge.contenders)
     return {"trials": numbers, "threads": history.run.settings.get("threads", 0)}
@@ -90,7 +90,7 @@ log = logging.getLogger(__name__)
 class ObjectiveMeasurer:
     """Takes the figures of the objective, at once or when nothing else is under way."""
 
-    def __init__(self, adapter: Adapter, history: Storage, judge: Judge, objective: Objective) -> None:
+    def __init__(self, adapter: Adapter, history: History, judge: Judge, objective: Objective) -> None:
         self._adapter, self._history, self._judge, self._objective = adapter, history, judge, objective
         self._reference = FloatBaseline(adapter, history)
         self._waiting: list[int] = []

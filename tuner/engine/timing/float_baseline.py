@@ -6,7 +6,7 @@ from quaver.adapters import Adapter, Model
 from quaver.adapters.data import samples
 from quaver.engine.timing.latency import measure
 from quaver.engine.timing.objective import as_deployed
-from quaver.history import Storage
+from quaver.history import History
 
 
 class FloatBaseline:
@@ -16,7 +16,7 @@ class FloatBaseline:
     `as_given_ms` of the one given if that is another, and `batch` and `threads` of all latencies.
     """
 
-    def __init__(self, adapter: Adapter, history: Storage) -> None:
+    def __init__(self, adapter: Adapter, history: History) -> None:
         self._adapter, self._history = adapter, history
         self._model: Model | None = None
 
