@@ -8,7 +8,14 @@ from typing import Any
 
 from benchmarks.comparison.rows import Row
 
-SUMMARY_TOOLS = ("quaver auto", "NNCF", "NC basic", "ORT default", "ORT per-channel")
+# The tools of the summary, and the heads of their columns.
+SUMMARY_TOOLS = {
+    "quaver auto": "quaver `auto`",
+    "NNCF": "NNCF",
+    "NC basic": "Neural Compressor `basic`",
+    "ORT default": "`quantize_static`",
+    "ORT per-channel": "`quantize_static`, per-channel",
+}
 _HEAD = (
     "tool", "met", "evaluations: first success / all", "score", "held out", "fp32 ops", "size", "latency, 1 thread",
     "latency, 2 threads", "seconds", "MB", "calibration", "ended",
@@ -16,21 +23,21 @@ _HEAD = (
 
 
 LEGEND = """\
-One criterion for all: at most 1 % worse than fp32 on the samples that the tool tuned on. Cells of the summary:
-evaluations to the first success, the float model's counted, the latency of the final model as a fraction of fp32
-(one thread, batch 1), and its score on samples held out, to be compared with the second column.
-quaver's defaults were chosen with some of these models in view; other tools' were not.
+All tools have the same criterion: at most 1 % worse than fp32 on the samples that the tool tunes on. A cell of the
+summary holds the latency of the final model relative to fp32 (one thread, batch 1), its score on held-out samples, and
+the number of evaluations to the first success, the fp32 baseline included.
+quaver's defaults were chosen with some of these models in view. The defaults of the other tools were not.
 
-- **met**, **score**, **held out**: of the final model file, all measured in the same runtime; held out are as many
-  samples that no tool saw.
-- **evaluations**: to the first score within the criterion that the tool saw, and in all. "By samples" counts calls
-  over a part as that part.
-- **fp32 ops**: convolutions and matrix products that really run in fp32, in the graph that the runtime executes.
-- **size**, **latency**: as a fraction of fp32; of latency the median and quartiles over rounds of all models in
-  turns. One thread is processor time; two threads are by the clock on the wall, and noisy on a machine of two cores.
-- **seconds**, **MB**: the tool's time and peak memory, eval_func left out.
-- **calibration**: from taking the first batch to asking for one after the last, by plain inference; how many passes,
-  if more than one.
+- **met**, **score**, **held out**: of the final model file, measured in the same runtime for all tools. The held-out
+  samples are as many as the tuning samples, and no tool saw them.
+- **evaluations**: to the first score within the criterion that the tool saw, and in total. "By samples" counts a call
+  over a part of the samples as that part.
+- **fp32 ops**: convolutions and matrix products that run in fp32 in the graph that the runtime executes.
+- **size**, **latency**: relative to fp32. Latency is the median and the quartiles over interleaved rounds of all models.
+  One thread is processor time. Two threads are wall-clock time, which is noisy on a machine with two cores.
+- **seconds**, **MB**: time and peak memory of the tool without eval_func.
+- **calibration**: time from the first batch to the request after the last one, relative to plain inference, and the
+  number of passes if there is more than one.
 """
 
 
@@ -62,7 +69,7 @@ def summary(rows: Sequence[Row]) -> str:
     setups = list(dict.fromkeys(row.setup for row in rows))
     fp32 = {row.setup: f"{row.fp32_held_out:.3f}" for row in reversed(rows)}  # that of the first row
     lines = [[setup, fp32[setup], *(_brief(known.get((setup, tool))) for tool in SUMMARY_TOOLS)] for setup in setups]
-    return _markdown(("model", "fp32, held out", *SUMMARY_TOOLS), lines)
+    return _markdown(("model", "fp32 score, held-out", *SUMMARY_TOOLS.values()), lines)
 
 
 def changes(old: Sequence[dict[str, Any]], rows: Sequence[Row]) -> list[str]:
@@ -87,12 +94,12 @@ def _brief(row: Row | None) -> str:
     if row is None:
         return "-"
     if row.met and row.latency_1:
-        held_out = "" if row.held_out is None else f" · {row.held_out:.3f}"
-        return f"{row.first_success} · {row.latency_1[1]:.2f}{held_out}"
+        score = "" if row.held_out is None else f", score {row.held_out:.3f}"
+        return f"{row.latency_1[1]:.2f}x latency{score}, {row.first_success} evals"
     if row.score is not None:
-        after = f" after {row.first_success}" if row.first_success else ""  # met in the tool's own runtime
-        return f"not met{after}: {row.score:.3f} of {row.fp32_score:.3f}"
-    return f"{row.ended}, {row.evaluations} evaluations" if row.ended != "crashed" else "crashed"
+        count = f", {row.first_success} evals" if row.first_success else ""  # met in the tool's own runtime
+        return f"not met: {row.score:.3f}, fp32 {row.fp32_score:.3f}{count}"
+    return f"{row.ended}, {row.evaluations} evals" if row.ended != "crashed" else "crashed"
 
 
 def _cells(row: Row) -> list[str]:

@@ -74,7 +74,7 @@ def test_the_table_tells_failures_apart():
     text = table.full([crashed, stopped, wrong])
     assert "crashed: ValueError: a \\| b" in text and "stopped after 60 s" in text
     assert [table.summary([one]).splitlines()[-1].split(" | ")[3] for one in (crashed, stopped, wrong)] == [
-        "crashed", "stopped after 60 s, 2 evaluations", "not met: 0.100 of 0.900",
+        "crashed", "stopped after 60 s, 2 evals", "not met: 0.100, fp32 0.900",
     ]  # fmt: skip
 
 
