@@ -62,7 +62,7 @@ RULES = (
         r"\b(if that|that|it|they|which) (does|do) not do\b|\bwill do\b(?! (so|it|that|this)\b)", '"is enough", "works"'
     ),
     Rule(
-        r"(^|[.;:]\s+|, and |, but )who (?!(else|owns|the)\b)\w+s?\b[^?]*$|\bwho means\b",
+        r"(^|[.;:]\s+)who (?!(else|owns|the)\b)\w+s?\b[^?]*$|\bwho means\b",
         'name the subject: "a user who ..."',
     ),
     Rule(r"\bat most that\b|\bchance at most\b", '"maximum probability"'),

@@ -33,7 +33,7 @@ quaver's defaults were chosen with some of these models in view. The defaults of
 - **evaluations**: to the first score within the criterion that the tool saw, and in total. "By samples" counts a call
   over a part of the samples as that part.
 - **fp32 ops**: convolutions and matrix products that run in fp32 in the graph that the runtime executes.
-- **size**, **latency**: relative to fp32. Latency is the median and the quartiles over interleaved rounds of all models.
+- **size**, **latency**: relative to fp32. Latency is the median and the quartiles over interleaved rounds.
   One thread is processor time. Two threads are wall-clock time, which is noisy on a machine with two cores.
 - **seconds**, **MB**: time and peak memory of the tool without eval_func.
 - **calibration**: time from the first batch to the request after the last one, relative to plain inference, and the
