@@ -15,7 +15,7 @@ import yaml
 from onnxruntime.quantization import quantize_static
 
 import quaver
-from quaver.api.config.config import make_config
+from quaver.api.config.resolve import make_config
 from quaver.diagnosis import export, read_histograms
 from quaver.diagnosis.statistics.weights import histogram
 from quaver.introspection import OpWeight

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import quaver
 from quaver.adapters import AdapterOptions, open_model
-from quaver.api.config.config import make_config
+from quaver.api.config.resolve import make_config
 from quaver.diagnosis.causes.advice import AllowedChoices, Remedy, calibrate_by, per_channel, to_fp32
 from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, MODES, SCHEMES, Op
 from quaver.rules import apply_rules

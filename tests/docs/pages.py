@@ -9,7 +9,7 @@ from typing import Any
 import code_blocks
 from code_blocks import Block
 
-from quaver.api.config.config import make_config
+from quaver.api.config.resolve import make_config
 from quaver.command.main import main
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from history_samples import BASELINE, OPS, a_header, a_trial, forged
 
-from quaver.api.config.config import make_config
+from quaver.api.config.resolve import make_config
 from quaver.command.main import main
 from quaver.errors import QuaverError
 from quaver.history import History, SnapshotReader, read_snapshot, repair

@@ -12,7 +12,7 @@ from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.litert.build.builder import Builder  # noqa: F401 - loaded here, coverage guides the fuzzer
 from quaver.adapters.litert.load.model_file import take_in  # noqa: F401
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.api.config.config import make_config
+from quaver.api.config.resolve import make_config
 
 HERE = Path(__file__).parent
 # Small sound files, and inputs that once did harm.

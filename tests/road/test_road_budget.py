@@ -10,7 +10,7 @@ import yaml
 
 import quaver
 from quaver import Config, SettingsError, StopReason
-from quaver.api.config.config import make_config
+from quaver.api.config.resolve import make_config
 from quaver.command.main import main
 from quaver.demo.data import Accuracy, digits
 from quaver.engine.scoring.judge import judge_snapshot

@@ -26,7 +26,7 @@ from quaver.api.check_result import (
     Verdict,
     together,
 )
-from quaver.api.config.config import make_config
+from quaver.api.config.resolve import make_config
 from quaver.api.fit import check_direction
 from quaver.criterion import Criterion
 from quaver.engine.emulation import PROCESSORS, EmulatedModel, EmulatedSession, SampleLimitReached, emulator_command

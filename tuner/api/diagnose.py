@@ -11,7 +11,8 @@ from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions, adapter_for, open_given
 from quaver.api.arguments import check_metrics, check_samples, check_writable, keywords_checked
-from quaver.api.config.config import Config, make_config
+from quaver.api.config.config import Config
+from quaver.api.config.resolve import make_config
 from quaver.api.setup import calibrate
 from quaver.api.subject import Target, find_target
 from quaver.diagnosis import Diagnosis

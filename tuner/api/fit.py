@@ -1,24 +1,24 @@
-"""`fit`: the road of one run."""
+"""Run a whole tuning: `quaver.fit`."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from quaver.api.config.config import Config, Settings, make_config
+from quaver.api.config.config import Config, Settings
+from quaver.api.config.resolve import ConfigLike, ResolvedSettings, resolve_settings
 from quaver.api.display.choose import display
 from quaver.api.result import TuneResult
-from quaver.api.session import open_run
+from quaver.api.session import TuningRun
 from quaver.api.signals import terminating
 from quaver.engine.events import Observer, make_observers
 from quaver.engine.inspection.diagnose import replayable
 from quaver.errors import SettingsError
 from quaver.scores import too_many_scores
-from quaver.types import EvalFunc, ModelLike, PlainMapping
+from quaver.types import CalibrationData, EvalFunc, ModelLike
 
 
 def check_direction(eval_func: EvalFunc, config: Config) -> None:
@@ -33,53 +33,17 @@ def check_direction(eval_func: EvalFunc, config: Config) -> None:
         raise SettingsError(f"{name} is better when it is {better}: give `higher_is_better={own}`")
 
 
-NAME = "calibration_sampling_size"
-
-
-def sizes_of(config: Any, settings: PlainMapping) -> tuple[int, ...]:
-    """The sizes to try, if there are several; a resumed run goes on with the one it has."""
-    asked = make_config(config, **settings)
-    size = asked.calibration_sampling_size
-    return size if isinstance(size, tuple) and asked.resume is None else ()
-
-
-def in_turn(
-    sizes: tuple[int, ...], workspace: str | os.PathLike[str] | None, run: Callable[..., TuneResult]
-) -> TuneResult:
-    """A run for each size, until one meets the criterion; the best of them if none does.
-
-    Each has a workspace of its own: that of a later one ends in its size.
-    """
-    best: TuneResult | None = None
-    for number, size in enumerate(sizes):
-        folder = None if workspace is None else Path(workspace)
-        if folder is not None and number:
-            folder = folder.with_name(f"{folder.name}_{size}")
-        result = run(**{NAME: size}, workspace=folder)
-        if result.met is not False:
-            return result
-        if best is None or _loss(result) < _loss(best):
-            best = result
-    assert best is not None
-    return best
-
-
-def _loss(result: TuneResult) -> float:
-    loss = None if result.best is None else result.best.loss
-    return float("inf") if loss is None else loss
-
-
-# So many rows of the tables of diagnosis are printed; the files hold all.
-ROWS = 10
+# Rows of each diagnosis table that are printed: about half a terminal. The files in the workspace hold all rows.
+PRINTED_ROWS = 10
 
 
 def fit(
     model: ModelLike,
-    config: Config | PlainMapping | str | os.PathLike[str] | None = None,
+    config: ConfigLike = None,
     *,
-    calib_dataloader: Any = None,
+    calib_dataloader: CalibrationData = None,
     eval_func: EvalFunc | None = None,
-    confirm: Callable[[Any], Any] | None = None,
+    confirm: EvalFunc | None = None,
     observer: Observer | Iterable[Observer] | None = None,
     verbose: int | None = None,
     executor: Any = None,
@@ -162,61 +126,88 @@ def fit(
     Returns:
         A `TuneResult`, also when nothing meets the criterion (`result.met` is False) and after Ctrl-C or SIGTERM.
     """
-    result = tuned(
+    request = TuneRequest(
         model,
-        config,
+        resolve_settings(config, settings),
         calib_dataloader=calib_dataloader,
         eval_func=eval_func,
         confirm=confirm,
         observer=observer,
         verbose=verbose,
         executor=executor,
-        **settings,
     )
+    result = tune(request)
     if result.diagnosis is not None and verbose != 0:
-        from quaver.api.display import diagnosis as findings  # it draws tables with rich, which not everybody needs
+        from quaver.api.display.diagnosis import write  # imports rich, which a run without diagnosis does not need
 
-        findings.write(result.diagnosis, ROWS)
+        write(result.diagnosis, PRINTED_ROWS)
     return result
 
 
-def tuned(
-    model: ModelLike,
-    config: Config | PlainMapping | str | os.PathLike[str] | None,
-    *,
-    calib_dataloader: Any,
-    eval_func: EvalFunc | None,
-    confirm: Callable[[Any], Any] | None,
-    observer: Observer | Iterable[Observer] | None,
-    verbose: int | None,
-    executor: Any = None,
-    **settings: Unpack[Settings],
-) -> TuneResult:
-    """The same, and nothing printed at the end."""
-    _check_functions(eval_func, confirm)
-    if eval_func is not None:
-        check_direction(eval_func, make_config(config, **settings))
-    if sizes := sizes_of(config, settings):
-        workspace = make_config(config, **settings).workspace
-        data = replayable(calib_dataloader)
-        again = partial(tuned, model, config, calib_dataloader=data, eval_func=eval_func, confirm=confirm)
-        more = partial(again, observer=observer, verbose=verbose, executor=executor)
-        return in_turn(sizes, workspace, lambda **size: more(**{**settings, **size}))
+@dataclass(frozen=True)
+class TuneRequest:
+    """The arguments of `fit`, with the settings resolved."""
+
+    model: ModelLike
+    settings: ResolvedSettings
+    calib_dataloader: CalibrationData = None
+    eval_func: EvalFunc | None = None
+    confirm: EvalFunc | None = None
+    observer: Observer | Iterable[Observer] | None = None
+    verbose: int | None = None
+    executor: Any = None
+
+
+def tune(request: TuneRequest) -> TuneResult:
+    """Tune without printing the diagnosis. `fit` and `quaver tune` call this."""
+    _check_functions(request.eval_func, request.confirm)
+    config = request.settings.config
+    if request.eval_func is not None:
+        check_direction(request.eval_func, config)
+    if isinstance(config.calibration_sampling_size, tuple) and config.resume is None:
+        return _tune_each_size(request, config.calibration_sampling_size)
     with contextlib.ExitStack() as stack:
         stack.enter_context(terminating())
-        watching = [*make_observers(observer), *stack.enter_context(display(verbose))]
+        observers = [*make_observers(request.observer), *stack.enter_context(display(request.verbose))]
         run = stack.enter_context(
-            open_run(model, config, calib_dataloader=calib_dataloader, observer=watching, executor=executor, **settings)
+            TuningRun(request.model, request.settings, request.calib_dataloader, observers, request.executor)
         )
-        if confirm is not None:
+        if request.confirm is not None:
             run.require_confirmation()
-        if eval_func is None:
+        if request.eval_func is None:
             run.quantize()
         else:
-            run.drive(eval_func)
-        if confirm is not None:
-            run.confirm(confirm)
+            run.drive(request.eval_func)
+        if request.confirm is not None:
+            run.confirm(request.confirm)
         return run.result()
+
+
+def _tune_each_size(request: TuneRequest, sizes: tuple[int, ...]) -> TuneResult:
+    """Tune with each calibration size until a run meets the criterion; return the best run if none does.
+
+    Each run has its own workspace: the names of later ones end in their size.
+    """
+    workspace = request.settings.config.workspace
+    request = replace(request, calib_dataloader=replayable(request.calib_dataloader))
+    best: TuneResult | None = None
+    for number, size in enumerate(sizes):
+        folder = None if workspace is None else Path(workspace)
+        if folder is not None and number:
+            folder = folder.with_name(f"{folder.name}_{size}")
+        settings = request.settings.replace(calibration_sampling_size=size, workspace=folder)
+        result = tune(replace(request, settings=settings))
+        if result.met is not False:
+            return result
+        if best is None or _loss(result) < _loss(best):
+            best = result
+    assert best is not None
+    return best
+
+
+def _loss(result: TuneResult) -> float:
+    loss = None if result.best is None else result.best.loss
+    return float("inf") if loss is None else loss
 
 
 def _check_functions(eval_func: object, confirm: object) -> None:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 from quaver.adapters import AdapterOptions, Model, adapter_for
 from quaver.adapters.calibration.stored import comparison_of, left_out_of
 from quaver.adapters.samples import check_batch
-from quaver.api.config.config import Config, Settings, make_config
-from quaver.api.config.resume import Given, announce, changed_versions, settle
+from quaver.api.config.config import Config, Settings
+from quaver.api.config.resolve import ConfigLike, ResolvedSettings, resolve_settings
+from quaver.api.config.resume import announce, changed_versions, settings_of_run
 from quaver.api.cost_model import load_cost_model, target_of, with_conversions
 from quaver.api.display.format import conversions
 from quaver.api.display.warnings import aloud, levels_to_the_caller, tell
@@ -72,7 +73,7 @@ from quaver.processors import Portability, noted_portability
 from quaver.space import TuningSpace
 from quaver.strategies import StartingFrom, make_strategy, prepared
 from quaver.trial import Trial
-from quaver.types import EvalFunc, ModelLike, PlainMapping
+from quaver.types import EvalFunc, ModelLike
 from quaver.unquantizable import from_notes
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ log = logging.getLogger(__name__)
 
 def open_run(
     model: ModelLike,
-    config: Given = None,
+    config: ConfigLike = None,
     *,
     calib_dataloader: Any = None,
     observer: Observer | Iterable[Observer] | None = None,
@@ -99,7 +100,7 @@ def open_run(
                 run.tell(trial, accuracy(trial.model))
             result = run.result()
     """
-    return TuningRun(model, config, calib_dataloader, observer, settings, executor)
+    return TuningRun(model, resolve_settings(config, settings), calib_dataloader, observer, executor)
 
 
 class TuningRun:
@@ -113,10 +114,9 @@ class TuningRun:
     def __init__(
         self,
         model: ModelLike,
-        config: Given,
+        settings: ResolvedSettings,
         calib_dataloader: Any,
         observer: Observer | Iterable[Observer] | None,
-        settings: PlainMapping,
         executor: Any = None,
     ) -> None:
         """Use `open_run`."""
@@ -126,21 +126,20 @@ class TuningRun:
         self._observers = make_observers(observer)
         self._result: TuneResult | None = None
         with contextlib.ExitStack() as stack:
-            self.workspace, history, self._log = self._begin(stack, config, settings)
+            self.workspace, history, self._log = self._begin(stack, settings.config)
             with self._log.here():
-                self._open(stack, history, model, config, settings)
+                self._open(stack, history, model, settings)
             self._stack = stack.pop_all()
 
-    def _begin(self, stack: contextlib.ExitStack, given: Given, settings: PlainMapping) -> tuple[Path, History, RunLog]:
+    def _begin(self, stack: contextlib.ExitStack, config: Config) -> tuple[Path, History, RunLog]:
         """The folder, the history and the log."""
-        asked = make_config(given, **settings)
-        workspace, history = stack.enter_context(open_workspace(asked))
+        workspace, history = stack.enter_context(open_workspace(config))
         return workspace, history, stack.enter_context(run_log(workspace))
 
     def _open(
-        self, stack: contextlib.ExitStack, history: History, model: ModelLike, given: Given, settings: PlainMapping
+        self, stack: contextlib.ExitStack, history: History, model: ModelLike, settings: ResolvedSettings
     ) -> None:
-        self.config, changes = settle(given, settings, history)
+        self.config, changes = settings_of_run(settings, history)
         model = expanded(model)
         kind = adapter_for(model, self.config.framework)
         if history.header is None:

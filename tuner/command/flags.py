@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from quaver.api.config.config import Config, given_settings, make_config, on_top
+from quaver.api.config.config import Config
+from quaver.api.config.resolve import ResolvedSettings, explicit_settings, merge_settings
 from quaver.api.config.resume import earlier_settings, resumed_config
 from quaver.command import user_files as loading
 from quaver.errors import SettingsError
@@ -246,42 +247,47 @@ def add_rules(parser: Any) -> None:
     )
 
 
-class Given(NamedTuple):
-    """What a command line says.
+class CommandLineSettings(NamedTuple):
+    """The settings of a command line.
 
     Attributes:
-        file: settings of the YAML file.
-        flags: settings of the flags that were given. Rules and options of theirs come behind those there are.
-        earlier: settings of the run that is resumed; empty if there is none.
+        explicit: the settings of the YAML file, and of the flags on top.
+        earlier: the settings that a resumed run recorded; empty for a new run.
     """
 
-    file: PlainDict
-    flags: PlainDict
+    explicit: PlainDict
     earlier: PlainMapping
 
     @property
+    def resolved(self) -> ResolvedSettings:
+        """Return the explicit settings, validated."""
+        return ResolvedSettings.of(self.explicit)
+
+    @property
     def config(self) -> Config:
-        """All of them together."""
-        if self.earlier:
-            return resumed_config(self.file, self.flags, self.earlier)[0]
-        return make_config(self.file, **self.flags)
+        """Return all settings of the run, those of a resumed run included."""
+        return resumed_config(self.explicit, self.earlier)[0] if self.earlier else self.resolved.config
+
+    def with_changes(self, changes: PlainMapping) -> CommandLineSettings:
+        """Return these settings with others on top."""
+        return self._replace(explicit={**self.explicit, **changes})
 
 
-def given(args: argparse.Namespace) -> Given:
-    """What the YAML file, the flags and the run that is resumed say."""
-    file = _loaded(given_settings(args.config))
-    flags = _loaded({name: getattr(args, name) for name in _FIELDS if getattr(args, name) is not None})
-    earlier = earlier_settings(on_top(file, flags).get("resume"))
-    below = on_top(earlier, file)
-    if "strategy_options" in flags and "strategy" in flags:  # those of another strategy are dropped
-        below = on_top(below, {"strategy": flags["strategy"]})
+def parse_settings(args: argparse.Namespace) -> CommandLineSettings:
+    """Merge the YAML file, the flags and, for rules and options of a strategy, the run that is resumed."""
+    file = _load_references(explicit_settings(args.config))
+    flags = _load_references({name: getattr(args, name) for name in _FIELDS if getattr(args, name) is not None})
+    earlier = earlier_settings(merge_settings(file, flags).get("resume"))
+    lower = merge_settings(earlier, file)
+    if "strategy_options" in flags and "strategy" in flags:  # the options of another strategy are dropped
+        lower = merge_settings(lower, {"strategy": flags["strategy"]})
     for name in ("relative", "absolute", "slice_limit", "higher_is_better"):
         if name in flags:
             flags[name] = _one_or_dict(name, flags[name])
     for name in ("strategy_options", "op_name_dict", "op_type_dict"):
         if name in flags:
-            flags[name] = _behind(below.get(name), flags[name])
-    return Given(file, flags, earlier)
+            flags[name] = _behind(lower.get(name), flags[name])
+    return CommandLineSettings(merge_settings(file, flags), earlier)
 
 
 def criterion(args: argparse.Namespace) -> PlainDict:
@@ -291,7 +297,7 @@ def criterion(args: argparse.Namespace) -> PlainDict:
     return found if args.slices is None else {**found, "slices": loading.lines(args.slices, "--slices")}
 
 
-def _loaded(settings: PlainDict) -> PlainDict:
+def _load_references(settings: PlainDict) -> PlainDict:
     """The same with what FILE.py:NAME stands for, and with the slices that a file names."""
     if isinstance(settings.get("slices"), str):
         settings["slices"] = loading.lines(settings["slices"], "--slices")

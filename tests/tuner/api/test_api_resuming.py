@@ -15,6 +15,7 @@ from fake import FakeAdapter, FakeFloat, quality
 import quaver
 from quaver import Config, Criterion, OpConfig, SettingsError, TuneResult
 from quaver.adapters import registry
+from quaver.api.config.resolve import resolve_settings
 from quaver.api.config.resume import resumed_config
 from quaver.engine.events import Event, SettingChanged
 from quaver.strategies import registry as strategy_registry
@@ -40,7 +41,8 @@ EARLIER = Config(
 
 
 def resumed(given: Any = None, earlier: Config = EARLIER, **keywords: Any) -> tuple[Config, dict[str, tuple[Any, Any]]]:
-    config, changes = resumed_config(given, {"resume": "there", **keywords}, earlier.plain())
+    settings = resolve_settings(given, {"resume": "there", **keywords})
+    config, changes = resumed_config(settings.explicit, earlier.plain())
     return config, {change.name: (change.before, change.now) for change in changes}
 
 
@@ -139,17 +141,17 @@ def test_objects_in_options_have_to_be_passed_again_and_choices_in_rules_need_no
 
 def test_settings_that_an_older_version_did_not_know_are_as_by_default() -> None:
     earlier = {"strategy": "basic", "relative": 0.9, "max_trials": 7}
-    config, changes = resumed_config(None, {"resume": "there"}, earlier)
+    config, changes = resumed_config({"resume": "there"}, earlier)
     assert (config.relative, config.strategy, config.seed, changes) == (0.9, "basic", Config().seed, [])
     with pytest.raises(SettingsError, match=r"1 % is 0\.01"):
-        resumed_config(None, {"resume": "there", "relative": 1}, earlier)
+        resumed_config({"resume": "there", "relative": 1}, earlier)
 
 
 @pytest.mark.parametrize("wrong", [{"strategy": ["x"]}, {"strategy": 5}, {"objective": {}}, {"max_trials": "7"},
                                    {"op_name_dict": [1]}, {"strategy_options": 3}])  # fmt: skip
 def test_settings_of_a_wrong_type_in_a_history_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError):
-        resumed_config(None, {"resume": "there"}, {**Config().plain(), **wrong})
+        resumed_config({"resume": "there"}, {**Config().plain(), **wrong})
 
 
 Fit = Callable[..., TuneResult]

@@ -17,8 +17,9 @@ from fake import FakeFloat
 
 import quaver
 from quaver import FP32, INT8, Config, Criterion, OpConfig, Probe, SettingsError, Strategy, TuningSpace
-from quaver.api.config.config import Settings, make_config
+from quaver.api.config.config import Settings
 from quaver.api.config.layout import YAML_LAYOUT
+from quaver.api.config.resolve import make_config
 from quaver.engine.timing.objective import Objective, Size
 from quaver.rules import apply_rules
 from quaver.strategies import Basic, registry

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quaver.adapters import AdapterOptions, open_model
-from quaver.api.config.config import make_config
+from quaver.api.config.resolve import make_config
 from quaver.api.setup import space_of
 from quaver.engine.timing.objective import Size
 

@@ -24,7 +24,7 @@ from quaver.trial import Trial, TrialState
 
 
 def config(*words: str) -> library.Config:
-    return flags.given(parse(["tune", *words])).config
+    return flags.parse_settings(parse(["tune", *words])).config
 
 
 def test_every_setting_has_a_flag() -> None:

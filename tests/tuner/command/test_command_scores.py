@@ -18,7 +18,7 @@ def parsed(*words: str) -> dict[str, Any]:
     parser = argparse.ArgumentParser()
     parser.add_argument("config", nargs="?")
     flags.add(parser)
-    return flags.given(parser.parse_args(words)).flags
+    return flags.parse_settings(parser.parse_args(words)).explicit
 
 
 @pytest.mark.parametrize(

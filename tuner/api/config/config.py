@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict
 
-from quaver.api.config.load import read_settings
 from quaver.api.config.serialize import names_only, objective_name, plain, strategy_name
 from quaver.budget import Budget
 from quaver.criterion import Criterion
@@ -224,6 +223,12 @@ class Config:
         """The settings as builtins, to be kept with the run. Of functions and classes the name is kept."""
         return {item.name: _PLAIN.get(item.name, plain)(getattr(self, item.name)) for item in fields(self)}
 
+    def changed(self) -> PlainDict:
+        """Return the settings that differ from their defaults."""
+        default = Config()
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: value for name, value in values.items() if value != getattr(default, name)}
+
     def __repr__(self) -> str:
         default = Config().plain()
         said = {name: value for name, value in self.plain().items() if value != default[name] and value is not None}
@@ -235,50 +240,6 @@ _PLAIN: Mapping[str, Callable[[Any], Any]] = {
     "objective": objective_name,
     "slices": lambda slices: None if slices is None else slices.plain(),
 }
-
-
-def make_config(given: Config | PlainMapping | str | os.PathLike[str] | None, **keywords: Any) -> Config:
-    """Settings from a Config, a dict or a YAML file, with keywords on top. Unknown names are errors."""
-    check_names(keywords)
-    return Config(**on_top(given_settings(given), keywords))
-
-
-def check_names(keywords: PlainMapping) -> None:
-    """Every keyword must be a setting."""
-    known = [item.name for item in fields(Config)]
-    for name in keywords:
-        if name not in known:
-            raise SettingsError(f"unknown setting {name!r}; {hint(name, known)}")
-
-
-def given_settings(given: Config | PlainMapping | str | os.PathLike[str] | None) -> PlainDict:
-    """What is said, by setting: all that stands in a file or a dict; of a Config what is not as by default."""
-    known = [item.name for item in fields(Config)]
-    if given is None:
-        return {}
-    if isinstance(given, Config):
-        default = Config()
-        return {name: value for name in known if (value := getattr(given, name)) != getattr(default, name)}
-    return read_settings(given)
-
-
-def on_top(below: PlainMapping, above: PlainMapping) -> PlainDict:
-    """Settings over settings. One that excludes another takes its place, and a strategy takes its options with it."""
-    left = dict(below)
-    for one, other in (("relative", "absolute"), ("workspace", "resume")):
-        for said, excluded in ((one, other), (other, one)):
-            if above.get(said) is not None and excluded not in above:
-                left.pop(excluded, None)
-    if above.get("objective") == "accuracy":
-        given_up: tuple[str, ...] = (*_CRITERION, "allow_any_loss")
-    else:
-        given_up = ("max_latency", "max_size") if above.get("objective") is not None else ()
-    for name in given_up:
-        if name not in above:
-            left.pop(name, None)
-    if "strategy" in above and strategy_name(above["strategy"]) != strategy_name(below.get("strategy", "auto")):
-        left.pop("strategy_options", None)
-    return {**left, **above}
 
 
 def _check_budget(config: Config) -> None:

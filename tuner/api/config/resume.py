@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from quaver.api.config.config import Config, check_names, given_settings, make_config, on_top
+from quaver.api.config.config import Config
+from quaver.api.config.resolve import ResolvedSettings, merge_settings
 from quaver.api.display.warnings import tell
 from quaver.engine.events import Observer, SettingChanged
 from quaver.engine.scoring.losses import Losses
@@ -15,9 +16,7 @@ from quaver.engine.timing.objective import make_objective
 from quaver.errors import HistoryError, SettingsError
 from quaver.history import History, read_snapshot
 from quaver.strategies import make_strategy
-from quaver.types import PlainMapping
-
-Given = Config | PlainMapping | str | os.PathLike[str] | None
+from quaver.types import PlainDict, PlainMapping
 
 # Where a run is kept, and how it is shown, is no matter of how it runs.
 _PLACES = ("workspace", "resume", "report", "insights")
@@ -25,15 +24,16 @@ _PLACES = ("workspace", "resume", "report", "insights")
 _FIXED = ("calibration_sampling_size", "quant_format", "optimise_float", "batch", "portable")
 
 
-def settle(given: Given, keywords: PlainMapping, history: History) -> tuple[Config, list[SettingChanged]]:
-    """The settings of the run that writes this history, and in what they differ from those it has had."""
+def settings_of_run(settings: ResolvedSettings, history: History) -> tuple[Config, list[SettingChanged]]:
+    """Return the settings of the run that writes a history, and what changes where the run is resumed."""
     if history.header is None:
-        return make_config(given, **keywords), []
+        return settings.config, []
     base = history.baseline
     earlier = dict(history.run.settings)
     if "batch" not in earlier and base is not None and base.measured.get("batch", 0) >= 1:
-        earlier["batch"] = int(base.measured["batch"])  # before there was a setting, that of the calibration data
-    config, changes = resumed_config(given, keywords, earlier)
+        # Before 0.3.0 there was no such setting, and the batch was that of the calibration data.
+        earlier["batch"] = int(base.measured["batch"])
+    config, changes = resumed_config(settings.explicit, earlier)
     if base is not None and base.score is not None:
         Losses(config.criterion, base).check()
     return config, changes
@@ -47,28 +47,26 @@ def earlier_settings(resume: str | os.PathLike[str] | None) -> PlainMapping:
         return {}
 
 
-def resumed_config(given: Given, keywords: PlainMapping, earlier: PlainMapping) -> tuple[Config, list[SettingChanged]]:
-    """What is given, over the settings of an earlier run as `Config.plain` kept them; and what that changes."""
-    check_names(keywords)
-    said = on_top(given_settings(given), keywords)
+def resumed_config(explicit: PlainDict, earlier: PlainMapping) -> tuple[Config, list[SettingChanged]]:
+    """Merge explicit settings over those that an earlier run recorded, and list what that changes."""
     names = [item.name for item in fields(Config) if item.name not in _PLACES]
     before = {name: earlier[name] for name in names if name in earlier}
     before.setdefault("optimise_float", False)  # before there was a choice, the graph stayed as given
     before.setdefault("portable", False)  # before there was a choice, weights used all 8 bits
-    merged = on_top(before, said)
-    if "allow_any_loss" not in earlier and not {"relative", "absolute"} & said.keys():
+    merged = merge_settings(before, explicit)
+    if "allow_any_loss" not in earlier and not {"relative", "absolute"} & explicit.keys():
         merged.setdefault("allow_any_loss", True)  # a run of a version that did not ask
     config = Config(**merged)
-    if "strategy" not in said:
+    if "strategy" not in explicit:
         _find("strategy", config.strategy, lambda name: make_strategy(name, config.strategy_options))
-    if "objective" not in said:
+    if "objective" not in explicit:
         _find("objective", config.objective, make_objective)
     now = config.plain()
     default = Config().plain()
     changes = [
         SettingChanged(name, was, now[name])
         for name in names
-        if (was := before.get(name, default[name])) != now[name] and name in {*before, *said}
+        if (was := before.get(name, default[name])) != now[name] and name in {*before, *explicit}
     ]
     for change in changes:
         if change.name in _FIXED:

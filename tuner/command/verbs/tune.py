@@ -78,23 +78,22 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Tune, and print the summary."""
-    given = flags.given(args)
-    config = given.config
+    settings = flags.parse_settings(args)
+    config = settings.config
     if args.model is None:
         raise SettingsError("--model is needed: the float model, such as --model model.onnx")
     output = flags.check_output(args.output, args.model)
     if args.save_anyway and output is None:
         raise SettingsError("--save-anyway goes with -o: where to save the model")
     eval_func = metric.eval_func(args, args.calib) if metric.asked_for(args) else None
-    for name, value in metric.direction(args, eval_func).items():
-        given.flags.setdefault(name, value)
+    settings = settings.with_changes(metric.direction(args, eval_func))
     confirm = None if args.confirm is None else loading.load_function(args.confirm, "--confirm")
     data = None if args.calib is None else loading.calibration(args.calib)
 
     import quaver
     from quaver.api.display.choose import warn_when_slow
     from quaver.api.display.warnings import aloud
-    from quaver.api.fit import tuned
+    from quaver.api.fit import TuneRequest, tune
     from quaver.command import json_records as as_json
     from quaver.command import summary
     from quaver.insights.trackers import make_tracker
@@ -104,16 +103,16 @@ def run(args: argparse.Namespace) -> int:
     quiet = args.quiet or args.json
     begin = time.monotonic()
     with warnings_shown():
-        result = tuned(
+        request = TuneRequest(
             args.model,
-            given.file,
+            settings.resolved,
             calib_dataloader=data,
             eval_func=eval_func,
             confirm=confirm,
             observer=[*trackers, warn_when_slow, aloud] if quiet else trackers,
             verbose=0 if quiet else None,
-            **given.flags,
         )
+        result = tune(request)
         saved = None
         if output is not None and result.best is not None and (result.met is not False or args.save_anyway):
             saved = result.save(output)

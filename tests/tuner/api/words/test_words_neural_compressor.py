@@ -13,8 +13,8 @@ import quaver
 from quaver import Config, SettingsError
 from quaver.adapters import Repair, register_repair
 from quaver.adapters.repairs import base as registry
-from quaver.api.config.config import make_config
 from quaver.api.config.neural_compressor import translate
+from quaver.api.config.resolve import make_config
 from quaver.demo.data import Accuracy, digits
 
 MODEL = Path(__file__).parents[4] / "tests" / "data" / "digits_resnet.onnx"
