@@ -161,7 +161,7 @@ class Adapter(ABC):
 
     def portability_of(self, config: QuantConfig | None) -> Portability:
         """Return on which processors a configuration gives the answers that it gives on this one."""
-        if config is None or not config.reduced_ops:
+        if config is None or not config.quantized_ops:
             return Portability(this_processor(), "float")
         return Portability(this_processor(), "inherent" if self.portability == "inherent" else "")
 
@@ -340,10 +340,10 @@ class Adapter(ABC):
 
         Here each op is built alone in int8; an adapter may have a way to see all at once.
         """
-        record_outputs = self.record_outputs(None, config.reduced_ops)
+        record_outputs = self.record_outputs(None, config.quantized_ops)
         expected = [record_outputs(feed) for feed in self._kept]
         errors = {}
-        for name in config.reduced_ops:
+        for name in config.quantized_ops:
             alone = self.record_outputs(config.fallback(*(other for other in config if other != name)), [name])
             pairs = [(fp32[name], alone(feed)[name]) for fp32, feed in zip(expected, self._kept, strict=True)]
             noise = sum(float(np.square(np.subtract(int8, fp32, dtype=np.float64)).sum()) for fp32, int8 in pairs)
@@ -372,7 +372,7 @@ class Adapter(ABC):
         """For each reduced op whose weight is known, its squared error as a part of the weight. It takes no samples."""
         errors = {}
         for weight in self.look(config).weights():
-            if config[weight.op].reduced:
+            if config[weight.op].quantized:
                 before, after = np.asarray(weight.fp32, np.float64), as_float(weight.optimized)
                 signal = float(np.square(before).sum())
                 errors[weight.op] = float(np.square(after - before).sum()) / signal if signal > 0 else 0.0

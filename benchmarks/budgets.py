@@ -71,7 +71,7 @@ def measure(name: str, budget: dict[str, float]) -> dict[str, Any]:
             **budget,
         )
         assert result.best is not None and result.best.score is not None and result.model_path is not None
-        picks = [pick for pick in result.best.config.values() if pick.reduced]
+        picks = [pick for pick in result.best.config.values() if pick.quantized]
         repairs = [name_of(one) for pick in picks for one in pick.repairs]
         return {
             "model": name,

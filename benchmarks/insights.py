@@ -60,13 +60,13 @@ def write(folder: Path, trials: int = TRIALS, ops: int = OPS) -> None:
     with History.create(folder / "history.snapshot") as history:
         history.begin(Header("f" * 64, "onnxrt", listed, {}, "2025-01-01T00:00:00+00:00"))
         history.start_run({"relative": 0.01, "strategy": "random"}, {})
-        all_int8 = QuantConfig((name, choice) for name in names)
-        history.append(Trial(0, all_int8.fallback(*names), TrialState.COMPLETE, 0.9, model_size=10**8))
+        default_config = QuantConfig((name, choice) for name in names)
+        history.append(Trial(0, default_config.fallback(*names), TrialState.COMPLETE, 0.9, model_size=10**8))
         inside = {name: {"before": names[place - 1 : place], "error": rng.random()} for place, name in enumerate(names)}
         history.note("inside.ops", {**inside, names[0]: {"before": []}})
         history.note("inside.about", {"trial": 1, "samples": 8})
         for number in range(1, trials + 1):
-            history.append(trial(number, all_int8, names, rng))
+            history.append(trial(number, default_config, names, rng))
 
 
 def trial(number: int, config: QuantConfig, names: list[str], rng: random.Random) -> Trial:

@@ -44,7 +44,7 @@ def in_mode(space: TuningSpace, kind: str, mode: str) -> QuantConfig | None:
         op.name: choice
         for op in space.ops
         if label(op) == kind
-        for choice in [choice for choice in op.choices if choice.reduced and choice.mode == mode][:1]
+        for choice in [choice for choice in op.choices if choice.quantized and choice.mode == mode][:1]
     }
     return space.float_config().replace(changes) if changes else None
 
@@ -56,10 +56,10 @@ def measure(adapter: Adapter, space: TuningSpace) -> Iterator[tuple[str, str, in
             config = in_mode(space, kind, mode)
             if config is None:
                 continue
-            fp32, reduced = op_times(adapter, config)
-            names = config.reduced_ops
+            fp32, quantized = op_times(adapter, config)
+            names = config.quantized_ops
             errors = adapter.local_errors(config)
-            before, after = (sum(seconds.get(name, 0.0) for name in names) for seconds in (fp32, reduced))
+            before, after = (sum(seconds.get(name, 0.0) for name in names) for seconds in (fp32, quantized))
             noise = sum(errors[name][0] / errors[name][1] for name in names if errors[name][1] > 0)
             yield kind, mode, len(names), after / before if before else float("nan"), noise / len(names)
 

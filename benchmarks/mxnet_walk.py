@@ -117,7 +117,7 @@ def _all_int8(walk: Walk) -> None:
     for method in ("minmax", "entropy"):
         config = space.configure(
             lambda op, method=method: next(
-                (pick for pick in op.reduced_choices if pick.calibration == method), op.reduced_choices[0]
+                (pick for pick in op.quantized_choices if pick.calibration == method), op.quantized_choices[0]
             )
         )
         model = adapter.build(config)

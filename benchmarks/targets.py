@@ -64,8 +64,8 @@ def kinds(space: TuningSpace) -> Iterator[tuple[str, QuantConfig]]:
     for label, config in dict.fromkeys(ways):
         if label == "static" or config != plain:
             yield label, config
-            reduced = config.reduced_ops
-            yield f"half {label}", config.fallback(*rng.sample(reduced, len(reduced) // 2))
+            quantized = config.quantized_ops
+            yield f"half {label}", config.fallback(*rng.sample(quantized, len(quantized) // 2))
 
 
 def predictions(bench: Bench, costs: dict[str, Path]) -> Iterator[dict[str, Any]]:
@@ -102,7 +102,7 @@ def winner(bench: Bench, label: str, path: Path, folder: Path) -> dict[str, Any]
         cost_model=path,
     )
     assert result.best is not None
-    modes = [pick.mode for pick in result.best.config.values() if pick.reduced]
+    modes = [pick.mode for pick in result.best.config.values() if pick.quantized]
     return {
         "model": bench.name,
         "config": "winner",

@@ -118,7 +118,7 @@ class Diagnosis:
     def _texts(self) -> Iterator[tuple[str, str]]:
         tunable = [row for row in self.layers if row.tunable]
         outputs = {row.op: row.tensor for row in tunable}
-        errors = {row.op: row.error for row in tunable if Precision(row.precision).reduced}
+        errors = {row.op: row.error for row in tunable if Precision(row.precision).quantized}
         yield ACTIVATIONS_FILE, tables.to_csv(tables.activations(self.activations))
         yield WEIGHTS_FILE, tables.to_csv(tables.weights(self.weights))
         yield LAYERS_FILE, tables.to_csv(tables.layers(self.layers))

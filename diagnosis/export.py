@@ -62,7 +62,7 @@ def _way(pick: OpConfig) -> PlainDict:
     tensors: PlainDict = {}
     if pick.mode == "static":
         tensors["activation_tensor_config"] = {**tensor, "symmetric": False, "granularity": "TENSORWISE"}
-    if pick.reduced:
+    if pick.quantized:
         tensors["weight_tensor_config"] = {**tensor, "symmetric": True, "granularity": "CHANNELWISE"}
     return {
         **tensors,
@@ -88,7 +88,7 @@ def error_data(ops: Sequence[Op], outputs: Mapping[str, str], errors: Mapping[st
 def precision_data(ops: Sequence[Op], outputs: Mapping[str, str], precisions: Mapping[str, str]) -> PlainDict:
     """Node data for Model Explorer: in how many bits each op runs; its schema takes numbers alone."""
     values = {
-        key: {"value": precision.bits, "bgColor": _REDUCED if precision.reduced else _FLOAT}
+        key: {"value": precision.bits, "bgColor": _REDUCED if precision.quantized else _FLOAT}
         for op in ops
         if op.name in precisions
         for precision in (Precision(precisions[op.name]),)

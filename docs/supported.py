@@ -123,9 +123,9 @@ def _onnx_table() -> str:
 
 def _ways(choices: Sequence[OpConfig]) -> str:
     """What can be chosen, field by field."""
-    reduced = [choice for choice in choices if choice.reduced]
+    quantized = [choice for choice in choices if choice.quantized]
     parts = [sorted({str(choice.precision) for choice in choices})]
-    parts += [list(dict.fromkeys(getattr(choice, field) for choice in reduced)) for field in DETAILS]
+    parts += [list(dict.fromkeys(getattr(choice, field) for choice in quantized)) for field in DETAILS]
     return "; ".join(", ".join(values) for part in parts if (values := [value for value in part if value]))
 
 

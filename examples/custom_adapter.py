@@ -116,7 +116,7 @@ class DenseAdapter(Adapter):
         scales, weights = {}, {}
         for name, weight in self.dense.weights.items():
             weights[name] = weight
-            if config is not None and config[name].reduced:
+            if config is not None and config[name].quantized:
                 scales[name] = max(map(abs, self.ranges[f"{name}:in"][config[name].calibration])) / 127
                 step = float(np.abs(weight).max()) / 127
                 weights[name] = (np.rint(weight / step) * step).astype(np.float32)

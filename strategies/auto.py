@@ -91,13 +91,13 @@ class Auto(Strategy):
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
-        all_int8 = space.default_config()
-        if self.ceiling is not None:
-            yield from self._within(self.ceiling, all_int8, space, probe)
+        default_config = space.default_config()
+        if self.target_budget is not None:
+            yield from self._within(self.target_budget, default_config, space, probe)
             return
         timed = self.objective == "latency" and probe.has_samples
-        speeds = measured_mixtures(all_int8, space, probe) if timed and self.mixtures else {}
-        wanted = fastest(speeds, probe) if speeds else [all_int8]
+        speeds = measured_mixtures(default_config, space, probe) if timed and self.mixtures else {}
+        wanted = fastest(speeds, probe) if speeds else [default_config]
         calibrated = best_calibration(wanted[0], space, probe)
         repair = self.repairs and probe.has_samples
         repaired = best_repairs(calibrated[0], space, probe, timed) if repair else calibrated[:1]
@@ -127,12 +127,12 @@ class Auto(Strategy):
             if trial.loss is not None and (best.loss is None or trial.loss < best.loss):
                 best = trial
         config = best.config
-        harm = probe.sensitivity(config)
+        sensitivity = probe.sensitivity(config)
         start = in_full(config, space)
         model = probe.time_model(start) if timed else None
-        other = alternatives(config, harm, space, probe, model)
+        other = alternatives(config, sensitivity, space, probe, model)
         found, needed = None, 0
-        ways = {} if model is None else _ways(config, harm, model, other) | _like(speeds, config, start)
+        ways = {} if model is None else _ways(config, sensitivity, model, other) | _like(speeds, config, start)
         if self.front and len(ways) > 1:
             found = yield from first_success(best, ways, self.allowed, probe, self._at_once)
         elif other is not None:
@@ -141,7 +141,7 @@ class Auto(Strategy):
             if changed.loss is not None and (best.loss is None or changed.loss < best.loss):
                 best = changed
         if found is None:
-            ranking = ranked(harm if other is None or best.config == config else other.harm)
+            ranking = ranked(sensitivity if other is None or best.config == config else other.sensitivity)
             found = yield from shortest_prefix(best, ranking, self._at_once)
             needed = 1  # the last op of the shortest prefix, or a shorter one would have done
         if found is None:
@@ -156,10 +156,10 @@ class Auto(Strategy):
         if found is not None and timed:
             yield from fewer_boundaries(found, config, space, probe)
 
-    def _within(self, ceiling: TargetBudget, start: QuantConfig, space: TuningSpace, probe: Probe) -> Proposals:
+    def _within(self, target_budget: TargetBudget, start: QuantConfig, space: TuningSpace, probe: Probe) -> Proposals:
         """The mixtures that use a budget up with the least error; of the best in view, other calibrations too."""
         start = best_calibration(start, space, probe)[0]
-        found = within_budget(start, space, probe, ceiling, self.repairs)
+        found = within_budget(start, space, probe, target_budget, self.repairs)
         if not found and probe.has_samples:
             quick = fastest(measured_mixtures(start, space, probe), probe)
             ways = [best_repairs(one, space, probe, timed=True) if self.repairs else [one] for one in quick]
@@ -176,8 +176,8 @@ class Auto(Strategy):
     def _others_alone(self, failed: QuantConfig, start: QuantConfig, space: TuningSpace, probe: Probe) -> Search:
         """The ops that `failed` left in fp32, without its own, of which none can be reduced: better than nothing."""
         able = set(space.able_to_fall_back(start))
-        others = start.fallback(*(name for name in failed.reduced_ops if name in able))
-        if others == start or not able & set(others.reduced_ops):
+        others = start.fallback(*(name for name in failed.quantized_ops if name in able))
+        if others == start or not able & set(others.quantized_ops):
             return None
         trial: Trial = yield others
         if trial.met:
@@ -194,7 +194,7 @@ class Auto(Strategy):
 
     def worst_case(self, space: TuningSpace) -> int:
         """To the first success; then at most 2 n for pruning, n for milder choices, 4 for speed. Within a budget 8."""
-        if self.ceiling is not None:
+        if self.target_budget is not None:
             return BUDGETED
         return self.first_success(space) + 3 * max(len(space.tunable), 1) + STEPS
 
@@ -203,7 +203,7 @@ class Auto(Strategy):
 
         When the objective is latency, once more 6 log2(n) + 6 among the ops that save no time.
         """
-        if self.ceiling is not None:
+        if self.target_budget is not None:
             return BUDGETED
         depth = math.ceil(math.log2(max(len(space.tunable), 1)))
         search = self._at_once * (depth + SEARCHES * (depth + 1))
@@ -219,34 +219,34 @@ class Auto(Strategy):
 
 
 def _ways(
-    config: QuantConfig, harm: Mapping[str, float], model: TimeModel, other: Alternatives | None
+    config: QuantConfig, sensitivity: Mapping[str, float], model: TimeModel, other: Alternatives | None
 ) -> dict[QuantConfig, float]:
     """All that may be tried after `config` failed, with predicted times: fallbacks, other choices, and both."""
-    found = fallbacks(config, harm, model)
+    found = fallbacks(config, sensitivity, model)
     if other is not None and other.model is not None:
         found |= {one: predicted(one, _switched(model, other, one)) for one in other.steps(config, POINTS // 2)}
-        found |= fallbacks(other.config, other.harm, other.model, POINTS // 2)
+        found |= fallbacks(other.config, other.sensitivity, other.model, POINTS // 2)
     return found
 
 
 def _like(speeds: Mapping[QuantConfig, float], config: QuantConfig, start: QuantConfig) -> dict[QuantConfig, float]:
     """Mixtures that were measured before, their ops as in a configuration, or as in `start` where that has them not."""
-    usual = start.replace({name: config[name] for name in config.reduced_ops})
+    usual = start.replace({name: config[name] for name in config.quantized_ops})
     return {usual.fallback(*one.fp32_ops): seconds for one, seconds in speeds.items()}
 
 
 def _switched(model: TimeModel, other: Alternatives, config: QuantConfig) -> TimeModel:
     """The times of ops, as in `other` of those that a configuration runs so."""
     assert other.model is not None
-    seconds = {name: other.model.reduced[name] for name in other.changed if config[name] == other.config[name]}
-    return replace(model, reduced={**model.reduced, **seconds})
+    seconds = {name: other.model.quantized[name] for name in other.changed if config[name] == other.config[name]}
+    return replace(model, quantized={**model.quantized, **seconds})
 
 
 def _paying(config: QuantConfig, start: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
     """With the ops reduced that save time, also those that were given up for accuracy before the first trial."""
     model, free = probe.time_model(start), space.able_to_fall_back(start)
     quick = model.fastest(start, free)
-    return config.replace({name: quick[name] for name in config.fp32_ops if quick[name].reduced})
+    return config.replace({name: quick[name] for name in config.fp32_ops if quick[name].quantized})
 
 
 def _repaired(op: Op, pick: OpConfig) -> list[OpConfig]:
@@ -257,10 +257,10 @@ def _repaired(op: Op, pick: OpConfig) -> list[OpConfig]:
 def _milder_choices(found: Trial, config: QuantConfig, space: TuningSpace, probe: Probe, timed: bool) -> Search:
     """Instead of fp32, another reduced choice that disturbs the output far less; where one exists, and is faster."""
     best, float_model = found, space.all_fp32()
-    for name in [name for name in config.reduced_ops if found.config[name] == FLOAT]:
+    for name in [name for name in config.quantized_ops if found.config[name] == FLOAT]:
         usual = config[name]
         others = [in_family(space[name], wanted, usual) for wanted in families(space) if wanted != family(usual)]
-        own = [one for one in space[name].reduced_choices if (one.mode, one.scheme) == (usual.mode, usual.scheme)]
+        own = [one for one in space[name].quantized_choices if (one.mode, one.scheme) == (usual.mode, usual.scheme)]
         choices = [choice for choice in (usual, *own, *others, *_repaired(space[name], usual)) if choice is not None]
         errors = {choice: probe.output_error(float_model.replace({name: choice})) for choice in choices}
         for choice in sorted(errors, key=lambda choice: errors[choice]):

@@ -66,9 +66,9 @@ class Strategy(ABC):
         return current().allowed
 
     @property
-    def ceiling(self) -> TargetBudget | None:
+    def target_budget(self) -> TargetBudget | None:
         """What the model may take, if the run has a budget instead of a criterion: then `Trial.met` says it is kept."""
-        return current().ceiling
+        return current().target_budget
 
     @property
     def width(self) -> int:

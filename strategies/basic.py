@@ -60,7 +60,7 @@ class Basic(Strategy):
 
     def _alternatives(self, space: TuningSpace, config: QuantConfig, kind: str) -> Iterator[QuantConfig]:
         """The configuration with another calibration, granularity or mode, or a repair, for all ops of one kind."""
-        names = [name for name in space.of_kind(kind) if config[name].reduced]
+        names = [name for name in space.of_kind(kind) if config[name].quantized]
         if not names:
             return
         default = config[names[0]]
@@ -90,7 +90,7 @@ def _better(one: Trial, other: Trial) -> Trial:
 
 def _neighbours(space: TuningSpace, names: list[str], default: OpConfig, slower: bool) -> Iterator[OpConfig]:
     """The choices that differ from the default in one thing alone; what a mode leaves idle does not count."""
-    for choice in dict.fromkeys(choice for name in names for choice in space[name].choices if choice.reduced):
+    for choice in dict.fromkeys(choice for name in names for choice in space[name].choices if choice.quantized):
         if not slower and choice.mode != default.mode and all(_behind_fp32(space[name], choice) for name in names):
             continue
         if choice.precision != default.precision:

@@ -75,12 +75,12 @@ class Bayesian(Strategy):
                 return
             trials = yield from beside([config for _, config in fresh], batch)
             for (point, _), trial in zip(fresh, trials, strict=False):
-                _tell(optimizer, point, value(trial, self.ceiling is not None))
+                _tell(optimizer, point, value(trial, self.target_budget is not None))
 
 
 def ways_to_reduce(space: TuningSpace) -> list[str]:
     """How all reduced ops run, where they can: calibrated by one of the methods, or in one of the other modes."""
-    modes = dict.fromkeys(choice.mode for op in space.ops for choice in op.choices if choice.reduced)
+    modes = dict.fromkeys(choice.mode for op in space.ops for choice in op.choices if choice.quantized)
     return [way for mode in modes for way in (CALIBRATIONS if mode == "static" else (mode,))]
 
 
@@ -129,7 +129,7 @@ def _fresh(
     for point in points:
         for _ in range(ATTEMPTS):
             config = _config(point, groups, space)
-            if config not in seen and config.reduced_ops:
+            if config not in seen and config.quantized_ops:
                 seen.add(config)
                 fresh.append((point, config))
                 break

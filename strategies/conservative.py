@@ -40,9 +40,9 @@ class Conservative(Strategy):
         gain = {kind: sum(times[name].saved for name in space.of_kind(kind) if times) for kind in space.kinds}
         refused: list[str] = []
         by_gain = sorted(space.kinds, key=lambda kind: -gain[kind])
-        groups = [[name for name in space.of_kind(kind) if default[name].reduced] for kind in by_gain]
+        groups = [[name for name in space.of_kind(kind) if default[name].quantized] for kind in by_gain]
         waiting = [names for names in groups if names]
-        if self.ceiling is not None:
+        if self.target_budget is not None:
             yield from _into_budget(config, default, waiting, probe)
             return
         while waiting:
@@ -50,8 +50,8 @@ class Conservative(Strategy):
             waiting = waiting[met:]
             if met < self.width and waiting:
                 refused += waiting.pop(0)
-        harm = probe.sensitivity() if refused else {}
-        waiting = [[name] for name in sorted(refused, key=lambda name: harm.get(name, 0.0))]
+        sensitivity = probe.sensitivity() if refused else {}
+        waiting = [[name] for name in sorted(refused, key=lambda name: sensitivity.get(name, 0.0))]
         while waiting:
             config, met = yield from self._added(config, default, waiting[: self.width])
             if met < min(self.width, len(waiting)):
@@ -84,8 +84,8 @@ def _into_budget(config: QuantConfig, default: QuantConfig, groups: list[list[st
         config = config.replace({name: default[name] for name in names})
     else:
         return
-    harm = probe.sensitivity()
-    for name in sorted(names, key=lambda name: harm.get(name, 0.0))[:-1]:
+    sensitivity = probe.sensitivity()
+    for name in sorted(names, key=lambda name: sensitivity.get(name, 0.0))[:-1]:
         config = config.replace({name: default[name]})
         trial = yield config
         if trial.met:

@@ -18,7 +18,7 @@ class RunContext:
     objective: str = "latency"
     allowed: float = 0.01
     width: int = 1
-    ceiling: TargetBudget | None = None
+    target_budget: TargetBudget | None = None
 
     @contextmanager
     def active(self) -> Iterator[None]:

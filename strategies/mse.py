@@ -44,21 +44,21 @@ class Mse(Strategy):
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
         best: Trial = yield space.default_config()
-        if self.ceiling is None:
+        if self.target_budget is None:
             best = yield from _other_modes(best, space, probe)
             if best.met:
                 return
         start = best.config
         errors = probe.mse()
         order = sorted(space.able_to_fall_back(start), key=lambda name: -errors[name])
-        if self.ceiling is not None:
+        if self.target_budget is not None:
             yield from _until_used_up(best, order)
             return
         best = yield from self._one_by_one(best, order)
         if not best.met:
-            best = yield from _added_up(best, [name for name in order if best.config[name].reduced])
+            best = yield from _added_up(best, [name for name in order if best.config[name].quantized])
         if best.met:
-            yield from prune(best, start, [name for name in reversed(order) if not best.config[name].reduced])
+            yield from prune(best, start, [name for name in reversed(order) if not best.config[name].quantized])
 
     def _one_by_one(self, best: Trial, order: list[str]) -> Walk:
         """Keep the fallbacks that help, alone or together."""
@@ -103,7 +103,7 @@ def _other_modes(first: Trial, space: TuningSpace, probe: Probe) -> Walk:
 def _fallen(best: Trial, names: list[str]) -> Walk:
     """These ops in fp32 as well; what there was if that would leave nothing reduced."""
     config = best.config.fallback(*names)
-    if not config.reduced_ops:
+    if not config.quantized_ops:
         return best
     trial: Trial = yield config
     return trial

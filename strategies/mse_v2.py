@@ -28,11 +28,11 @@ class MseV2(Strategy):
         """See the class."""
         trial: Trial = yield space.default_config()
         start = config = space.default_config()
-        ranking = [name for name in probe.ranking() if start[name].reduced]
+        ranking = [name for name in probe.ranking() if start[name].quantized]
         fallen: list[str] = []
         kept = False  # the budget, if there is one: fallbacks go on until they have used it up
         while len(fallen) < len(ranking) - 1:
-            if trial.met if self.ceiling is None else kept and not trial.met:
+            if trial.met if self.target_budget is None else kept and not trial.met:
                 break
             kept = trial.met
             left = [name for name in ranking if name not in fallen][: self.candidates]
@@ -40,7 +40,7 @@ class MseV2(Strategy):
             fallen.append(min(zip(errors, range(len(left)), left, strict=True))[2])
             config = config.fallback(fallen[-1])
             trial = yield config
-        if not trial.met or self.ceiling is not None:
+        if not trial.met or self.target_budget is not None:
             return
         for name in sorted(fallen, key=lambda name: probe.output_error(_restored(config, start, name))):
             trial = yield _restored(config, start, name)

@@ -17,14 +17,14 @@ def prepared(
     objective: str,
     allowed: float = 0.01,
     width: int = 1,
-    ceiling: TargetBudget | None = None,
+    target_budget: TargetBudget | None = None,
 ) -> Strategy:
     """The strategy as it is used in a run: it and those it hands over to with `yield from` see what the run is about.
 
     Nothing is set on the strategy. They see it while they are asked something and no longer, so that several runs may
     take turns in one thread, and a run may move from one thread to another.
     """
-    return _Prepared(strategy, RunContext(seed, objective, allowed, width, ceiling))
+    return _Prepared(strategy, RunContext(seed, objective, allowed, width, target_budget))
 
 
 class _Prepared(Strategy):

@@ -41,13 +41,13 @@ def _drawn(space: TuningSpace, rng: random.Random) -> Iterator[QuantConfig]:
         for _ in range(DRAWS):
             share = rng.random()
             config = space.configure(functools.partial(_draw, share=share, rng=rng))
-            if config not in seen and config.reduced_ops:
+            if config not in seen and config.quantized_ops:
                 break
 
 
 def _draw(op: Op, share: float, rng: random.Random) -> OpConfig:
-    reduced = op.reduced_choices
-    if not reduced or (op.tunable and rng.random() < share):
+    quantized = op.quantized_choices
+    if not quantized or (op.tunable and rng.random() < share):
         return FLOAT
-    pick = rng.choice(reduced)
+    pick = rng.choice(quantized)
     return op.repaired(pick, rng.choice(op.repairs)) if op.repairs and rng.random() < share else pick

@@ -40,7 +40,7 @@ class Criterion:
     relative: float | Mapping[str, float] | None = 0.01
     absolute: float | Mapping[str, float] | None = None
     higher_is_better: bool | Mapping[str, bool] = True
-    ceiling: TargetBudget | None = None
+    target_budget: TargetBudget | None = None
     slices: Slices | None = None
     slice_limit: float | Mapping[str, float] | None = None
     confidence: float | None = None
@@ -77,8 +77,11 @@ class Criterion:
         """The criterion of a run from its recorded settings; the default where they make none."""
         given = settings.get("higher_is_better", True)
         higher = given if isinstance(given, Mapping) else given is not False
-        if settings.get("objective") == "accuracy" and (ceiling := TargetBudget.from_settings(settings)) is not None:
-            return cls.within(ceiling, higher)
+        if (
+            settings.get("objective") == "accuracy"
+            and (target_budget := TargetBudget.from_settings(settings)) is not None
+        ):
+            return cls.within(target_budget, higher)
         try:
             slices = settings.get("slices")
             return cls(
@@ -93,14 +96,14 @@ class Criterion:
             return cls()
 
     @classmethod
-    def within(cls, ceiling: TargetBudget, higher_is_better: bool | Mapping[str, bool] = True) -> Criterion:
+    def within(cls, target_budget: TargetBudget, higher_is_better: bool | Mapping[str, bool] = True) -> Criterion:
         """A budget for the model: as little loss as can be within it."""
-        return cls(0.0, None, higher_is_better, ceiling)
+        return cls(0.0, None, higher_is_better, target_budget)
 
     @property
     def called(self) -> str:
         """What it is called when one speaks of it."""
-        return "criterion" if self.ceiling is None else "budget"
+        return "criterion" if self.target_budget is None else "budget"
 
     @property
     def allowed(self) -> float:
@@ -187,7 +190,7 @@ class Criterion:
         assert allowed is not None
         higher = self.higher_is_better
         better = higher.get(metric, True) if isinstance(higher, Mapping) else higher
-        return Limit(allowed, relative, better, metric, binding=self.ceiling is None)
+        return Limit(allowed, relative, better, metric, binding=self.target_budget is None)
 
     def _of_slices(self, limit: Limit) -> list[Limit]:
         if self.slices is None:
@@ -203,8 +206,8 @@ class Criterion:
         ]
 
     def __str__(self) -> str:
-        if self.ceiling is not None:
-            return str(self.ceiling)
+        if self.target_budget is not None:
+            return str(self.target_budget)
         metrics = [*self._by_metric("relative"), *self._by_metric("absolute")]
         said = ", ".join(str(self._limit(name)) for name in metrics) if metrics else str(self.first)
         if self.slices is not None:

@@ -25,7 +25,7 @@ class Precision(str):
     """
 
     bits: int
-    reduced: bool
+    quantized: bool
 
     _FORM = re.compile(r"(?:u?int|fp|bf)([0-9]{1,2})")
     _known: dict[str, Precision] = {}  # noqa: RUF012 - the one object of each name
@@ -38,7 +38,7 @@ class Precision(str):
                 raise ValueError(f"{name!r} is not a precision; names are like 'fp32' or 'int8'")
             known = super().__new__(cls, name)
             known.bits = int(form[1])
-            known.reduced = known.bits < 32
+            known.quantized = known.bits < 32
             cls._known[str(name)] = known
         return known
 
@@ -108,19 +108,19 @@ class OpConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "precision", Precision(self.precision))
-        for field in DETAILS if not self.precision.reduced else _IDLE.get(self.mode, ()):
+        for field in DETAILS if not self.precision.quantized else _IDLE.get(self.mode, ()):
             object.__setattr__(self, field, "")
-        object.__setattr__(self, "repairs", tuple(self.repairs) if self.precision.reduced else ())
+        object.__setattr__(self, "repairs", tuple(self.repairs) if self.precision.quantized else ())
 
     @property
-    def reduced(self) -> bool:
+    def quantized(self) -> bool:
         """Whether it computes in less than fp32."""
-        return self.precision.reduced
+        return self.precision.quantized
 
     @property
     def calibrated(self) -> bool:
         """Whether its activations are quantized by ranges that were found beforehand."""
-        return self.reduced and self.mode == "static"
+        return self.quantized and self.mode == "static"
 
     def __str__(self) -> str:
         mode = "" if self.mode == "static" else self.mode
@@ -164,7 +164,7 @@ class Op:
     @property
     def quantizable(self) -> bool:
         """Whether any choice is reduced; the user's rules may have left none."""
-        return any(choice.reduced for choice in self.choices)
+        return any(choice.quantized for choice in self.choices)
 
     @property
     def tunable(self) -> bool:
@@ -193,9 +193,9 @@ class Op:
         return replace(self, choices=(*self.choices, *self.smaller), smaller=()) if self.smaller else self
 
     @property
-    def reduced_choices(self) -> tuple[OpConfig, ...]:
+    def quantized_choices(self) -> tuple[OpConfig, ...]:
         """The choices that compute in less than fp32, the default first."""
-        return tuple(choice for choice in self.choices if choice.reduced)
+        return tuple(choice for choice in self.choices if choice.quantized)
 
 
 class Coded(Mapping[str, OpConfig]):
@@ -279,15 +279,15 @@ class QuantConfig(Mapping[str, OpConfig]):
         return self.ops_in(FP32)
 
     @property
-    def reduced_ops(self) -> tuple[str, ...]:
+    def quantized_ops(self) -> tuple[str, ...]:
         """Names of the ops that run in less than fp32, in graph order."""
-        return tuple(name for name, op in self._ops.items() if op.reduced)
+        return tuple(name for name, op in self._ops.items() if op.quantized)
 
     @property
-    def reduced_count(self) -> int:
+    def quantized_count(self) -> int:
         """How many ops run in less than fp32; at the speed of counting bytes, for those who compare thousands."""
         choices, picks = self.coded()
-        return sum(count for pick, count in Counter(picks).items() if choices[pick].reduced)
+        return sum(count for pick, count in Counter(picks).items() if choices[pick].quantized)
 
     @property
     def counts(self) -> dict[Precision, int]:

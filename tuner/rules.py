@@ -285,8 +285,8 @@ def _narrow(op: Op, label: str, wish: Constraint) -> Op:
         op = with_repairs(op, wish["repairs"])
     left = tuple(choice for choice in op.choices if _allowed(choice, wish))
     if not _able(op, wish):
-        reduced = _reduced(op, wish)
-        what = f"{' or '.join(reduced)} choice".strip()
+        quantized = _reduced(op, wish)
+        what = f"{' or '.join(quantized)} choice".strip()
         offered = ", ".join(str(choice) for choice in op.choices)
         raise SettingsError(f"{label} leaves no {what} for op {op.name!r} ({op.kind}); it offers: {offered}")
     return replace(op, choices=left, smaller=tuple(choice for choice in op.smaller if _allowed(choice, wish)))
@@ -295,13 +295,13 @@ def _narrow(op: Op, label: str, wish: Constraint) -> Op:
 def _able(op: Op, wish: Constraint) -> bool:
     """Whether an op has a choice that is as wished, and a reduced one if those are not ruled out."""
     left = [choice for choice in _asked(op, wish).choices if _allowed(choice, wish)]
-    return bool(left) and (not _reduced(op, wish) or any(choice.reduced for choice in left))
+    return bool(left) and (not _reduced(op, wish) or any(choice.quantized for choice in left))
 
 
 def _reduced(op: Op, wish: Constraint) -> list[str]:
     """The reduced precisions that a wish leaves an op."""
     precisions = wish.get("precision", frozenset(choice.precision for choice in op.choices))
-    return sorted(wanted for wanted in precisions if Precision(wanted).reduced)
+    return sorted(wanted for wanted in precisions if Precision(wanted).quantized)
 
 
 def _allowed(choice: OpConfig, wish: Constraint) -> bool:

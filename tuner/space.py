@@ -59,7 +59,7 @@ class TuningSpace:
 
     def able_to_fall_back(self, config: QuantConfig) -> list[str]:
         """Names of the ops that a configuration runs in less than fp32 and that may run in fp32, in graph order."""
-        return [name for name in self.tunable if config[name].reduced]
+        return [name for name in self.tunable if config[name].quantized]
 
     def without(self, names: Iterable[str]) -> TuningSpace:
         """A smaller space, in which those of these ops stay in fp32 that may run in it."""
@@ -80,7 +80,7 @@ class TuningSpace:
             {
                 op.name: op.repaired(pick, *_joined(pick.repairs, spelled))
                 for op in self.ops
-                if op.repairs and (pick := config[op.name]).reduced
+                if op.repairs and (pick := config[op.name]).quantized
             }
         )
 
@@ -107,7 +107,7 @@ class TuningSpace:
     def only_int8(self, *names: str) -> QuantConfig:
         """These ops by their first choice that is not fp32, all others in fp32."""
         chosen = {name: self[name] for name in names}
-        return self.configure(lambda op: op.reduced_choices[0] if op.name in chosen and op.quantizable else FLOAT)
+        return self.configure(lambda op: op.quantized_choices[0] if op.name in chosen and op.quantizable else FLOAT)
 
     def configure(self, choose: Callable[[Op], OpConfig]) -> QuantConfig:
         """A configuration from a function that picks for each op; a pick that is not on offer becomes the default."""
@@ -180,14 +180,14 @@ def smallest_first(ops: Iterable[Op]) -> tuple[Op, ...]:
         return ops
     found = []
     for op in map(Op.with_smaller, ops):
-        order = sorted(op.choices, key=lambda choice: choice.reduced, reverse=_weighty(op))
+        order = sorted(op.choices, key=lambda choice: choice.quantized, reverse=_weighty(op))
         found.append(replace(op, choices=tuple(order)))
     return tuple(found)
 
 
 def _weighty(op: Op) -> bool:
     """Whether an op is known to have a weight: by its granularity, or because it can run without calibrated ranges."""
-    return any(choice.granularity == "per_channel" or not choice.calibrated for choice in op.reduced_choices)
+    return any(choice.granularity == "per_channel" or not choice.calibrated for choice in op.quantized_choices)
 
 
 def closest(choices: Sequence[OpConfig], wanted: dict[str, str]) -> OpConfig:
@@ -195,7 +195,7 @@ def closest(choices: Sequence[OpConfig], wanted: dict[str, str]) -> OpConfig:
 
     An op whose default is fp32, because less gains nothing there, stays in fp32.
     """
-    reduced = [choice for choice in choices if choice.reduced]
-    if not reduced or not choices[0].reduced:
+    quantized = [choice for choice in choices if choice.quantized]
+    if not quantized or not choices[0].quantized:
         return FLOAT
-    return max(reduced, key=lambda choice: sum(getattr(choice, key) == value for key, value in wanted.items()))
+    return max(quantized, key=lambda choice: sum(getattr(choice, key) == value for key, value in wanted.items()))

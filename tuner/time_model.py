@@ -65,7 +65,7 @@ class TimeModel:
     """
 
     fp32: Mapping[str, float]
-    reduced: Mapping[str, float]
+    quantized: Mapping[str, float]
     rest: float = 0.0
     borders: tuple[Edge, ...] = ()
     costs: tuple[float, float, float, float] = USUAL
@@ -77,7 +77,7 @@ class TimeModel:
 
     def saved(self, name: str) -> float:
         """Seconds that an op saves by itself when it is reduced; negative where it is slower."""
-        return self.fp32[name] - self.reduced[name]
+        return self.fp32[name] - self.quantized[name]
 
     def conversions(self, config: QuantConfig) -> Conversions:
         """How much a configuration converts."""
@@ -115,7 +115,7 @@ class TimeModel:
         self,
         start: QuantConfig,
         free: Collection[str],
-        harm: Mapping[str, float] | None = None,
+        sensitivity: Mapping[str, float] | None = None,
         price: float = 0.0,
         doubt: Mapping[str, float] | None = None,
     ) -> QuantConfig:
@@ -128,14 +128,14 @@ class TimeModel:
             price: of harm.
             doubt: seconds that an op must save in fp32 before it falls back; a tie is one for the reduced choice.
         """
-        harm, doubt = harm or {}, doubt or {}
-        names = [name for name in start if start[name].reduced or name in free]
+        sensitivity, doubt = sensitivity or {}, doubt or {}
+        names = [name for name in start if start[name].quantized or name in free]
         place = {name: index for index, name in enumerate(names)}
         source, sink = len(names), len(names) + 1
         arcs: dict[tuple[int, int], float] = {}
 
         def cost(name: str) -> tuple[float, float]:
-            stay = self.reduced.get(name, 0.0) - doubt.get(name, 0.0) + price * harm.get(name, 0.0)
+            stay = self.quantized.get(name, 0.0) - doubt.get(name, 0.0) + price * sensitivity.get(name, 0.0)
             return stay, self.fp32.get(name, 0.0)
 
         def add(tail: int, head: int, seconds: float) -> None:
@@ -192,7 +192,9 @@ class TimeModel:
         )
 
     def _ops(self, config: QuantConfig) -> float:
-        return self.rest + sum((self.reduced if config[name].reduced else self.fp32).get(name, 0.0) for name in config)
+        return self.rest + sum(
+            (self.quantized if config[name].quantized else self.fp32).get(name, 0.0) for name in config
+        )
 
 
 def _quality(predicted: NDArray[np.float64], times: NDArray[np.float64]) -> tuple[float, float]:

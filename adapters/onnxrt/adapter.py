@@ -175,7 +175,7 @@ class OnnxAdapter(Adapter):
         return OnnxModel(assembly, self._inputs, self._options.threads)
 
     def portability_of(self, config: QuantConfig | None) -> Portability:
-        if not self._options.portable or config is None or not config.reduced_ops:
+        if not self._options.portable or config is None or not config.quantized_ops:
             return super().portability_of(config)
         return Portability(this_processor(), "bounded", self._assembler.coarsened(config))
 

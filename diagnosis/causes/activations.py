@@ -168,7 +168,7 @@ def clipped(suspect: OpEvidence) -> Iterator[Cause]:
 
 def shared_scale(suspect: OpEvidence) -> Iterator[Cause]:
     """A tensor that has to live with the scale of another one."""
-    if not suspect.precision.reduced:
+    if not suspect.precision.quantized:
         return
     for which, tensor, seen in suspect.tensors():
         steps = _steps(seen, tensor)
@@ -246,7 +246,7 @@ def sentinels(suspect: OpEvidence) -> Iterator[Cause]:
         return
     end = seen.low if -seen.low > seen.high else seen.high
     what = f"its output holds {number(end)}, which stands for infinity, beside real values"
-    if not suspect.precision.reduced:
+    if not suspect.precision.quantized:
         yield suspect.cause("sentinel", f"{what}: it stays in fp32, for no range has steps for both.", weight=0.0)
         return
     if suspect.context.writes is None:

@@ -112,14 +112,14 @@ class AllowedChoices:
         """
         offered = self._offered[name].choices
         left = self._space[name].choices if name in self._space else offered
-        if wish.get("precision") == FP32 or not any(choice.reduced for choice in left):
+        if wish.get("precision") == FP32 or not any(choice.quantized for choice in left):
             return str(FP32)
         rule: PlainDict = {}
         told = _narrowest(offered, left, {field: value for field, value in wish.items() if field != "repairs"})
         for field, (part, key) in _PLACES.items():
             if field in told:
                 rule.setdefault(part, {})[key] = told[field]
-        demanded = next((list(choice.repairs) for choice in left if choice.reduced), [])
+        demanded = next((list(choice.repairs) for choice in left if choice.quantized), [])
         if "repairs" in wish:
             rule["repairs"] = [wish["repairs"]]
         elif name in self._space and self._offered[name].repairs != self._space[name].repairs:

@@ -41,7 +41,7 @@ _REPAIR_CUTS, _WORTH_A_WORD = 3.0, 1e-2
 def repairable(suspect: OpEvidence) -> Iterator[Cause]:
     """An op whose own error a repair would cut several times, and to what is not bad."""
     relief = suspect.relief
-    if relief is None or not suspect.precision.reduced or relief.before < _WORTH_A_WORD:
+    if relief is None or not suspect.precision.quantized or relief.before < _WORTH_A_WORD:
         return
     if relief.before > _REPAIR_CUTS * relief.after and relief.after < BAD:
         cut = relief.before / max(relief.after, 1e-12)
@@ -55,7 +55,7 @@ def repairable(suspect: OpEvidence) -> Iterator[Cause]:
 def find_causes(
     suspects: Sequence[OpEvidence],
     fp32: Sequence[Mapping[str, float]] = (),
-    reduced: Sequence[Mapping[str, float]] = (),
+    quantized: Sequence[Mapping[str, float]] = (),
 ) -> tuple[Cause, ...]:
     """All causes, the worst first.
 
@@ -75,5 +75,5 @@ def find_causes(
             causes += other_mode(suspect)
         found += causes or ([other_causes.unexplained(suspect)] if suspect.bad else [])
     found.sort(key=lambda cause: -cause.weight)
-    slow = sorted(other_causes.slower(suspects, fp32, reduced), key=lambda cause: -cause.weight)
+    slow = sorted(other_causes.slower(suspects, fp32, quantized), key=lambda cause: -cause.weight)
     return (*found, *slow)

@@ -60,7 +60,7 @@ class OpEvidence:
     @property
     def bad(self) -> bool:
         """Whether it runs in reduced precision, and its own error is too large."""
-        return self.precision.reduced and self.record.error > BAD
+        return self.precision.quantized and self.record.error > BAD
 
     def cause(
         self,

@@ -44,8 +44,8 @@ def not_finite(suspects: Sequence[OpEvidence]) -> Iterator[Cause]:
 
 def _behind(suspect: OpEvidence, suspects: Sequence[OpEvidence]) -> list[str]:
     """The op and those before it that run in reduced precision."""
-    reduced = {other.name for other in suspects if other.precision.reduced}
-    return [name for name in (suspect.name, *suspect.context.before) if name in reduced]
+    quantized = {other.name for other in suspects if other.precision.quantized}
+    return [name for name in (suspect.name, *suspect.context.before) if name in quantized]
 
 
 def amplified(suspects: Sequence[OpEvidence]) -> Iterator[Cause]:
@@ -72,23 +72,23 @@ def amplified(suspects: Sequence[OpEvidence]) -> Iterator[Cause]:
 def no_samples(suspects: Sequence[OpEvidence]) -> Iterator[Cause]:
     """Ops that no sample went through."""
     for suspect in suspects:
-        if suspect.precision.reduced and suspect.samples and not suspect.record.output.count:
+        if suspect.precision.quantized and suspect.samples and not suspect.record.output.count:
             sentence = "no value went through it in any sample, so its range is not known."
             yield suspect.cause("no_samples", sentence, before="Calibrate with samples that reach it", weight=0.0)
 
 
 def slower(
-    suspects: Sequence[OpEvidence], fp32: Sequence[Mapping[str, float]], reduced: Sequence[Mapping[str, float]]
+    suspects: Sequence[OpEvidence], fp32: Sequence[Mapping[str, float]], quantized: Sequence[Mapping[str, float]]
 ) -> Iterator[Cause]:
     """Ops that are slower than in fp32. Each side was measured several times; the verdict must hold for all of them."""
-    if not fp32 or not reduced:
+    if not fp32 or not quantized:
         return
     total = min(sum(times.values()) for times in fp32)
     for suspect in suspects:
         name = suspect.name
-        if not suspect.precision.reduced or not all(name in times for times in (*fp32, *reduced)):
+        if not suspect.precision.quantized or not all(name in times for times in (*fp32, *quantized)):
             continue
-        before, after = max(times[name] for times in fp32), min(times[name] for times in reduced)
+        before, after = max(times[name] for times in fp32), min(times[name] for times in quantized)
         if after > before * _SLOWER and after - before > max(_SECONDS, _PART * total):
             ratio = f"{after / before:.1f}x slower" if before > 0 else "slower"
             sentence = f"it takes {seconds(after)} in {suspect.precision} and {seconds(before)} in fp32 ({ratio})."

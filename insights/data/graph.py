@@ -42,8 +42,8 @@ class Node:
     @property
     def precision(self) -> str:
         """What it runs in: int8, fp32, or mixed for a module of both."""
-        reduced = {row.pick.reduced for row in self.rows}
-        return "mixed" if len(reduced) > 1 else "int8" if True in reduced else "fp32"
+        quantized = {row.pick.quantized for row in self.rows}
+        return "mixed" if len(quantized) > 1 else "int8" if True in quantized else "fp32"
 
     @property
     def error(self) -> float:
@@ -53,7 +53,7 @@ class Node:
     @property
     def seconds(self) -> float:
         """What it takes as it runs."""
-        taken = [row.reduced if row.pick.reduced else row.fp32 for row in self.rows]
+        taken = [row.quantized if row.pick.quantized else row.fp32 for row in self.rows]
         known = [one for one in taken if not math.isnan(one)]
         return sum(known) if known else math.nan
 
@@ -118,13 +118,13 @@ def make_graph(rows: Sequence[OpRow], depth: int | None = None, opened: Collecti
         key = groups[row.op.name]
         label = key.removeprefix("module:") if key.startswith("module:") else _short(row.op.name)
         nodes.setdefault(key, Node(key, label)).rows.append(row)
-    reduced = {row.op.name: row.pick.reduced for row in rows}
+    quantized = {row.op.name: row.pick.quantized for row in rows}
     borders: dict[tuple[str, str], bool] = {}
     for row in rows:
         for before in row.inside.before:
             if before in groups and groups[before] != groups[row.op.name]:
                 pair = groups[before], groups[row.op.name]
-                borders[pair] = borders.get(pair, False) or reduced[before] != row.pick.reduced
+                borders[pair] = borders.get(pair, False) or quantized[before] != row.pick.quantized
     edges = tuple(Edge(source, target, border) for (source, target), border in borders.items())
     _place(nodes, edges)
     _wind(nodes)

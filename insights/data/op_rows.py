@@ -47,14 +47,14 @@ class OpRow:
     local: float
     running: float
     fp32: float
-    reduced: float
+    quantized: float
     why: str
     causes: tuple[Because, ...]
 
     @property
     def slower(self) -> bool:
         """Whether int8 does not make it faster."""
-        return self.reduced >= FASTER * self.fp32
+        return self.quantized >= FASTER * self.fp32
 
     @property
     def shown_error(self) -> float:
@@ -69,7 +69,7 @@ def op_rows(data: RunData, number: int | None = None) -> list[OpRow]:
         return []
     notes, inside = data.snapshot.notes, data.inside
     alone, local = sensitivity(data), _numbers(notes.get("probe.local_error"))
-    fp32, reduced = op_seconds(data)
+    fp32, quantized = op_seconds(data)
     known = [value for value in alone.values() if math.isfinite(value) and value > 0]
     median = statistics.median(known) if known else math.nan
     causes: dict[str, list[Because]] = {}
@@ -80,7 +80,7 @@ def op_rows(data: RunData, number: int | None = None) -> list[OpRow]:
     for op in data.ops:
         seen, name = inside.ops.get(op.name, _NOTHING), op.name
         found = tuple(causes.get(name, ()))
-        times = fp32.get(name, math.nan), reduced.get(name, math.nan)
+        times = fp32.get(name, math.nan), quantized.get(name, math.nan)
         error = local.get(name, seen.error)
         why = _why(config[name], name in kept, found, alone.get(name, math.nan) / median, times)
         rows.append(
@@ -101,7 +101,7 @@ def _why(
     pick: OpConfig, ruled: bool, causes: tuple[Because, ...], times_median: float, seconds: tuple[float, float]
 ) -> str:
     bad = [cause for cause in causes if cause.kind != "slower"]
-    if pick.reduced:
+    if pick.quantized:
         return bad[0].sentence if bad else ""
     if ruled:
         return "Your rules keep it in fp32."
@@ -133,7 +133,7 @@ def sensitivity(data: RunData) -> dict[str, float]:
         return found
     texts: dict[OpConfig, str] = {}
     for op in data.ops:
-        for choice in op.reduced_choices:
+        for choice in op.quantized_choices:
             text = texts.get(choice) or texts.setdefault(choice, str(choice))
             value = noted.get(f"{op.name} {text}")
             if value is not None:
@@ -145,17 +145,17 @@ def op_seconds(data: RunData) -> tuple[dict[str, float], dict[str, float]]:
     """Seconds of each op in fp32 and in int8, from what was measured for the search, else from the profile."""
     notes = data.snapshot.notes
     for model in _dicts(notes.get("probe.time_model")):
-        fp32, reduced = _numbers(model.get("fp32")), _numbers(model.get("reduced"))
-        if fp32 and reduced:
-            return fp32, reduced
+        fp32, quantized = _numbers(model.get("fp32")), _numbers(model.get("reduced"))
+        if fp32 and quantized:
+            return fp32, quantized
     pairs = notes.get("probe.latency")
     if isinstance(pairs, dict) and pairs:
         listed = [(name, pair) for name, pair in pairs.items() if isinstance(pair, list) and len(pair) == 2]
         return tuple(_numbers({name: pair[side] for name, pair in listed}) for side in (0, 1))  # type: ignore[return-value]
     kernels = [kernel for kernel in data.inside.kernels if kernel.name in data.places and not kernel.converts]
     best = data.config(data.inside.profile.get("trial", 0)) if kernels else None
-    reduced = {one.name: one.best for one in kernels if best is not None and best[one.name].reduced}
-    return {one.name: one.fp32 for one in kernels}, reduced
+    quantized = {one.name: one.best for one in kernels if best is not None and best[one.name].quantized}
+    return {one.name: one.fp32 for one in kernels}, quantized
 
 
 def _dicts(value: Any) -> Iterator[PlainMapping]:

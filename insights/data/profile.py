@@ -32,7 +32,7 @@ def profile_rows(data: RunData) -> list[ProfileRow]:
         if kernel.converts:
             kind = "conversion"
         elif config is not None and kernel.name in data.places:
-            kind = "int8" if config[kernel.name].reduced else "fp32"
+            kind = "int8" if config[kernel.name].quantized else "fp32"
         else:
             kind = "rest"
         rows.append(ProfileRow(kernel, kind))

@@ -143,10 +143,10 @@ class RunData:
         row = len(self.rows)
         judged = self.judge.add(trial)
         self.picks.add(trial.config)
-        reduced = int(self.picks.reduced[self.picks.rows[row]].sum())
+        quantized = int(self.picks.quantized[self.picks.rows[row]].sum())
         self._raw.append(trial)
         self._index[trial.number] = row
-        self.rows.append(TrialRow(judged, reduced, len(self.ops) - reduced, None, 0, ""))
+        self.rows.append(TrialRow(judged, quantized, len(self.ops) - quantized, None, 0, ""))
         bisect.insort(self._order, (trial.number, row))
         place = bisect.bisect_left(self._order, (trial.number, row))
         # With several workers a trial may end before one with a lower number, which may be its origin.
@@ -161,7 +161,7 @@ class RunData:
         changes = [] if origin is None else self.picks.changes(self.picks.rows[origin], self.picks.rows[row])
         self.rows[row] = TrialRow(
             shown.trial,
-            shown.reduced,
+            shown.quantized,
             shown.fp32,
             None if origin is None else self._raw[origin].number,
             len(changes),
@@ -173,7 +173,7 @@ class RunData:
         trial = self.judge.judged(row.trial.number)
         if trial is row.trial:
             return row
-        return TrialRow(trial, row.reduced, row.fp32, row.origin, row.changed, row.changes)
+        return TrialRow(trial, row.quantized, row.fp32, row.origin, row.changed, row.changes)
 
     def _new_judge(self) -> Judge:
         judge = Judge.from_settings(self.snapshot.run.settings, TuningSpace(self.snapshot.header.ops))

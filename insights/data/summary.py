@@ -93,13 +93,13 @@ def _headline(data: RunData) -> tuple[str, str]:
     loss, allowed = loss_is(best.loss, criterion), wording.allowed(criterion)
     no_gain = no_gain_summary(benefit(best, data.judge.objective, data.baseline))
     but = f", but the model is {no_gain}" if no_gain else ""
-    if best.met and not best.config.reduced_ops:
+    if best.met and not best.config.quantized_ops:
         return "nothing", "Nothing was quantized: the best trial runs every op in fp32."
     if best.met and not data.judge.met:
         if data.state is RunState.RUNNING and not data.judge.confirmations:
             return "running", f"Not confirmed on other data yet: {loss} here, and {allowed} is allowed."
         return "not met", f"Criterion not met on other data: {loss} here, and {allowed} is allowed."
-    if criterion.ceiling is not None:
+    if criterion.target_budget is not None:
         kept = "kept" if best.met else "not kept"
         kind = "met" if best.met else "running" if data.state is RunState.RUNNING else "not met"
         return kind, f"Budget {kept}{but}: {criterion}; {loss}."
@@ -167,7 +167,7 @@ def _trust(data: RunData, best: Trial) -> list[Fact]:
     judge, criterion = data.judge, data.criterion
     found = []
     if best.interval is not None:
-        sure = judge.sureness(best)
+        sure = judge.confidence(best)
         said = "" if sure is None else f"{percent(sure.chosen)} sure that it is within the criterion on such data"
         found.append(Fact("loss between", loss_between(best.interval, criterion), said))
     losses = judge.losses(best)

@@ -46,7 +46,7 @@ def loss(value: float | None, criterion: Criterion) -> str:
 
 def allowed(criterion: Criterion) -> str:
     """The loss that is allowed."""
-    if criterion.ceiling is not None:
+    if criterion.target_budget is not None:
         return "as little as can be"
     return loss(criterion.allowed, criterion)
 

@@ -62,9 +62,9 @@ class TrialChoices:
         return self._numbers.get(choice, 0)
 
     @property
-    def reduced(self) -> NDArray[np.bool_]:
+    def quantized(self) -> NDArray[np.bool_]:
         """Of each choice whether it computes in less than fp32."""
-        return np.array([choice.reduced for choice in self.choices], np.bool_)
+        return np.array([choice.quantized for choice in self.choices], np.bool_)
 
     def origin(self, row: int, earlier: Sequence[int]) -> int | None:
         """Return the row that a trial came from, by the rule of `quaver.trial_lineage`; None for the first trial.

@@ -26,7 +26,7 @@ class TrialRow:
     """
 
     trial: Trial
-    reduced: int
+    quantized: int
     fp32: int
     origin: int | None
     changed: int
@@ -36,7 +36,7 @@ class TrialRow:
     def bits(self) -> str:
         """How many ops run in less than fp32, and how many of them in less than int8."""
         fewer = [f"{count} {one}" for one, count in self.trial.config.counts.items() if count and one < INT8]
-        return f"{self.reduced} ({', '.join(fewer)})" if fewer else str(self.reduced)
+        return f"{self.quantized} ({', '.join(fewer)})" if fewer else str(self.quantized)
 
     @property
     def kind(self) -> str:
@@ -66,9 +66,9 @@ class TrialRow:
 
 def in_words(changes: Sequence[Change]) -> str:
     """What a trial changes: which ops went back to fp32, which came from there, and which are run in another way."""
-    back = [change.op for change in changes if change.before.reduced and not change.after.reduced]
-    forth = [change.op for change in changes if change.after.reduced and not change.before.reduced]
-    other = [change for change in changes if change.before.reduced == change.after.reduced]
+    back = [change.op for change in changes if change.before.quantized and not change.after.quantized]
+    forth = [change.op for change in changes if change.after.quantized and not change.before.quantized]
+    other = [change for change in changes if change.before.quantized == change.after.quantized]
     parts = []
     if back:
         parts.append(f"{len(back)} to fp32: {listed(back)}")
@@ -82,7 +82,7 @@ def in_words(changes: Sequence[Change]) -> str:
 
 def changes_to(changes: Sequence[Change]) -> str:
     """The precision that ops were brought to."""
-    return str(next(change.after.precision for change in changes if change.after.reduced))
+    return str(next(change.after.precision for change in changes if change.after.quantized))
 
 
 def _way(change: Change) -> str:

@@ -66,8 +66,8 @@ def weights_figure(rows: Sequence[OpRow]) -> go.Figure:
     if not seen:
         return empty("No weights were looked into.")
     figure = go.Figure()
-    for name, colour, soft, reduced in (("int8", INT8, "#A6CEE3", True), ("fp32", FP32, "#F6DDA8", False)):
-        chosen = [(place, row, weight) for place, row, weight in seen if row.pick.reduced == reduced]
+    for name, colour, soft, quantized in (("int8", INT8, "#A6CEE3", True), ("fp32", FP32, "#F6DDA8", False)):
+        chosen = [(place, row, weight) for place, row, weight in seen if row.pick.quantized == quantized]
         figure.add_bar(
             x=[place + 1 for place, _, _ in chosen],
             y=[2 * weight.reach for _, _, weight in chosen],

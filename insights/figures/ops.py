@@ -31,8 +31,8 @@ def ops_figure(rows: Sequence[OpRow]) -> go.Figure:
         vertical_spacing=0.08,
         row_heights=[0.6, 0.4] if timed else [1.0],
     )
-    for name, colour, reduced in (("runs in int8", INT8, True), ("runs in fp32", FP32, False)):
-        chosen = [(place, row) for place, row in enumerate(rows) if row.pick.reduced == reduced]
+    for name, colour, quantized in (("runs in int8", INT8, True), ("runs in fp32", FP32, False)):
+        chosen = [(place, row) for place, row in enumerate(rows) if row.pick.quantized == quantized]
         known = [(place, row) for place, row in chosen if not math.isnan(row.shown_error)]
         figure.add_scatter(
             x=[place + 1 for place, _ in known],
@@ -40,7 +40,7 @@ def ops_figure(rows: Sequence[OpRow]) -> go.Figure:
             customdata=[[figure_text(row.op.name), figure_text(row.op.kind)] for _, row in known],
             mode="markers",
             name=name,
-            marker={"color": colour, "size": 8, "symbol": "circle" if reduced else "diamond"},
+            marker={"color": colour, "size": 8, "symbol": "circle" if quantized else "diamond"},
             hovertemplate="%{customdata[0]}<br>%{customdata[1]}<br>error %{y:.3g}<extra></extra>",
             row=1,
             col=1,
@@ -61,7 +61,7 @@ def _add_times(figure: go.Figure, rows: Sequence[OpRow]) -> None:
     factor, unit = (1e3, "ms") if longest > 1e-3 else (1e6, "µs")
     for name, colour, values in (
         ("time in fp32", FP32, [row.fp32 for row in rows]),
-        ("time in int8", INT8, [row.reduced for row in rows]),
+        ("time in int8", INT8, [row.quantized for row in rows]),
     ):
         figure.add_bar(
             x=list(range(1, len(rows) + 1)),
@@ -83,8 +83,8 @@ def ranking_figure(rows: Sequence[OpRow]) -> go.Figure:
     if not rows:
         return empty("No op was measured by itself: this strategy does not need it.")
     figure = go.Figure()
-    for name, colour, reduced in (("runs in int8", INT8, True), ("runs in fp32", FP32, False)):
-        chosen = [row for row in rows if row.pick.reduced == reduced]
+    for name, colour, quantized in (("runs in int8", INT8, True), ("runs in fp32", FP32, False)):
+        chosen = [row for row in rows if row.pick.quantized == quantized]
         figure.add_bar(
             y=[_label(row) for row in chosen],
             x=[max(row.shown_error, _LEAST) for row in chosen],

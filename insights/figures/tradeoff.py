@@ -31,7 +31,8 @@ def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
                 x=[_value(row, by) for row in chosen],
                 y=[factor * (row.trial.loss or 0.0) for row in chosen],
                 customdata=[
-                    [row.trial.number, row.reduced, row.fp32, wording.loss(row.trial.loss, criterion)] for row in chosen
+                    [row.trial.number, row.quantized, row.fp32, wording.loss(row.trial.loss, criterion)]
+                    for row in chosen
                 ],
                 mode="markers+text" if len(rows) <= 40 else "markers",
                 text=[str(row.trial.number) for row in chosen],
@@ -62,8 +63,8 @@ def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
             marker=best_marker(),
             hoverinfo="skip",
         )
-    if criterion.ceiling is not None:
-        most = criterion.ceiling.latency if by == "latency" else _megabytes(data, criterion.ceiling.size)
+    if criterion.target_budget is not None:
+        most = criterion.target_budget.latency if by == "latency" else _megabytes(data, criterion.target_budget.size)
         if most is not None:
             figure.add_vline(x=most, line={"color": MET, "dash": "dash", "width": 1})
         return styled(figure, 440, x={"title": AXES[by]}, y={"title": f"loss{unit} (below 0: better than fp32)"})

@@ -37,7 +37,7 @@ def trials_figure(data: RunData) -> go.Figure:
                 x=[row.trial.number for row in chosen],
                 y=[row.trial.score for row in chosen],
                 customdata=[
-                    [row.reduced, row.fp32, figure_text(row.changes, 120) or "the first trial"] for row in chosen
+                    [row.quantized, row.fp32, figure_text(row.changes, 120) or "the first trial"] for row in chosen
                 ],
                 mode="markers",
                 name=name,
@@ -109,7 +109,7 @@ def matrix_figure(data: RunData) -> go.Figure:
         return empty("No trial yet.")
     columns = _columns(data)
     codes = np.stack([picks.rows[place] for place in columns])
-    table = picks.reduced[codes]
+    table = picks.quantized[codes]
     varied = np.flatnonzero(table.any(axis=0) & ~table.all(axis=0))
     if not varied.size:
         what = "int8" if table.all() else "the same precision"

@@ -175,7 +175,7 @@ def _ops(data: RunData, rows: list[OpRow], figures: bool) -> Iterator[Html]:
             _number(row.alone),
             _number(row.local),
             wording.duration(row.fp32),
-            wording.duration(row.reduced),
+            wording.duration(row.quantized),
             wording.UNKNOWN if math.isnan(row.inside.low) else f"{row.inside.low:.3g} … {row.inside.high:.3g}",
             row.pick.calibration or wording.UNKNOWN,
             row.why,
@@ -200,7 +200,9 @@ def _details(data: RunData, rows: list[OpRow]) -> Iterator[Html]:
     from quaver.insights.figures.distributions import activation_figure, channels_figure, weight_figure
 
     seen = [row for row in rows if row.inside.weight is not None or row.inside.activation is not None]
-    worst = sorted(seen, key=lambda row: (row.pick.reduced, not row.causes, -_or_zero(row.shown_error)))[:MOST_DETAILS]
+    worst = sorted(seen, key=lambda row: (row.pick.quantized, not row.causes, -_or_zero(row.shown_error)))[
+        :MOST_DETAILS
+    ]
     if worst:
         yield element("h3", "Weights and activations of the ops that matter most")
     for row in worst:

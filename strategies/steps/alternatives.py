@@ -38,7 +38,7 @@ def in_family(op: Op, wanted: Family, like: OpConfig) -> OpConfig | None:
     def alike(choice: OpConfig) -> int:
         return sum(getattr(choice, field) == getattr(like, field) for field in DETAILS)
 
-    return max((choice for choice in op.reduced_choices if family(choice) == wanted), key=alike, default=None)
+    return max((choice for choice in op.quantized_choices if family(choice) == wanted), key=alike, default=None)
 
 
 def families(space: TuningSpace, paying: bool = False) -> list[Family]:
@@ -46,19 +46,19 @@ def families(space: TuningSpace, paying: bool = False) -> list[Family]:
     found: dict[Family, None] = {}
     for op in space.ops:
         last = op.choices.index(FLOAT) if paying and FLOAT in op.choices else len(op.choices)
-        found |= {family(choice): None for choice in op.choices[:last] if choice.reduced}
+        found |= {family(choice): None for choice in op.choices[:last] if choice.quantized}
     return list(found)
 
 
 def on_offer(space: TuningSpace) -> bool:
     """Whether any op has reduced choices of more than one family."""
-    return any(len({family(choice) for choice in op.reduced_choices}) > 1 for op in space.ops)
+    return any(len({family(choice) for choice in op.quantized_choices}) > 1 for op in space.ops)
 
 
 def variants(config: QuantConfig, space: TuningSpace) -> Iterator[QuantConfig]:
     """The configuration with all its reduced ops in another family, where they have it; one for each family."""
     for wanted in families(space, paying=True):
-        changes = {name: in_family(space[name], wanted, config[name]) for name in config.reduced_ops}
+        changes = {name: in_family(space[name], wanted, config[name]) for name in config.quantized_ops}
         changed = config.replace({name: choice for name, choice in changes.items() if choice is not None})
         if changed != config:
             yield changed
@@ -69,7 +69,7 @@ def in_full(config: QuantConfig, space: TuningSpace) -> QuantConfig:
     whole = space.default_config()
     others = {
         name: choice
-        for name in config.reduced_ops
+        for name in config.quantized_ops
         if family(config[name]) != family(whole[name])
         and (choice := in_family(space[name], family(config[name]), whole[name])) is not None
     }
@@ -89,7 +89,7 @@ class Alternatives:
 
     config: QuantConfig
     changed: tuple[str, ...]
-    harm: Mapping[str, float]
+    sensitivity: Mapping[str, float]
     model: TimeModel | None
 
     def steps(self, start: QuantConfig, count: int) -> Iterator[QuantConfig]:
@@ -100,7 +100,7 @@ class Alternatives:
 
 def alternatives(
     config: QuantConfig,
-    harm: Mapping[str, float],
+    sensitivity: Mapping[str, float],
     space: TuningSpace,
     probe: Probe,
     model: TimeModel | None,
@@ -111,20 +111,20 @@ def alternatives(
     Without a `model` of the times of `config`, time does not matter. None if there is no such choice. Ops are looked at
     that do this `part` of all harm. No evaluations; for each family a session for each op, and a time model.
     """
-    suspects = _suspects(harm, part)
+    suspects = _suspects(sensitivity, part)
     found: dict[str, list[_Candidate]] = {}
     for wanted in families(space):
-        for one in _candidates(wanted, suspects, config, harm, space, probe, model):
+        for one in _candidates(wanted, suspects, config, sensitivity, space, probe, model):
             found.setdefault(one.op, []).append(one)
     if not found:
         return None
     chosen = {name: _best(found[name]) for name in suspects if name in found}
     if model is not None:
-        model = replace(model, reduced={**model.reduced, **{name: one.seconds for name, one in chosen.items()}})
+        model = replace(model, quantized={**model.quantized, **{name: one.seconds for name, one in chosen.items()}})
     return Alternatives(
         config.replace({name: one.choice for name, one in chosen.items()}),
         tuple(chosen),
-        {**harm, **{name: one.harm for name, one in chosen.items()}},
+        {**sensitivity, **{name: one.sensitivity for name, one in chosen.items()}},
         model,
     )
 
@@ -133,7 +133,7 @@ def alternatives(
 class _Candidate:
     op: str
     choice: OpConfig
-    harm: float
+    sensitivity: float
     seconds: float
 
 
@@ -141,7 +141,7 @@ def _candidates(
     wanted: Family,
     suspects: Sequence[str],
     config: QuantConfig,
-    harm: Mapping[str, float],
+    sensitivity: Mapping[str, float],
     space: TuningSpace,
     probe: Probe,
     model: TimeModel | None,
@@ -152,30 +152,30 @@ def _candidates(
     if not choices:
         return
     alone = probe.sensitivity(space.float_config().replace(choices))
-    milder = {name: choices[name] for name in choices if alone[name] < CLEARLY_LESS_HARM * harm[name]}
+    milder = {name: choices[name] for name in choices if alone[name] < CLEARLY_LESS_HARM * sensitivity[name]}
     if not milder:
         return
     timed = None if model is None else probe.time_model(in_full(config, space).replace(milder))
     for name, choice in milder.items():
         if timed is None:
             yield _Candidate(name, choice, alone[name], 0.0)
-        elif timed.reduced[name] < CLEARLY_FASTER * timed.fp32[name]:
-            yield _Candidate(name, choice, alone[name], timed.reduced[name])
+        elif timed.quantized[name] < CLEARLY_FASTER * timed.fp32[name]:
+            yield _Candidate(name, choice, alone[name], timed.quantized[name])
 
 
 def _best(candidates: Sequence[_Candidate]) -> _Candidate:
     """The fastest of those that do hardly more harm than the one that does least."""
-    least = min(one.harm for one in candidates)
-    return min((one for one in candidates if CLEARLY_LESS_HARM * one.harm <= least), key=lambda one: one.seconds)
+    least = min(one.sensitivity for one in candidates)
+    return min((one for one in candidates if CLEARLY_LESS_HARM * one.sensitivity <= least), key=lambda one: one.seconds)
 
 
-def _suspects(harm: Mapping[str, float], part: float) -> list[str]:
+def _suspects(sensitivity: Mapping[str, float], part: float) -> list[str]:
     """The ops that do this part of the harm, the worst first."""
-    ranked = sorted(harm, key=lambda name: -harm[name])
-    whole, done, found = sum(harm.values()), 0.0, []
+    ranked = sorted(sensitivity, key=lambda name: -sensitivity[name])
+    whole, done, found = sum(sensitivity.values()), 0.0, []
     for name in ranked[:SUSPECTS]:
         if done >= part * whole:
             break
         found.append(name)
-        done += harm[name]
+        done += sensitivity[name]
     return found

@@ -26,7 +26,7 @@ def fewer_boundaries(found: Trial, reference: QuantConfig, space: TuningSpace, p
     op is taken to be needed as long as no other one falls, as `prune` leaves it.
     """
     best, fp32 = found, frozenset(found.config.fp32_ops)
-    not_enough = [fp32 - {name} for name in fp32 if reference[name].reduced]
+    not_enough = [fp32 - {name} for name in fp32 if reference[name].quantized]
     for _ in range(STEPS):
         moves = {
             move
@@ -51,12 +51,12 @@ def _moves(
         return sum(times[name].saved for name in names)
 
     # In graph order, which is near enough to who reads from whom.
-    grouped = itertools.groupby(space.tunable, key=lambda name: config[name].reduced)
-    runs = [(reduced, list(names)) for reduced, names in grouped]
-    islands = sorted((names for reduced, names in runs if reduced), key=saved)
+    grouped = itertools.groupby(space.tunable, key=lambda name: config[name].quantized)
+    runs = [(quantized, list(names)) for quantized, names in grouped]
+    islands = sorted((names for quantized, names in runs if quantized), key=saved)
     for names in islands[:MOVES] if len(islands) > 1 else ():
         yield config.fallback(*names)
-    fallen = [[name for name in names if reference[name].reduced] for reduced, names in runs if not reduced]
+    fallen = [[name for name in names if reference[name].quantized] for quantized, names in runs if not quantized]
     parts = sorted((part for names in fallen for part in _ends(names)), key=saved, reverse=True)
     for part in parts[:MOVES]:
         yield config.replace({name: reference[name] for name in part})

@@ -33,7 +33,7 @@ def best_calibration(config: QuantConfig, space: TuningSpace, probe: Probe) -> l
 
     Tries each method for all ops, then for one op type at a time on top of the best.
     """
-    names = config.reduced_ops
+    names = config.quantized_ops
     whole = list(dict.fromkeys(_calibrated(config, names, space, method) for method in CALIBRATIONS))
     if len(whole) == 1:
         return whole
@@ -52,7 +52,7 @@ def best_calibration(config: QuantConfig, space: TuningSpace, probe: Probe) -> l
 
 
 def _recalibrated(space: TuningSpace, config: QuantConfig, kind: str) -> Iterator[QuantConfig]:
-    names = [name for name in space.of_kind(kind) if config[name].reduced]
+    names = [name for name in space.of_kind(kind) if config[name].quantized]
     for method in CALIBRATIONS:
         changed = _calibrated(config, names, space, method)
         if changed != config:
@@ -78,7 +78,7 @@ def measured_mixtures(config: QuantConfig, space: TuningSpace, probe: Probe) -> 
     """
     model = probe.time_model(config)
     # What takes no time either way, as a table in 8 bits, stays so, for size.
-    free = [name for name in space.able_to_fall_back(config) if model.fp32.get(name) or model.reduced.get(name)]
+    free = [name for name in space.able_to_fall_back(config) if model.fp32.get(name) or model.quantized.get(name)]
     if not free:
         return {config: 1.0}
     found = list(_mixtures(config, free, space, model, probe.local_error()))
@@ -135,12 +135,12 @@ def _mixtures(
     few = [ranked[: -max(len(ranked) // part, 1)] for part in (*FEW, len(ranked))]
     light = [[name for name in free if name not in set(heavy)]] if heavy else []
     found = dict.fromkeys([config, *cheap, *(config.fallback(*names) for names in (*light, *few))])
-    return (one for one in sorted(found, key=lambda one: -one.reduced_count) if one.reduced_ops)
+    return (one for one in sorted(found, key=lambda one: -one.quantized_count) if one.quantized_ops)
 
 
 def _ends(points: list[Point]) -> list[QuantConfig]:
     """The fastest, and the one from which on hardly any harm is left to be saved."""
     if not points:
         return []
-    calm = next(point for point in points if CLEARLY_LESS_ERROR * point.harm <= points[-1].harm)
+    calm = next(point for point in points if CLEARLY_LESS_ERROR * point.sensitivity <= points[-1].sensitivity)
     return [points[0].config, calm.config]

@@ -61,22 +61,24 @@ class Point:
 
     config: QuantConfig
     seconds: float
-    harm: float
+    sensitivity: float
 
 
-def make_front(start: QuantConfig, free: Sequence[str], model: TimeModel, harm: Mapping[str, float]) -> list[Point]:
+def make_front(
+    start: QuantConfig, free: Sequence[str], model: TimeModel, sensitivity: Mapping[str, float]
+) -> list[Point]:
     """The mixtures of `start` and fp32 that no other beats in predicted time and harm, the fastest first."""
     doubt = _steady_doubt(start, free, model)
     found: dict[QuantConfig, Point] = {}
-    for price in _prices(free, model, harm):
-        config = model.fastest(start, free, harm, price, doubt)
-        if not config.reduced_ops:
+    for price in _prices(free, model, sensitivity):
+        config = model.fastest(start, free, sensitivity, price, doubt)
+        if not config.quantized_ops:
             break
-        does = sum(harm.get(name, 0.0) for name in config.reduced_ops)
+        does = sum(sensitivity.get(name, 0.0) for name in config.quantized_ops)
         found.setdefault(config, Point(config, model.predict(config), does))
     points: list[Point] = []
-    for point in sorted(found.values(), key=lambda point: (point.seconds, point.harm)):
-        if not points or point.harm < LESS_HARM * points[-1].harm:
+    for point in sorted(found.values(), key=lambda point: (point.seconds, point.sensitivity)):
+        if not points or point.sensitivity < LESS_HARM * points[-1].sensitivity:
             points.append(point)
     return points
 
@@ -97,21 +99,21 @@ def _steady_doubt(start: QuantConfig, free: Sequence[str], model: TimeModel) -> 
     return choices[longest[len(longest) // 2]]
 
 
-def _prices(free: Sequence[str], model: TimeModel, harm: Mapping[str, float]) -> Iterator[float]:
+def _prices(free: Sequence[str], model: TimeModel, sensitivity: Mapping[str, float]) -> Iterator[float]:
     """Seconds that a unit of harm is worth, rising."""
     yield 0.0
-    does = [harm[name] for name in free if 0 < harm.get(name, 0.0) < math.inf]
+    does = [sensitivity[name] for name in free if 0 < sensitivity.get(name, 0.0) < math.inf]
     longest = max((model.fp32.get(name, 0.0) for name in free), default=0.0)
     if does and longest > 0:
         yield from np.geomspace(1e-4 * longest / max(does), 1e2 * longest / min(does), PRICES).tolist()
 
 
 def fallbacks(
-    config: QuantConfig, harm: Mapping[str, float], model: TimeModel, points: int = POINTS
+    config: QuantConfig, sensitivity: Mapping[str, float], model: TimeModel, points: int = POINTS
 ) -> dict[QuantConfig, float]:
     """Points of the front, and prefixes of the ranking, each with its predicted time as a part of the fp32 model's."""
-    ranking = ranked(harm)
-    line = _spread(make_front(config, ranking, model, harm), points) + _prefixes(config, ranking, points)
+    ranking = ranked(sensitivity)
+    line = _spread(make_front(config, ranking, model, sensitivity), points) + _prefixes(config, ranking, points)
     return {one: predicted(one, model) for one in (config, *line)}
 
 
@@ -237,9 +239,9 @@ class _Ways:
         return sorted(better, key=worth, reverse=True)
 
 
-def ranked(harm: Mapping[str, float]) -> list[str]:
+def ranked(sensitivity: Mapping[str, float]) -> list[str]:
     """The ops that do most harm first."""
-    return sorted(harm, key=lambda name: -harm[name])
+    return sorted(sensitivity, key=lambda name: -sensitivity[name])
 
 
 def _spread(points: Sequence[Point], count: int) -> list[QuantConfig]:

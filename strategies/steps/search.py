@@ -67,7 +67,7 @@ def shortest_prefix(start: Trial, ranking: Sequence[str], width: int = 1) -> Sea
         if found is not None or not rest:
             return found
         config = start.config.fallback(rest.pop())
-        if not config.reduced_ops:
+        if not config.quantized_ops:
             return None
         trial: Trial = yield config
         if trial.met:

@@ -29,18 +29,18 @@ ROUNDING = 1 + 1e-9
 
 
 def within_budget(
-    start: QuantConfig, space: TuningSpace, probe: Probe, ceiling: TargetBudget, repairs: bool = True
+    start: QuantConfig, space: TuningSpace, probe: Probe, target_budget: TargetBudget, repairs: bool = True
 ) -> list[QuantConfig]:
     """Mixtures that keep the budget as far as can be told, the least error at the outputs first.
 
     Their ops run as in `start`, with repairs that bring the outputs nearer, in another mode that does clearly less harm
     and takes less than fp32, or in fp32.
     """
-    lines = list(_lines(start, space, probe, ceiling, repairs and probe.has_samples))
+    lines = list(_lines(start, space, probe, target_budget, repairs and probe.has_samples))
     kept: dict[QuantConfig, None] = {}
     for share in SHARES:
         found = {one: line.harm_of(one) for line in lines for one in line.mixtures(share) if line.keeps(one)}
-        kept |= dict.fromkeys(_kept(sorted(found, key=lambda one: found[one])[:LOOKED_AT], probe, ceiling))
+        kept |= dict.fromkeys(_kept(sorted(found, key=lambda one: found[one])[:LOOKED_AT], probe, target_budget))
         if len(kept) >= ENOUGH:
             break
     errors = dict(zip(kept, probe.output_errors(list(kept)), strict=True))
@@ -75,7 +75,7 @@ class _Limit:
     def taken(self, config: QuantConfig, other: Alternatives | None) -> float:
         """What a configuration takes."""
         changed = {name: taken for name, taken in self.milder.items() if other and config[name] == other.config[name]}
-        return replace(self.model, reduced={**self.model.reduced, **changed}).predict(config)
+        return replace(self.model, quantized={**self.model.quantized, **changed}).predict(config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class _Line:
 
     start: QuantConfig
     free: Sequence[str]
-    harm: Mapping[str, float]
+    sensitivity: Mapping[str, float]
     other: Alternatives | None
     limits: Sequence[_Limit]
 
@@ -102,28 +102,30 @@ class _Line:
 
     def harm_of(self, config: QuantConfig) -> float:
         """What the ops of a configuration do to the outputs together, each by itself."""
-        return sum(self._does(name, config[name]) for name in config.reduced_ops)
+        return sum(self._does(name, config[name]) for name in config.quantized_ops)
 
     def mixtures(self, share: float) -> Iterator[QuantConfig]:
         """Points of the front and prefixes of the ranking that keep a share of each limit, each filled up to it."""
         yield self.start
         for limit in self.limits:
             part = replace(limit, most=share * limit.most)
-            yield from self._along(self.start, self.harm, limit.model, part)
+            yield from self._along(self.start, self.sensitivity, limit.model, part)
             if self.other is not None:
-                model = replace(limit.model, reduced={**limit.model.reduced, **limit.milder})
-                yield from self._along(self.other.config, self.other.harm, model, part)
+                model = replace(limit.model, quantized={**limit.model.quantized, **limit.milder})
+                yield from self._along(self.other.config, self.other.sensitivity, model, part)
 
     def _along(
-        self, start: QuantConfig, harm: Mapping[str, float], model: TimeModel, limit: _Limit
+        self, start: QuantConfig, sensitivity: Mapping[str, float], model: TimeModel, limit: _Limit
     ) -> Iterator[QuantConfig]:
         longest = start
-        for name in ranked({name: harm.get(name, 0.0) for name in self.free}):  # the longest prefix that can be paid
+        for name in ranked(
+            {name: sensitivity.get(name, 0.0) for name in self.free}
+        ):  # the longest prefix that can be paid
             longer = longest.fallback(name)
-            if not longer.reduced_ops or model.predict(longer) > limit.most:
+            if not longer.quantized_ops or model.predict(longer) > limit.most:
                 break
             longest = longer
-        for config in (*(point.config for point in make_front(start, self.free, model, harm)), longest):
+        for config in (*(point.config for point in make_front(start, self.free, model, sensitivity)), longest):
             if model.predict(config) <= limit.most:
                 yield config
                 yield self._filled(config, limit)
@@ -134,7 +136,7 @@ class _Line:
             if config[name] == FLOAT:
                 continue
             changed = config.replace({name: choice})
-            if changed.reduced_ops and limit.taken(changed, self.other) <= limit.most:
+            if changed.quantized_ops and limit.taken(changed, self.other) <= limit.most:
                 config = changed
         return config
 
@@ -142,7 +144,7 @@ class _Line:
         """What may be done for each op, and the harm it takes away for its cost; by steps if these are worth more."""
         for name in self.free:
             now, mild = config[name], self.start[name] if self.other is None else self.other.config[name]
-            if not now.reduced:
+            if not now.quantized:
                 continue
             at_once = self._worth(name, now, FLOAT, limit)
             if mild in (now, self.start[name]):
@@ -157,38 +159,38 @@ class _Line:
         return (self._does(name, before) - self._does(name, after)) / max(costs, TINY)
 
     def _seconds(self, name: str, pick: OpConfig, limit: _Limit) -> float:
-        if not pick.reduced:
+        if not pick.quantized:
             return limit.model.fp32.get(name, 0.0)
-        usual = limit.model.reduced.get(name, 0.0)
+        usual = limit.model.quantized.get(name, 0.0)
         return usual if pick == self.start[name] else limit.milder.get(name, usual)
 
     def _does(self, name: str, pick: OpConfig) -> float:
-        if not pick.reduced:
+        if not pick.quantized:
             return 0.0
-        known = self.harm if self.other is None or pick == self.start[name] else self.other.harm
+        known = self.sensitivity if self.other is None or pick == self.start[name] else self.other.sensitivity
         return known.get(name, 0.0)
 
 
 def _lines(
-    start: QuantConfig, space: TuningSpace, probe: Probe, ceiling: TargetBudget, repairs: bool
+    start: QuantConfig, space: TuningSpace, probe: Probe, target_budget: TargetBudget, repairs: bool
 ) -> Iterator[_Line]:
     """Of `start` in the mode that suits it best; with repairs in its place, or besides if they take time."""
-    timed = ceiling.latency is not None
+    timed = target_budget.latency is not None
     if timed and probe.has_samples:
         start = best_variant(start, space, probe)
     for config in best_repairs(start, space, probe, timed) if repairs else [start]:
         free = space.able_to_fall_back(config)
-        harm = probe.sensitivity(config)
+        sensitivity = probe.sensitivity(config)
         model = probe.time_model(in_full(start, space)) if timed else None
-        other = alternatives(config, harm, space, probe, model, ALL)
+        other = alternatives(config, sensitivity, space, probe, model, ALL)
         limits = []
-        if model is not None and ceiling.latency is not None:
+        if model is not None and target_budget.latency is not None:
             whole = model.rest + sum(model.fp32.values())
-            milder = {} if other is None or other.model is None else other.model.reduced
-            limits.append(_Limit(model, ROUNDING * ceiling.latency * whole, milder))
-        if ceiling.size is not None:
-            limits.append(_Limit(_sizes(config, free, probe), ROUNDING * ceiling.size, {}))
-        yield _Line(config, free, harm, other, limits)
+            milder = {} if other is None or other.model is None else other.model.quantized
+            limits.append(_Limit(model, ROUNDING * target_budget.latency * whole, milder))
+        if target_budget.size is not None:
+            limits.append(_Limit(_sizes(config, free, probe), ROUNDING * target_budget.size, {}))
+        yield _Line(config, free, sensitivity, other, limits)
 
 
 def _sizes(start: QuantConfig, free: Sequence[str], probe: Probe) -> TimeModel:
@@ -198,11 +200,11 @@ def _sizes(start: QuantConfig, free: Sequence[str], probe: Probe) -> TimeModel:
     return TimeModel(more, dict.fromkeys(more, 0.0), least)
 
 
-def _kept(configs: Sequence[QuantConfig], probe: Probe, ceiling: TargetBudget) -> Iterator[QuantConfig]:
+def _kept(configs: Sequence[QuantConfig], probe: Probe, target_budget: TargetBudget) -> Iterator[QuantConfig]:
     """Those that keep the budget when whole models are looked at."""
-    if ceiling.size is not None:
-        configs = [config for config in configs if probe.size(config) <= ceiling.size]
-    speeds = probe.speeds(configs) if ceiling.latency is not None and configs else [0.0] * len(configs)
+    if target_budget.size is not None:
+        configs = [config for config in configs if probe.size(config) <= target_budget.size]
+    speeds = probe.speeds(configs) if target_budget.latency is not None and configs else [0.0] * len(configs)
     for config, speed in zip(configs, speeds, strict=True):
-        if ceiling.latency is None or speed <= ceiling.latency:
+        if target_budget.latency is None or speed <= target_budget.latency:
             yield config

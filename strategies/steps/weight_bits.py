@@ -33,9 +33,9 @@ APART = 0.5
 
 def fewer_bits(op: Op, usual: OpConfig) -> OpConfig | None:
     """The choice of an op with fewer bits than the usual one; None if it has none."""
-    if not usual.reduced:
+    if not usual.quantized:
         return None
-    return next((choice for choice in op.reduced_choices if choice.precision.bits < usual.precision.bits), None)
+    return next((choice for choice in op.quantized_choices if choice.precision.bits < usual.precision.bits), None)
 
 
 def on_offer(space: TuningSpace) -> bool:
@@ -69,11 +69,11 @@ class Narrowing:
     def order(self) -> list[str]:
         """The ops with fewer bits, in the order in which they go back to eight: most harm for the bytes saved first."""
         alone = self._space.float_config()
-        harm = dict(self._probe.sensitivity(alone.replace(self._chosen)))
-        others = [name for name in self._chosen if name not in harm]  # that may not run in fp32
+        sensitivity = dict(self._probe.sensitivity(alone.replace(self._chosen)))
+        others = [name for name in self._chosen if name not in sensitivity]  # that may not run in fp32
         errors = self._probe.output_errors([alone.replace({name: self._chosen[name]}) for name in others])
-        harm |= dict(zip(others, errors, strict=True))
-        return sorted(self._chosen, key=lambda name: -harm[name] / self._saved[name])
+        sensitivity |= dict(zip(others, errors, strict=True))
+        return sorted(self._chosen, key=lambda name: -sensitivity[name] / self._saved[name])
 
     @functools.cached_property
     def points(self) -> Mapping[QuantConfig, float]:

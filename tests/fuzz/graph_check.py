@@ -162,9 +162,9 @@ def _configs(space: TuningSpace, rng: Any) -> list[QuantConfig]:
 
     def randomly(share: float) -> Callable[[Any], Any]:
         def choose(op: Any) -> Any:
-            reduced = [choice for choice in op.choices if choice.precision != "fp32"]
+            quantized = [choice for choice in op.choices if choice.precision != "fp32"]
             floats = [choice for choice in op.choices if choice.precision == "fp32"]
-            chosen = reduced if not floats or (reduced and rng.random() < share) else floats
+            chosen = quantized if not floats or (quantized and rng.random() < share) else floats
             return chosen[rng.integers(len(chosen))]
 
         return choose

@@ -46,7 +46,7 @@ def test_each_trial_says_what_it_changes_against_the_one_it_came_from(data: RunD
         assert before is not None
         changed = [name for name in after if after[name] != before[name]]
         assert row.changed == len(changed) == len(data.difference(row.origin, row.trial.number))
-        assert row.reduced == len(after.reduced_ops) and row.reduced + row.fp32 == len(after)
+        assert row.quantized == len(after.quantized_ops) and row.quantized + row.fp32 == len(after)
 
 
 def test_the_verdict_says_what_it_cost_and_how_to_have_it_again(data: RunData, demo: quaver.TuneResult) -> None:
@@ -86,7 +86,7 @@ def test_every_op_was_looked_into(data: RunData) -> None:
         assert 0.98 * weight.reach <= 127 * weight.scale <= 2.02 * weight.reach
         assert row.inside.low <= row.inside.high and row.local >= 0
     assert data.inside.trial == data.best.number if data.best else False
-    fallen = [row for row in rows if not row.pick.reduced]
+    fallen = [row for row in rows if not row.pick.quantized]
     assert all(row.why for row in fallen)
 
 
@@ -102,8 +102,8 @@ def test_the_graph_has_its_edges_and_its_borders(data: RunData) -> None:
     rows = op_rows(data)
     graph = make_graph(rows)
     assert len(graph.nodes) == len(rows) and len(graph.edges) >= len(rows) - 1
-    reduced = {f"op:{place}": row.pick.reduced for place, row in enumerate(rows)}
-    assert all(edge.border == (reduced[edge.source] != reduced[edge.target]) for edge in graph.edges)
+    quantized = {f"op:{place}": row.pick.quantized for place, row in enumerate(rows)}
+    assert all(edge.border == (quantized[edge.source] != quantized[edge.target]) for edge in graph.edges)
     assert len({(node.x, node.y) for node in graph.nodes}) == len(rows)
     folded = make_graph(rows, 2)
     assert len(folded.nodes) < len(rows) and sum(len(node.rows) for node in folded.nodes) == len(rows)
@@ -185,17 +185,17 @@ def test_the_page_and_the_command_line_agree_on_which_trial_a_trial_came_from(tm
     names = [f"op{number}" for number in range(12)]
     choice = OpConfig(INT8)
     ops = tuple(Op(name, "Gemm", (name,), (choice, FLOAT)) for name in names)
-    all_int8 = QuantConfig(dict.fromkeys(names, choice))
+    default_config = QuantConfig(dict.fromkeys(names, choice))
     numbers = [int(number) for number in random.permutation(np.arange(1, 401))]  # as far out of order as can be
     with History.create(tmp_path / "history.snapshot") as history:
         history.begin(Header("f" * 64, "onnxrt", ops, {}, "now"))
         history.start_run({"relative": 0.01}, {})
-        history.append(Trial(0, all_int8.fallback(*names), TrialState.COMPLETE, 0.9))
+        history.append(Trial(0, default_config.fallback(*names), TrialState.COMPLETE, 0.9))
         run, parts = FollowedRun(tmp_path), 4
         for part in range(parts):
             for number in numbers[part::parts]:
                 fallen = [name for name in names if random.random() < 0.4]
-                history.append(Trial(number, all_int8.fallback(*fallen), TrialState.COMPLETE, 0.5))
+                history.append(Trial(number, default_config.fallback(*fallen), TrialState.COMPLETE, 0.5))
             data = run.poll()
             assert data is not None
             expected = origins(data.judge.trials)

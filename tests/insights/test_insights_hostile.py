@@ -35,14 +35,16 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir()
     choice = OpConfig(INT8)
     ops = tuple(Op(name, NAMES[0], (name,), (choice, FLOAT)) for name in NAMES)
-    all_int8 = QuantConfig((name, choice) for name in NAMES)
+    default_config = QuantConfig((name, choice) for name in NAMES)
     with History.create(folder / "history.snapshot") as history:
         history.begin(Header("f" * 64, NAMES[1], ops, {}, NAMES[0]))
         history.start_run({"relative": 0.01, "strategy": NAMES[1], "objective": "latency"}, {NAMES[0]: NAMES[1]})
-        history.append(Trial(0, all_int8.fallback(*NAMES), TrialState.COMPLETE, 0.9, model_size=9))
-        history.append(Trial(1, all_int8, TrialState.FAILED, error=NAMES[1]))
+        history.append(Trial(0, default_config.fallback(*NAMES), TrialState.COMPLETE, 0.9, model_size=9))
+        history.append(Trial(1, default_config, TrialState.FAILED, error=NAMES[1]))
         for number, name in enumerate(NAMES[:5], 2):
-            history.append(Trial(number, all_int8.fallback(name), TrialState.COMPLETE, 0.8 + number / 60, model_size=9))
+            history.append(
+                Trial(number, default_config.fallback(name), TrialState.COMPLETE, 0.8 + number / 60, model_size=9)
+            )
         history.note("probe.sensitivity", {f"{name} {choice}": 0.1 for name in NAMES})
         history.note("probe.latency", {name: [2e-3, 1e-3] for name in NAMES})
         histogram = {"low": -1.0, "high": 1.0, "counts": bytes(range(128)) * 4, "channels": bytes(64), "scale": 0.1}

@@ -98,7 +98,7 @@ def test_a_detector_whose_boxes_come_and_go_is_tuned(tmp_path: Path) -> None:
         threads=1,
         workspace=tmp_path / "w",
     )
-    assert result.best is not None and result.best.config.reduced_ops
+    assert result.best is not None and result.best.config.quantized_ops
     found = quaver.diagnose(net, result, list(IMAGES), timing=False)
     assert {row.op for row in found.activations} >= {"conv1", "conv2"}
     assert quaver.profile(net, calib_dataloader=list(IMAGES), runs=2, warmup=1).rows
@@ -113,6 +113,6 @@ def test_texts_and_maps_among_the_outputs_are_left_out_of_the_error(numbers: boo
         return float(np.mean([text in ("cat", "dog", "owl") for text in np.asarray(labels).ravel()]))
 
     result = quaver.fit(net, calib_dataloader=ROWS, eval_func=score, threads=1, workspace=tmp_path / "w")
-    assert result.met and result.best is not None and result.best.config.reduced_ops
+    assert result.met and result.best is not None and result.best.config.quantized_ops
     notes = quaver.read_snapshot(result.history_path).notes["probe.output_error"]
     assert all(0 < error < 0.1 for error in notes.values())

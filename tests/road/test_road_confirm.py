@@ -195,7 +195,7 @@ def test_what_is_not_offered_any_more_is_named_and_the_strategy_goes_on(tmp_path
     (told,) = [event for event in events if isinstance(event, StartedFrom)]
     assert told.not_offered == (op,) and op in str(told)
     first = result.trials[0].config
-    assert first[op].reduced and all(first[name] == last.best.config[name] for name in first if name != op)
+    assert first[op].quantized and all(first[name] == last.best.config[name] for name in first if name != op)
     assert len(result.trials) == 3
 
 

@@ -75,7 +75,7 @@ def test_a_mask_that_is_given_is_seen_in_calibration(infinity, tmp_path):
     result = quaver.fit(
         additive(), calib_dataloader=data, strategy="basic", workspace=tmp_path / "run", verbose=0, threads=1
     )
-    assert {"scores", "out"} <= set(result.best.config.reduced_ops)
+    assert {"scores", "out"} <= set(result.best.config.quantized_ops)
     assert "masked" in result.best.config.fp32_ops
     expected = open_model(additive(), AdapterOptions()).build(None)(data)
     assert np.abs(result.model(data) - expected).max() < 0.1 * np.abs(expected).max()

@@ -73,7 +73,7 @@ def test_every_strategy_works_without_calibration_data(strategy: str, tmp_path: 
     result = fit(model, tmp_path, strategy=strategy, relative=0.05, max_trials=12, observer=heard.append)
     assert result.met and result.best is not None
     assert {pick.mode for trial in result.trials for pick in trial.config.values()} <= {"", "dynamic", "weight_only"}
-    assert result.best.config.reduced_ops
+    assert result.best.config.quantized_ops
     (said,) = [event for event in heard if isinstance(event, Uncalibrated)]
     assert (said.ops, said.left_out) == (3, 0)
     assert "ranked by the error of their weights" in (result.workspace / "quaver.log").read_text()
@@ -128,7 +128,7 @@ def test_a_network_that_only_gets_smaller_is_refused_unless_size_is_what_counts(
         report=False,
     )
     assert result.met and result.best is not None
-    assert {pick.mode for pick in result.best.config.values() if pick.reduced} == {"dynamic", "weight_only"}
+    assert {pick.mode for pick in result.best.config.values() if pick.quantized} == {"dynamic", "weight_only"}
     assert result.best.model_size < 0.6 * CNN.stat().st_size
 
 

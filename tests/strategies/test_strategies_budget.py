@@ -19,31 +19,33 @@ MILDER = {"weight_only": 0.5}
 LEAST = {"auto": 0.003, "mse": 0.003, "mse_v2": 0.003, "bayesian": 0.003, "basic": 0.14, "random": 0.2}
 
 
-def tried(strategy: str, ceiling: TargetBudget, model: SimulatedModel = MODEL, trials: int = 60) -> list[Trial]:
-    return drive(strategy, model, Criterion.within(ceiling), trials, objective="accuracy")
+def tried(strategy: str, target_budget: TargetBudget, model: SimulatedModel = MODEL, trials: int = 60) -> list[Trial]:
+    return drive(strategy, model, Criterion.within(target_budget), trials, objective="accuracy")
 
 
-@pytest.mark.parametrize("ceiling", CEILINGS, ids=str)
+@pytest.mark.parametrize("target_budget", CEILINGS, ids=str)
 @pytest.mark.parametrize("strategy", LEAST)
-def test_every_strategy_finds_a_more_accurate_model_within_the_budget(strategy: str, ceiling: TargetBudget) -> None:
-    trials = tried(strategy, ceiling)
-    all_int8 = MODEL.baseline - MODEL.score(MODEL.space.default_config())
+def test_every_strategy_finds_a_more_accurate_model_within_the_budget(
+    strategy: str, target_budget: TargetBudget
+) -> None:
+    trials = tried(strategy, target_budget)
+    default_loss = MODEL.baseline - MODEL.score(MODEL.space.default_config())
     best = min((trial for trial in trials if trial.met), key=lambda trial: trial.loss or 0.0)
-    assert best.loss is not None and best.loss <= LEAST[strategy] < all_int8 / MODEL.baseline
+    assert best.loss is not None and best.loss <= LEAST[strategy] < default_loss / MODEL.baseline
 
 
-@pytest.mark.parametrize("ceiling", CEILINGS, ids=str)
-def test_auto_evaluates_nothing_beyond_the_budget_and_no_more_than_eight(ceiling: TargetBudget) -> None:
-    trials = tried("auto", ceiling)
+@pytest.mark.parametrize("target_budget", CEILINGS, ids=str)
+def test_auto_evaluates_nothing_beyond_the_budget_and_no_more_than_eight(target_budget: TargetBudget) -> None:
+    trials = tried("auto", target_budget)
     assert len(trials) <= 8 and all(trial.met for trial in trials)
 
 
-@pytest.mark.parametrize("ceiling", CEILINGS, ids=str)
-def test_auto_uses_the_budget_up(ceiling: TargetBudget) -> None:
-    first = tried("auto", ceiling)[0]
+@pytest.mark.parametrize("target_budget", CEILINGS, ids=str)
+def test_auto_uses_the_budget_up(target_budget: TargetBudget) -> None:
+    first = tried("auto", target_budget)[0]
     spare = min(time.fp32 - time.int8 for time in MODEL.seconds.values()) / sum(t.fp32 for t in MODEL.seconds.values())
-    taken = ceiling.excess(first, 1_000_000)
-    assert taken > 0.9 and (ceiling.latency is None or taken <= 1 < taken + 3 * spare + 0.1)
+    taken = target_budget.excess(first, 1_000_000)
+    assert taken > 0.9 and (target_budget.latency is None or taken <= 1 < taken + 3 * spare + 0.1)
 
 
 def test_auto_ends_where_nothing_is_lost() -> None:
@@ -103,11 +105,11 @@ def least_loss(trials: list[Trial]) -> float:
     return min(trial.loss for trial in trials if trial.met and trial.loss is not None)
 
 
-@pytest.mark.parametrize("ceiling", [TargetBudget(latency=0.45), TargetBudget(size=0.4)], ids=str)
-def test_auto_runs_culprits_in_a_milder_mode_where_fp32_would_exceed_the_budget(ceiling: TargetBudget) -> None:
+@pytest.mark.parametrize("target_budget", [TargetBudget(latency=0.45), TargetBudget(size=0.4)], ids=str)
+def test_auto_runs_culprits_in_a_milder_mode_where_fp32_would_exceed_the_budget(target_budget: TargetBudget) -> None:
     shape = {"ops": 30, "culprits": 12, "seed": 3}
     plain, rich = (SimulatedModel(**shape, modes=modes, relief={"weight_only": 0.01}) for modes in ({}, MILDER))  # type: ignore[arg-type]
-    before, after = (tried("auto", ceiling, model) for model in (plain, rich))
+    before, after = (tried("auto", target_budget, model) for model in (plain, rich))
     assert least_loss(after) < least_loss(before)
     assert all(trial.met for trial in after) and len(after) <= 8
     best = min((trial for trial in after if trial.met), key=lambda trial: trial.loss or 0.0)

@@ -27,7 +27,7 @@ def die(call: str) -> None:
 
 def meet(call: str, config: QuantConfig | None) -> None:
     """Abort if the op is quantized."""
-    if config is not None and config[FATAL].reduced:
+    if config is not None and config[FATAL].quantized:
         die(call)
 
 

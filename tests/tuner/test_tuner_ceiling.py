@@ -24,8 +24,8 @@ def trial(number: int, score: float | None, latency: float | None = None, size: 
     return Trial(number, CONFIG, state, score, model_size=size, measured=measured)
 
 
-def judged(ceiling: TargetBudget, *trials: Trial, higher: bool = True) -> Judge:
-    judge = Judge(Criterion.within(ceiling, higher), make_objective("accuracy", ceiling))
+def judged(target_budget: TargetBudget, *trials: Trial, higher: bool = True) -> Judge:
+    judge = Judge(Criterion.within(target_budget, higher), make_objective("accuracy", target_budget))
     judge.begin(Trial(0, CONFIG, TrialState.COMPLETE, 0.9, model_size=1000))
     judge.extend(trials)
     return judge
@@ -49,10 +49,10 @@ def test_if_none_keeps_the_budget_the_nearest_to_it_is_best() -> None:
 
 
 def test_both_budgets_must_be_kept() -> None:
-    ceiling = TargetBudget(latency=0.6, size=0.5)
-    judge = judged(ceiling, trial(1, 0.89, 0.5, 600), trial(2, 0.8, 0.5, 500), trial(3, 0.85, 0.7, 300))
+    target_budget = TargetBudget(latency=0.6, size=0.5)
+    judge = judged(target_budget, trial(1, 0.89, 0.5, 600), trial(2, 0.8, 0.5, 500), trial(3, 0.85, 0.7, 300))
     assert judge.best is not None and judge.best.number == 2
-    assert ceiling.excess(trial(1, 0.89, 0.5, 600), 1000) == pytest.approx(1.2)
+    assert target_budget.excess(trial(1, 0.89, 0.5, 600), 1000) == pytest.approx(1.2)
 
 
 def test_what_was_not_measured_does_not_keep_a_budget() -> None:

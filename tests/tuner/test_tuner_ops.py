@@ -48,7 +48,7 @@ def test_precisions_are_open_and_ordered_by_width() -> None:
     names = ["fp32", "int4", "bf16", "int8", "fp16"]
     assert sorted(map(Precision, names)) == ["int4", "int8", "bf16", "fp16", "fp32"]
     assert Precision("int4") < INT8 <= "int8" < FP32 and FP32 > "bf16" >= Precision("bf16")
-    assert [Precision(name).reduced for name in names] == [False, True, True, True, True]
+    assert [Precision(name).quantized for name in names] == [False, True, True, True, True]
     assert pickle.loads(pickle.dumps(INT8)) is INT8
 
 
@@ -64,7 +64,7 @@ def test_what_a_mode_does_not_need_is_empty() -> None:
 def test_a_configuration_tells_which_ops_run_in_what() -> None:
     config = QuantConfig({"a": OpConfig(INT8), "b": OpConfig(Precision("int4"), mode="weight_only"), "c": FLOAT})
     assert config.ops_in("int4") == ("b",) and config.ops_in(INT8) == config.int8_ops == ("a",)
-    assert config.reduced_ops == ("a", "b") and config.fp32_ops == ("c",)
+    assert config.quantized_ops == ("a", "b") and config.fp32_ops == ("c",)
     assert config.counts == {"int4": 1, "int8": 1, "fp32": 1}
     assert repr(config).startswith("QuantConfig(1 int4, 1 int8, 1 fp32, ")
 

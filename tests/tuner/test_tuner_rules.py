@@ -219,7 +219,7 @@ def test_a_rule_for_all_types_that_none_can_follow_is_named() -> None:
 def test_a_rule_for_all_types_says_which_repairs_are_done_but_not_where_another_rule_does() -> None:
     ops = tuple(replace(op, repairs=("smoothing:0.5", "smoothing:0.7")) for op in OPS[:2])
     one, other = apply_rules(ops, {ops[1].name: {"repairs": []}}, {"*": {"repairs": ["smoothing:0.5"]}})
-    assert {choice.repairs for choice in one.choices if choice.reduced} == {("smoothing:0.5",)}
+    assert {choice.repairs for choice in one.choices if choice.quantized} == {("smoothing:0.5",)}
     assert {choice.repairs for choice in other.choices} == {()}
     with pytest.raises(SettingsError, match="'bias_correction' is not possible"):
         apply_rules(ops, {}, {"*": {"repairs": "bias_correction"}})
@@ -237,7 +237,7 @@ def given(names: dict[Any, Any] | None = None, types: dict[Any, Any] | None = No
     """What repairs the reduced choices of each op have, of which there must be no others."""
     found = {}
     for op in apply_rules(REPAIRABLE, names, types):
-        (found[op.name],) = {choice.repairs for choice in op.choices if choice.reduced}
+        (found[op.name],) = {choice.repairs for choice in op.choices if choice.quantized}
     return found
 
 

@@ -17,14 +17,14 @@ START = QuantConfig(dict.fromkeys(NAMES, OpConfig(INT8)))
 def a_model(seed: int, borders: int = 6) -> TimeModel:
     rng = random.Random(seed)
     fp32 = {name: rng.uniform(1, 10) for name in NAMES}
-    reduced = {name: fp32[name] * rng.choice([0.3, 0.9, 1.0, 1.3]) for name in NAMES}
+    quantized = {name: fp32[name] * rng.choice([0.3, 0.9, 1.0, 1.3]) for name in NAMES}
     found = []
     for _ in range(borders):
         producer = rng.randrange(len(NAMES) - 1)
         readers = rng.sample(NAMES[producer + 1 :], rng.randint(1, min(3, len(NAMES) - 1 - producer)))
         apart = tuple(2.0 * index for index in range(len(readers))) if seed % 2 else ()
         found.append(Edge(NAMES[producer], tuple(readers), rng.randrange(1, 100), apart))
-    return TimeModel(fp32, reduced, 5.0, tuple(found), (0.01, 0.02, 0.2, 0.1))
+    return TimeModel(fp32, quantized, 5.0, tuple(found), (0.01, 0.02, 0.2, 0.1))
 
 
 def every_mixture(free: str) -> list[QuantConfig]:
@@ -36,14 +36,14 @@ def every_mixture(free: str) -> list[QuantConfig]:
 def test_the_cut_is_the_fastest_of_all_mixtures(seed: int) -> None:
     model = a_model(seed)
     rng = random.Random(seed)
-    harm = {name: rng.uniform(0, 3) for name in NAMES}
+    sensitivity = {name: rng.uniform(0, 3) for name in NAMES}
     free = "".join(name for name in NAMES if rng.random() < 0.8)
     for price in (0.0, 1.0, 10.0):
 
         def cost(config: QuantConfig, price: float = price) -> float:
-            return model.predict(config) + price * sum(harm[name] for name in config.reduced_ops)
+            return model.predict(config) + price * sum(sensitivity[name] for name in config.quantized_ops)
 
-        found = model.fastest(START, free, harm, price)
+        found = model.fastest(START, free, sensitivity, price)
         assert cost(found) == pytest.approx(min(map(cost, every_mixture(free))), rel=1e-6)
         assert set(found.fp32_ops) <= set(free)
 
@@ -54,15 +54,15 @@ def test_a_tie_is_one_for_the_reduced_choice() -> None:
 
 
 def test_an_op_in_doubt_stays_reduced() -> None:
-    fp32, reduced = dict.fromkeys(NAMES, 1.0), dict.fromkeys(NAMES, 1.1)
-    model = TimeModel(fp32, reduced)
+    fp32, quantized = dict.fromkeys(NAMES, 1.0), dict.fromkeys(NAMES, 1.1)
+    model = TimeModel(fp32, quantized)
     assert len(model.fastest(START, NAMES).fp32_ops) == len(NAMES)
-    assert model.fastest(START, NAMES, doubt=dict.fromkeys(NAMES[:3], 0.2)).reduced_ops == tuple(NAMES[:3])
+    assert model.fastest(START, NAMES, doubt=dict.fromkeys(NAMES[:3], 0.2)).quantized_ops == tuple(NAMES[:3])
 
 
 def test_a_rising_price_of_harm_sends_more_ops_back_until_none_is_left() -> None:
-    model, harm = a_model(3), dict.fromkeys(NAMES, 1.0)
-    counts = [len(model.fastest(START, NAMES, harm, price).fp32_ops) for price in (0.0, 0.5, 2.0, 8.0, 1e3)]
+    model, sensitivity = a_model(3), dict.fromkeys(NAMES, 1.0)
+    counts = [len(model.fastest(START, NAMES, sensitivity, price).fp32_ops) for price in (0.0, 0.5, 2.0, 8.0, 1e3)]
     assert counts == sorted(counts) and counts[-1] == len(NAMES)
 
 
@@ -80,7 +80,7 @@ def test_what_conversions_cost_is_learnt_from_whole_configurations(factor: float
     given = a_model(11, borders=8)
     blank = TimeModel(
         {name: seconds * 1e-5 for name, seconds in given.fp32.items()},
-        {name: seconds * 1e-5 for name, seconds in given.reduced.items()},
+        {name: seconds * 1e-5 for name, seconds in given.quantized.items()},
         borders=tuple(replaced._replace(elements=replaced.elements * 1000) for replaced in given.borders),
         costs=USUAL,
     )

@@ -46,8 +46,8 @@ def test_an_op_runs_as_the_configuration_says(case: Any) -> None:
         built = adapter.build(config)
         runs = kernels(built)
         for name, pick in config.items():
-            assert runs.get(f"quantized_{name}", False) == pick.reduced, name
-            assert runs.get(name, True) == pick.reduced, name
+            assert runs.get(f"quantized_{name}", False) == pick.quantized, name
+            assert runs.get(name, True) == pick.quantized, name
         outputs = built.run(feed)
         assert all(np.isfinite(one).all() for one in (outputs if isinstance(outputs, list) else [outputs]))
 

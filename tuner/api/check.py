@@ -42,7 +42,7 @@ from quaver.history import FILE_NAME, History, read_snapshot
 from quaver.metrics import Metric
 from quaver.processors import VERIFIED, Verification
 from quaver.scores import Score
-from quaver.statistics import Interval, corrected, paired_interval, sureness
+from quaver.statistics import Interval, confidence, corrected, paired_interval
 from quaver.types import EvalFunc, Feed, ModelLike
 
 log = logging.getLogger(__name__)
@@ -243,7 +243,7 @@ def _one(lost: LimitLoss, criterion: Criterion, baseline: Score, found: Score, l
             members = criterion.slices.each()[limit.slice]
             before, after = before[members], after[members]
         samples = len(before)
-        sure = sureness(before, after, limit.allowed, limit.relative, limit.higher_is_better)
+        sure = confidence(before, after, limit.allowed, limit.relative, limit.higher_is_better)
         if level is not None:
             interval = paired_interval(before, after, level, limit.relative, limit.higher_is_better)
             if interval.low <= limit.allowed < interval.high:

@@ -51,7 +51,7 @@ class LimitVerdict:
     higher_is_better: bool
     samples: int
     interval: tuple[float, float] | None
-    sureness: float | None
+    confidence: float | None
 
     @property
     def name(self) -> str:
@@ -60,10 +60,10 @@ class LimitVerdict:
 
     def __str__(self) -> str:
         text = f"{self.name} {self.score:.6g} of {self.baseline:.6g}: {loss_phrase(self.loss, self.relative)}"
-        if self.interval is not None and self.sureness is not None:
+        if self.interval is not None and self.confidence is not None:
             text += f" ({loss_range(*self.interval, self.relative)} on such data, from {self.samples} samples)"
         text += f", {loss_text(self.allowed, self.relative)} allowed: {self.verdict}"
-        return text if self.sureness is None else f"{text}; {percent(self.sureness)} sure that it is within"
+        return text if self.confidence is None else f"{text}; {percent(self.confidence)} sure that it is within"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from quaver.criterion import Criterion
 from quaver.engine.inspection.output_drift import OutputDrift
 from quaver.engine.scoring.benefit import Benefit, benefit
 from quaver.engine.scoring.confirmation import Confirmation
-from quaver.engine.scoring.judge import Sureness, pareto
+from quaver.engine.scoring.judge import Confidence, pareto
 from quaver.engine.scoring.losses import LimitLoss
 from quaver.engine.timing.objective import Objective
 from quaver.errors import MissingPackageError, ModelError
@@ -99,7 +99,7 @@ class TuneResult:
     fp32_measured: Mapping[str, float] = field(default_factory=dict, hash=False)
     fp32: Trial | None = field(repr=False, default=None)
     losses: tuple[LimitLoss, ...] = field(repr=False, default=())
-    sureness: Sureness | None = None
+    confidence: Confidence | None = None
     confirmations: tuple[Confirmation, ...] = ()
     output_drift: OutputDrift | None = None
     warnings: tuple[str, ...] = ()
@@ -193,7 +193,7 @@ class TuneResult:
         if self.best is None or self.best.unscored:
             return []
         said = list(lost_phrases(self.losses))
-        said.append(sure_line(self.best, self.sureness, self.criterion))
+        said.append(sure_line(self.best, self.confidence, self.criterion))
         said += confirmed_phrases(self.confirmations, self.criterion)
         said.append(seen_phrase(self.trials, 0 if self.fp32 is None else self.fp32.seen))
         return [line for line in said if line]
@@ -211,9 +211,9 @@ class TuneResult:
         verdict = "meets" if self.met else "does NOT meet"
         if self.best.met and not self.met:
             verdict = f"meets ({'but not' if self.confirmed is False else 'but is not confirmed'} on other data)"
-        if self.criterion.ceiling is not None:
+        if self.criterion.target_budget is not None:
             verdict = "is the most accurate within" if self.met else "comes nearest to, but does NOT keep,"
-        only = ", but runs all in fp32: nothing was quantized" if not self.best.config.reduced_ops else ""
+        only = ", but runs all in fp32: nothing was quantized" if not self.best.config.quantized_ops else ""
         no_gain = no_gain_summary(self.benefit)
         if no_gain and not only:
             only = f", {'but' if self.met else 'and'} is {no_gain}"

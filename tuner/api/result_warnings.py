@@ -25,7 +25,7 @@ MAX_LISTED = 3
 
 def warn_of_failed_trials(trials: Sequence[Trial]) -> str | None:
     """Return a sentence with the first error if every trial with quantized ops failed."""
-    quantized = [trial for trial in trials if trial.config.reduced_ops]
+    quantized = [trial for trial in trials if trial.config.quantized_ops]
     if not quantized or not all(trial.failed for trial in quantized):
         return None
     first = quantized[0]
@@ -87,7 +87,7 @@ def _warnings(judge: Judge, notes: PlainMapping, fp32: Trial | None) -> Iterator
     unconfirmed = unconfirmed_phrase(best, judge.met, judge.confirmations)
     if best is not None and unconfirmed:
         yield f"trial {best.number} is not confirmed, so the criterion is not met: {unconfirmed}"
-    if best is not None and not best.config.reduced_ops:
+    if best is not None and not best.config.quantized_ops:
         yield f"trial {best.number} runs every op in fp32: nothing was quantized. Deploy the float model"
     elif best is not None:
         compared = benefit(best, judge.objective, fp32)

@@ -155,7 +155,7 @@ class TuningRun:
             )
         if config.diagnosis:
             self._data = replayable(self._data)
-        objective = make_objective(config.objective, config.criterion.ceiling)
+        objective = make_objective(config.objective, config.criterion.target_budget)
         strategy = make_strategy(config.strategy, config.strategy_options)
         self._pool = stack.enter_context(open_pool(self._wish(config)))
         width = config.width or (1 if self._pool is None else self._pool.jobs)
@@ -167,7 +167,7 @@ class TuningRun:
             objective=objective.name,
             allowed=config.criterion.allowed,
             width=width,
-            ceiling=config.criterion.ceiling,
+            target_budget=config.criterion.target_budget,
         )
         self._stages = StageTimes()
         self._tell = Observers(self._stages, self._log, *(self._observers or [aloud]))
@@ -437,7 +437,7 @@ class TuningRun:
             fp32_measured={} if history.baseline is None else dict(history.baseline.measured),
             fp32=history.baseline,
             losses=() if best is None else tuple(judge.losses(best)),
-            sureness=None if best is None else judge.sureness(best),
+            confidence=None if best is None else judge.confidence(best),
             confirmations=judge.confirmations,
             output_drift=drift_of(history.notes, best),
             warnings=run_warnings(judge, history.notes, history.baseline),

@@ -50,7 +50,7 @@ def space_of(adapter: Adapter, config: Config, objective: Objective, calibrated:
             "calib_dataloader is needed for this model: none of its ops can run in 8 bits without calibrated ranges. A "
             "few hundred typical inputs will do, without labels"
         )
-    if not calibrated and not space.default_config().reduced_ops:
+    if not calibrated and not space.default_config().quantized_ops:
         raise SettingsError(
             "without calibration data nothing in this model gets faster in 8 bits, only smaller: pass calib_dataloader "
             '(a few hundred typical inputs, without labels), or objective="size"'

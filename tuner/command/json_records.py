@@ -15,7 +15,7 @@ from quaver.command import text as wording
 from quaver.engine.inspection.output_drift import OutputDrift
 from quaver.engine.scoring.benefit import Benefit
 from quaver.engine.scoring.confirmation import Confirmation
-from quaver.engine.scoring.judge import Sureness
+from quaver.engine.scoring.judge import Confidence
 from quaver.engine.scoring.losses import LimitLoss
 from quaver.history import Snapshot
 from quaver.processors import noted_portability
@@ -63,7 +63,7 @@ def tuned(result: TuneResult) -> PlainDict:
         "comparison": None if result.comparison is None else result.comparison.to_dict(),
         "benefit": benefit(result.benefit),
         "output_drift": output_drift(result.output_drift),
-        "trust": trust(result.sureness, result.losses, result.confirmations),
+        "trust": trust(result.confidence, result.losses, result.confirmations),
         "portability": None if result.portability is None else result.portability.to_dict(),
         "best": None if result.best is None else plain(result.best, result.best),
         "trials": [plain(trial, result.best) for trial in result.trials],
@@ -99,7 +99,7 @@ def change(one: Change) -> PlainDict:
     return {"op": one.op, "before": before, "now": now}
 
 
-def trust(sure: Sureness | None, losses: Iterable[LimitLoss], confirmations: Iterable[Confirmation]) -> PlainDict:
+def trust(sure: Confidence | None, losses: Iterable[LimitLoss], confirmations: Iterable[Confirmation]) -> PlainDict:
     """How far the verdict on the best trial can be trusted: how sure, by each limit, and on other data."""
     return {
         "sure": None if sure is None else sure.chosen,

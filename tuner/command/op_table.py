@@ -21,9 +21,9 @@ def write(ops: Sequence[Op], config: QuantConfig) -> None:
     rows = [_cells(op, config[op.name]) for op in ops]
     common: dict[int, str] = {}
     if tables.columns() is not None:
-        reduced = [cells for op, cells in zip(ops, rows, strict=True) if config[op.name].reduced]
+        quantized = [cells for op, cells in zip(ops, rows, strict=True) if config[op.name].quantized]
         for at in range(3, len(HEADINGS)):
-            values = {cells[at] for cells in reduced}
+            values = {cells[at] for cells in quantized}
             if len(values) <= 1:
                 common[at] = next(iter(values), "")
     kept = [at for at in range(len(HEADINGS)) if at not in common]
@@ -50,7 +50,7 @@ def _cells(op: Op, pick: OpConfig) -> tuple[str, ...]:
 
 
 def _coloured(text: str, at: int, pick: OpConfig) -> Text:
-    return tables.cell(text or "-", tables.FP32 if HEADINGS[at] == "precision" and not pick.reduced else "")
+    return tables.cell(text or "-", tables.FP32 if HEADINGS[at] == "precision" and not pick.quantized else "")
 
 
 def _sides(change: Change) -> tuple[Text, Text]:
@@ -58,7 +58,7 @@ def _sides(change: Change) -> tuple[Text, Text]:
     whole = len({pick and pick.precision for pick in sides}) == 1
     before, now = (
         tables.cell("-") if pick is None
-        else tables.cell(str(pick if whole else pick.precision), "" if pick.reduced else tables.FP32)
+        else tables.cell(str(pick if whole else pick.precision), "" if pick.quantized else tables.FP32)
         for pick in sides
     )  # fmt: skip
     return before, now

@@ -86,7 +86,7 @@ def verdict(result: TuneResult) -> str:
     but = f", BUT THE MODEL IS {no_gain.upper()}" if no_gain else ""
     if result.met is None:
         return "Not evaluated: the model was chosen without labels. Pass --eval to see whether it is good enough."
-    if not best.config.reduced_ops:
+    if not best.config.quantized_ops:
         called = result.criterion.called
         met = f"meets the {called}" if result.met else f"does not meet the {called} either"
         return (
@@ -96,7 +96,7 @@ def verdict(result: TuneResult) -> str:
     if best.met and not result.met:
         other = "but --confirm refutes it" if result.confirmed is False else "but it is not confirmed"
         return f"CRITERION NOT MET ON OTHER DATA: {loss} here, {other} ({result.reason})."
-    if result.criterion.ceiling is not None:
+    if result.criterion.target_budget is not None:
         kept = "Budget kept" if result.met else "BUDGET NOT KEPT, by the nearest that was found"
         return f"{kept}{but}: {result.criterion}; {loss} ({result.reason})."
     if result.met:
@@ -113,7 +113,7 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
     if best is not None and not best.unscored:
         yield "best score", f"{wording.score(best.score)} (trial {best.number} of {len(result.trials)})"
         yield "loss", f"{wording.loss(best.loss, criterion)} (allowed: {wording.allowed(criterion)})"
-        if criterion.ceiling is not None:
+        if criterion.target_budget is not None:
             yield "budget", str(criterion)
         for index, said in enumerate(result.trust):
             yield "" if index else "to be trusted", said
@@ -208,7 +208,7 @@ def next_steps(result: TuneResult, places: Places, again: Callable[..., str]) ->
 def diagnose(result: TuneResult, places: Places) -> str:
     """The command that says why the best trial is no better; of the first trial if the best has nothing in int8."""
     assert result.best is not None
-    trial = result.best if result.best.config.reduced_ops else result.trials[0]
+    trial = result.best if result.best.config.quantized_ops else result.trials[0]
     data = places.calib or "DATA"
     words = ("diagnose", places.model, "--calib", data, "--history", result.workspace, "--trial", trial.number)
     return wording.command("quaver", *words)
@@ -221,7 +221,7 @@ def _when_not_met(result: TuneResult, again: Callable[..., str]) -> Iterator[tup
         yield "stop at the first success, however long it takes", again("--timeout", 0)
     elif result.reason is StopReason.EXHAUSTED:
         yield "try another strategy", wording.command("quaver", "strategies")
-    if result.criterion.ceiling is not None:
+    if result.criterion.target_budget is not None:
         yield "allow more with --max-latency or --max-size", ""
         return
     yield "allow a larger loss with --relative or --absolute, or give more typical calibration samples", ""

@@ -83,7 +83,7 @@ def met(trial: Trial) -> Text:
 
 def _count(trial: Trial, precision: Precision) -> Text:
     count = trial.config.counts.get(precision, 0)
-    return tables.cell(str(count), tables.FP32 if not precision.reduced and count and trial.number else "")
+    return tables.cell(str(count), tables.FP32 if not precision.quantized and count and trial.number else "")
 
 
 def _latency(trial: Trial) -> tuple[str, Text]:

@@ -134,7 +134,7 @@ def _tell_fallbacks(best: Trial, errors: Mapping[str, float], seconds: Mapping[s
         print("\nNo op had to go back to fp32.")
         return
     median = statistics.median(errors.values())
-    everything = "" if best.config.reduced_ops else " That is all of them: nothing was quantized."
+    everything = "" if best.config.quantized_ops else " That is all of them: nothing was quantized."
     print(f"\n{len(sent)} of {len(best.config)} ops went back to fp32.{everything}")
     ordered = sorted(sent, key=lambda name: -errors.get(name, math.inf))
     culprits = [name for name in ordered if errors.get(name, math.inf) >= CULPRIT * median] or ordered
@@ -171,7 +171,7 @@ def _tell_figures(result: quaver.TuneResult, images: Images) -> None:
     ratios = [sorted(relative_latency(model, fp32, feed) for _ in range(LATENCY_TIMES)) for model in models]
     rows = [
         ("", "fp32", *shown),
-        ("int8 ops", "0", *(str(trial.config.reduced_count) for trial in shown.values())),
+        ("int8 ops", "0", *(str(trial.config.quantized_count) for trial in shown.values())),
         ("accuracy", f"{result.baseline:.2%}", *(_percent(trial.score) for trial in shown.values())),
         ("file size", wording.size(fp32.size), *(wording.size(model.size) for model in models)),
         ("latency", "1.00", *(f"{statistics.median(taken):.2f}" for taken in ratios)),

@@ -150,8 +150,8 @@ class MeasurementRunner:
         self._dead.add(key)
         if len(self._history.notes.get(DIED, {})) < MAX_NOTED:
             self._history.extend_note(DIED, {key: str(measurement)[:MAX_DESCRIPTION]})
-        if measurement.kind == OUTPUT_ERROR and len(measurement.configs[0].reduced_ops) == 1:
-            (op,) = measurement.configs[0].reduced_ops
+        if measurement.kind == OUTPUT_ERROR and len(measurement.configs[0].quantized_ops) == 1:
+            (op,) = measurement.configs[0].quantized_ops
             self._history.extend_note(FATAL_OPS, {fatal_key(op, measurement.configs[0][op]): True})
         self._observer(MeasurementDied(str(measurement), MAX_DEATHS))
 

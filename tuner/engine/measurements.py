@@ -53,7 +53,7 @@ class Measurement:
             return f"the {self.kind} of the float model"
         if len(self.configs) > 1:
             return f"the {self.kind} of {len(self.configs)} configurations"
-        choices = [f"{op}: {pick}" for op, pick in self.configs[0].items() if pick.reduced]
+        choices = [f"{op}: {pick}" for op, pick in self.configs[0].items() if pick.quantized]
         ops = ", ".join(choices) if len(choices) <= MAX_NAMES else f"{len(choices)} quantized ops"
         return f"the {self.kind} of a configuration ({ops})"
 

@@ -105,7 +105,7 @@ class AdapterProbe(Probe):
     def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
         config = config or self._space.default_config()
         float_model = self._space.float_config()
-        names = [name for name in self._space.tunable if config[name].reduced]
+        names = [name for name in self._space.tunable if config[name].quantized]
         alone = {name: float_model.replace({name: config[name]}) for name in names}
         keys = {name: f"{name} {config[name]}" for name in names}
         known = self._each("sensitivity", Stage.SENSITIVITY, [(keys[name], alone[name]) for name in names], self._few)
@@ -134,7 +134,7 @@ class AdapterProbe(Probe):
     def latency(self) -> Mapping[str, OpTime]:
         if self._cost is not None:
             there = self._cost.model
-            return {name: OpTime(there.fp32[name], there.reduced[name]) for name in self._space.quantizable}
+            return {name: OpTime(there.fp32[name], there.quantized[name]) for name in self._space.quantizable}
 
         def measure() -> dict[str, list[float]]:
             self._samples()
@@ -240,7 +240,7 @@ class AdapterProbe(Probe):
             errors: Mapping[str, tuple[float, float]] = self._runner.run(Measurement(LOCAL_ERRORS, (config,)))
             return errors
         except ProcessDied:
-            worst = dict.fromkeys(config.reduced_ops, (math.inf, 1.0))
+            worst = dict.fromkeys(config.quantized_ops, (math.inf, 1.0))
         if (survivors := self._survivors(config)) is not None:
             with contextlib.suppress(ProcessDied):
                 return {**worst, **self._runner.run(Measurement(LOCAL_ERRORS, (survivors,)))}
@@ -253,7 +253,7 @@ class AdapterProbe(Probe):
         """
         self._find_fatal_ops(config)
         survivors = config.fallback(*self._runner.fatal_ops(config))
-        return survivors if survivors != config and survivors.reduced_ops else None
+        return survivors if survivors != config and survivors.quantized_ops else None
 
     def _guessed_times(self, config: QuantConfig) -> TimeModel:
         """Return a time model of a configuration that cannot be timed: of what survives of it, or a guess."""
@@ -261,7 +261,9 @@ class AdapterProbe(Probe):
             with contextlib.suppress(ProcessDied):
                 model = from_plain(self._runner.run(Measurement(TIME_MODEL, (survivors,))))
                 slow = FATAL_SLOWDOWN * sum(model.fp32.values())
-                return replace(model, reduced={**model.reduced, **dict.fromkeys(self._runner.fatal_ops(config), slow)})
+                return replace(
+                    model, quantized={**model.quantized, **dict.fromkeys(self._runner.fatal_ops(config), slow)}
+                )
         fp32, int8 = self._guessed_seconds(config)
         rest = fp32.pop("", 0.0)
         int8.pop("", None)
@@ -275,7 +277,9 @@ class AdapterProbe(Probe):
             fp32 = {"": 0.0} | dict.fromkeys(config, 1.0)
         slow = FATAL_SLOWDOWN * sum(fp32.values())
         int8 = {
-            name: GUESSED_SPEED * seconds if config[name].reduced else seconds for name, seconds in fp32.items() if name
+            name: GUESSED_SPEED * seconds if config[name].quantized else seconds
+            for name, seconds in fp32.items()
+            if name
         }
         return fp32, {"": fp32.get("", 0.0)} | int8 | dict.fromkeys(self._runner.fatal_ops(config), slow)
 
@@ -284,7 +288,7 @@ class AdapterProbe(Probe):
         whole = self._space.default_config()
         errors = self._adapter.weight_errors(whole)
         worst = max(errors.values(), default=0.0)
-        return {name: errors.get(name, worst) for name in whole.reduced_ops}
+        return {name: errors.get(name, worst) for name in whole.quantized_ops}
 
     def _error(self, config: QuantConfig, feeds: Callable[[], int]) -> float:
         """The error at the outputs on so many of the kept feeds; without any, the errors of weights together.

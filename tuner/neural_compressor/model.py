@@ -38,8 +38,8 @@ class BridgedModel:
         """How each op runs: `q_config["quant_cfg"]` names what was excluded, and `"op"` has all of them."""
         if self._config is None:
             return {}
-        reduced = [pick for pick in self._config.values() if pick.reduced]
-        fine = any(pick.granularity == "per_channel" for pick in reduced)
+        quantized = [pick for pick in self._config.values() if pick.quantized]
+        fine = any(pick.granularity == "per_channel" for pick in quantized)
         cfg = {
             "excluded_symbols": list(self._config.fp32_ops),
             "quantized_dtype": "auto",
@@ -67,7 +67,7 @@ class BridgedModel:
 
 def as_words(pick: OpConfig) -> PlainDict:
     """How an op runs, in the words of `op_name_dict`."""
-    if not pick.reduced:
+    if not pick.quantized:
         return {"activation": {"dtype": "fp32"}, "weight": {"dtype": "fp32"}}
     activation: Mapping[str, str] = {
         "dtype": str(pick.precision), "algorithm": pick.calibration, "scheme": pick.scheme, "quant_mode": pick.mode,

@@ -2,6 +2,6 @@
 
 from quaver.statistics.bounds import Bounds, score_bounds
 from quaver.statistics.early_stop import EarlyStop, ordered
-from quaver.statistics.intervals import Interval, corrected, paired_interval, sureness
+from quaver.statistics.intervals import Interval, confidence, corrected, paired_interval
 
-__all__ = ["Bounds", "EarlyStop", "Interval", "corrected", "ordered", "paired_interval", "score_bounds", "sureness"]
+__all__ = ["Bounds", "EarlyStop", "Interval", "confidence", "corrected", "ordered", "paired_interval", "score_bounds"]

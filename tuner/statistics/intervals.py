@@ -49,7 +49,9 @@ def paired_interval(
     return Interval(estimate.loss - reach, estimate.loss + reach)
 
 
-def sureness(baseline: Any, scores: Any, allowed: float, relative: bool = True, higher_is_better: bool = True) -> float:
+def confidence(
+    baseline: Any, scores: Any, allowed: float, relative: bool = True, higher_is_better: bool = True
+) -> float:
     """How sure it is that the loss on such data is at most `allowed`: the level of the interval that ends there."""
     estimate = _estimate(baseline, scores, relative, higher_is_better)
     if estimate.error == 0:

@@ -90,13 +90,13 @@ class _Case:
     @property
     def default_config(self) -> QuantConfig:
         """Every op in int8, those too whose default is fp32."""
-        return self.space.configure(lambda op: op.reduced_choices[0])
+        return self.space.configure(lambda op: op.quantized_choices[0])
 
     def in_mode(self, mode: str) -> QuantConfig:
         """Every op by its first choice in a mode; those without one in fp32."""
 
         def choose(op: Op) -> OpConfig:
-            return next((choice for choice in op.reduced_choices if choice.mode == mode), FLOAT)
+            return next((choice for choice in op.quantized_choices if choice.mode == mode), FLOAT)
 
         return self.space.configure(choose)
 
@@ -108,7 +108,7 @@ class _Case:
             yield f"the all-int8 model with {spelled}", self.space.repair(self.default_config, spelled)
         if len(self.space.repairs) > 1:
             yield "the all-int8 model with all repairs", self.space.repair(self.default_config, *self.space.repairs)
-        modes = dict.fromkeys(choice.mode for op in self.space.ops for choice in op.reduced_choices)
+        modes = dict.fromkeys(choice.mode for op in self.space.ops for choice in op.quantized_choices)
         for mode in modes if len(modes) > 1 else ():
             yield f"the model with all ops {mode} that can be", self.in_mode(mode)
         if any(op.smaller for op in self.space.ops):
@@ -132,7 +132,7 @@ def _check_ops(adapter: Adapter) -> tuple[Op, ...]:
     for op in ops:
         assert op.nodes, f"op {op.name!r} covers no node of the graph"
         assert FLOAT in op.choices, f"fp32 is not among the choices of op {op.name!r}"
-        assert op.reduced_choices, f"int8 is not among the choices of op {op.name!r}, so there is nothing to tune"
+        assert op.quantized_choices, f"int8 is not among the choices of op {op.name!r}, so there is nothing to tune"
         offered = (*op.choices, *op.smaller)
         assert len(set(offered)) == len(offered), f"a choice of op {op.name!r} is listed twice"
     return ops
@@ -334,10 +334,10 @@ def _check_watch(case: _Case) -> None:
 
 def _check_local_errors(case: _Case) -> None:
     half = case.default_config.fallback(*(op.name for op in case.space.ops[::2]))
-    modes = dict.fromkeys(choice.mode for op in case.space.ops for choice in op.reduced_choices)
+    modes = dict.fromkeys(choice.mode for op in case.space.ops for choice in op.quantized_choices)
     for config in (case.default_config, half, *map(case.in_mode, modes)):
         errors = case.adapter.local_errors(config)
-        assert sorted(errors) == sorted(config.reduced_ops), (
+        assert sorted(errors) == sorted(config.quantized_ops), (
             "local_errors must cover the int8 ops, all of them and no other"
         )
         for name, pair in errors.items():

@@ -79,7 +79,7 @@ def drive(
         objective=objective,
         allowed=criterion.allowed,
         width=width,
-        ceiling=criterion.ceiling,
+        target_budget=criterion.target_budget,
     )
     judge = Judge(criterion, Objective())
     judge.begin(Trial(0, model.space.float_config(), TrialState.COMPLETE, model.baseline, model_size=SIZE))
@@ -110,7 +110,7 @@ def drive(
 def _tried(number: int, config: QuantConfig, model: Drivable, criterion: Criterion) -> Trial:
     try:
         trial = Trial(number, config, TrialState.COMPLETE, model.score(config))
-        if criterion.ceiling is None:
+        if criterion.target_budget is None:
             return trial
         size, latency = round(SIZE * model.probe.size(config)), model.probe.speed(config)
         return replace(trial, model_size=size, measured={"latency": latency})

@@ -113,7 +113,7 @@ class SimulatedModel:
 
     def score(self, config: QuantConfig) -> float:
         """What eval_func would return for a configuration."""
-        lost = TOGETHER * config.reduced_count / max(len(config), 1)
+        lost = TOGETHER * config.quantized_count / max(len(config), 1)
         for names in self.units:
             lost += self.damage * max(self.share(config[name]) for name in names)
         score = max(self.baseline - lost, CHANCE_LEVEL)
@@ -122,7 +122,7 @@ class SimulatedModel:
         return score
 
     @cached_property
-    def harm(self) -> Mapping[str, float]:
+    def sensitivity(self) -> Mapping[str, float]:
         """What the probe takes for the relative output error of each op alone in int8: the truth if it is right."""
         names = [op.name for op in self.space.ops]
         rng = self._rng("harm")
@@ -150,7 +150,7 @@ class SimulatedModel:
 
     def share(self, pick: OpConfig) -> float:
         """How much of its damage an op does when it is run in a certain way."""
-        if not pick.reduced:
+        if not pick.quantized:
             return 0.0
         repaired = math.prod(self.repairs.get(spelled, 1.0) for spelled in pick.repairs)
         said = (pick.calibration, pick.granularity, pick.mode)
@@ -158,7 +158,7 @@ class SimulatedModel:
 
     def taken(self, name: str, pick: OpConfig) -> float:
         """Seconds of an op that is run in a certain way."""
-        if not pick.reduced:
+        if not pick.quantized:
             return self.seconds[name].fp32
         if pick.mode in self.modes:
             return self.modes[pick.mode] * self.seconds[name].fp32
@@ -197,30 +197,30 @@ class SimulatedProbe(Probe):
 
     def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
         config = config or self._model.space.default_config()
-        names = [name for name in self._model.space.tunable if config[name].reduced]
-        return {name: self._model.harm[name] * self._model.share(config[name]) for name in names}
+        names = [name for name in self._model.space.tunable if config[name].quantized]
+        return {name: self._model.sensitivity[name] * self._model.share(config[name]) for name in names}
 
     def mse(self) -> Mapping[str, float]:
-        return {name: self._model.harm[name] for name in self._model.space.quantizable}
+        return {name: self._model.sensitivity[name] for name in self._model.space.quantizable}
 
     def local_error(self, config: QuantConfig | None = None) -> Mapping[str, float]:
         if config is None:
-            return {name: self._model.harm[name] for name in self._model.space.default_config().reduced_ops}
-        return {name: self._model.harm[name] * self._model.share(config[name]) for name in config.reduced_ops}
+            return {name: self._model.sensitivity[name] for name in self._model.space.default_config().quantized_ops}
+        return {name: self._model.sensitivity[name] * self._model.share(config[name]) for name in config.quantized_ops}
 
     def latency(self) -> Mapping[str, OpTime]:
         return {name: self._model.seconds[name] for name in self._model.space.quantizable}
 
     def output_error(self, config: QuantConfig) -> float:
-        return sum(self._model.harm[name] * self._model.share(pick) for name, pick in config.items())
+        return sum(self._model.sensitivity[name] * self._model.share(pick) for name, pick in config.items())
 
     def time_model(self, config: QuantConfig) -> TimeModel:
         times = self._model.seconds
-        reduced = {
-            name: self._model.taken(name, config[name]) if config[name].reduced else time.int8
+        quantized = {
+            name: self._model.taken(name, config[name]) if config[name].quantized else time.int8
             for name, time in times.items()
         }
-        return TimeModel({name: time.fp32 for name, time in times.items()}, reduced)
+        return TimeModel({name: time.fp32 for name, time in times.items()}, quantized)
 
     def speed(self, config: QuantConfig) -> float:
         times = self._model.seconds
@@ -234,6 +234,6 @@ class SimulatedProbe(Probe):
     def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:
         seen = {}
         for name in ops:
-            error = np.sqrt(self._model.harm[name] * self._model.share(config[name]))
+            error = np.sqrt(self._model.sensitivity[name] * self._model.share(config[name]))
             seen[name] = Observed([np.ones(4)], [np.ones(4) + error])
         return seen

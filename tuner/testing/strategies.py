@@ -153,13 +153,13 @@ def _run(
     max_trials: int | None = None,
     imports: bool = False,
     objective: str = "latency",
-    ceiling: TargetBudget | None = None,
+    target_budget: TargetBudget | None = None,
 ) -> list[Trial]:
     """Drive a strategy to its end, or to where it has shown enough."""
     given = make()
     before = state_of(given)
     strategy = make_strategy(given)
-    told = prepared(strategy, seed=SEED, objective=objective, ceiling=ceiling)
+    told = prepared(strategy, seed=SEED, objective=objective, target_budget=target_budget)
     worst, first = (_counted(name, told, what, model.space) for what in ("worst_case", "first_success"))
     assert worst is None or first is None or first <= worst, (
         f"first_success of strategy {name}, {where}, is {first}, and that is more than its worst_case of {worst}"
@@ -171,7 +171,7 @@ def _run(
         trials = drive(
             StrictStrategy(strategy),
             model,
-            None if ceiling is None else Criterion.within(ceiling),
+            None if target_budget is None else Criterion.within(target_budget),
             max_trials=max_trials or enough + 1,
             stop_at_first=False,
             seed=SEED,
@@ -233,9 +233,9 @@ def _check_nested(name: str, make: Callable[[], Strategy]) -> None:
 
 def _check_budget(name: str, make: Callable[[], Strategy]) -> None:
     """With a budget for the model instead of a criterion."""
-    for ceiling in (TargetBudget(latency=0.6), TargetBudget(size=0.5), TargetBudget(0.7, 0.6)):
-        where, model = f"with a {ceiling}", SimulatedModel(ops=12, culprits=2)
-        trials = _run(name, make, where, model, SOME, objective="accuracy", ceiling=ceiling)
+    for target_budget in (TargetBudget(latency=0.6), TargetBudget(size=0.5), TargetBudget(0.7, 0.6)):
+        where, model = f"with a {target_budget}", SimulatedModel(ops=12, culprits=2)
+        trials = _run(name, make, where, model, SOME, objective="accuracy", target_budget=target_budget)
         assert any(trial.met for trial in trials), f"strategy {name}, {where}, tries nothing that keeps it"
 
 

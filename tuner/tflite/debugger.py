@@ -90,7 +90,7 @@ class QuantizationDebugger:
                 self.layer_statistics = {row.op: row.figures() for row in alone.tensors}
         else:
             found = self._beside(self._float)
-            rows = tuple(row for row in found.layers if row.scales and Precision(row.precision).reduced)
+            rows = tuple(row for row in found.layers if row.scales and Precision(row.precision).quantized)
         self.diagnosis, self.model_statistics = found, dict(found.model_statistics)
         self.layer_statistics |= {row.op: {name: row.local[ours] for name, ours in names.items()} for row in rows}
 

@@ -109,21 +109,21 @@ class Builder:
 
     def build(self, config: QuantConfig | None, integer_ends: bool = False) -> bytes:
         """The model file of a configuration, its inputs and outputs in float or in int8; None is the float model."""
-        reduced = [unit for unit in self.units if config is not None and config[unit.op.name].reduced]
-        if config is None or not reduced:
+        quantized = [unit for unit in self.units if config is not None and config[unit.op.name].quantized]
+        if config is None or not quantized:
             return self.graph.content
-        int8 = [unit for unit in reduced if config[unit.op.name].calibrated]
+        int8 = [unit for unit in quantized if config[unit.op.name].calibrated]
         if self._ranges is None and (int8 or integer_ends):
             raise CalibrationError("nothing was calibrated yet, so there are no ranges to quantize with")
         moved = self._moved({unit.operator.index for unit in int8})
-        wanted = {unit.operator.index: _wanted(unit, config[unit.op.name]) for unit in reduced}
+        wanted = {unit.operator.index: _wanted(unit, config[unit.op.name]) for unit in quantized}
         wanted |= dict.fromkeys(moved, _static("per_tensor"))
         try:
             with self._lock:
                 made = self._quantize(wanted, self._statistics(config, int8, moved), integer_ends)
         except Exception as error:
             raise BuildError(f"ai-edge-quantizer cannot build this configuration: {error}") from error
-        return with_repairs(made, self.graph, reduced, config, self._channels)
+        return with_repairs(made, self.graph, quantized, config, self._channels)
 
     def _quantize(self, wanted: dict[int, Any], statistics: PlainDict, integer_ends: bool) -> bytes:
         recipe = _Recipe({_scope(self.graph, index): config for index, config in wanted.items()}, integer_ends)
@@ -167,7 +167,7 @@ class Builder:
             result[name] = {"min": np.full(shape, low, np.float32), "max": np.full(shape, high, np.float32)}
         # Dynamic ops as well: a weight is quantized once, for all modes.
         for unit in self.units if self._extremes else ():
-            if unit.weight is None or not (pick := config[unit.op.name]).reduced:
+            if unit.weight is None or not (pick := config[unit.op.name]).quantized:
                 continue
             by_granularity = self._extremes.get(graph.main.tensors[unit.weight].buffer)
             if by_granularity is not None:

@@ -63,14 +63,14 @@ class Builder:
     def build(self, config: QuantConfig | None) -> Network:
         """The network of a configuration; None is the float model, with oneDNN's subgraphs."""
         refuse_repairs(config, "mxnet")
-        if config is None or not config.reduced_ops:
+        if config is None or not config.quantized_ops:
             return self.network
         if not self._ranges:
             raise BuildError("the model is not calibrated yet")
         from mxnet.contrib import quantization
 
-        reduced = set(config.reduced_ops)
-        symbol, tensors = self._pass([name for name in self.by_name if name not in reduced], "smart")
+        quantized = set(config.quantized_ops)
+        symbol, tensors = self._pass([name for name in self.by_name if name not in quantized], "smart")
         thresholds = {name: self._threshold(name, config) for name in tensors}
         symbol = quantization._calibrate_quantized_sym(symbol, thresholds)
         args = quantization._quantize_params(symbol, self.network.args, thresholds)
@@ -97,7 +97,7 @@ class Builder:
 
     def _method(self, tensor: str, config: QuantConfig) -> str:
         for name in (self.origin(tensor)[0], *self._readers.get(tensor, ())):
-            if name in config and config[name].reduced:
+            if name in config and config[name].quantized:
                 return config[name].calibration
         return "minmax"
 

@@ -118,8 +118,8 @@ def local_errors(
     builder: Builder, config: QuantConfig, feeds: Sequence[Feed], threads: int
 ) -> dict[str, tuple[float, float]]:
     """For each int8 op, fed with float inputs, the squared error of its output and the squared output."""
-    branches = Branches(builder, builder.build(config), config.reduced_ops, (), threads)
-    sums = {name: np.zeros(2) for name in config.reduced_ops}
+    branches = Branches(builder, builder.build(config), config.quantized_ops, (), threads)
+    sums = {name: np.zeros(2) for name in config.quantized_ops}
     for feed in feeds:
         for name, (before, after) in branches.run(feed)[0].items():
             assert after is not None

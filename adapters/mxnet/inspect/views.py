@@ -102,9 +102,9 @@ class NetworkView(View):
 
     def weights(self) -> Iterator[OpWeight]:
         for unit in self._builder.units:
-            reduced = self._graph.quantized(unit.op.name) is not None
+            quantized = self._graph.quantized(unit.op.name) is not None
             network = self._builder.network
-            found = weight_of(unit, self._builder.graph, network, self._network if reduced else None)
+            found = weight_of(unit, self._builder.graph, network, self._network if quantized else None)
             if found is not None:
                 yield found
 

@@ -74,7 +74,7 @@ class Builder:
         counts = [
             self._coarser_channels(plan, unit, pick)
             for unit in self.units
-            if (pick := config[unit.op.name]).reduced and pick.mode != "weight_only"
+            if (pick := config[unit.op.name]).quantized and pick.mode != "weight_only"
         ]
         counts = [(channels, coarser) for channels, coarser in counts if channels]
         return Coarsened(

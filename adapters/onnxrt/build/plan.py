@@ -66,10 +66,10 @@ class Plan:
 
     def _plan(self, config: QuantConfig) -> None:
         assembler = self.assembler
-        reduced = [(unit, config[unit.op.name]) for unit in assembler.units if config[unit.op.name].reduced]
-        active = [(unit, pick) for unit, pick in reduced if pick.calibrated or unit.is_embedding]
+        quantized = [(unit, config[unit.op.name]) for unit in assembler.units if config[unit.op.name].quantized]
+        active = [(unit, pick) for unit, pick in quantized if pick.calibrated or unit.is_embedding]
         self.chosen = {unit.anchor: pick for unit, pick in active}
-        self.between_floats = {unit.anchor: pick for unit, pick in reduced if unit.anchor not in self.chosen}
+        self.between_floats = {unit.anchor: pick for unit, pick in quantized if unit.anchor not in self.chosen}
         self._rescale(active)
         # The producer of a tensor decides how it is quantized; if that is fp32, its first int8 reader.
         for unit, pick in active:
@@ -96,7 +96,7 @@ class Plan:
                 self.flowing.add(node.input[0])
                 self.flowing.update(name for name in node.output if name)
         self.loose = {end for unit, _ in active if (end := self._loose_end(unit)) is not None}
-        self.loose |= {end for unit, pick in reduced if (end := self._sum_to_guard(unit, pick)) is not None}
+        self.loose |= {end for unit, pick in quantized if (end := self._sum_to_guard(unit, pick)) is not None}
         self.loose |= {name for name in assembler.moved_captures if self._must_stay_float(name)}
 
     def read_by(self, unit: Unit, name: str) -> str:

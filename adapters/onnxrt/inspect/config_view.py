@@ -77,7 +77,7 @@ class ConfigView(View):
         a = self._assembler
         values = np.asarray(a.store.array(name), np.float32)
         pick, (outer, inner) = self._config[unit.op.name], weight_axes(a.graph, unit)
-        if not pick.reduced:
+        if not pick.quantized:
             return OpWeight(unit.op.name, values, values, outer, inner)
         if pick.granularity == PER_BLOCK:
             return OpWeight(unit.op.name, values, four_bits.dequantized(a, unit), outer, inner)
@@ -109,7 +109,7 @@ class ConfigView(View):
             name, axis = unit.op.name, channel_axis(a.graph, unit, unit.output)
             around = *upstream(a.graph, unit, a.unit_of), module_of(a.graph.nodes[unit.anchor])
             pick = self._config[name]
-            if pick.calibrated or (pick.reduced and unit.is_embedding):
+            if pick.calibrated or (pick.quantized and unit.is_embedding):
                 # Of a tensor whose channels are divided no one scale can be told.
                 whole = [] if unit.anchor in plan.rescaled else [n for n in unit.activations if n not in plan.divided]
                 reads = tuple(tensor(read, channel_axis(a.graph, unit, read)) for read in whole)
@@ -117,6 +117,6 @@ class ConfigView(View):
                 writes = tensor(unit.output, axis) if integers else None
                 found[name] = OpContext(name, unit.output, axis, reads, writes, why_one_scale(a.graph, unit), *around)
             else:  # reads float and writes float
-                one_scale = why_one_scale(a.graph, unit) if pick.reduced else ""
+                one_scale = why_one_scale(a.graph, unit) if pick.quantized else ""
                 found[name] = OpContext(name, unit.output, axis, (), None, one_scale, *around)
         return found

@@ -63,7 +63,7 @@ class FileView(View):
     @functools.cached_property
     def precisions(self) -> Mapping[str, str]:
         found = {unit.op.name: self._precision(unit) for unit in self._assembler.units}
-        if not any(Precision(one).reduced for one in found.values()):
+        if not any(Precision(one).quantized for one in found.values()):
             log.warning("no op of the quantized model runs in int8 with fixed scales: is it the right file?")
         return found
 
@@ -172,7 +172,7 @@ class FileView(View):
             writes = None if written is None else tensor(end, written, axis)
             node = self._nodes.get(name)
             reads = []
-            if node is not None and Precision(self.precisions[name]).reduced:
+            if node is not None and Precision(self.precisions[name]).quantized:
                 inputs = list(a.graph.nodes[unit.anchor].input)
                 for read in unit.activations:
                     params = self._file.read(node, inputs.index(read))

@@ -32,7 +32,7 @@ class Other(NamedTuple):
     node: NodeProto
     reads: Mapping[str, QuantizationParameters]
     writes: QuantizationParameters | None
-    reduced: bool
+    quantized: bool
     theirs: str = ""
 
     @property
@@ -45,7 +45,7 @@ class Other(NamedTuple):
         reads = tuple(ActivationContext(name, parameters) for name, parameters in self.reads.items())
         writes = None if self.writes is None else ActivationContext(self.output, self.writes)
         context = OpContext(self.node.name, self.output, reads=reads, writes=writes)
-        return OtherOp(context, self.node.op_type, str(INT8 if self.reduced else FP32))
+        return OtherOp(context, self.node.op_type, str(INT8 if self.quantized else FP32))
 
 
 def others_of_plan(assembler: Builder, plan: Emitter) -> dict[str, Other]:
@@ -64,8 +64,8 @@ def others_of_plan(assembler: Builder, plan: Emitter) -> dict[str, Other]:
         reads = {name: known for name, known in read.items() if known is not None}
         writes = parameters(node.output[0])
         if reads or writes is not None:
-            reduced = index in assembler.moved and bool(reads) and writes is not None
-            found[node.name] = Other(node, reads, writes, reduced)
+            quantized = index in assembler.moved and bool(reads) and writes is not None
+            found[node.name] = Other(node, reads, writes, quantized)
     return found
 
 
@@ -81,8 +81,8 @@ def others_of_file(assembler: Builder, file: QuantizedFile) -> dict[str, Other]:
         reads = {name: known for name, known in read.items() if known is not None}
         writes = file.parameters(point.theirs)
         if reads or writes is not None:
-            reduced = bool(reads) and len(reads) == len(floats) and writes is not None
-            found[node.name] = Other(node, reads, writes, reduced, point.theirs)
+            quantized = bool(reads) and len(reads) == len(floats) and writes is not None
+            found[node.name] = Other(node, reads, writes, quantized, point.theirs)
     return found
 
 
@@ -105,7 +105,7 @@ def other_branches(assembler: Builder, trunk: Emitter, others: Mapping[str, Othe
     """Those that run on integers beside the float trunk, fed with its values; by name what each branch ends in."""
     found = {}
     for number, (name, other) in enumerate(others.items()):
-        if other.reduced and other.writes is not None:
+        if other.quantized and other.writes is not None:
             mark = f"{assembler.mark}other{number}{assembler.mark}"
             found[name] = _branch(trunk, other, other.writes, mark)
     return found

@@ -204,7 +204,9 @@ def branched(
     """
     trunk, plan = Emitter(assembler, None), Emitter(assembler, config)
     trunk.run(())
-    units = [unit for unit in assembler.units if config[unit.op.name].reduced and (ops is None or unit.op.name in ops)]
+    units = [
+        unit for unit in assembler.units if config[unit.op.name].quantized and (ops is None or unit.op.name in ops)
+    ]
     results = {}
     for number, unit in enumerate(units):
         mark = f"{assembler.mark}{number}{assembler.mark}"

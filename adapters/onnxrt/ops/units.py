@@ -123,7 +123,7 @@ def find_units(graph: Graph, all_forms: bool = True) -> list[Unit]:
         if unit.inner and not all(roots.get(name, name) in written for name in unit.activations):
             continue
         if joins_unlike(node, shares):
-            unit = replace(unit, op=replace(unit.op, choices=(FLOAT, *unit.op.reduced_choices)))
+            unit = replace(unit, op=replace(unit.op, choices=(FLOAT, *unit.op.quantized_choices)))
         units.append(unit)
         absorbed.update(unit.nodes)
         if unit.quantized_output:

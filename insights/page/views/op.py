@@ -33,7 +33,7 @@ def layout(shown: ViewContext) -> list[Any]:
 
 def _worst(ops: list[OpRow]) -> int:
     """The op to look at first: one with a cause, in fp32, that disturbs most."""
-    order = [(not row.causes, row.pick.reduced, -row.shown_error if row.shown_error > 0 else 0.0) for row in ops]
+    order = [(not row.causes, row.pick.quantized, -row.shown_error if row.shown_error > 0 else 0.0) for row in ops]
     return order.index(min(order))
 
 
@@ -44,7 +44,7 @@ def _about(row: OpRow) -> list[Any]:
         Fact("error alone", _number(row.alone), "at the output of the model"),
         Fact("own error", _number(row.local), "of what it computes"),
         Fact("in the model", _number(row.running), "with all that came before"),
-        Fact("time", wording.duration(row.reduced), f"int8; {wording.duration(row.fp32)} in fp32"),
+        Fact("time", wording.duration(row.quantized), f"int8; {wording.duration(row.fp32)} in fp32"),
         Fact(
             "output",
             f"{inside.low:.3g} … {inside.high:.3g}" if inside.low == inside.low else wording.UNKNOWN,
@@ -57,7 +57,7 @@ def _about(row: OpRow) -> list[Any]:
         if cause.paste:
             causes.append(copied(Fact("the rule for fit", cause.paste)))
     why = [html.P(row.why, className="why")] if row.why else []
-    if not row.pick.reduced or row.causes:
+    if not row.pick.quantized or row.causes:
         rule = Fact("to keep it in fp32", f"op_name_dict={{{row.op.name[:400]!r}: 'fp32'}}")
         causes.append(copied(rule))
     before = wording.listed(list(inside.before), 6, 80)

@@ -89,7 +89,7 @@ def rows(ops: list[OpRow], wanted: str = "all", kind: str | None = None, text: s
             "local": _known(row.local),
             "running": _known(row.running),
             "fp32": _known(1e6 * row.fp32),
-            "int8": _known(1e6 * row.reduced),
+            "int8": _known(1e6 * row.quantized),
             "low": _known(row.inside.low),
             "high": _known(row.inside.high),
             "mode": row.pick.mode,
@@ -104,7 +104,7 @@ def rows(ops: list[OpRow], wanted: str = "all", kind: str | None = None, text: s
 def _wanted(row: OpRow, wanted: str) -> bool:
     match wanted:
         case "fp32":
-            return not row.pick.reduced
+            return not row.pick.quantized
         case "slower":
             return row.slower
         case "causes":

@@ -35,7 +35,7 @@ def layout(shown: ViewContext) -> list[Any]:
 def headline(shown: ViewContext) -> list[Any]:
     """What changes while a run goes on."""
     said = verdict(shown.data)
-    worst = [row for row in shown.ops() if not row.pick.reduced]
+    worst = [row for row in shown.ops() if not row.pick.quantized]
     listed = [html.Li([html.B(row.op.name[:120]), html.Span(f" {row.why}", className="faint")]) for row in worst[:8]]
     more = [html.Li(f"and {len(worst) - 8} more: see Ops", className="faint")] if len(worst) > 8 else []
     return [

@@ -93,7 +93,7 @@ def rows(data: RunData) -> list[PlainDict]:
             "latency": row.latency,
             "ms": row.milliseconds,
             "size": row.trial.model_size / 1e6 if row.trial.model_size else None,
-            "int8": row.reduced,
+            "int8": row.quantized,
             "fp32": row.fp32,
             "origin": row.origin,
             "changes": row.error if row.trial.failed else row.changes,

@@ -51,7 +51,7 @@ def result(frozen: Path, tmp_path_factory: pytest.TempPathFactory) -> quaver.Tun
 def test_the_name_of_a_node_of_the_graph_means_the_op_it_became(result: quaver.TuneResult) -> None:
     assert result.best is not None
     (kept,) = (name for name in result.best.config.fp32_ops if "conv" in name)
-    assert "conv0" in kept and any("conv1" in name for name in result.best.config.reduced_ops)
+    assert "conv0" in kept and any("conv1" in name for name in result.best.config.quantized_ops)
 
 
 @pytest.mark.parametrize("name", ["int8.pb", "saved_model"])

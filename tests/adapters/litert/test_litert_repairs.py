@@ -121,7 +121,7 @@ def test_ops_without_a_bias_or_in_another_mode_do_not_offer_it() -> None:
         adapter.calibrate([models.digits()[0][:8]])
         for op in adapter.inspect():
             assert bool(op.repairs) == (op.kind in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"))
-            for choice in op.reduced_choices:
+            for choice in op.quantized_choices:
                 assert op.repaired(choice, NAME).repairs == ((NAME,) if op.repairs and choice.mode == "static" else ())
 
 

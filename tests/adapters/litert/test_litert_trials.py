@@ -122,7 +122,7 @@ def test_dynamic_ops_read_float_write_float_and_need_no_calibration(float_tflite
     space = TuningSpace(without_calibration(adapter.inspect()))
     assert {op.kind for op in space.ops if op.quantizable} == {"CONV_2D", "FULLY_CONNECTED"}
     config = space.default_config()
-    assert {pick.mode for pick in config.values() if pick.reduced} == {"dynamic"}
+    assert {pick.mode for pick in config.values() if pick.quantized} == {"dynamic"}
     model = adapter.build(config)
     assert abs(models.accuracy(model) - models.accuracy(adapter.build(None))) < 0.02
     assert model.size < 0.6 * adapter.assemble(None).size

@@ -172,7 +172,7 @@ def test_what_is_seen_of_an_op_is_what_it_is_in_the_float_model(which: str) -> N
     """Ops on the way write divided channels; those who look at them do not notice."""
     with opened(FOLDED[which]()) as adapter:
         config = given(space(adapter).default_config())
-        ops = [op.name for op in adapter.inspect() if config[op.name].reduced]
+        ops = [op.name for op in adapter.inspect() if config[op.name].quantized]
         for feed in data(adapter):
             right, found = (adapter.record_outputs(one, ops)(feed) for one in (None, config))
             for name in ops:

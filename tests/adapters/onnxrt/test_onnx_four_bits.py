@@ -222,7 +222,7 @@ def test_what_loses_too_much_goes_back_to_eight_bits(tmp_path: Path) -> None:
     result = tuned(tmp_path, objective="size", relative=0.005)
     assert result.met and result.best is not None
     assert INT8 in {result.best.config[name].precision for name in ("word", "inner", "outer")}
-    assert all(result.best.config[name].reduced for name in ("word", "inner", "outer"))
+    assert all(result.best.config[name].quantized for name in ("word", "inner", "outer"))
 
 
 def test_without_a_rule_other_objectives_never_see_them(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_what_runs_is_what_was_asked_for_in_any_mixture(factor: float) -> None:
         ops, rng = space(adapter), np.random.default_rng(3)
         for _ in range(8):
             config = random_config(ops, rng)
-            assert set(kernels(adapter, config)) == set(config.reduced_ops)
+            assert set(kernels(adapter, config)) == set(config.quantized_ops)
 
 
 @pytest.mark.parametrize("factor", [NARROW, USUAL])

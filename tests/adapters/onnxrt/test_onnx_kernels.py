@@ -437,13 +437,13 @@ def misplaced(config: QuantConfig, found: dict[str, str]) -> dict[str, str]:
     return {
         name: f"{pick}: {found.get(name)}"
         for name, pick in config.items()
-        if (name in found) != pick.reduced or (pick.reduced and found[name] not in usual(pick, found[name]))
+        if (name in found) != pick.quantized or (pick.quantized and found[name] not in usual(pick, found[name]))
     }
 
 
 def in_mode(op: Op, mode: str) -> OpConfig:
     """The first choice of an op in a mode, or else its default."""
-    return next((choice for choice in op.choices if choice.reduced and choice.mode == mode), op.choices[0])
+    return next((choice for choice in op.choices if choice.quantized and choice.mode == mode), op.choices[0])
 
 
 def configs(ops: TuningSpace) -> dict[str, QuantConfig]:
@@ -458,7 +458,7 @@ def configs(ops: TuningSpace) -> dict[str, QuantConfig]:
             f"only {op.name} {choice}": ops.all_fp32().replace({op.name: choice})
             for op in ops.ops
             for choice in (*op.choices, *op.smaller)
-            if choice.reduced and not choice.calibrated
+            if choice.quantized and not choice.calibrated
         },
         "all four bits": ops.configure(lambda op: next(iter(op.smaller), op.choices[0])),
         **{f"only {op.name} in four bits": int8.replace({op.name: op.smaller[0]}) for op in ops.ops if op.smaller},

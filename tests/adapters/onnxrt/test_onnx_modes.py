@@ -160,7 +160,7 @@ def test_a_weight_that_two_ops_read_is_not_offered_alone_in_8_bits() -> None:
                     if name == initializer.name:
                         node.input[slot] = model.graph.initializer[0].name
     with opened(model, calibrate=False) as adapter:
-        assert [{choice.mode for choice in op.reduced_choices} for op in adapter.inspect()] == [
+        assert [{choice.mode for choice in op.quantized_choices} for op in adapter.inspect()] == [
             {"static", "dynamic"}
         ] * 2
 

@@ -29,7 +29,7 @@ def default(one: Part, other: Part) -> bool:
     joined = net.Concat(one(net, x), other(net, y), axis=1, name="joined")
     with opened(net.model(net.Conv(joined, weight(4, 8, 1, 1)))) as adapter:
         op = next(op for op in space(adapter).ops if op.name == "joined")
-        assert op.reduced_choices  # a rule may still ask for it
+        assert op.quantized_choices  # a rule may still ask for it
         return op.choices[0] == FLOAT
 
 

@@ -50,7 +50,7 @@ def test_the_file_names_the_kernels_of_the_configuration(pair: Pair) -> None:
         model = qoperator.assemble(config).model
         onnx.checker.check_model(model, full_check=True)
         integer = {plain_name(node.name) for node in model.graph.node if node.op_type in INTEGER_KERNELS}
-        calibrated = {name for name, pick in config.items() if pick.reduced and pick.calibrated}
+        calibrated = {name for name, pick in config.items() if pick.quantized and pick.calibrated}
         assert calibrated <= integer <= set(config.int8_ops)
         assert calibrated <= set(kernels(qoperator, config))
 
@@ -87,9 +87,9 @@ def test_signature_and_metadata_are_kept(tmp_path: Path) -> None:
 
 def test_it_is_timed_as_what_it_is(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not as the model of pairs that has the same kernels in the end."""
-    qdq, qoperator, (all_int8, *_) = pair
+    qdq, qoperator, (default_config, *_) = pair
     qoperator.keep(data(qdq, batch=8))
-    content = qoperator.assemble(all_int8).SerializeToString()
+    content = qoperator.assemble(default_config).SerializeToString()
     made: list[bytes] = []
     create = sessions.create
 
@@ -98,12 +98,12 @@ def test_it_is_timed_as_what_it_is(pair: Pair, monkeypatch: pytest.MonkeyPatch) 
         return create(model, *rest)
 
     monkeypatch.setattr(sessions, "create", noted)
-    seconds = qoperator.op_seconds(all_int8)
+    seconds = qoperator.op_seconds(default_config)
     assert made[-1] == content
-    assert all(seconds[name] > 0 for name in all_int8.int8_ops)
+    assert all(seconds[name] > 0 for name in default_config.int8_ops)
     timed = qoperator.time(content, None, TimingOptions(threads=1, warmup=1, runs=5), qoperator)
-    assert {kernel.op for kernel in timed.kernels if kernel.kernel in INTEGER_KERNELS} == set(all_int8.int8_ops)
-    assert {name for name, precision in timed.precisions.items() if precision == "int8"} == set(all_int8.int8_ops)
+    assert {kernel.op for kernel in timed.kernels if kernel.kernel in INTEGER_KERNELS} == set(default_config.int8_ops)
+    assert {name for name, precision in timed.precisions.items() if precision == "int8"} == set(default_config.int8_ops)
 
 
 SCRIPT = """

@@ -85,7 +85,7 @@ def calibrated(model: Any, **options: Any) -> Iterator[tuple[OnnxAdapter, dict[s
 
 
 def repaired(config: QuantConfig, *names: str) -> QuantConfig:
-    changed = {name: replace(pick, repairs=names or (NAME,)) for name, pick in config.items() if pick.reduced}
+    changed = {name: replace(pick, repairs=names or (NAME,)) for name, pick in config.items() if pick.quantized}
     return config.replace(changed)
 
 

@@ -76,8 +76,8 @@ def calibrated(model: Any, **options: Any) -> Iterator[OnnxAdapter]:
 
 
 def smoothed(config: QuantConfig, *names: str, repairs: tuple[str, ...] = (NAME,)) -> QuantConfig:
-    wanted = names or config.reduced_ops
-    return config.replace({name: replace(config[name], repairs=repairs) for name in wanted if config[name].reduced})
+    wanted = names or config.quantized_ops
+    return config.replace({name: replace(config[name], repairs=repairs) for name in wanted if config[name].quantized})
 
 
 def feeds(adapter: OnnxAdapter, count: int = 8) -> list[Array]:

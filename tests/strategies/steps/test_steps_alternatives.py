@@ -42,7 +42,7 @@ def test_the_culprits_run_in_the_mode_that_is_milder() -> None:
     assert other is not None
     assert set(model.guilty) <= set(other.changed)
     assert all(other.config[name].mode == "weight_only" for name in other.changed)
-    assert all(other.harm[name] < 0.02 * model.harm[name] for name in other.changed)
+    assert all(other.sensitivity[name] < 0.02 * model.sensitivity[name] for name in other.changed)
 
 
 def test_a_mode_that_is_slower_than_fp32_is_not_taken_where_time_counts() -> None:

@@ -44,7 +44,7 @@ def test_along_the_front_models_take_longer_and_do_less_harm(seed: int) -> None:
     assert len(points) > 3
     assert points[0].config == start
     for before, after in itertools.pairwise(points):
-        assert after.seconds > before.seconds and after.harm < before.harm
+        assert after.seconds > before.seconds and after.sensitivity < before.sensitivity
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -78,7 +78,7 @@ def test_an_op_that_saves_next_to_nothing_among_fp32_ops_goes_with_its_neighbour
     borders = (Edge(names[0], (names[1],), 200_000), Edge(names[1], (names[2],), 200_000))
     times = TimeModel(dict.fromkeys(names, 1e-4), dict(zip(names, (5e-4, 0.99e-4, 5e-4), strict=True)), 0.0, borders)
     points = make_front(start, names, times, dict.fromkeys(names, 1e-6))
-    assert points == [] or names[1] not in points[0].config.reduced_ops
+    assert points == [] or names[1] not in points[0].config.quantized_ops
 
 
 class Known:

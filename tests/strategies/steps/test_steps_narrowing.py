@@ -91,7 +91,7 @@ def test_points_grow_and_do_less_harm() -> None:
     sizes = [size(model, point) for point in narrowing.points]
     errors = list(narrowing.points.values())
     assert sizes == sorted(sizes) and errors == sorted(errors, reverse=True)
-    assert narrowing.order[: len(model.guilty)] == sorted(model.guilty, key=lambda name: -model.harm[name])
+    assert narrowing.order[: len(model.guilty)] == sorted(model.guilty, key=lambda name: -model.sensitivity[name])
 
 
 def test_ops_that_may_not_run_in_fp32_go_back_too() -> None:

@@ -39,11 +39,11 @@ class Errors:
 
     def local_error(self, config: QuantConfig) -> dict[str, float]:
         self.asked += 1
-        return {name: self._error(name, config[name]) for name in config.reduced_ops}
+        return {name: self._error(name, config[name]) for name in config.quantized_ops}
 
     def output_errors(self, configs: list[QuantConfig]) -> list[float]:
         self.asked += len(configs)
-        return [sum(self._error(name, config[name]) for name in config.reduced_ops) for config in configs]
+        return [sum(self._error(name, config[name]) for name in config.quantized_ops) for config in configs]
 
     def speeds(self, configs: list[QuantConfig]) -> list[float]:
         return [1 + self.seconds * any("smoothing" in str(pick) for pick in config.values()) for config in configs]

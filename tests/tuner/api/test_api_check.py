@@ -54,7 +54,7 @@ def test_a_good_model_of_any_maker_meets_a_fair_limit(maker: str, data: Any, req
     (limit,) = found.limits
     assert (limit.metric, limit.samples, limit.allowed) == ("top1", 719, 0.05)
     assert limit.interval is not None and limit.interval[0] <= limit.loss <= limit.interval[1] <= 0.05
-    assert limit.sureness is not None and limit.sureness > 0.97
+    assert limit.confidence is not None and limit.confidence > 0.97
     assert found.quantized_size < found.fp32_size
 
 
@@ -62,7 +62,7 @@ def test_a_model_that_lost_too_much_does_not_meet_it(ruined: Path, data: Any) ->
     found = quaver.check(MODEL, ruined, metrics.top1(*data), relative=0.05)
     assert found.verdict is Verdict.NOT_MET
     assert found.limits[0].loss > 0.1
-    assert found.limits[0].sureness == pytest.approx(0, abs=1e-3)
+    assert found.limits[0].confidence == pytest.approx(0, abs=1e-3)
 
 
 def test_a_limit_within_the_interval_is_inconclusive_and_the_score_may_decide_it(by_ort: Path, data: Any) -> None:

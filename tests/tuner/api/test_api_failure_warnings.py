@@ -66,7 +66,7 @@ def test_a_result_with_dynamic_ops_says_that_its_score_depends_on_the_batch_and_
         allow_any_loss=True, objective="int8_ops", threads=1, report=False, verbose=0, workspace=tmp_path / "run",
     )  # fmt: skip
     assert result.met and result.model is not None
-    assert {pick.mode for pick in result.best.config.values() if pick.reduced} == {"dynamic"}  # type: ignore[union-attr]
+    assert {pick.mode for pick in result.best.config.values() if pick.quantized} == {"dynamic"}  # type: ignore[union-attr]
     assert "ops take their ranges from each batch as the model runs (dynamic mode), so outputs and score" in str(result)
     samples = inputs(8)
     samples[0] *= 100  # one large sample makes the steps of all others coarser

@@ -50,12 +50,12 @@ def test_asking_and_telling_ends_as_fit_does() -> None:
 def test_the_fp32_model_is_asked_for_first() -> None:
     with open_run() as run:
         first = run.ask()
-        assert first.number == 0 and first.model.config is None and not first.config.reduced_ops
+        assert first.number == 0 and first.model.config is None and not first.config.quantized_ops
         with pytest.raises(StrategyError, match="the fp32 model was asked for, and its score is not told yet"):
             run.ask()
         run.tell(first, 0.9)
         second = run.ask()
-        assert second.number == 1 and len(second.config.reduced_ops) == 3
+        assert second.number == 1 and len(second.config.quantized_ops) == 3
         judged = run.tell(second, 0.2)
         assert not judged.met and judged.loss == pytest.approx(7 / 9)
         assert run.best == judged and run.trials == (judged,) and run.reason is None

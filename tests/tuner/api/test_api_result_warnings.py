@@ -106,7 +106,7 @@ def test_a_larger_file_is_no_success_where_size_is_the_objective(
 
 def test_where_nothing_is_quantized_the_float_model_is_advised(tmp_path: Path) -> None:
     result = tune(tmp_path / "run", model=FakeFloat({"a": 0.5, "b": 0.5}), strategy="basic")
-    assert result.met and result.best is not None and not result.best.config.reduced_ops
+    assert result.met and result.best is not None and not result.best.config.quantized_ops
     (warning,) = result.warnings
     assert warning.endswith("runs every op in fp32: nothing was quantized. Deploy the float model")
     assert page_of(tmp_path / "run").warnings == result.warnings

@@ -23,6 +23,6 @@ def test_rules_do_not_hide_that_an_op_has_a_weight(rule: dict[str, Any]) -> None
     config = make_config(None, op_type_dict={"Conv": rule}, relative=0.01)
     with contextlib.closing(open_model(MODEL, AdapterOptions())) as adapter:
         space = space_of(adapter, config, Size(), calibrated=True)
-    assert {space[name].kind for name in space.default_config().reduced_ops} == {"Conv", "Gemm"}
+    assert {space[name].kind for name in space.default_config().quantized_ops} == {"Conv", "Gemm"}
     assert {space[name].kind for name in space.default_config().fp32_ops} == {"Add", "GlobalAveragePool"}
-    assert len(space.default_config().reduced_ops) == len(space.of_kind("Conv")) + 1
+    assert len(space.default_config().quantized_ops) == len(space.of_kind("Conv")) + 1

@@ -29,7 +29,7 @@ def resumed(workspace, **more):
 def test_the_result_says_that_nothing_was_evaluated(workspace):
     result = resumed(workspace)
     assert result.met is None and result.baseline is None and result.evaluations == 0
-    assert result.best is not None and result.best.unscored and result.best.config.reduced_ops
+    assert result.best is not None and result.best.unscored and result.best.config.quantized_ops
     assert result.reason is quaver.StopReason.UNSCORED
     assert "not evaluated" in str(result) and "not evaluated" in repr(result)
     assert "not evaluated" in result._repr_html_()

@@ -64,7 +64,7 @@ def test_the_best_as_trials_come_is_the_best_of_all_at_once(
         value, margin = judge.objective.value, judge.objective.margin
         certain = min(value(trial) + margin(trial) * abs(value(trial)) for trial in met)
         tied = [trial for trial in met if value(trial) - margin(trial) * abs(value(trial)) <= certain]
-        expected = min(tied, key=lambda trial: (-len(trial.config.reduced_ops), trial.loss, trial.number))
+        expected = min(tied, key=lambda trial: (-len(trial.config.quantized_ops), trial.loss, trial.number))
     else:
         expected = min(of_interest, key=lambda trial: (trial.loss, trial.number), default=None)
     assert judge.best == expected and judge.met == bool(met) and judge.evaluated == len(trials)

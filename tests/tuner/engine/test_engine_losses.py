@@ -58,7 +58,7 @@ def test_of_a_stopped_trial_only_what_was_seen_is_compared() -> None:
 
 def test_the_choice_among_many_makes_less_sure() -> None:
     judge = judged(Criterion(0.1), *(a_trial(number, wrong(number)) for number in range(1, 6)))
-    sure = judge.sureness(judge.trials[0])
+    sure = judge.confidence(judge.trials[0])
     assert sure is not None and sure.trials == 5 and sure.chosen == pytest.approx(1 - 5 * (1 - sure.alone))
     assert 0.9 < sure.alone < 1
 
@@ -73,7 +73,7 @@ def test_within_a_budget_nothing_is_ruled_out_and_nobody_is_asked_how_sure() -> 
     from quaver.target_budget import TargetBudget
 
     judge = judged(Criterion.within(TargetBudget(None, 0.5)), a_trial(1, np.zeros(100)))
-    assert judge.sureness(judge.trials[0]) is None
+    assert judge.confidence(judge.trials[0]) is None
     assert not rules_out(judge.criterion, a_trial(0, RIGHT), a_trial(1, np.zeros(50), stopped=True), 0.05)
 
 
@@ -104,7 +104,7 @@ def test_scores_that_no_run_has_made_break_nothing(scores: Any) -> None:
     for criterion in (Criterion(0.05, slices=HALVES, confidence=0.9), Criterion(None, 0.1), Criterion({"top1": 0.1})):
         for stopped in (False, True):
             judge = judged(criterion, a_trial(1, scores, stopped))
-            judge.sureness(judge.trials[0])
+            judge.confidence(judge.trials[0])
             assert not (stopped and judge.trials[0].met)
             rules_out(Criterion(), a_trial(0, RIGHT), a_trial(1, scores, stopped), 0.05)
 

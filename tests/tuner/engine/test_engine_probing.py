@@ -117,7 +117,7 @@ class Ending(FakeAdapter):
     """Ends the process when one op is quantized, in any choice."""
 
     def assemble(self, config: QuantConfig | None) -> FakeModel:
-        if config is not None and config["op3"].reduced:
+        if config is not None and config["op3"].quantized:
             os._exit(9)
         return super().assemble(config)
 
@@ -173,6 +173,6 @@ def test_a_configuration_that_died_in_a_measurement_is_a_failed_trial_without_a_
         runner.give_up(Measurement(OUTPUT_ERROR, (SPACE.float_config().replace({"op3": MINMAX}),)))
         assert runner.fatal_ops(SPACE.default_config()) == ["op3"]
     done = drive(MODEL, Basic(), path, budget=Budget(timeout=1000))
-    fatal = [trial for trial in done.trials if trial.config["op3"].reduced]
+    fatal = [trial for trial in done.trials if trial.config["op3"].quantized]
     assert fatal and all("ended 2 times while this configuration was run on samples" in str(t.error) for t in fatal)
-    assert not any(config is not None and config["op3"].reduced for config in done.evaluated)
+    assert not any(config is not None and config["op3"].quantized for config in done.evaluated)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quaver.engine.timing.time_model import Seconds, absorbed, told_apart
-from quaver.engine.timing.variants import APART, Plan, priced, way
+from quaver.engine.timing.time_model import Seconds, absorbed, split_fused
+from quaver.engine.timing.variants import APART, Plan, times_for, way
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.space import TuningSpace
 from quaver.time_model import Edge, TimeModel
@@ -52,16 +52,16 @@ def test_each_way_has_its_own_seconds_also_where_it_is_the_default() -> None:
 def test_a_configuration_is_priced_by_the_ways_it_takes() -> None:
     model, known = put_together()
     config = SPACE.default_config().replace({"conv": WEIGHTS, "gemm": DYNAMIC, "lstm": FLOAT})
-    reduced = priced(model, config, known).reduced
-    assert reduced == pytest.approx({"conv": 6.0, "swish": 0.5, "gemm": 0.8, "lstm": 0.5})
-    assert priced(model, config, {}).reduced["conv"] == pytest.approx(FP32["conv"])
+    quantized = times_for(model, config, known).quantized
+    assert quantized == pytest.approx({"conv": 6.0, "swish": 0.5, "gemm": 0.8, "lstm": 0.5})
+    assert times_for(model, config, {}).quantized["conv"] == pytest.approx(FP32["conv"])
 
 
 def test_what_is_in_the_kernel_of_the_op_before_takes_time_once_that_is_reduced() -> None:
     assert absorbed(SPACE.default_config(), FP32) == ["swish"]
     model, _ = put_together()
     free = (0.0, 0.0, 0.0, 0.0)
-    model = TimeModel(model.fp32, model.reduced, model.rest, model.borders, free)
+    model = TimeModel(model.fp32, model.quantized, model.rest, model.borders, free)
     whole = SPACE.default_config()
     assert model.predict(whole.fallback("swish")) - model.predict(whole) == pytest.approx(0.7 - 0.5)
     assert model.predict(whole.fallback("swish", "conv")) - model.predict(whole) == pytest.approx(4.0 - 1.0 - 0.5)
@@ -70,7 +70,7 @@ def test_what_is_in_the_kernel_of_the_op_before_takes_time_once_that_is_reduced(
 
 
 def test_an_op_that_has_a_kernel_of_its_own_there_is_not_told_apart() -> None:
-    assert told_apart(BETWEEN, {**FP32, "swish": 0.3}, {"swish": 0.7}) == BETWEEN
+    assert split_fused(BETWEEN, {**FP32, "swish": 0.3}, {"swish": 0.7}) == BETWEEN
 
 
 def test_what_belongs_to_no_op_counts_for_the_ops_of_the_model_that_has_more_of_it() -> None:

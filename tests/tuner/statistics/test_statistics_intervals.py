@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quaver.statistics import corrected, paired_interval, sureness
+from quaver.statistics import confidence, corrected, paired_interval
 
 
 def flipped(count: int, lost: int, gained: int, right: float = 0.8) -> tuple[np.ndarray, np.ndarray]:
@@ -75,14 +75,14 @@ def test_a_negative_mean_score_keeps_the_sign_of_the_loss() -> None:
 def test_sureness_is_the_level_of_the_interval_that_ends_there() -> None:
     fp32, int8 = flipped(500, 20, 8)
     high = paired_interval(fp32, int8, 0.9).high
-    assert sureness(fp32, int8, high) == pytest.approx(0.95)
-    assert sureness(fp32, int8, paired_interval(fp32, int8, 0.9).low) == pytest.approx(0.05)
-    assert sureness(fp32, int8, 0.5) > 0.999
+    assert confidence(fp32, int8, high) == pytest.approx(0.95)
+    assert confidence(fp32, int8, paired_interval(fp32, int8, 0.9).low) == pytest.approx(0.05)
+    assert confidence(fp32, int8, 0.5) > 0.999
 
 
 def test_scores_that_are_all_zero_leave_nothing_open() -> None:
-    assert sureness(np.zeros(5), np.zeros(5), 0.0, relative=False) == 1.0
-    assert sureness(np.zeros(5), np.zeros(5), -0.1, relative=False) == 0.0
+    assert confidence(np.zeros(5), np.zeros(5), 0.0, relative=False) == 1.0
+    assert confidence(np.zeros(5), np.zeros(5), -0.1, relative=False) == 0.0
     with pytest.raises(ValueError, match="mean score of 0"):
         paired_interval(np.zeros(5), np.zeros(5), 0.95)
 

@@ -82,13 +82,13 @@ class Graded(SimulatedModel):
     """Every op does some damage, and the worst eight must fall back."""
 
     @functools.cached_property
-    def harm(self) -> dict[str, float]:  # type: ignore[override]
+    def sensitivity(self) -> dict[str, float]:  # type: ignore[override]
         chance = random.Random(self.seed)
         return {op.name: chance.lognormvariate(0.0, 2.0) for op in self.space.ops}
 
     def score(self, config: QuantConfig) -> float:
-        allowed = sum(sorted(self.harm.values())[:-8])
-        return self.baseline * (1 - 0.0099 * sum(self.harm[name] for name in config.int8_ops) / allowed)
+        allowed = sum(sorted(self.sensitivity.values())[:-8])
+        return self.baseline * (1 - 0.0099 * sum(self.sensitivity[name] for name in config.int8_ops) / allowed)
 
 
 @pytest.mark.parametrize("ops", [70, 200])

@@ -203,8 +203,8 @@ class Config:
     def criterion(self) -> Criterion:
         """The accuracy criterion, or the budget that takes its place."""
         if self.objective == "accuracy":
-            ceiling = TargetBudget(self.max_latency, self.max_size, self.cost_model is not None)
-            return Criterion.within(ceiling, self.higher_is_better)
+            target_budget = TargetBudget(self.max_latency, self.max_size, self.cost_model is not None)
+            return Criterion.within(target_budget, self.higher_is_better)
         return Criterion(
             self.relative,
             self.absolute,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from quaver.criterion import Criterion
 from quaver.engine.scoring.confirmation import Confirmation
-from quaver.engine.scoring.judge import Judge, Sureness
+from quaver.engine.scoring.judge import Confidence, Judge
 from quaver.engine.scoring.losses import LimitLoss
 from quaver.engine.timing.objective import MARGINS
 from quaver.limit import loss_phrase, loss_range, loss_text
@@ -146,7 +146,7 @@ def loss_between(interval: tuple[float, float], criterion: Criterion) -> str:
 
 def allowed(criterion: Criterion) -> str:
     """The loss that is allowed."""
-    if criterion.ceiling is not None:
+    if criterion.target_budget is not None:
         return "as little as can be"
     return loss(criterion.allowed, criterion)
 
@@ -216,11 +216,11 @@ def trial_phrases(trial: Trial, judge: Judge) -> list[str]:
     """How far the verdict on a trial can be trusted, a line each: limits, interval and sureness, other data."""
     criterion = judge.criterion
     there = [one for one in judge.confirmations if one.trial == trial.number]
-    sure = sure_line(trial, judge.sureness(trial), criterion)
+    sure = sure_line(trial, judge.confidence(trial), criterion)
     return [*lost_phrases(judge.losses(trial)), *([sure] if sure else []), *confirmed_phrases(there, criterion)]
 
 
-def sure_line(trial: Trial, sure: Sureness | None, criterion: Criterion) -> str:
+def sure_line(trial: Trial, sure: Confidence | None, criterion: Criterion) -> str:
     """Met or not, how sure that is, and between what the loss lies; empty if nobody can say."""
     interval = interval_phrase(trial, criterion)
     if trial.stopped or sure is None or not interval:
@@ -228,7 +228,7 @@ def sure_line(trial: Trial, sure: Sureness | None, criterion: Criterion) -> str:
     return f"{'met' if trial.met else 'not met'}; {sure_phrase(sure, criterion)}; {interval}"
 
 
-def sure_phrase(sure: Sureness | None, criterion: Criterion) -> str:
+def sure_phrase(sure: Confidence | None, criterion: Criterion) -> str:
     """How sure it is that the loss on such data is within the criterion; empty if nobody can say."""
     if sure is None:
         return ""

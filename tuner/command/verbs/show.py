@@ -115,7 +115,7 @@ def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namesp
     from quaver.command import text as facts
     from quaver.engine.inspection.output_drift import drift_of
 
-    ops = [op for op in snapshot.header.ops if not args.fp32 or not trial.config[op.name].reduced]
+    ops = [op for op in snapshot.header.ops if not args.fp32 or not trial.config[op.name].quantized]
     is_best = judged.best is not None and trial.number == judged.best.number
     warned = run_warnings(judged, snapshot.notes, snapshot.baseline) if is_best else ()
     drift = drift_of(snapshot.notes, trial)

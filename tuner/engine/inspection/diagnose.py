@@ -142,10 +142,10 @@ def everything_reduced(space: TuningSpace, best: Trial | None) -> QuantConfig:
     """A trial's way of quantizing for all ops, also those that it runs in fp32."""
     if best is None:
         return space.default_config()
-    chosen = [best.config[name] for name in best.config.reduced_ops]
+    chosen = [best.config[name] for name in best.config.quantized_ops]
     usual = Counter(tuple((field, getattr(pick, field)) for field in DETAILS) for pick in chosen).most_common(1)
     wanted = {field: value for field, value in usual[0][0] if value} if usual else {}
-    return space.default_config(**wanted).replace({name: best.config[name] for name in best.config.reduced_ops})
+    return space.default_config(**wanted).replace({name: best.config[name] for name in best.config.quantized_ops})
 
 
 def _bare(names: Sequence[str]) -> Mapping[str, OpContext]:
@@ -197,7 +197,7 @@ def _seconds(
     except Exception:
         log.warning("ops cannot be timed", exc_info=True)
         return (), ()
-    return [fp32 for fp32, _ in rounds], [reduced for _, reduced in rounds]
+    return [fp32 for fp32, _ in rounds], [quantized for _, quantized in rounds]
 
 
 class Batches:

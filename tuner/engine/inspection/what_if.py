@@ -56,7 +56,7 @@ def _others(op: Op, offered: Op) -> dict[str, OpConfig]:
     paying = offered.choices[: offered.choices.index(FLOAT)]
     found: dict[str, OpConfig] = {}
     for choice in op.choices:
-        if choice.reduced and not choice.calibrated and choice in paying:
+        if choice.quantized and not choice.calibrated and choice in paying:
             found.setdefault(choice.mode, choice)
     return found
 
@@ -91,7 +91,7 @@ def repaired_errors(
 
     None if there is nothing to repair. A failure costs a diagnosis just this.
     """
-    able = [op for op in space.ops if config is not None and op.repairs and config[op.name].reduced]
+    able = [op for op in space.ops if config is not None and op.repairs and config[op.name].quantized]
     if config is None or not able or not adapter.kept:
         return None
     bare = {op.name: replace(config[op.name], repairs=()) for op in able}

@@ -93,7 +93,7 @@ class Run:
         self._strategy: tuple[Strategy, Probe] | None = None
         self._pending: dict[QuantConfig, PendingTrial] = {}
         self._measuring = ObjectiveMeasurer(adapter, history, self.judge, objective)
-        self._delta = None if criterion.ceiling is not None else delta  # within a budget nothing is ruled out
+        self._delta = None if criterion.target_budget is not None else delta  # within a budget nothing is ruled out
         self._proposed: set[QuantConfig] = set()
         self._repeats = 0
         self._width, self._order = width, Order(width)
@@ -401,7 +401,7 @@ class Run:
             seconds=self._clock.seconds + self._measuring.reserved_seconds(FOR_FINALISTS * self._budget.timeout),
             met=self.judge.content if self._width == 1 else self._order.any_counted(self.judge.suffices),
         )
-        if reason is StopReason.MET and self.judge.criterion.ceiling is not None:
+        if reason is StopReason.MET and self.judge.criterion.target_budget is not None:
             reason = StopReason.NOTHING_LOST
         if reason is StopReason.TIMEOUT and self._owed and not (self.judge.evaluated or self._pending):
             return

@@ -58,7 +58,7 @@ def confirmations(notes: PlainMapping, criterion: Criterion) -> tuple[Confirmati
         lost = losses.of(score)
         if lost:
             within = all(one.met for one in lost) and losses.is_sure(lost, score, place)
-            met = within or criterion.ceiling is not None  # a budget is kept on any data
+            met = within or criterion.target_budget is not None  # a budget is kept on any data
             interval = losses.interval(lost[0], score)
             found.append(Confirmation(number, score.value, base.value, losses.loss(lost[0]), met, interval))
     return tuple(found)

@@ -66,7 +66,7 @@ class Stopping:
 
 def rules_out(criterion: Criterion, baseline: Scored, scored: Scored, delta: float) -> bool:
     """Whether the samples that a stopped trial has seen rule it out by this criterion, which may be another now."""
-    if not baseline.samples or criterion.ceiling is not None:
+    if not baseline.samples or criterion.target_budget is not None:
         return False
     if any(len(samples) > len(baseline.samples.get(name, ())) for name, samples in scored.samples.items()):
         return False  # of other samples than the baseline's

@@ -49,7 +49,7 @@ class TieBreak:
         at_best, at_worst = bounds(self._objective, trial)
         self._certain = min(self._certain, at_worst)
         loss = trial.loss or 0.0
-        heapq.heappush(self._entries, _Entry(-trial.config.reduced_count, loss, trial.number, at_best, trial))
+        heapq.heappush(self._entries, _Entry(-trial.config.quantized_count, loss, trial.number, at_best, trial))
         while self._entries[0].at_best > self._certain:
             heapq.heappop(self._entries)
         return self._entries[0].trial
@@ -62,7 +62,7 @@ def bounds(objective: Objective, trial: Trial) -> tuple[float, float]:
     return value - off, value + off
 
 
-class Sureness(NamedTuple):
+class Confidence(NamedTuple):
     """How sure it is that the loss on such data is within the criterion.
 
     Attributes:
@@ -173,7 +173,7 @@ class Judge:
 
     def suffices(self, trial: Trial) -> bool:
         """Whether a trial as it is judged leaves nothing to ask for."""
-        return trial.met and (self.criterion.ceiling is None or (trial.loss is not None and trial.loss <= 0.0))
+        return trial.met and (self.criterion.target_budget is None or (trial.loss is not None and trial.loss <= 0.0))
 
     def begin(self, baseline: Trial | None) -> None:
         """Take the fp32 model's trial. All trials so far are judged by it."""
@@ -225,11 +225,11 @@ class Judge:
             unjudged = trial.loss is None and not trial.met and trial.interval is None
             return trial if unjudged else replace(trial, loss=None, met=False, interval=None)
         loss, interval = self._losses.loss(found[0]), self._losses.interval(found[0], trial)
-        ceiling = self.criterion.ceiling
+        target_budget = self.criterion.target_budget
         if trial.stopped:
             met = False
-        elif ceiling is not None:
-            met = ceiling.kept(trial, self._fp32_size)
+        elif target_budget is not None:
+            met = target_budget.kept(trial, self._fp32_size)
         else:
             met = all(lost.met for lost in found) and self._losses.is_sure(found, trial, trial.number)
         if (trial.loss, trial.met, trial.interval) == (loss, met, interval):
@@ -242,15 +242,15 @@ class Judge:
             return []
         return self._losses.of(trial)
 
-    def sureness(self, trial: Trial) -> Sureness | None:
+    def confidence(self, trial: Trial) -> Confidence | None:
         """How sure it is that the loss of a trial is within the limits on such data, too; None if nobody can say."""
         found = self.losses(trial)
-        if not found or self._losses is None or self.criterion.ceiling is not None:
+        if not found or self._losses is None or self.criterion.target_budget is not None:
             return None
-        each = [self._losses.sureness(lost, trial) for lost in found]
+        each = [self._losses.confidence(lost, trial) for lost in found]
         if any(one is None for one in each):
             return None
-        return Sureness(min(one or 0.0 for one in each), sum(not one.failed for one in self._trials.values()))
+        return Confidence(min(one or 0.0 for one in each), sum(not one.failed for one in self._trials.values()))
 
     def _compared_with(self, baseline: Trial) -> Losses | None:
         """None if the criterion has limits for metrics that the baseline has not: `check` says so."""
@@ -286,8 +286,8 @@ class Judge:
 
         What was seen in full comes before estimates.
         """
-        ceiling, loss = self.criterion.ceiling, trial.loss or 0.0
-        misses = loss if ceiling is None else ceiling.excess(trial, self._fp32_size)
+        target_budget, loss = self.criterion.target_budget, trial.loss or 0.0
+        misses = loss if target_budget is None else target_budget.excess(trial, self._fp32_size)
         return trial.estimated, misses, loss, trial.number
 
     def _compete_again(self) -> None:
@@ -310,7 +310,7 @@ class Judge:
 
 def _recorded(settings: PlainMapping, criterion: Criterion) -> Objective:
     predicted = settings.get("cost_model") is not None
-    return recorded_objective(settings.get("objective"), criterion.ceiling, predicted)
+    return recorded_objective(settings.get("objective"), criterion.target_budget, predicted)
 
 
 def pareto(trials: Iterable[Trial], objective: Objective) -> tuple[Trial, ...]:

@@ -11,7 +11,7 @@ from quaver.criterion import Criterion
 from quaver.errors import SettingsError
 from quaver.limit import Limit
 from quaver.scores import Floats, Samples
-from quaver.statistics import corrected, paired_interval, sureness
+from quaver.statistics import confidence, corrected, paired_interval
 
 # How sure an interval is that nobody has asked for.
 USUAL_LEVEL = 0.95
@@ -114,11 +114,11 @@ class Losses:
         normalised = self.criterion.normalised
         return normalised(lost.limit, found.low), normalised(lost.limit, found.high)
 
-    def sureness(self, lost: LimitLoss, scored: Scored) -> float | None:
+    def confidence(self, lost: LimitLoss, scored: Scored) -> float | None:
         """How sure it is that the loss on such data is within a limit; None without scores of samples."""
         pair = self._pair(lost.limit, scored)
         limit = lost.limit
-        return None if pair is None else sureness(*pair, limit.allowed, limit.relative, limit.higher_is_better)
+        return None if pair is None else confidence(*pair, limit.allowed, limit.relative, limit.higher_is_better)
 
     def is_sure(self, found: list[LimitLoss], scored: Scored, number: int) -> bool:
         """Whether every limit is kept for as sure as the criterion demands, by the trial of that number.
@@ -130,7 +130,7 @@ class Losses:
         if confidence is None:
             return True
         level = corrected(confidence, number * (number + 1))
-        return all((self.sureness(lost, scored) or 0.0) >= level for lost in found)
+        return all((self.confidence(lost, scored) or 0.0) >= level for lost in found)
 
     def _baseline(self, limit: Limit) -> float:
         return self._slices[limit.metric][limit.slice] if limit.slice else self._values[limit.metric]

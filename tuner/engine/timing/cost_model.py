@@ -90,7 +90,7 @@ class CostModel:
 
     def _times(self, name: str) -> dict[str, float]:
         others = {way: seconds[name] for way, seconds in self.ways.items() if name in seconds}
-        return {"fp32": self.model.fp32[name], "int8": self.model.reduced[name], **others}
+        return {"fp32": self.model.fp32[name], "int8": self.model.quantized[name], **others}
 
 
 def measure_cost_model(adapter: Adapter, target: str | None = None) -> CostModel:
@@ -99,9 +99,9 @@ def measure_cost_model(adapter: Adapter, target: str | None = None) -> CostModel
     least: dict[str, float] = {}
     profiles = []
     for config in plan.profiled:
-        fp32, reduced = op_times(adapter, config)
+        fp32, quantized = op_times(adapter, config)
         least = {name: min(seconds, least.get(name, seconds)) for name, seconds in fp32.items()}
-        profiles.append(reduced)
+        profiles.append(quantized)
     whole = _by_the_clock(adapter, [*plan.profiled, *plan.timed], feed)
     model, known = plan.put_together([least, *profiles], whole, borders(adapter, feed))
     name = target or this_machine(feed)

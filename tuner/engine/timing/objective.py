@@ -52,7 +52,7 @@ class Objective:
 
     def value(self, trial: Trial) -> float:
         """The figure; the smallest wins."""
-        return -trial.config.reduced_count
+        return -trial.config.quantized_count
 
     def margin(self, trial: Trial) -> float:
         """By which part of itself the figure may be off. What differs by less than the margins of both is a tie."""
@@ -93,7 +93,7 @@ class Latency(Objective):
 
     def value(self, trial: Trial) -> float:
         # Without a measurement (no samples at hand) more reduced ops count as faster.
-        return trial.measured.get("latency", 1.0 - 1e-6 * trial.config.reduced_count)
+        return trial.measured.get("latency", 1.0 - 1e-6 * trial.config.quantized_count)
 
     def margin(self, trial: Trial) -> float:
         return min(max(trial.measured.get("latency_spread", 0.0), MARGINS[0]), MARGINS[1])
@@ -220,9 +220,9 @@ class RecordedObjective(UserObjective):
 OBJECTIVES: dict[str, type[Objective]] = {kind.name: kind for kind in (Latency, Size, Objective, Accuracy)}
 
 
-def make_objective(wanted: Any, ceiling: TargetBudget | None = None) -> Objective:
+def make_objective(wanted: Any, target_budget: TargetBudget | None = None) -> Objective:
     """An objective from its name or from a function. `ceiling` is that of a run whose objective is accuracy."""
-    if wanted == Accuracy.name and ceiling is not None and ceiling.latency is None:
+    if wanted == Accuracy.name and target_budget is not None and target_budget.latency is None:
         return AccuracyBySize()
     if isinstance(wanted, type) and issubclass(wanted, Objective):
         return wanted()
@@ -252,13 +252,13 @@ def for_target(objective: Objective, predictor: Callable[[QuantConfig], dict[str
     return Accuracy(predictor) if type(objective) is Accuracy else objective
 
 
-def recorded_objective(name: Any, ceiling: TargetBudget | None = None, predicted: bool = False) -> Objective:
+def recorded_objective(name: Any, target_budget: TargetBudget | None = None, predicted: bool = False) -> Objective:
     """The objective of a run from its recorded name, to compare trials by."""
     if predicted:
-        return for_target(recorded_objective(name, ceiling), lambda config: {})
+        return for_target(recorded_objective(name, target_budget), lambda config: {})
     if not isinstance(name, str):
         return Latency()
-    return make_objective(name, ceiling) if name in OBJECTIVES else RecordedObjective(name)
+    return make_objective(name, target_budget) if name in OBJECTIVES else RecordedObjective(name)
 
 
 def name_of(function: Callable[..., Any]) -> str:

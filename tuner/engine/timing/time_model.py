@@ -25,8 +25,8 @@ Seconds = Mapping[str, float]
 
 def op_times(adapter: Adapter, config: QuantConfig) -> tuple[Seconds, Seconds]:
     """Seconds of each op in fp32 and as in `config`, on one thread; what belongs to no op is under the empty name."""
-    fp32, reduced = _least(adapter, (None, config))
-    return fp32, reduced
+    fp32, quantized = _least(adapter, (None, config))
+    return fp32, quantized
 
 
 def least_seconds(adapter: Adapter, config: QuantConfig) -> Seconds:
@@ -57,19 +57,19 @@ SWITCH, ODD = (0.1, 0.25, 0.5), 0.1
 
 def measure_time_model(adapter: Adapter, config: QuantConfig, feed: Feed) -> TimeModel:
     """Times of ops by the runtime's profiler, of whole models by the clock; all on one thread."""
-    fp32, reduced = op_times(adapter, config)
+    fp32, quantized = op_times(adapter, config)
     between, alone = borders(adapter, feed), absorbed(config, fp32)
     apart = least_seconds(adapter, config.fallback(*alone)) if alone and between else {}
     models = [adapter.assemble(one).on_threads(1) for one in (None, config, *mixtures(config))]
     whole = [taken.seconds for taken in latency.measure(models, feed, SECONDS * len(models))]
-    scale = whole[1] / (sum(reduced.values()) or 1.0)
+    scale = whole[1] / (sum(quantized.values()) or 1.0)
     between = split_fused(between, fp32, {name: scale * apart[name] for name in alone if name in apart})
-    return put_together(fp32, reduced, config, whole, between)
+    return put_together(fp32, quantized, config, whole, between)
 
 
 def absorbed(config: QuantConfig, fp32: Seconds) -> list[str]:
     """The ops that take no time in the float model: another one's kernel does what they do."""
-    return [name for name in config.reduced_ops if config[name].calibrated and not fp32.get(name, 0.0)]
+    return [name for name in config.quantized_ops if config[name].calibrated and not fp32.get(name, 0.0)]
 
 
 def split_fused(between: Iterable[Edge], fp32: Seconds, apart: Seconds) -> tuple[Edge, ...]:
@@ -85,7 +85,7 @@ def split_fused(between: Iterable[Edge], fp32: Seconds, apart: Seconds) -> tuple
 
 def put_together(
     fp32: Mapping[str, float],
-    reduced: Mapping[str, float],
+    quantized: Mapping[str, float],
     config: QuantConfig,
     whole: Sequence[float],
     between: tuple[Edge, ...],
@@ -95,11 +95,11 @@ def put_together(
     `whole` are seconds of the float model, of `config` and of its mixtures.
     """
     # The profiler has a price of its own; what the clock says is divided as the profiler says.
-    scale = whole[0] / (sum(fp32.values()) or 1.0), whole[1] / (sum(reduced.values()) or 1.0)
+    scale = whole[0] / (sum(fp32.values()) or 1.0), whole[1] / (sum(quantized.values()) or 1.0)
     model = TimeModel(
         {name: scale[0] * seconds for name, seconds in fp32.items() if name},
-        {name: scale[1] * seconds for name, seconds in reduced.items() if name},
-        (scale[0] * fp32[""] + scale[1] * reduced[""]) / 2,
+        {name: scale[1] * seconds for name, seconds in quantized.items() if name},
+        (scale[0] * fp32[""] + scale[1] * quantized[""]) / 2,
         between,
     )
     return model.fitted(list(zip((config, *mixtures(config)), whole[1:], strict=True)))
@@ -109,7 +109,7 @@ def to_plain(model: TimeModel) -> PlainDict:
     """A time model as builtins."""
     return {
         "fp32": dict(model.fp32),
-        "reduced": dict(model.reduced),
+        "reduced": dict(model.quantized),
         "rest": model.rest,
         "borders": [(border.producer, border.readers, border.elements, border.apart) for border in model.borders],
         "costs": model.costs,
@@ -128,7 +128,7 @@ def from_plain(data: PlainDict) -> TimeModel:
 
 def mixtures(config: QuantConfig) -> list[QuantConfig]:
     """Stretches of either precision along the graph, the same ones every time."""
-    rng, names = random.Random(0), config.reduced_ops
+    rng, names = random.Random(0), config.quantized_ops
     found = []
     for _ in range(MIXTURES):
         switch, fp32, fallen = rng.choice(SWITCH), rng.random() < 0.5, []
@@ -137,7 +137,7 @@ def mixtures(config: QuantConfig) -> list[QuantConfig]:
             if fp32 != (rng.random() < ODD):
                 fallen.append(name)
         found.append(config.fallback(*fallen))
-    return [one for one in dict.fromkeys(found) if one != config and one.reduced_ops]
+    return [one for one in dict.fromkeys(found) if one != config and one.quantized_ops]
 
 
 def borders(adapter: Adapter, feed: Feed) -> tuple[Edge, ...]:

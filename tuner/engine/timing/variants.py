@@ -71,7 +71,7 @@ class Plan:
         fp32, *others = _with_same_rest(scaled)
         taken = dict(zip(configs, others, strict=True))
         known: dict[str, Seconds] = {
-            name: {op: taken[config][op] for op in config.reduced_ops if way(config[op]) == name}
+            name: {op: taken[config][op] for op in config.quantized_ops if way(config[op]) == name}
             for name, config in self._ways().items()
         }
         if self.alone:
@@ -84,7 +84,7 @@ class Plan:
         """For each way that reads and writes floats, the default configuration with the ops run so that can be."""
         found: dict[str, dict[str, OpConfig]] = {}
         for op in self.space.ops:
-            for choice in op.reduced_choices:
+            for choice in op.quantized_choices:
                 if not choice.calibrated:
                     found.setdefault(way(choice), {}).setdefault(op.name, choice)
         return {name: self.plain.replace(changes) for name, changes in found.items()}
@@ -95,9 +95,9 @@ def times_for(model: TimeModel, config: QuantConfig, known: Mapping[str, Seconds
     changed = {
         name: known.get(way(pick), {}).get(name, model.fp32[name])
         for name, pick in config.items()
-        if pick.reduced and not pick.calibrated and name in model.fp32
+        if pick.quantized and not pick.calibrated and name in model.fp32
     }
-    return replace(model, reduced={**model.reduced, **changed}) if changed else model
+    return replace(model, quantized={**model.quantized, **changed}) if changed else model
 
 
 def _scaled(profiled: Seconds, whole: float) -> dict[str, float]:

@@ -127,7 +127,7 @@ def test_a_real_model_is_tuned_by_such_a_file(text: str, tmp_path: Path) -> None
     assert result.met and result.best is not None
     kinds = {op.name: op.kind for op in quaver.read_snapshot(result.history_path).header.ops}
     assert all(choice.mode in ("", "static") for choice in result.best.config.values())
-    assert not any(choice.reduced for name, choice in result.best.config.items() if kinds[name] == "Gemm")
+    assert not any(choice.quantized for name, choice in result.best.config.items() if kinds[name] == "Gemm")
     assert result.best.config.int8_ops
 
 
@@ -215,7 +215,7 @@ def test_a_file_of_2x_with_approach_recipes_and_types_of_ops_runs(tmp_path: Path
         verbose=0,
     )
     kinds = {op.name: op.kind for op in quaver.read_snapshot(result.history_path).header.ops}
-    products = [pick for name, pick in result.trials[0].config.items() if kinds[name] == "MatMul" and pick.reduced]
+    products = [pick for name, pick in result.trials[0].config.items() if kinds[name] == "MatMul" and pick.quantized]
     assert {pick.mode for pick in products} == {"dynamic"}
 
 
