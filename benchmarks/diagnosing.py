@@ -17,7 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks import shapes
 from benchmarks.peers import memory
 from quaver.adapters import AdapterOptions, open_model
-from quaver.demo.run import MODEL, digits
+from quaver.demo.data import digits
+from quaver.demo.run import MODEL
 from quaver.engine.events import silent
 from quaver.engine.inspection.diagnose import DiagnosisOptions, examine
 from quaver.space import TuningSpace

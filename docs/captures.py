@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from quaver.demo.run import CALIBRATION_IMAGES, EVAL, MODEL, digits
+from quaver.demo.data import digits
+from quaver.demo.run import CALIBRATION_IMAGES, EVAL, MODEL
 
 PAGE = Path(__file__).with_name("terminal.md")
 WIDTHS = (80, 120)

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import quaver
-from quaver.demo.run import MODEL, RULES, Accuracy, digits
+from quaver.demo.data import Accuracy, digits
+from quaver.demo.run import MODEL, RULES
 from quaver.insights.page.serve import serve
 
 ROOT = Path(__file__).resolve().parents[1]

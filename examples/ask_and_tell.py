@@ -1,7 +1,8 @@
 """Keep your own loop: ask for a trial, score it as you like, tell its score. All else is as with `fit`."""
 
 import quaver
-from quaver.demo.run import MODEL, RULES, Accuracy, digits
+from quaver.demo.data import Accuracy, digits
+from quaver.demo.run import MODEL, RULES
 
 train, _, images, labels = digits()
 accuracy = Accuracy(images, labels)

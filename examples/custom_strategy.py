@@ -1,7 +1,8 @@
 """A strategy of one's own: send the noisiest ops back to fp32, one by one."""
 
 import quaver
-from quaver.demo.run import MODEL, RULES, Accuracy, digits
+from quaver.demo.data import Accuracy, digits
+from quaver.demo.run import MODEL, RULES
 
 
 @quaver.register_strategy

@@ -3,7 +3,8 @@
 import csv
 
 import quaver
-from quaver.demo.run import MODEL, RULES, Accuracy, digits
+from quaver.demo.data import Accuracy, digits
+from quaver.demo.run import MODEL, RULES
 
 train, _, images, labels = digits()
 data = {"calib_dataloader": train[:256], "eval_func": Accuracy(images, labels), "max_trials": 1, "strategy": "basic"}

@@ -1,7 +1,8 @@
 """The score of each sample, batch by batch: hopeless trials end early, each digit has a limit, other data confirm."""
 
 import quaver
-from quaver.demo.run import MODEL, digits
+from quaver.demo.data import digits
+from quaver.demo.run import MODEL
 
 train, train_labels, images, labels = digits()
 held_out, held_out_labels = train[600:], train_labels[600:]

@@ -1,7 +1,8 @@
 """Tune a small network for handwritten digits, save the result, and rebuild one of its trials."""
 
 import quaver
-from quaver.demo.run import MODEL, digits
+from quaver.demo.data import digits
+from quaver.demo.run import MODEL
 
 train, _, images, labels = digits()
 

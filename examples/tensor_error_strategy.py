@@ -3,7 +3,8 @@
 import numpy as np
 
 import quaver
-from quaver.demo.run import MODEL, RULES, Accuracy, digits
+from quaver.demo.data import Accuracy, digits
+from quaver.demo.run import MODEL, RULES
 from quaver.strategies import Bayesian
 
 

@@ -3,7 +3,8 @@
 import numpy as np
 
 import quaver
-from quaver.demo.run import MODEL, digits
+from quaver.demo.data import digits
+from quaver.demo.run import MODEL
 
 train, _, images, labels = digits()
 

@@ -9,7 +9,8 @@ import onnx
 import pytest
 
 import quaver
-from quaver.demo.run import MODEL, digits
+from quaver.demo.data import digits
+from quaver.demo.run import MODEL
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.planted import CASES, plant

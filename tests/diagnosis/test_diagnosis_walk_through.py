@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 
 import quaver
-from quaver.demo.run import MODEL, RULES, Accuracy, digits
+from quaver.demo.data import Accuracy, digits
+from quaver.demo.run import MODEL, RULES
 
 
 def test_tables_read_by_pandas_lead_to_a_rule_that_brings_accuracy_back(tmp_path: Path, monkeypatch: Any) -> None:

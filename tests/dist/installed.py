@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import quaver
-from quaver.demo.run import MODEL, Accuracy, digits
+from quaver.demo.data import Accuracy, digits
+from quaver.demo.run import MODEL
 
 
 def main() -> None:

@@ -12,7 +12,8 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import quaver
-from quaver.demo.run import EVAL, Accuracy, digits
+from quaver.demo.data import Accuracy, digits
+from quaver.demo.run import EVAL
 
 RUN = "quaver_workspace/2026-05-01_10-00-00"
 SETTINGS = """\

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 import quaver
-from quaver.demo.run import MODEL, RULES, Accuracy, digits
+from quaver.demo.data import Accuracy, digits
+from quaver.demo.run import MODEL, RULES
 
 # Another network that was trained on the same digits.
 RESNET = Path(__file__).parents[1] / "data" / "digits_resnet.onnx"

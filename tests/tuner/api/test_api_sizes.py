@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import quaver
-from quaver.demo.run import MODEL, digits
+from quaver.demo.data import digits
+from quaver.demo.run import MODEL
 from quaver.history import read_snapshot
 
 
