@@ -1,4 +1,4 @@
-"""Ready-made scores: each is an `eval_func`, so that a first run needs no code."""
+"""Ready-made metrics: each is an `eval_func`, so a first run needs no code."""
 
 from quaver.metrics.agreement import agreement, disagreements
 from quaver.metrics.classification import auc, f1, top1, top_k

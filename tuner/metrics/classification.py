@@ -1,4 +1,4 @@
-"""Scores of classifiers: is the right class first, or among the first; F1 and AUC of the whole set."""
+"""Metrics of classifiers: top-1, top-k, F1 and AUC."""
 
 from __future__ import annotations
 
@@ -7,47 +7,48 @@ from typing import Any
 import numpy as np
 
 from quaver.errors import EvaluationError, SettingsError
-from quaver.metrics.inference import Data
+from quaver.metrics.inference import Data, LabelData, SampleData
 from quaver.metrics.metric import Metric, SampleMetric, SetMetric
 from quaver.types import Array
 
 
-def top1(data: Any, labels: Any = None, *, output: int = 0) -> Metric:
-    """Whether the class with the largest output is the label, a number from 0.
+def top1(data: SampleData, labels: LabelData = None, *, output: int = 0) -> Metric:
+    """Score 1 for each sample whose largest output is the labelled class, counted from 0.
 
     Args:
         data: samples: an array, a dict of arrays by input name, or an iterable of batches.
-        labels: one for each sample; may be left out if batches are pairs of inputs and labels.
-        output: which output of the model holds the classes, along its last axis.
+        labels: one for each sample; leave it out if batches are pairs of inputs and labels.
+        output: index of the output that holds the classes along its last axis.
     """
     return _TopK("top1", 1, Data(data, labels), output)
 
 
-def top_k(data: Any, labels: Any = None, *, k: int = 5, output: int = 0) -> Metric:
-    """Whether the label is among the `k` classes with the largest outputs; see `top1`."""
+def top_k(data: SampleData, labels: LabelData = None, *, k: int = 5, output: int = 0) -> Metric:
+    """Score 1 for each sample whose label is among the `k` largest outputs; see `top1` for the arguments."""
     if k < 1:
         raise SettingsError(f"`k` must be at least 1, not {k!r}")
     return _TopK(f"top{k}", k, Data(data, labels), output)
 
 
-def f1(data: Any, labels: Any = None, *, average: str = "macro", output: int = 0) -> Metric:
-    """The F1 score of the whole set, one number: no early stop, no interval. See `top1`.
+def f1(data: SampleData, labels: LabelData = None, *, average: str = "macro", output: int = 0) -> Metric:
+    """Score the whole set by F1: one number, so there is no early stop and no interval.
 
     Args:
         data: samples, as for `top1`.
-        labels: a class for each sample; or, for several at once, a row of 0 and 1, and outputs above 0.5 count as yes.
-        average: "macro" is the mean over classes, "micro" counts all classes together, "binary" looks at class 1.
-        output: which output of the model to look at.
+        labels: a class for each sample; for multi-label data a row of 0 and 1, where outputs above 0.5 count as 1.
+        average: "macro" is the mean over classes, "micro" pools all classes, "binary" is the F1 of class 1.
+        output: index of the output to score.
     """
     if average not in ("macro", "micro", "binary"):
         raise SettingsError(f"`average` must be macro, micro or binary, not {average!r}")
     return _F1(average, Data(data, labels), output)
 
 
-def auc(data: Any, labels: Any = None, *, output: int = 0) -> Metric:
-    """The area under the ROC curve of the whole set, for labels of 0 and 1: one number, no early stop, no interval.
+def auc(data: SampleData, labels: LabelData = None, *, output: int = 0) -> Metric:
+    """Score the whole set by the area under the ROC curve, for labels of 0 and 1.
 
-    The model gives one number for each sample, or one for each of two classes, of which the second counts.
+    It is one number, so there is no early stop and no interval. The model gives one number for each sample, or one for
+    each of two classes, of which the second is used.
     """
     return _Auc("auc", Data(data, labels), output)
 
@@ -57,14 +58,14 @@ class _TopK(SampleMetric):
         super().__init__(name, data, output)
         self._k = k
 
-    def scores(self, output: Array, labels: Any) -> Any:
+    def scores(self, output: Array, labels: LabelData) -> Any:
         wanted = np.asarray(labels).reshape(-1)
         if output.ndim < 2 or len(wanted) != output.size // output.shape[-1]:
             return np.empty(0)
         rows = output.reshape(-1, output.shape[-1])
         if self._k == 1:
             return rows.argmax(axis=1) == wanted
-        # As many classes may come before the label as there are places; of equals the first is taken, as by argmax.
+        # Among equal outputs the class with the lower index ranks first, as in argmax.
         own = np.take_along_axis(rows, wanted[:, None].astype(np.int64), axis=1)
         earlier = (rows == own) & (np.arange(rows.shape[1]) < wanted[:, None])
         return ((rows > own) | earlier).sum(axis=1) < self._k
@@ -75,35 +76,35 @@ class _F1(SetMetric):
         super().__init__("f1", data, output)
         self._average = average
 
-    def score(self, batches: list[tuple[Array, Any]]) -> float:
+    def score(self, batches: list[tuple[Array, LabelData]]) -> float:
         labels = np.concatenate([np.asarray(labels) for _, labels in batches])
         outputs = np.concatenate([output.reshape(len(output), -1) for output, _ in batches])
         if labels.ndim == 2:
-            truth, said = labels.astype(bool), outputs > 0.5
+            truth, predicted = labels.astype(bool), outputs > 0.5
         else:
             count = max(outputs.shape[1], int(labels.max()) + 1)
             classes = np.arange(count)
             picked = outputs.argmax(axis=1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0.5).astype(int)
-            truth, said = labels[:, None] == classes, picked[:, None] == classes
+            truth, predicted = labels[:, None] == classes, picked[:, None] == classes
         if self._average == "binary":
-            truth, said = truth[:, -1:], said[:, -1:]
+            truth, predicted = truth[:, -1:], predicted[:, -1:]
         axis = None if self._average == "micro" else 0
-        right, either = (truth & said).sum(axis=axis), truth.sum(axis=axis) + said.sum(axis=axis)
-        seen = np.atleast_1d(either) > 0  # a class that nobody has and nobody says is no class of this set
-        return float(np.mean(2 * np.atleast_1d(right)[seen] / np.atleast_1d(either)[seen])) if seen.any() else 0.0
+        right, either = (truth & predicted).sum(axis=axis), truth.sum(axis=axis) + predicted.sum(axis=axis)
+        occurs = np.atleast_1d(either) > 0  # a class without labels and predictions does not count
+        return float(np.mean(2 * np.atleast_1d(right)[occurs] / np.atleast_1d(either)[occurs])) if occurs.any() else 0.0
 
 
 class _Auc(SetMetric):
-    def score(self, batches: list[tuple[Array, Any]]) -> float:
+    def score(self, batches: list[tuple[Array, LabelData]]) -> float:
         labels = np.concatenate([np.asarray(labels).reshape(-1) for _, labels in batches])
         outputs = np.concatenate([output.reshape(len(output), -1)[:, -1] for output, _ in batches]).astype(float)
-        yes = labels == 1
-        if yes.all() or not yes.any() or not np.isin(labels, (0, 1)).all():
-            raise EvaluationError("auc needs labels of 0 and 1, some of each")
-        # The rank of each output, of equals their mean: how many pairs of a yes and a no are in order.
+        is_positive = labels == 1
+        if is_positive.all() or not is_positive.any() or not np.isin(labels, (0, 1)).all():
+            raise EvaluationError("auc needs labels of 0 and 1, and at least one of each")
+        # AUC is the share of (positive, negative) pairs in the right order; equal outputs share their mean rank.
         _, place, counts = np.unique(outputs, return_inverse=True, return_counts=True)
         ends = np.cumsum(counts)
         ranks = (ends - (counts - 1) / 2)[place.reshape(-1)]
-        positives = int(yes.sum())
-        in_order = float(ranks[yes].sum()) - positives * (positives + 1) / 2
-        return float(in_order / (positives * (yes.size - positives)))
+        positives = int(is_positive.sum())
+        in_order = float(ranks[is_positive].sum()) - positives * (positives + 1) / 2
+        return float(in_order / (positives * (is_positive.size - positives)))

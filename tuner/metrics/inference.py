@@ -1,10 +1,10 @@
-"""A model run over a whole set of samples, whatever form the set has, with the labels that belong to each batch."""
+"""Run a model over all samples of a metric, and pair its outputs with their labels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,39 +13,46 @@ from quaver.adapters.data import BATCH, InputSpec, fixed_batch, match, samples, 
 from quaver.errors import EvaluationError, SettingsError
 from quaver.types import Array, Feed
 
+SampleData: TypeAlias = Any
+"""Samples in any form that a metric accepts: an array, a dict of arrays, or an iterable of batches."""
+
+LabelData: TypeAlias = Any
+"""One label for each sample: an array, or a list of texts or sequences."""
+
 
 class Batch(NamedTuple):
-    """What a model makes of a few samples.
+    """The outputs of a model for one batch of samples.
 
     Attributes:
         outputs: all outputs of the model.
-        labels: of these samples; None if there are none.
-        first: the number of the first sample.
-        size: how many there are.
+        labels: labels of these samples; None if there are none.
+        first: index of the first sample.
+        size: number of samples.
     """
 
     outputs: list[Array]
-    labels: Any
+    labels: LabelData
     first: int
     size: int
 
 
 class Data:
-    """Samples, and their labels if there are any.
+    """The samples of a metric and their labels.
 
-    Samples are an array, a dict of arrays by input name, or an iterable of batches as `calib_dataloader` takes them.
-    Labels are one for each sample; where none are given, batches may be pairs of inputs and labels. What can be gone
-    through only once is kept in memory.
+    Samples are an array, a dict of arrays by input name, or an iterable of batches as `calib_dataloader` accepts them.
+    There is one label for each sample. Without `labels`, batches may be pairs of inputs and labels. An iterator, which
+    can be read only once, is held in memory.
     """
 
-    def __init__(self, samples: Any, labels: Any = None, needs_labels: bool = True) -> None:
+    def __init__(self, samples: SampleData, labels: LabelData = None, needs_labels: bool = True) -> None:
         whole = isinstance(samples, Mapping) or hasattr(samples, "__array__") or hasattr(samples, "numpy")
         if isinstance(samples, str | bytes) or not (whole or hasattr(samples, "__iter__")):
             raise SettingsError(
-                f"the samples of a metric are an array, a dict of arrays or an iterable of batches, not {samples!r:.60}"
+                "the samples of a metric must be an array, a dict of arrays or an iterable of batches, "
+                f"not {samples!r:.60}"
             )
         if whole and labels is None and needs_labels:
-            raise SettingsError("a metric of whole arrays needs labels, one for each sample")
+            raise SettingsError("samples given as arrays need `labels`, one for each sample")
         self._whole = whole
         self._samples = list(samples) if not whole and iter(samples) is samples else samples
         self._labels = None if labels is None else _listed(labels)
@@ -53,7 +60,7 @@ class Data:
 
     @property
     def count(self) -> int | None:
-        """Return how many samples there are, if that can be told before they are run."""
+        """Return the number of samples if it is known before they run."""
         if self._labels is not None:
             return len(self._labels)
         shape = getattr(self._samples, "shape", None) if self._whole else None
@@ -70,22 +77,26 @@ class Data:
                 first += count
                 labels = None if labels is None else labels[count:]
         if self._labels is not None and first != len(self._labels):
-            raise EvaluationError(f"there are {first} samples and {len(self._labels)} labels: they must be as many")
+            raise EvaluationError(
+                f"there are {first} samples but {len(self._labels)} labels: give one label for each sample"
+            )
 
     def first(self, model: Model) -> Feed:
-        """One batch of the set, as the model takes it."""
+        """Return the first batch, in the form the model takes."""
         feed, _ = next(iter(self._feeds(model.inputs)))
         return feed
 
-    def _of(self, labels: Any, first: int, count: int) -> Any:
+    def _of(self, labels: LabelData, first: int, count: int) -> Any:
         if self._labels is None:
             return None if labels is None else labels[:count]
         if first + count > len(self._labels):
-            raise EvaluationError(f"there are only {len(self._labels)} labels, and a sample {first + count - 1}")
+            raise EvaluationError(
+                f"there are only {len(self._labels)} labels, but more samples: sample {first + count - 1} has none"
+            )
         return self._labels[first : first + count]
 
     def _feeds(self, inputs: Sequence[InputSpec]) -> Iterator[tuple[Feed, Any]]:
-        """All samples in feeds of any size, each with the labels that came with it."""
+        """Yield all samples in feeds of any size, each with the labels that came with it."""
         free = [spec if not spec.shape else replace(spec, shape=(None, *spec.shape[1:])) for spec in inputs]
         if self._whole:
             whole = (
@@ -101,29 +112,32 @@ class Data:
                 yield match(batch, free, where), None
                 continue
             if not isinstance(batch, tuple | list) or len(batch) < 2:
-                raise EvaluationError(f"{where} must be a pair of inputs and labels, for no labels were given besides")
-            given = batch[0] if len(batch) == 2 else batch[:-1]
-            feed = match(given, free, where, labels=False)
+                raise EvaluationError(f"{where} must be a pair of inputs and labels, because no `labels` were passed")
+            inputs_of_batch = batch[0] if len(batch) == 2 else batch[:-1]
+            feed = match(inputs_of_batch, free, where, labels=False)
             labels = _listed(batch[-1])
             if len(labels) != samples(feed):
                 raise EvaluationError(f"{where} has {samples(feed)} samples and {len(labels)} labels")
             yield feed, labels
 
 
-def _listed(labels: Any) -> Any:
-    """Labels as an array, or as a list where they are texts or sequences of any length."""
+def _listed(labels: LabelData) -> Any:
+    """Return labels as an array, or as a list if they are texts or sequences of different lengths."""
     if hasattr(labels, "numpy"):
         labels = labels.numpy()
     return labels if isinstance(labels, np.ndarray) else list(labels)
 
 
 def _run(model: Model, feed: Feed, count: int) -> list[Array]:
-    """All outputs; a model that fixes its batch gets the last samples as often as it takes, and they are cut off."""
+    """Return all outputs.
+
+    If the model fixes its batch size and there are fewer samples, the last one is repeated; its copies are cut off.
+    """
     fixed = fixed_batch(model.inputs) or 0
     short = count < fixed
     if short:
         rows = np.minimum(np.arange(fixed), count - 1)
         feed = {name: array[rows] if array.ndim and len(array) == count else array for name, array in feed.items()}
-    found = model.run(feed)
-    outputs = [np.asarray(one) for one in (found if isinstance(found, list) else [found])]
-    return [one[:count] if short and one.ndim and len(one) == fixed else one for one in outputs]
+    result = model.run(feed)
+    outputs = [np.asarray(output) for output in (result if isinstance(result, list) else [result])]
+    return [output[:count] if short and output.ndim and len(output) == fixed else output for output in outputs]

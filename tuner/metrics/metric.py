@@ -1,4 +1,4 @@
-"""What a metric is: an `eval_func` that knows its data, its name and which direction is better."""
+"""The base classes of metrics: an `eval_func` that knows its data, its name and which direction is better."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 from quaver.adapters import Model
 from quaver.errors import EvaluationError
-from quaver.metrics.inference import Batch, Data
+from quaver.metrics.inference import Batch, Data, LabelData
 from quaver.types import Array, Feed
 
 Scores = NDArray[np.float64]
 
 
 class Metric(ABC):
-    """A ready-made `eval_func`. It can be sent to other processes, and called as often as one likes.
+    """A ready-made `eval_func`. It can be sent to other processes and called any number of times.
 
     Attributes:
-        name: what its score is called in tables and limits.
-        higher_is_better: False if it is an error.
+        name: name of the score in tables and limits.
+        higher_is_better: False if the score is an error.
     """
 
     def __init__(self, name: str, data: Data, output: int = 0, higher_is_better: bool = True) -> None:
@@ -34,19 +34,19 @@ class Metric(ABC):
         """Score a model."""
 
     def sample(self, model: Model) -> Feed:
-        """A batch of the data, to time a model on."""
+        """Return one batch of the data, to time a model with."""
         return self._data.first(model)
 
     @property
     def sample_scores(self) -> int | None:
-        """Return how many scores of samples an evaluation gives, if that can be told before one is made."""
+        """Return the number of per-sample scores of one evaluation if it is known in advance."""
         return None
 
     def _chosen(self, batch: Batch) -> Array:
-        """The output that is looked at."""
+        """Return the output that is scored."""
         if self._output >= len(batch.outputs):
             raise EvaluationError(
-                f"{self.name} looks at output {self._output}, and the model has {len(batch.outputs)}: give `output=`"
+                f"{self.name} scores output {self._output}, but the model has only {len(batch.outputs)}: set `output=`"
             )
         return batch.outputs[self._output]
 
@@ -55,15 +55,15 @@ class Metric(ABC):
 
 
 class SampleMetric(Metric):
-    """A metric with a score for each sample: a generator, whose evaluation may be stopped early."""
+    """A metric with a score for each sample. It yields batches, so an evaluation can stop early."""
 
     @property
     def sample_scores(self) -> int | None:
-        """Return how many samples there are, if that can be told before they are run: each has a score."""
+        """Return the number of samples if it is known before they run; each has a score."""
         return self._data.count
 
     def __call__(self, model: Model) -> Iterator[dict[str, Scores]]:
-        """The scores of the samples, batch by batch."""
+        """Yield the scores of the samples, batch by batch."""
         for batch in self._data.run(model):
             scores = np.asarray(self.scores(self._chosen(batch), batch.labels), dtype=np.float64)
             if scores.shape != (batch.size,):
@@ -74,20 +74,20 @@ class SampleMetric(Metric):
             yield {self.name: scores}
 
     @abstractmethod
-    def scores(self, output: Array, labels: Any) -> Any:
-        """The score of each sample of a batch."""
+    def scores(self, output: Array, labels: LabelData) -> Any:
+        """Return the score of each sample of a batch."""
 
 
 class SetMetric(Metric):
-    """A metric of the set as a whole: one number, which is the mean of nothing. It cannot be stopped or be sure."""
+    """A metric of the set as a whole. It is one number and no mean, so there is no early stop and no confidence."""
 
     def __call__(self, model: Model) -> dict[str, float]:
-        """The score of all samples together."""
-        found = [(self._chosen(batch), batch.labels) for batch in self._data.run(model)]
-        if not found:
+        """Score all samples together."""
+        batches = [(self._chosen(batch), batch.labels) for batch in self._data.run(model)]
+        if not batches:
             raise EvaluationError(f"{self.name}: there are no samples")
-        return {self.name: float(self.score(found))}
+        return {self.name: float(self.score(batches))}
 
     @abstractmethod
-    def score(self, batches: list[tuple[Array, Any]]) -> float:
-        """The score of all batches, each an output and its labels."""
+    def score(self, batches: list[tuple[Array, LabelData]]) -> float:
+        """Return the score of all batches, each an output and its labels."""

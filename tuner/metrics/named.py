@@ -9,6 +9,7 @@ from typing import Any
 from quaver.errors import SettingsError
 from quaver.metrics.agreement import KINDS, agreement
 from quaver.metrics.classification import auc, f1, top1, top_k
+from quaver.metrics.inference import LabelData, SampleData
 from quaver.metrics.metric import Metric
 from quaver.metrics.recognition import cer, ctc_exact
 from quaver.metrics.retrieval import recall_at_k
@@ -25,16 +26,20 @@ LABELLED: dict[str, Callable[..., Metric]] = {
     "cer": cer,
     "recall@1": recall_at_k,
 }
-# Those that need no labels: agreement, which is that of the first class, and its other kinds.
+# Metrics that need no labels: `agreement` compares the first class, and the others are its other kinds.
 UNLABELLED = {"agreement": "top1", **{f"agreement_{kind}": kind for kind in KINDS}}
 METRICS = (*LABELLED, *UNLABELLED)
 
 
-def make_metric(name: str, data: Any, labels: Any = None, **options: Any) -> Metric:
-    """The metric of a name; `options` are the keywords of its function."""
+def make_metric(name: str, data: SampleData, labels: LabelData = None, **options: Any) -> Metric:
+    """Make a metric by its name; `options` are the keywords of its function."""
     check_known("metric", name, METRICS)
     function: Callable[..., Metric] = agreement if name in UNLABELLED else LABELLED[name]
-    keywords = [key for key, one in inspect.signature(function).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    keywords = [
+        key
+        for key, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    ]
     for key in options:
         check_known(f"option of the metric {name!r}:", key, keywords)
     if name in UNLABELLED:

@@ -1,30 +1,34 @@
-"""Scores of embeddings: does one find what belongs together?"""
+"""Metrics of embeddings: recall among the nearest neighbours."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from quaver.adapters import Model
 from quaver.errors import EvaluationError, SettingsError
-from quaver.metrics.inference import Data
+from quaver.metrics.inference import Data, LabelData, SampleData
 from quaver.metrics.metric import Metric, Scores
 from quaver.types import Array
 
 
 def recall_at_k(
-    data: Any, labels: Any = None, *, k: int = 1, gallery: tuple[Any, Any] | None = None, output: int = 0
+    data: SampleData,
+    labels: LabelData = None,
+    *,
+    k: int = 1,
+    gallery: tuple[SampleData, LabelData] | None = None,
+    output: int = 0,
 ) -> Metric:
-    """Whether one of the `k` nearest others, by the cosine of their embeddings, has the same label.
+    """Score 1 for each sample with its label among the `k` nearest other samples, by cosine similarity.
 
     Args:
-        data: samples to look for, as for `top1`.
-        labels: what each belongs to.
-        k: how many of the nearest count.
-        gallery: samples and labels to look among; None looks among all other samples of `data`.
-        output: which output of the model is the embedding.
+        data: query samples, as for `top1`.
+        labels: one for each query.
+        k: number of neighbours.
+        gallery: samples and labels to search; None searches all other samples of `data`.
+        output: index of the output that is the embedding.
     """
     if k < 1:
         raise SettingsError(f"`k` must be at least 1, not {k!r}")
@@ -32,27 +36,27 @@ def recall_at_k(
 
 
 class _Recall(Metric):
-    """All embeddings must be there before the first score is: nothing can be stopped early."""
+    """Recall needs all embeddings before the first score, so it never stops early."""
 
     def __init__(self, k: int, data: Data, gallery: Data | None, output: int) -> None:
         super().__init__(f"recall@{k}", data, output)
         self._k, self._gallery = k, gallery
 
     def __call__(self, model: Model) -> Iterator[dict[str, Scores]]:
-        """The score of each sample, all at once."""
+        """Yield the scores of all samples at once."""
         queries, wanted = self._embedded(model, self._data)
-        others, theirs = (queries, wanted) if self._gallery is None else self._embedded(model, self._gallery)
-        if self._k >= len(others) + (self._gallery is not None):
-            raise EvaluationError(f"{self.name}: there are only {len(others)} samples to look among")
-        found = np.empty(len(queries))
+        gallery, gallery_labels = (queries, wanted) if self._gallery is None else self._embedded(model, self._gallery)
+        if self._k >= len(gallery) + (self._gallery is not None):
+            raise EvaluationError(f"{self.name}: there are only {len(gallery)} samples to search")
+        scores = np.empty(len(queries))
         for first in range(0, len(queries), 512):
-            near = queries[first : first + 512] @ others.T
-            if self._gallery is None:  # not itself
+            near = queries[first : first + 512] @ gallery.T
+            if self._gallery is None:  # a sample is not its own neighbour
                 rows = np.arange(len(near))
                 near[rows, rows + first] = -np.inf
             nearest = np.argpartition(-near, self._k - 1, axis=1)[:, : self._k]
-            found[first : first + 512] = (theirs[nearest] == wanted[first : first + 512, None]).any(axis=1)
-        yield {self.name: found}
+            scores[first : first + 512] = (gallery_labels[nearest] == wanted[first : first + 512, None]).any(axis=1)
+        yield {self.name: scores}
 
     def _embedded(self, model: Model, data: Data) -> tuple[Array, Array]:
         parts, labels = [], []

@@ -1,4 +1,4 @@
-"""Scores of segmentation: the overlap of what a model marks and what is there."""
+"""Metrics of segmentation: intersection over union."""
 
 from __future__ import annotations
 
@@ -8,25 +8,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.errors import EvaluationError, SettingsError
-from quaver.metrics.inference import Data
+from quaver.metrics.inference import Data, LabelData, SampleData
 from quaver.metrics.metric import Metric, SampleMetric, SetMetric
 from quaver.types import Array
 
 
 def miou(
-    data: Any, labels: Any = None, *, per: str = "set", ignore: int | None = None, axis: int = 1, output: int = 0
+    data: SampleData,
+    labels: LabelData = None,
+    *,
+    per: str = "set",
+    ignore: int | None = None,
+    axis: int = 1,
+    output: int = 0,
 ) -> Metric:
-    """The mean over classes of intersection over union.
+    """Score masks by intersection over union, averaged over classes.
 
     Args:
         data: images, as for `top1`.
         labels: a map of classes for each image.
-        per: "set" counts the pixels of all images together, as is usual: one number, no early stop, no interval.
-            "image" is a score for each image, over the classes that are in it or are said to be.
-        ignore: pixels with this label do not count.
-        axis: of the output along which the classes lie, 1 for [n, classes, height, width]. An output without it, or
-            with one class only, is a mask: above 0.5 is class 1.
-        output: which output of the model to look at.
+        per: "set" pools the pixels of all images, as is usual: one number, so no early stop and no interval. "image"
+            scores each image over the classes that it contains or the model predicts in it.
+        ignore: label of pixels that do not count.
+        axis: class axis of the output, 1 for [n, classes, height, width]. An output without that axis, or with one
+            class, is a mask: values above 0.5 are class 1.
+        output: index of the output to score.
     """
     if per not in ("set", "image"):
         raise SettingsError(f"`per` must be set or image, not {per!r}")
@@ -35,33 +41,34 @@ def miou(
 
 
 def _classes(output: Array, labels: Array, axis: int) -> Array:
-    """The class of each pixel."""
+    """Return the class of each pixel."""
     if output.shape == labels.shape:
-        found = output > 0.5
+        classes = output > 0.5
     elif output.ndim > axis and output.shape[axis] == 1:
-        found = output.squeeze(axis) > 0.5
+        classes = output.squeeze(axis) > 0.5
     else:
-        found = output.argmax(axis=axis)
-    if found.shape != labels.shape:
+        classes = output.argmax(axis=axis)
+    if classes.shape != labels.shape:
         raise EvaluationError(
-            f"miou: an output of shape {output.shape} gives classes of {found.shape}, and the labels are {labels.shape}"
+            f"miou: an output of shape {output.shape} gives classes of shape {classes.shape}, "
+            f"but the labels have shape {labels.shape}"
         )
-    return found.astype(np.int64)
+    return classes.astype(np.int64)
 
 
-def _confusion(said: Array, truth: Array, ignore: int | None) -> NDArray[np.int64]:
-    """How many pixels of each class are said to be of each."""
+def _confusion(predicted: Array, truth: Array, ignore: int | None) -> NDArray[np.int64]:
+    """Return the confusion matrix: pixels by true class (rows) and predicted class (columns)."""
     counted = np.ones(truth.shape, bool) if ignore is None else truth != ignore
-    said, truth = said[counted], truth[counted].astype(np.int64)
-    size = int(max(said.max(initial=0), truth.max(initial=0))) + 1
-    return np.bincount(truth * size + said, minlength=size * size).reshape(size, size)
+    predicted, truth = predicted[counted], truth[counted].astype(np.int64)
+    size = int(max(predicted.max(initial=0), truth.max(initial=0))) + 1
+    return np.bincount(truth * size + predicted, minlength=size * size).reshape(size, size)
 
 
 def _iou(confusion: NDArray[np.int64]) -> float:
     both = np.diag(confusion)
     either = confusion.sum(axis=0) + confusion.sum(axis=1) - both
-    there = either > 0
-    return float(np.mean(both[there] / either[there])) if there.any() else 1.0
+    occurs = either > 0
+    return float(np.mean(both[occurs] / either[occurs])) if occurs.any() else 1.0
 
 
 class _OfSet(SetMetric):
@@ -69,7 +76,7 @@ class _OfSet(SetMetric):
         super().__init__("miou", data, output)
         self._ignore, self._axis = ignore, axis
 
-    def score(self, batches: list[tuple[Array, Any]]) -> float:
+    def score(self, batches: list[tuple[Array, LabelData]]) -> float:
         parts = []
         for output, labels in batches:
             truth = np.asarray(labels)
@@ -83,7 +90,7 @@ class _OfImages(SampleMetric):
         super().__init__("miou", data, output)
         self._ignore, self._axis = ignore, axis
 
-    def scores(self, output: Array, labels: Any) -> Any:
+    def scores(self, output: Array, labels: LabelData) -> Any:
         truth = np.asarray(labels)
-        said = _classes(output, truth, self._axis)
-        return [_iou(_confusion(*pair, self._ignore)) for pair in zip(said, truth, strict=True)]
+        predicted = _classes(output, truth, self._axis)
+        return [_iou(_confusion(*pair, self._ignore)) for pair in zip(predicted, truth, strict=True)]

@@ -88,7 +88,7 @@ def test_only_samples_on_which_models_disagree_need_labels(tmp_path: Path, image
     few[numbers] = labels[numbers]
     lost = (fp32 == labels).mean() - (int8 == labels).mean()
     assert (fp32 == few).mean() - (int8 == few).mean() == pytest.approx(lost)
-    with pytest.raises(SettingsError, match="needs a quantized model"):
+    with pytest.raises(SettingsError, match="needs at least one quantized model"):
         metrics.disagreements(images, MODEL)
 
 
