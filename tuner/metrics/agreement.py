@@ -92,7 +92,8 @@ class _Agreement(Metric):
 def _top1(expected: Array, output: Array) -> Array:
     """Compare classes; `expected` holds those of the fp32 model."""
     same = output.argmax(axis=-1) == expected
-    return same.reshape(len(same), -1).mean(axis=1)
+    shares: Array = same.reshape(len(same), -1).mean(axis=1)
+    return shares
 
 
 def _cosine(expected: Array, output: Array) -> Array:

@@ -174,7 +174,7 @@ def test_what_does_not_fit_is_named(classes: Any) -> None:
     model = passing_on("n", 7)
     with pytest.raises(EvaluationError, match="there are only 90 labels, but more samples: sample 95"):
         scores(metrics.top1(outputs, labels[:90]), model)
-    with pytest.raises(EvaluationError, match="100 samples and 101 labels"):
+    with pytest.raises(EvaluationError, match="100 samples but 101 labels"):
         scores(metrics.top1(outputs, [*labels, 0]), model)
     with pytest.raises(EvaluationError, match="gives no score for each"):
         scores(metrics.top1(np.zeros((4, 3, 7), np.float32), np.zeros(4)), passing_on("n", 3, 7))
