@@ -1,9 +1,9 @@
-"""Neural Compressor's names on quaver's engine, so that its scripts run with their import lines changed.
+"""Neural Compressor's names on quaver's engine, so that its scripts run once their import lines are changed.
 
     from quaver.neural_compressor import PostTrainingQuantConfig, quantization
 
-A bridge and nothing more: words become settings of `quaver.fit`, results get the attributes that scripts read. What has
-no counterpart is refused, all of it at once, with what to use instead. `docs/from-neural-compressor.md` has both sides.
+This is only a bridge: its options become settings of `quaver.fit`, and results get the attributes that scripts read.
+Options without a counterpart are refused, all at once, with what to use instead. See `docs/from-neural-compressor.md`.
 """
 
 from quaver.neural_compressor import benchmark, data, experimental, quantization, strategy, utils

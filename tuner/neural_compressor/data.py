@@ -1,4 +1,4 @@
-"""`DataLoader`: batches of a dataset, as Neural Compressor's scripts make them."""
+"""`DataLoader` of Neural Compressor: batches of a dataset."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from quaver.errors import SettingsError
 
 
 class DataLoader:
-    """Goes through a dataset (`dataset[i]`, or an iterable), `batch_size` samples at a time."""
+    """Iterate over a dataset (`dataset[i]`, or an iterable), `batch_size` samples at a time."""
 
-    def __init__(self, framework: str = "", dataset: Any = None, batch_size: int = 1, **more: Any) -> None:
-        used = {name: value for name, value in more.items() if value not in (None, False, 0, "rollover")}
+    def __init__(self, framework: str = "", dataset: Any = None, batch_size: int = 1, **options: Any) -> None:
+        used = {name: value for name, value in options.items() if value not in (None, False, 0, "rollover")}
         if used:
             raise SettingsError(
-                f"DataLoader: {', '.join(used)} cannot be used; calibration needs `dataset` and `batch_size`"
+                f"DataLoader does not support {', '.join(used)}; calibration needs only `dataset` and `batch_size`"
             )
         if dataset is None:
-            raise SettingsError("DataLoader needs a `dataset`: items by number, or an iterable of samples")
+            raise SettingsError("DataLoader needs a `dataset`: a sequence or an iterable of samples")
         self.framework, self.dataset, self.batch_size = framework, dataset, batch_size
 
     def __iter__(self) -> Iterator[Any]:
@@ -40,7 +40,7 @@ class DataLoader:
 
 
 def stacked(samples: list[Any]) -> Any:
-    """Samples as one batch: tuples and dicts part by part, arrays on top of each other."""
+    """Stack samples into one batch; tuples and dicts are stacked part by part."""
     first = samples[0]
     if isinstance(first, tuple | list):
         return tuple(stacked([sample[part] for sample in samples]) for part in range(len(first)))

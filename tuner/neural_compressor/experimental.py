@@ -1,4 +1,4 @@
-"""`experimental.Quantization(yaml)`: version 1 of Neural Compressor, which is set up by attributes."""
+"""`experimental.Quantization(yaml)` of Neural Compressor 1.x, which is configured through attributes."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from quaver.neural_compressor.model import BridgedModel
 from quaver.neural_compressor.quantization import metric_function, quantized
 from quaver.types import EvalFunc, ModelLike, PlainMapping
 
-_SET = ("model", "calib_dataloader", "eval_func", "eval_dataloader", "metric")
+_ATTRIBUTES = ("model", "calib_dataloader", "eval_func", "eval_dataloader", "metric")
 
 
 class Best:
-    """What a script reads of the strategy when the run is over: `strategy.best_qmodel.q_config["quant_cfg"]`."""
+    """The finished strategy, from which scripts read `strategy.best_qmodel.q_config["quant_cfg"]`."""
 
     def __init__(self, best_qmodel: BridgedModel) -> None:
         self.best_qmodel = best_qmodel
 
 
 class Quantization:
-    """A run that is set up by attributes and started by `fit()`.
+    """A run that is configured through attributes and started by `fit()`.
 
     Attributes:
         model: the float model.
-        calib_dataloader: typical inputs; `calib_dataloader` of `quaver.fit`.
-        eval_func: scores a model; or `metric` and `eval_dataloader`. Without them nothing is evaluated.
-        strategy: after `fit()`, what holds the best model.
+        calib_dataloader: calibration data, as for `quaver.fit`.
+        eval_func: scores a model; or set `metric` and `eval_dataloader`. Without any, nothing is evaluated.
+        strategy: after `fit()`, the holder of the best model.
     """
 
     def __init__(self, conf: str | os.PathLike[str] | PlainMapping | None = None) -> None:
@@ -41,17 +41,17 @@ class Quantization:
         self.strategy: Best | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in (*_SET, "strategy") and not name.startswith("_"):
-            raise SettingsError(f"Quantization has no {name!r}; it has: {', '.join(_SET)}")
+        if name not in (*_ATTRIBUTES, "strategy") and not name.startswith("_"):
+            raise SettingsError(f"Quantization has no {name!r}; it has: {', '.join(_ATTRIBUTES)}")
         super().__setattr__(name, value)
 
     def fit(self) -> BridgedModel:
-        """Run it; the best model."""
+        """Run the tuning and return the best model."""
         if self.model is None:
-            raise SettingsError("set `quantizer.model` before fit(): the float model")
+            raise SettingsError("set `quantizer.model` to the float model before fit()")
         eval_func = self.eval_func or metric_function(self.metric, self.eval_dataloader)
-        found = quantized(self.model, self._settings, self.calib_dataloader, eval_func, {})
-        self.strategy = Best(found)
-        return found
+        model = quantized(self.model, self._settings, self.calib_dataloader, eval_func, {})
+        self.strategy = Best(model)
+        return model
 
     __call__ = fit

@@ -13,60 +13,60 @@ from quaver.types import PlainDict
 
 
 class BridgedModel:
-    """Call it, save it, or take it for what the framework has: whatever is not found here is asked of that.
+    """A model that can be called, saved, and used as the framework's own object, whose attributes it passes on.
 
     Attributes:
-        result: the `TuneResult` of the run that made it; None if there was none.
+        result: the `TuneResult` of the run that made it; None if it was recovered.
     """
 
     def __init__(self, model: Model, result: TuneResult | None = None, config: QuantConfig | None = None) -> None:
         self._model, self.result, self._config = model, result, config
 
     def __call__(self, *args: Any, **inputs: Any) -> Any:
-        """Run it."""
+        """Run the model."""
         return self._model(*args, **inputs)
 
     forward = __call__
 
     @property
     def model(self) -> BridgedModel:
-        """Itself: scripts of version 1 take `.model` of what `fit` returned, those of version 2 do not."""
+        """Return the object itself: scripts of version 1 read `.model` of the result, those of version 2 do not."""
         return self
 
     @property
     def q_config(self) -> PlainDict:
-        """How each op runs: `q_config["quant_cfg"]` names what was excluded, and `"op"` has all of them."""
+        """Return how each op runs: `q_config["quant_cfg"]` lists the excluded ops, and `"op"` all of them."""
         if self._config is None:
             return {}
         quantized = [pick for pick in self._config.values() if pick.quantized]
-        fine = any(pick.granularity == "per_channel" for pick in quantized)
+        is_per_channel = any(pick.granularity == "per_channel" for pick in quantized)
         cfg = {
             "excluded_symbols": list(self._config.fp32_ops),
             "quantized_dtype": "auto",
             "quantize_mode": "smart",
-            "quantize_granularity": "channel-wise" if fine else "tensor-wise",
+            "quantize_granularity": "channel-wise" if is_per_channel else "tensor-wise",
         }
-        return {"quant_cfg": cfg, "op": {name: as_words(pick) for name, pick in self._config.items()}}
+        return {"quant_cfg": cfg, "op": {name: to_op_dict(pick) for name, pick in self._config.items()}}
 
     def save(self, path: str | Path) -> Path:
-        """Write it to a file; a name without an ending gets that of the framework."""
-        given = Path(path)
-        return self._model.save(given if given.suffix else given.with_name(given.name + self._model.suffix))
+        """Write the model to a file; a name without a suffix gets the framework's."""
+        target = Path(path)
+        return self._model.save(target if target.suffix else target.with_name(target.name + self._model.suffix))
 
-    def export(self, prefix: str | Path, *args: Any, **more: Any) -> Any:
-        """As the framework exports its models, if it does; else as `save`."""
-        own = getattr(self._model, "export", None)
-        return self.save(prefix) if own is None else own(prefix, *args, **more)
+    def export(self, prefix: str | Path, *args: Any, **options: Any) -> Any:
+        """Export the model by the framework's own method, or save it if there is none."""
+        export = getattr(self._model, "export", None)
+        return self.save(prefix) if export is None else export(prefix, *args, **options)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        own = getattr(self._model, name, None)
-        return getattr(self._model.model, name) if own is None else own
+        attribute = getattr(self._model, name, None)
+        return getattr(self._model.model, name) if attribute is None else attribute
 
 
-def as_words(pick: OpConfig) -> PlainDict:
-    """How an op runs, in the words of `op_name_dict`."""
+def to_op_dict(pick: OpConfig) -> PlainDict:
+    """Return how an op runs, in the format of `op_name_dict`."""
     if not pick.quantized:
         return {"activation": {"dtype": "fp32"}, "weight": {"dtype": "fp32"}}
     activation: Mapping[str, str] = {

@@ -1,4 +1,4 @@
-"""`quantization.fit`: Neural Compressor's door to `quaver.fit`."""
+"""`quantization.fit` of Neural Compressor, on `quaver.fit`."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from quaver.api import fit as quaver_fit
 from quaver.errors import SettingsError
 from quaver.neural_compressor.config import PostTrainingQuantConfig
 from quaver.neural_compressor.model import BridgedModel
-from quaver.types import EvalFunc, ModelLike, PlainMapping
+from quaver.types import CalibrationData, EvalFunc, ModelLike, PlainMapping
 
-# Where Neural Compressor keeps its runs, each in a folder named after the time.
-ROOT = "nc_workspace"
+# The folder in which Neural Compressor keeps its runs, each in a folder named after its start time.
+WORKSPACE_ROOT = "nc_workspace"
 
 
 def fit(
     model: ModelLike,
     conf: PostTrainingQuantConfig,
-    calib_dataloader: Any = None,
+    calib_dataloader: CalibrationData = None,
     calib_func: Callable[..., Any] | None = None,
     eval_func: EvalFunc | None = None,
-    eval_dataloader: Any = None,
+    eval_dataloader: CalibrationData = None,
     eval_metric: Any = None,
     **settings: Any,
 ) -> BridgedModel:
-    """Quantize a model; with a score (an `eval_func`, or a metric and its dataloader) tune it.
+    """Quantize a model, or tune it if there is an `eval_func`, or a metric and its dataloader.
 
-    `settings` are those of `quaver.fit`. What comes back has `save`, `model`, `q_config`, and `result` with the rest.
+    `settings` are those of `quaver.fit`. The returned model has `save`, `model`, `q_config` and `result`.
     """
     if calib_func is not None:
-        raise SettingsError("calib_func is not used: give its data as calib_dataloader, which is run through the model")
+        raise SettingsError("calib_func is not supported: pass its data as calib_dataloader")
     if not isinstance(conf, PostTrainingQuantConfig):
         raise SettingsError(f"conf must be a PostTrainingQuantConfig, not {type(conf).__name__}")
     eval_func = eval_func or metric_function(eval_metric, eval_dataloader)
@@ -43,28 +43,32 @@ def fit(
 
 
 def quantized(
-    model: ModelLike, given: PlainMapping | str, data: Any, eval_func: EvalFunc | None, settings: PlainMapping
+    model: ModelLike,
+    config: PlainMapping | str,
+    data: CalibrationData,
+    eval_func: EvalFunc | None,
+    settings: PlainMapping,
 ) -> BridgedModel:
-    """Run `quaver.fit` and wrap what it gives."""
+    """Run `quaver.fit` and wrap the best model."""
     score = None if eval_func is None else Bridged(eval_func)
     result = quaver_fit(
-        model, given, calib_dataloader=data, eval_func=score, **{**_workspace(given, settings), **settings}
+        model, config, calib_dataloader=data, eval_func=score, **{**_workspace(config, settings), **settings}
     )
     if result.model is None or result.best is None:
-        raise SettingsError(f"no model came out of the run: {result}")
+        raise SettingsError(f"the run produced no model: {result}")
     if result.met is False:
         warnings.warn(f"no model meets the criterion; this is the best one: {result}", UserWarning, stacklevel=3)
     return bridged(result)
 
 
 def bridged(result: TuneResult) -> BridgedModel:
-    """The best model of a run."""
+    """Return the best model of a run."""
     assert result.model is not None and result.best is not None
     return BridgedModel(result.model, result, result.best.config)
 
 
 class Bridged:
-    """An eval_func of Neural Compressor: it may take the model for one of the framework's own."""
+    """An eval_func of Neural Compressor, which may use the model like one of the framework's own."""
 
     def __init__(self, eval_func: EvalFunc) -> None:
         if not callable(eval_func):
@@ -76,10 +80,10 @@ class Bridged:
 
 
 def metric_function(metric: Any, dataloader: Any) -> EvalFunc | None:
-    """An eval_func from a metric (`reset`, `update`, `result`) and (input, label) pairs; None without either."""
+    """Make an eval_func from a metric (`reset`, `update`, `result`) and (input, label) pairs; None without both."""
     if metric is None or dataloader is None:
         if metric is not None or dataloader is not None:
-            raise SettingsError("eval_metric and eval_dataloader go together; or give an eval_func")
+            raise SettingsError("pass eval_metric and eval_dataloader together, or pass an eval_func")
         return None
 
     def score(model: ModelLike) -> Any:
@@ -91,14 +95,14 @@ def metric_function(metric: Any, dataloader: Any) -> EvalFunc | None:
     return score
 
 
-def _workspace(given: PlainMapping | str | os.PathLike[str], settings: PlainMapping) -> dict[str, Path]:
-    """A dated folder where scripts look for it, unless another was named."""
-    named = [*settings, *(given if isinstance(given, Mapping) else ())]
+def _workspace(config: PlainMapping | str | os.PathLike[str], settings: PlainMapping) -> dict[str, Path]:
+    """Return a dated workspace where scripts look for it, unless the settings name one."""
+    named = [*settings, *(config if isinstance(config, Mapping) else ())]
     if "workspace" in named or "resume" in named:
         return {}
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    folder, count = Path(ROOT, stamp), 1
+    folder, count = Path(WORKSPACE_ROOT, stamp), 1
     while folder.exists():
         count += 1
-        folder = Path(ROOT, f"{stamp}_{count}")
+        folder = Path(WORKSPACE_ROOT, f"{stamp}_{count}")
     return {"workspace": folder}

@@ -1,8 +1,8 @@
-"""TFLite's quantization debugger on `quaver.diagnose`: its scripts run with their import line changed.
+"""TFLite's quantization debugger on `quaver.diagnose`: its scripts run once their import line is changed.
 
-Give the quantized model and the float model; or the quantized model alone. A debug model of TensorFlow, which holds the
-float ops, too, is compared within itself, as TFLite's debugger does it. Of any other model alone the debugger tells how
-it uses its integers.
+Pass the quantized model and the float model, or the quantized model alone. A debug model of TensorFlow also holds the
+float ops and is compared with them, as TFLite's debugger does. For any other model alone the debugger reports how the
+model uses its integers.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from quaver.diagnosis import Diagnosis, QuantizedStatistics
 from quaver.errors import SettingsError
 from quaver.files.paths import expanded
 from quaver.ops import Precision
-from quaver.types import ModelLike
+from quaver.types import CalibrationData, ModelLike
 
-# The statistics of TFLite's debugger, and what they are called here: its counts and maxima are those of one sample.
+# TFLite's names of statistics and ours; its counts and maxima are those of one sample.
 STATISTICS = {
     "num_elements": "elements_per_sample",
     "stddev": "stddev",
@@ -33,7 +33,7 @@ Metrics = Mapping[str, Callable[..., Any]]
 
 @dataclass(slots=True)
 class QuantizationDebugOptions:
-    """Figures of one's own.
+    """Statistics that the user adds.
 
     Attributes:
         layer_debug_metrics: functions of the differences of an op's output.
@@ -47,12 +47,12 @@ class QuantizationDebugOptions:
 
 
 class QuantizationDebugger:
-    """Compares a quantized model with its float model, or a debug model within itself, layer by layer.
+    """Compare a quantized model with its float model, or a debug model with its own float ops, layer by layer.
 
     Attributes:
         layer_statistics: after `run`, {layer: {statistic: value}}.
         model_statistics: after `run`, {metric: value}.
-        diagnosis: after `run`, all of it, causes and rules included.
+        diagnosis: after `run`, the whole diagnosis with causes and rules.
     """
 
     def __init__(
@@ -61,40 +61,40 @@ class QuantizationDebugger:
         quant_debug_model_content: bytes | None = None,
         float_model_path: str | None = None,
         float_model_content: bytes | None = None,
-        debug_dataset: Any = None,
+        debug_dataset: CalibrationData = None,
         debug_options: QuantizationDebugOptions | None = None,
     ) -> None:
-        self._quantized = _one("quant_debug_model", quant_debug_model_path, quant_debug_model_content)
+        self._quantized = _path_or_content("quant_debug_model", quant_debug_model_path, quant_debug_model_content)
         alone = float_model_path is None and float_model_content is None
-        self._float = None if alone else _one("float_model", float_model_path, float_model_content)
+        self._float = None if alone else _path_or_content("float_model", float_model_path, float_model_content)
         if alone and debug_options is not None and debug_options.model_debug_metrics:
             raise SettingsError("model_debug_metrics compare two models: give float_model_path or float_model_content")
         if debug_dataset is None:
-            raise SettingsError("debug_dataset is needed: a function that gives samples, or the samples")
+            raise SettingsError("pass debug_dataset: samples, or a function that returns them")
         self._data, self._options = debug_dataset, debug_options or QuantizationDebugOptions()
         self.layer_statistics: dict[str, dict[str, float]] = {}
         self.model_statistics: dict[str, float] = {}
         self.diagnosis: Diagnosis | QuantizedStatistics | None = None
 
     def run(self) -> None:
-        """Run all samples through the model, or through both."""
+        """Run all samples through the model, or through both models."""
         options = self._options
         own = [*options.layer_debug_metrics, *options.layer_direct_compare_metrics]
         names = STATISTICS | {name: name for name in own}
         self.layer_statistics = {}
-        found: Diagnosis | QuantizedStatistics
+        diagnosis: Diagnosis | QuantizedStatistics
         if self._float is None or _is_debug_model(self._quantized):
-            found = alone = self._alone()
-            rows = alone.layers
+            diagnosis = statistics = self._diagnose_alone()
+            rows = statistics.layers
             if not rows:
-                self.layer_statistics = {row.op: row.figures() for row in alone.tensors}
+                self.layer_statistics = {row.op: row.figures() for row in statistics.tensors}
         else:
-            found = self._beside(self._float)
-            rows = tuple(row for row in found.layers if row.scales and Precision(row.precision).quantized)
-        self.diagnosis, self.model_statistics = found, dict(found.model_statistics)
+            diagnosis = self._diagnose_beside(self._float)
+            rows = tuple(row for row in diagnosis.layers if row.scales and Precision(row.precision).quantized)
+        self.diagnosis, self.model_statistics = diagnosis, dict(diagnosis.model_statistics)
         self.layer_statistics |= {row.op: {name: row.local[ours] for name, ours in names.items()} for row in rows}
 
-    def _alone(self) -> QuantizedStatistics:
+    def _diagnose_alone(self) -> QuantizedStatistics:
         options = self._options
         return diagnose_quantized(
             self._quantized,
@@ -106,7 +106,7 @@ class QuantizationDebugger:
             float_model=self._float,
         )
 
-    def _beside(self, model: ModelLike) -> Diagnosis:
+    def _diagnose_beside(self, model: ModelLike) -> Diagnosis:
         options = self._options
         return diagnose(
             model,
@@ -127,13 +127,13 @@ class QuantizationDebugger:
 
 
 def _is_debug_model(model: ModelLike) -> bool:
-    """Whether a model holds the ops of TensorFlow's debugger, and with them its float ops."""
+    """Return True if a model holds the ops of TensorFlow's debugger, and so its float ops."""
     content = model if isinstance(model, bytes | bytearray | memoryview) else Path(expanded(model)).read_bytes()
     return b"NumericVerify" in bytes(content)
 
 
-def _one(what: str, path: str | None, content: bytes | None) -> Any:
-    """A model by its path or by its bytes, not by both."""
+def _path_or_content(name: str, path: str | None, content: bytes | None) -> str | bytes | None:
+    """Return the model's path or bytes; exactly one must be set."""
     if (path is None) == (content is None):
-        raise SettingsError(f"give {what}_path or {what}_content, one of the two")
+        raise SettingsError(f"pass either {name}_path or {name}_content")
     return content if path is None else path

@@ -178,7 +178,7 @@ def test_what_does_not_fit_is_named(classes: Any) -> None:
         scores(metrics.top1(outputs, [*labels, 0]), model)
     with pytest.raises(EvaluationError, match="gives no score for each"):
         scores(metrics.top1(np.zeros((4, 3, 7), np.float32), np.zeros(4)), passing_on("n", 3, 7))
-    with pytest.raises(SettingsError, match="needs labels"):
+    with pytest.raises(SettingsError, match="need `labels`"):
         metrics.top1(outputs)
     with pytest.raises(EvaluationError, match="batch 0 of the metric must be a pair"):
         scores(metrics.top1([outputs]), model)
@@ -206,5 +206,5 @@ def test_metrics_are_made_by_name(classes: Any) -> None:
     assert metrics.make_metric("agreement", outputs).name == "agreement_top1"
     with pytest.raises(SettingsError, match="unknown metric 'topp1'; did you mean 'top1'"):
         metrics.make_metric("topp1", outputs)
-    with pytest.raises(SettingsError, match="the metric 'f1' needs labels"):
+    with pytest.raises(SettingsError, match="the metric 'f1' need `labels`"):
         metrics.make_metric("f1", outputs)

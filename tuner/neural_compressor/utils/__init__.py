@@ -1,4 +1,4 @@
-"""Where Neural Compressor keeps `recover` and the names of precisions."""
+"""`recover` and the names of precisions, where Neural Compressor has them."""
 
 from quaver.neural_compressor.utils import constant, utility
 

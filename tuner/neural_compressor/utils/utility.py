@@ -1,4 +1,4 @@
-"""`recover`, with Neural Compressor's count: its first configuration is number 0, quaver's first trial is number 1."""
+"""`recover` with Neural Compressor's numbers, which start at 0 where quaver's trials start at 1."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from quaver.api import recover as quaver_recover
 from quaver.errors import SettingsError
 from quaver.history import read_snapshot
 from quaver.neural_compressor.model import BridgedModel
+from quaver.types import ModelLike
 
 
-def recover(fp32_model: Any, tuning_history_path: str | os.PathLike[str], num: int, **settings: Any) -> BridgedModel:
-    """Rebuild configuration `num` of a run from its history.snapshot; 0 is the first, quaver's trial 1."""
+def recover(
+    fp32_model: ModelLike, tuning_history_path: str | os.PathLike[str], num: int, **settings: Any
+) -> BridgedModel:
+    """Rebuild configuration `num` of a run from its history.snapshot; configuration 0 is quaver's trial 1."""
     if not isinstance(num, int) or isinstance(num, bool) or num < 0:
-        raise SettingsError(f"the number of a configuration must be 0 or more, not {num!r}")
-    found = quaver_recover(fp32_model, tuning_history_path, num + 1, **settings)
-    return BridgedModel(found, None, read_snapshot(tuning_history_path).trial(num + 1).config)
+        raise SettingsError(f"`num` must be an integer of 0 or more, not {num!r}")
+    model = quaver_recover(fp32_model, tuning_history_path, num + 1, **settings)
+    return BridgedModel(model, None, read_snapshot(tuning_history_path).trial(num + 1).config)
