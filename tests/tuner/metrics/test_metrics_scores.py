@@ -184,7 +184,7 @@ def test_what_does_not_fit_is_named(classes: Any) -> None:
         scores(metrics.top1([outputs]), model)
     with pytest.raises(EvaluationError, match="has 100 samples and 3 labels"):
         scores(metrics.top1([(outputs, labels[:3])]), model)
-    with pytest.raises(SettingsError, match=r"are an array, a dict of arrays or an iterable of batches, not 'x\.npz'"):
+    with pytest.raises(SettingsError, match=r"must be an array, a dict of arrays or an iterable of batches, not 'x\.npz'"):
         metrics.top1("x.npz", labels)
     for wrong in (
         lambda: metrics.top_k(outputs, labels, k=0),
@@ -206,5 +206,5 @@ def test_metrics_are_made_by_name(classes: Any) -> None:
     assert metrics.make_metric("agreement", outputs).name == "agreement_top1"
     with pytest.raises(SettingsError, match="unknown metric 'topp1'; did you mean 'top1'"):
         metrics.make_metric("topp1", outputs)
-    with pytest.raises(SettingsError, match="the metric 'f1' need `labels`"):
+    with pytest.raises(SettingsError, match="the metric 'f1' needs labels"):
         metrics.make_metric("f1", outputs)
