@@ -184,7 +184,9 @@ def test_what_does_not_fit_is_named(classes: Any) -> None:
         scores(metrics.top1([outputs]), model)
     with pytest.raises(EvaluationError, match="has 100 samples and 3 labels"):
         scores(metrics.top1([(outputs, labels[:3])]), model)
-    with pytest.raises(SettingsError, match=r"must be an array, a dict of arrays or an iterable of batches, not 'x\.npz'"):
+    with pytest.raises(
+        SettingsError, match=r"must be an array, a dict of arrays or an iterable of batches, not 'x\.npz'"
+    ):
         metrics.top1("x.npz", labels)
     for wrong in (
         lambda: metrics.top_k(outputs, labels, k=0),
