@@ -15,7 +15,7 @@ that. The type "*" stands for all types. What a rule of a name or another type d
 and an op that cannot do what it says stays in fp32.
 
 `repairs` are done to every op of the rule that offers them, and no others: an empty list forbids them all.
-Names are matched literally first, then as regular expressions that must match the whole name (in bounded time, see
+Names are matched literally first, then as regular expressions that must match the whole name (in linear time, see
 `quaver.patterns`). The name of a node in the framework's own graph means the op that it is part of, as a whole. Rules
 on names win over rules on types, and a later rule wins over an earlier one.
 """
@@ -28,7 +28,7 @@ from typing import Any
 
 from quaver.errors import SettingsError
 from quaver.ops import CALIBRATIONS, DETAILS, FLOAT, INT8, MODES, PER_BLOCK, SCHEMES, Op, OpConfig, Precision
-from quaver.patterns import Effort, Pattern, PatternError
+from quaver.patterns import MatchBudget, Pattern, PatternError
 from quaver.repairs import name_of, order, strength_of
 from quaver.suggestions import hint
 from quaver.types import PlainMapping
@@ -145,11 +145,11 @@ def apply_rules(
         others = _IN_FLOAT if able and "fp32" in wish.get("precision", ("fp32",)) else wish
         meant = able if able and _of_weights_alone(wish) else kinds[kind]
         chosen.update({name: (label, wish if name in able else others) for name in meant})
-    effort, names = Effort(), dict.fromkeys(op.name for op in ops)
+    budget, names = MatchBudget(), dict.fromkeys(op.name for op in ops)
     for pattern, value in (op_name_dict or {}).items():
         label = f"op_name_dict[{pattern!r}]"
         rule = label, parse(value, label)
-        chosen.update(dict.fromkeys([pattern] if pattern in names else _matching(pattern, ops, effort), rule))
+        chosen.update(dict.fromkeys([pattern] if pattern in names else _matching(pattern, ops, budget), rule))
     if every:
         check_repairs({_EVERY: every.get("repairs", ())}, ops, dict.fromkeys(names, (_EVERY, every)))
     check_repairs({label: wish.get("repairs", ()) for label, wish in chosen.values()}, ops, chosen)
@@ -176,9 +176,9 @@ def _everywhere(ops: Sequence[Op], every: Constraint, said: Mapping[str, Constra
     return tuple(found)
 
 
-def _matching(pattern: Any, ops: Sequence[Op], effort: Effort) -> list[str]:
+def _matching(pattern: Any, ops: Sequence[Op], budget: MatchBudget) -> list[str]:
     try:
-        expression = Pattern(pattern, effort)
+        expression = Pattern(pattern, budget)
         matches = [op.name for op in ops if expression.matches(op.name)]
         if not matches:  # the name of a node, as the framework's own graph has it
             matches = [op.name for op in ops if pattern in op.nodes]
