@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.api.display.format import MAX_SECONDS
 from quaver.engine.inspection.best_model import ABOUT, CAUSES, FINE, OPS, PROFILE
+from quaver.formatting import MAX_SECONDS
 from quaver.types import PlainDict, PlainMapping
 
 Floats = NDArray[np.float64]

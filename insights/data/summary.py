@@ -9,10 +9,11 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from quaver.api.config.config import Config
-from quaver.api.display.format import conversions, converted_phrase, loss_between, loss_is, percent, timing_setup
+from quaver.api.display.format import conversions, converted_phrase, timing_setup
 from quaver.api.result_warnings import no_gain_summary, run_warnings
 from quaver.engine.inspection.output_drift import drift_of
 from quaver.engine.scoring.benefit import benefit
+from quaver.formatting import loss_between, loss_is, probability
 from quaver.insights.data import text as wording
 from quaver.insights.data.run_reader import RunData, RunState
 from quaver.limit import Limit, loss_text
@@ -168,7 +169,11 @@ def _trust(data: RunData, best: Trial) -> list[Fact]:
     found = []
     if best.interval is not None:
         sure = judge.confidence(best)
-        said = "" if sure is None else f"{percent(sure.chosen)} sure that it is within the criterion on such data"
+        said = (
+            ""
+            if sure is None
+            else f"{probability(sure.chosen)} confidence that it is within the criterion on such data"
+        )
         found.append(Fact("loss between", loss_between(best.interval, criterion), said))
     losses = judge.losses(best)
     for lost in losses[:LIMITS] if len(losses) > 1 else ():

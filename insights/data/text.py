@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from quaver.api.display.format import MAX_SECONDS
 from quaver.criterion import Criterion
+from quaver.formatting import MAX_SECONDS
 from quaver.limit import loss_text
 from quaver.ops import OpConfig
 

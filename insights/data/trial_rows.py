@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quaver.api.display.format import verdict
+from quaver.formatting import verdict
 from quaver.insights.data.text import last_line, listed
 from quaver.insights.data.trial_choices import Change
 from quaver.ops import INT8

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quaver.api.display import format as wording
+from quaver import formatting
 from quaver.command import main
 from quaver.history import Header, History
 from quaver.insights import FollowedRun, write_report
@@ -64,7 +64,7 @@ def test_page_and_report_show_it(tmp_path: Path, value: float) -> None:
 
 def test_a_duration_that_no_clock_gives_is_unknown() -> None:
     for value in (math.inf, -math.inf, math.nan, -0.001, 1e300):
-        assert wording.seconds(value) == "unknown time"
+        assert formatting.duration(value) == "unknown time"
     for value in (math.inf, -math.inf, math.nan, -1e300, 1e300):
         assert page_wording.duration(value) == page_wording.UNKNOWN
-    assert [wording.seconds(value) for value in (0.0, 5.0, 600.0)] == ["0.0 s", "5.0 s", "10 min"]
+    assert [formatting.duration(value) for value in (0.0, 5.0, 600.0)] == ["0.0 s", "5.0 s", "10 min"]

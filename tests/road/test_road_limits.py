@@ -118,7 +118,7 @@ def test_confidence_demands_more_than_the_mean(plain: quaver.TuneResult, tmp_pat
     for trial in sure.trials:
         if trial.met:
             assert trial.interval is not None and trial.interval[1] <= 0.03
-    assert "% sure that the loss on such data is at most 3.00%" in str(plain)
+    assert "% confidence that the loss on such data is at most 3.00%" in str(plain)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import quaver
-from quaver import Criterion, QuantConfig, Trial, TrialState
-from quaver.api.display import format as wording
+from quaver import Criterion, QuantConfig, Trial, TrialState, formatting
 from quaver.insights.data import text as page_wording
 from quaver.limit import loss_phrase, loss_range, loss_text
 
@@ -42,9 +41,9 @@ def test_an_interval_says_which_end_is_better() -> None:
 
 def test_command_line_page_and_trials_write_it_alike() -> None:
     criterion, loss = Criterion(), -0.0087
-    assert wording.loss(loss, criterion) == page_wording.loss(loss, criterion) == "0.87% better"
-    assert wording.loss_is(loss, criterion) == "the gain is 0.87%"
-    assert wording.loss_is(0.0087, criterion) == "the loss is 0.87%"
+    assert formatting.loss(loss, criterion) == page_wording.loss(loss, criterion) == "0.87% better"
+    assert formatting.loss_is(loss, criterion) == "the gain is 0.87%"
+    assert formatting.loss_is(0.0087, criterion) == "the loss is 0.87%"
     trial = Trial(3, QuantConfig({}), TrialState.COMPLETE, 0.9, loss, True)
     assert "gain 0.0087, met" in str(trial)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import asdict, dataclass
 
-from quaver.api.display.format import milliseconds, percent
+from quaver.formatting import milliseconds, probability
 from quaver.limit import loss_phrase, loss_range, loss_text
 from quaver.types import PlainDict
 
@@ -37,7 +37,7 @@ class LimitVerdict:
         higher_is_better: False for scores that are errors.
         samples: how many there are; 0 if eval_func gives one number.
         interval: between which losses the loss on all such data lies; None without scores of samples.
-        sureness: how sure it is that the loss on such data is within the limit; None without scores of samples.
+        confidence: how sure it is that the loss on such data is within the limit; None without scores of samples.
     """
 
     metric: str
@@ -63,7 +63,9 @@ class LimitVerdict:
         if self.interval is not None and self.confidence is not None:
             text += f" ({loss_range(*self.interval, self.relative)} on such data, from {self.samples} samples)"
         text += f", {loss_text(self.allowed, self.relative)} allowed: {self.verdict}"
-        return text if self.confidence is None else f"{text}; {percent(self.confidence)} sure that it is within"
+        return (
+            text if self.confidence is None else f"{text}; {probability(self.confidence)} confidence that it is within"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from quaver.api.display import format as wording
-from quaver.api.display.format import milliseconds, unconfirmed_phrase
+from quaver import formatting
+from quaver.api.display.format import unconfirmed_phrase
 from quaver.engine.inspection.output_drift import OutputDrift, drift_of
 from quaver.engine.run.crashes import DIED
 from quaver.engine.run.finish import noted_warnings
 from quaver.engine.scoring.benefit import LATENCY, PREDICTED, SIZE, Benefit, benefit
 from quaver.engine.scoring.judge import Judge
+from quaver.formatting import milliseconds
 from quaver.trial import Trial
 from quaver.types import PlainMapping
 
@@ -29,7 +30,7 @@ def warn_of_failed_trials(trials: Sequence[Trial]) -> str | None:
     if not quantized or not all(trial.failed for trial in quantized):
         return None
     first = quantized[0]
-    error = wording.last_line(first.error) or "no reason is recorded"
+    error = formatting.last_line(first.error) or "no reason is recorded"
     if len(error) > MAX_ERROR:
         error = f"{error[:MAX_ERROR]}..."
     which = "the only quantized trial" if len(quantized) == 1 else f"all {len(quantized)} quantized trials"
@@ -52,7 +53,7 @@ def warn_of_skipped_measurements(skipped: Sequence[str]) -> str | None:
     """Return a sentence if measurements were given up because they ended their process."""
     if not skipped:
         return None
-    listed = "; ".join(wording.name(what) for what in skipped[:MAX_LISTED])
+    listed = "; ".join(formatting.printable(what) for what in skipped[:MAX_LISTED])
     more = f"; and {len(skipped) - MAX_LISTED} more" if len(skipped) > MAX_LISTED else ""
     count = "1 measurement" if len(skipped) == 1 else f"{len(skipped)} measurements"
     return f"{count} ended the process every time, so these candidates were skipped: {listed}{more}"
@@ -77,7 +78,7 @@ def run_warnings(judge: Judge, notes: PlainMapping, fp32: Trial | None) -> tuple
         notes: the notes of the history; `quaver.engine.run.finish.note_warning` adds warnings there.
         fp32: the float model's trial.
     """
-    return tuple(wording.paragraph(text)[:MAX_LENGTH] for text in _warnings(judge, notes, fp32))
+    return tuple(formatting.paragraph(text)[:MAX_LENGTH] for text in _warnings(judge, notes, fp32))
 
 
 def _warnings(judge: Judge, notes: PlainMapping, fp32: Trial | None) -> Iterator[str]:
@@ -111,7 +112,7 @@ def size_phrase(compared: Benefit | None) -> str:
     """Return the file size of a trial that was tuned for it: "size 0.31x fp32 (1.2 MB vs 3.9 MB)"; else nothing."""
     if compared is None or compared.figure != SIZE:
         return ""
-    sizes = [wording.size(int(value or 0)) for value in (compared.trial_figure, compared.float_figure)]
+    sizes = [formatting.file_size(int(value or 0)) for value in (compared.trial_figure, compared.float_figure)]
     return f"size {compared.ratio:.2f}x fp32 ({sizes[0]} vs {sizes[1]})"
 
 
@@ -152,7 +153,7 @@ def no_gain_phrase(compared: Benefit) -> str:
         compared: a comparison with the float model that is no gain.
     """
     if compared.figure == SIZE:
-        sizes = [wording.size(int(value or 0)) for value in (compared.trial_figure, compared.float_figure)]
+        sizes = [formatting.file_size(int(value or 0)) for value in (compared.trial_figure, compared.float_figure)]
         larger = "larger" if compared.is_loss else "not smaller"
         return f"is {larger} than fp32: {compared.ratio:.2f}x fp32 size ({sizes[0]} vs {sizes[1]})"
     figures = [f"±{compared.margin:.0%}"]

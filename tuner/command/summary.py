@@ -9,7 +9,7 @@ from typing import NamedTuple
 from quaver.api.config.config import Config
 from quaver.api.display import diagnosis as findings
 from quaver.api.display import tables
-from quaver.api.display.format import latency_phrase, predicted_phrase
+from quaver.api.display.format import latency_figures, predicted_phrase
 from quaver.api.display.html import WARNED
 from quaver.api.result import TuneResult
 from quaver.api.result_warnings import drift_phrase, no_gain_summary
@@ -126,19 +126,19 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
         if "predicted_latency" in best.measured:
             yield "predicted", predicted_phrase(best.measured, result.target).removeprefix("predicted ")
         if "latency" in best.measured:
-            yield "latency", wording.latency(best.measured["latency"], Latency().margin(best))
+            yield "latency", wording.latency_ratio(best.measured["latency"], Latency().margin(best))
             if "latency_ms" in best.measured:
-                yield "", latency_phrase(best.measured, result.fp32_measured).removeprefix("latency ")
+                yield "", latency_figures(best.measured, result.fp32_measured)
         if result.objective.name in best.measured and result.objective.name != "latency":
             yield "objective", f"{best.measured[result.objective.name]:.6g}"
         base = snapshot.baseline
         if base is not None and base.model_size:
-            ratio = f"{best.model_size / base.model_size:.2f} of fp32"
-            yield "size", f"{ratio} ({wording.size(best.model_size)} instead of {wording.size(base.model_size)})"
+            sizes = f"{wording.file_size(best.model_size)} vs {wording.file_size(base.model_size)}"
+            yield "size", f"{best.model_size / base.model_size:.2f}x fp32 ({sizes})"
     for index, fact in enumerate(facts.about_the_model(snapshot, "" if best is None else best.model_hash)):
         yield "" if index else "the model", fact
     included = ", the fp32 model's included" if result.evaluations else ""
-    yield "evaluations", f"{result.evaluations}{included}; this run took {wording.seconds(seconds)}"
+    yield "evaluations", f"{result.evaluations}{included}; this run took {wording.duration(seconds)}"
     failed = [trial for trial in result.trials if trial.failed]
     if failed:
         yield "failed", f"{len(failed)} trial(s), the last one with {wording.last_line(failed[-1].error)}"
@@ -151,7 +151,7 @@ def fallbacks(best: Trial, snapshot: Snapshot, config: Config) -> Iterator[tuple
     sent = [name for name in best.config.fp32_ops if name not in start]
     kinds = {op.name: op.kind for op in space.ops}
     for index, name in enumerate(sent[:LISTED]):
-        yield "" if index else "back to fp32", f"{wording.name(name)} ({wording.name(kinds[name])})"
+        yield "" if index else "back to fp32", f"{wording.printable(name)} ({wording.printable(kinds[name])})"
     if len(sent) > LISTED:
         yield "", f"... and {len(sent) - LISTED} more"
     kept = len(start.intersection(best.config.fp32_ops))

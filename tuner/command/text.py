@@ -10,27 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from quaver.api.cost_model import target_of
-from quaver.api.display.format import (
-    SLOWER,
+from quaver.api.display.format import conversions, converted_phrase, fp32_phrase, latency_phrase, predicted_phrase
+from quaver.formatting import (
+    EVEN_LATENCY,
     allowed,
-    conversions,
-    converted_phrase,
-    counts,
-    fp32_phrase,
+    duration,
+    file_size,
     last_line,
-    latency,
-    latency_phrase,
+    latency_ratio,
     loss,
     loss_between,
     loss_is,
     loss_or_gain,
-    name,
+    op_counts,
     paragraph,
-    predicted_phrase,
+    printable,
     score,
     scores,
-    seconds,
-    size,
     verdict,
 )
 from quaver.history import Snapshot
@@ -39,9 +35,9 @@ from quaver.trial import Trial
 from quaver.unquantizable import from_notes, in_words
 
 __all__ = [
-    "SLOWER", "allowed", "command", "counts", "finite", "in_shell_words", "last_line", "latency", "loss",
-    "loss_between", "loss_is", "loss_or_gain", "name", "paragraph", "path", "score", "scores", "seconds", "size",
-    "verdict",
+    "EVEN_LATENCY", "allowed", "command", "duration", "file_size", "finite", "in_shell_words", "last_line",
+    "latency_ratio", "loss", "loss_between", "loss_is", "loss_or_gain", "op_counts", "paragraph", "path", "printable",
+    "score", "scores", "verdict",
 ]  # fmt: skip
 
 
@@ -85,7 +81,7 @@ def about_the_model(snapshot: Snapshot, best_hash: str = "") -> Iterator[str]:
     holds = "" if portability is None else f"the best model was {portability}"
     for fact in (converted_phrase(conversions(snapshot.notes)), in_words(from_notes(snapshot.notes)), holds):
         if fact:
-            yield name(fact)
+            yield printable(fact)
 
 
 def about_latency(trial: Trial, snapshot: Snapshot) -> Iterator[str]:
@@ -93,7 +89,7 @@ def about_latency(trial: Trial, snapshot: Snapshot) -> Iterator[str]:
     fp32 = {} if snapshot.baseline is None else snapshot.baseline.measured
     predicted = predicted_phrase(trial.measured, target_of(snapshot.notes))
     if predicted:
-        yield name(predicted)
+        yield printable(predicted)
     fact = fp32_phrase(fp32) if trial.number == 0 else latency_phrase(trial.measured, fp32)
     if fact:
-        yield name(fact)
+        yield printable(fact)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from rich.text import Text
 
 from quaver.api.display import tables
-from quaver.api.display.format import milliseconds
 from quaver.command import text as wording
 from quaver.engine.scoring.benefit import benefit
 from quaver.engine.scoring.judge import Judge
 from quaver.engine.timing.objective import Latency
+from quaver.formatting import milliseconds
 from quaver.ops import Precision
 from quaver.trial import Trial
 from quaver.trial_lineage import Origin, origins, told
@@ -37,7 +37,7 @@ def write(judged: Judge, base: Trial | None) -> None:
             *(_interval(trial, judged) for _ in between),
             *(_count(trial, precision) for precision in precisions),
             *_latency(trial),
-            wording.size(trial.model_size) if trial.model_size else "-",
+            wording.file_size(trial.model_size) if trial.model_size else "-",
             f"{trial.seconds:.2f}",
             _change(trial, came_from.get(trial.number), room),
         )

@@ -105,7 +105,7 @@ def tell(event: Event) -> None:
                 said = f"failed: {wording.last_line(trial.error)}"
             else:
                 said = f"accuracy {trial.score:.2%}, {_loss(trial)}, {wording.verdict(trial)}"
-            print(f"  trial {trial.number:<3} {said}, {wording.counts(trial)} ops", flush=True)
+            print(f"  trial {trial.number:<3} {said}, {wording.op_counts(trial)} ops", flush=True)
 
 
 def sensitivities(result: quaver.TuneResult, calibration: Images) -> Mapping[str, float]:
@@ -141,7 +141,7 @@ def _tell_fallbacks(best: Trial, errors: Mapping[str, float], seconds: Mapping[s
     for name in culprits[:10]:
         fp32, int8 = seconds.get(name, (1.0, 0.0))
         slow = "; int8 does not make it faster" if int8 >= fp32 else ""
-        print(f"  {wording.name(name)}\n    {_why(errors.get(name), median)}{slow}")
+        print(f"  {wording.printable(name)}\n    {_why(errors.get(name), median)}{slow}")
     if len(culprits) > 10:
         print(f"  ... and {len(culprits) - 10} more")
     if others := len(sent) - len(culprits):
@@ -173,7 +173,7 @@ def _tell_figures(result: quaver.TuneResult, images: Images) -> None:
         ("", "fp32", *shown),
         ("int8 ops", "0", *(str(trial.config.quantized_count) for trial in shown.values())),
         ("accuracy", f"{result.baseline:.2%}", *(_percent(trial.score) for trial in shown.values())),
-        ("file size", wording.size(fp32.size), *(wording.size(model.size) for model in models)),
+        ("file size", wording.file_size(fp32.size), *(wording.file_size(model.size) for model in models)),
         ("latency", "1.00", *(f"{statistics.median(taken):.2f}" for taken in ratios)),
         ("  lowest", "", *(f"{taken[0]:.2f}" for taken in ratios)),
         ("  highest", "", *(f"{taken[-1]:.2f}" for taken in ratios)),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from quaver import Unquantizable
-from quaver.api.display.format import conversions, converted_phrase, fp32_phrase, latency_phrase, milliseconds
+from quaver.api.display.format import conversions, converted_phrase, fp32_phrase, latency_phrase
+from quaver.formatting import milliseconds
 from quaver.unquantizable import from_notes, in_words, to_note
 
 MEASURED = {"latency": 0.4, "latency_ms": 3.8, "latency_spread": 0.004}
@@ -13,21 +14,21 @@ WHERE = {"batch": 1.0, "threads": 1.0, "latency_ms": 9.5, "latency_spread": 0.02
 
 
 def test_the_latency_stands_beside_that_of_the_float_model() -> None:
-    assert latency_phrase(MEASURED, WHERE) == "latency 3.8 ms ±1 % (batch 1, 1 thread), 0.40 of fp32 (9.5 ms)"
+    assert latency_phrase(MEASURED, WHERE) == "0.40x fp32 latency (3.8 ms ±1 % vs 9.5 ms, batch 1, 1 thread)"
 
 
 def test_both_float_models_are_named_where_they_differ_the_faster_one_first() -> None:
     assert latency_phrase(MEASURED, {**WHERE, "as_given_ms": 19.0}) == (
-        "latency 3.8 ms ±1 % (batch 1, 1 thread), 0.40 of fp32 optimised (9.5 ms; as given 19 ms)"
+        "0.40x fp32 latency (3.8 ms ±1 % vs 9.5 ms optimised, 19 ms as given, batch 1, 1 thread)"
     )
     assert latency_phrase(MEASURED, {**WHERE, "as_given_ms": 4.75, "threads": 4.0}) == (
-        "latency 3.8 ms ±1 % (batch 1, 4 threads), 0.40 of fp32 as given (9.5 ms; optimised 19 ms)"
+        "0.40x fp32 latency (3.8 ms ±1 % vs 9.5 ms as given, 19 ms optimised, batch 1, 4 threads)"
     )
 
 
 def test_old_histories_have_a_ratio_alone_and_some_have_nothing() -> None:
-    assert latency_phrase({"latency": 0.43}, {}) == "latency 0.43 of fp32"
-    assert latency_phrase(MEASURED, {}) == "latency 3.8 ms ±1 %, 0.40 of fp32 (9.5 ms)"
+    assert latency_phrase({"latency": 0.43}, {}) == "0.43x fp32 latency"
+    assert latency_phrase(MEASURED, {}) == "0.40x fp32 latency (3.8 ms ±1 % vs 9.5 ms)"
     assert latency_phrase({"my.energy": 3.0}, {}) == ""
     assert fp32_phrase({}) == ""
 
@@ -35,7 +36,7 @@ def test_old_histories_have_a_ratio_alone_and_some_have_nothing() -> None:
 def test_the_float_model_tells_what_it_takes_itself() -> None:
     assert fp32_phrase(WHERE) == "latency 9.5 ms ±2 % (batch 1, 1 thread)"
     assert fp32_phrase({**WHERE, "latency_ms": 1234.5, "as_given_ms": 2000.0}) == (
-        "latency 1234 ms ±2 % (batch 1, 1 thread) as optimised; as given 2000 ms"
+        "latency 1234 ms ±2 % (batch 1, 1 thread), optimised; as given 2000 ms"
     )
 
 

@@ -98,14 +98,16 @@ def test_pickled_arrays_are_refused(tmp_path: Path) -> None:
 
 
 def test_names_cannot_command_the_terminal() -> None:
-    assert wording.name("a\x1b[2J\nb\u202e") == "a\\x1b[2J\\nb\\u202e"
+    assert wording.printable("a\x1b[2J\nb\u202e") == "a\\x1b[2J\\nb\\u202e"
 
 
 @pytest.mark.parametrize(
     "written, meant",
-    [(wording.seconds(3.14), "3.1 s"), (wording.seconds(90), "90 s"), (wording.seconds(8000), "2 h 13 min"),
-     (wording.size(999), "999 bytes"), (wording.size(111752), "112 KB"), (wording.size(2 * 10**9), "2 GB"),
-     (wording.latency(0.5), "0.50 of fp32 (2.00x faster)"), (wording.latency(1.3), "1.30 of fp32 (1.30x SLOWER)")],
+    [(wording.duration(3.14), "3.1 s"), (wording.duration(90), "90 s"), (wording.duration(8000), "2 h 13 min"),
+     (wording.file_size(999), "999 bytes"), (wording.file_size(111752), "112 KB"),
+     (wording.file_size(2 * 10**9), "2 GB"),
+     (wording.latency_ratio(0.5), "0.50x fp32 (2.00x faster)"),
+     (wording.latency_ratio(1.3), "1.30x fp32 (1.30x SLOWER)")],
 )  # fmt: skip
 def test_figures_are_written_for_people(written: str, meant: str) -> None:
     assert written == meant

@@ -35,7 +35,7 @@ def test_a_criterion_that_is_met_gives_0_a_model_and_a_plain_summary(tmp_path: P
     assert "\x1b" not in done.stdout and "\r" not in done.stdout
     first = done.stdout.splitlines()[0]  # int8 may be slower on a model this small, which is said there too
     assert first.startswith("Criterion met") and ": the loss is " in first
-    for part in ("fp32 score    1\n", "(allowed: 5.00%)", "3 int8, 0 fp32", "latency", "of fp32", "out.onnx", "Next:"):
+    for part in ("fp32 score    1\n", "(allowed: 5.00%)", "3 int8, 0 fp32", "latency", "x fp32", "out.onnx", "Next:"):
         assert part in done.stdout
     assert {node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node} >= {"QuantizeLinear"}
     assert (tmp_path / "out.onnx").read_bytes() == (tmp_path / "run" / "best_model.onnx").read_bytes()

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from quaver.api.display import format as wording
+from quaver import formatting
 from quaver.api.display.console import ConsoleDisplay, slow
 from quaver.engine.events import CalibrationCut, Event, Observer, SettingChanged, TrialSlow, Uncalibrated
 from quaver.errors import SettingsError
@@ -51,7 +51,7 @@ def warn_when_slow(event: Event) -> None:
 
 def say(text: str) -> None:
     """A line on stderr."""
-    print(f"quaver: {wording.name(text)}", file=sys.stderr, flush=True)
+    print(f"quaver: {formatting.printable(text)}", file=sys.stderr, flush=True)
 
 
 def in_a_notebook() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TextIO
 
-from quaver.api.display import format as wording
+from quaver import formatting
 from quaver.criterion import Criterion
 from quaver.engine.events import (
     BaselineScored,
@@ -58,7 +58,7 @@ class ConsoleDisplay:
             case SamplesOrdered() | StartedFrom() | Confirmed() | TimingsReused() | MeasurementDied():
                 self._line(event, str(event))
             case BaselineScored(trial):
-                self._line(event, f"fp32: score {wording.scores(trial)}, {wording.seconds(trial.seconds)}")
+                self._line(event, f"fp32: score {formatting.scores(trial)}, {formatting.duration(trial.seconds)}")
             case TrialFinished(trial, best):
                 self._line(event, tried(trial, best, self._criterion))
             case TrialSlow():
@@ -68,7 +68,7 @@ class ConsoleDisplay:
 
     def _line(self, event: Event, text: str) -> None:
         taken = max(0.0, event.time - (self._begun or event.time))
-        print(f"quaver {wording.seconds(taken):>6}  {wording.name(text)}", file=self._file, flush=True)
+        print(f"quaver {formatting.duration(taken):>6}  {formatting.printable(text)}", file=self._file, flush=True)
 
 
 class Stages:
@@ -100,18 +100,19 @@ class Stages:
 
     def __str__(self) -> str:
         longest = sorted(self._taken.items(), key=lambda item: -item[1])
-        return "; ".join(f"{stage}: {wording.seconds(taken)}" for stage, taken in longest)
+        return "; ".join(f"{stage}: {formatting.duration(taken)}" for stage, taken in longest)
 
 
 def tried(trial: Trial, best: Trial | None, criterion: Criterion) -> str:
     """A trial in a line."""
     if trial.failed:
-        return f"trial {trial.number}: failed: {wording.last_line(trial.error)}"
+        return f"trial {trial.number}: failed: {formatting.last_line(trial.error)}"
     crown = ", best so far" if best is not None and best.number == trial.number else ""
     about = "about " if trial.estimated else ""
     return (
-        f"trial {trial.number}: score {about}{wording.scores(trial)}, {wording.loss_or_gain(trial.loss, criterion)}, "
-        f"{wording.verdict(trial)}, {wording.counts(trial)} ops, {wording.seconds(trial.seconds)}{crown}"
+        f"trial {trial.number}: score {about}{formatting.scores(trial)}, "
+        f"{formatting.loss_or_gain(trial.loss, criterion)}, "
+        f"{formatting.verdict(trial)}, {formatting.op_counts(trial)} ops, {formatting.duration(trial.seconds)}{crown}"
     )
 
 
@@ -119,6 +120,6 @@ def slow(event: TrialSlow) -> str:
     """An evaluation that may hang, in a line."""
     what = "the baseline" if event.number == 0 else f"trial {event.number}"
     return (
-        f"{what}: eval_func has been running for {wording.seconds(event.seconds)}; it took "
-        f"{wording.seconds(event.usual)} on the fp32 model. It may hang. Ctrl-C ends the run with the best so far"
+        f"{what}: eval_func has been running for {formatting.duration(event.seconds)}; it took "
+        f"{formatting.duration(event.usual)} on the fp32 model. It may hang. Ctrl-C ends the run with the best so far"
     )

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from quaver.api.display import format as wording
+from quaver import formatting
 from quaver.api.display import tables
 from quaver.diagnosis import Diagnosis, QuantizedStatistics
 from quaver.diagnosis import tables as rows_of
@@ -24,7 +24,7 @@ def write(found: Diagnosis, rows: int) -> None:
     short = [head.removeprefix("Input model ").removeprefix("standard ") for head in heads[:7]]
     _table((short, [row[:7] for row in table]), rows)
     for name, value in found.model_statistics.items():
-        print(f"{wording.name(name)}: {value:.6g}")
+        print(f"{formatting.printable(name)}: {value:.6g}")
     print()
     causes(found)
 
@@ -40,18 +40,18 @@ def write_alone(found: QuantizedStatistics, rows: int) -> None:
     _table((heads, table), rows)
     print()
     for line in str(found).splitlines():
-        print(folded(wording.name(line), ""))
+        print(folded(formatting.printable(line), ""))
 
 
 def causes(found: Diagnosis) -> None:
     """Print the verdict, and each cause with its rule."""
-    print(folded(wording.name(str(found).splitlines()[0]) + ".", ""))
+    print(folded(formatting.printable(str(found).splitlines()[0]) + ".", ""))
     for number, cause in enumerate(found.causes[:TOLD], 1):
-        print(f"\n{number}. {wording.name(cause.op)}")
-        print(folded(wording.name(cause.sentence)))
-        print(folded(wording.name(cause.advice) + (":" if cause.rules else ".")))
+        print(f"\n{number}. {formatting.printable(cause.op)}")
+        print(folded(formatting.printable(cause.sentence)))
+        print(folded(formatting.printable(cause.advice) + (":" if cause.rules else ".")))
         if cause.rules:
-            print(f"     {wording.name(cause.paste)}")
+            print(f"     {formatting.printable(cause.paste)}")
     if len(found.causes) > TOLD:
         print(f"\n... and {len(found.causes) - TOLD} more")
 

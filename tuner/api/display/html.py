@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from quaver.api.display import format as wording
+from quaver import formatting
 from quaver.trial import Trial
 from quaver.types import PlainDict
 
@@ -52,10 +52,10 @@ def as_html(result: TuneResult) -> str:
     """The verdict, the scores and the trials."""
 
     def loss(trial: Trial) -> str:
-        return wording.loss(trial.loss, result.criterion)
+        return formatting.loss(trial.loss, result.criterion)
 
     def row(trial: Trial) -> list[str]:
-        verdict = _last_line(trial.error) if trial.failed else wording.verdict(trial)
+        verdict = _last_line(trial.error) if trial.failed else formatting.verdict(trial)
         best = result.best is not None and trial.number == result.best.number
         return [f"{trial.number}{' (best)' if best else ''}", _score(trial.score), loss(trial), verdict, _counts(trial)]
 

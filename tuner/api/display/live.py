@@ -17,7 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from quaver.api.display import format as wording
+from quaver import formatting
 from quaver.api.display.console import Stages, slow, tried
 from quaver.criterion import Criterion
 from quaver.engine.events import (
@@ -100,8 +100,8 @@ class TimeLeft:
         if self._timeout > 0:
             by_timeout = max(self._timeout - self._spent - (time.monotonic() - self._made), 0.0)
             if by_timeout <= by_trials:
-                return f"{wording.seconds(by_timeout)} left"
-        return f"at most about {wording.seconds(by_trials)} left"
+                return f"{formatting.duration(by_timeout)} left"
+        return f"at most about {formatting.duration(by_trials)} left"
 
 
 # So many lines are kept back, because a bar may go up to them again (nested bars of tqdm do); older ones are settled.
@@ -283,7 +283,7 @@ class Progress:
                 self._bar, self._doing, self._under_way = None, "asking the strategy", []
                 self._clock.usual(trial)
                 self._screen.end()
-                self._print(f"fp32: score {wording.scores(trial)}, {wording.seconds(trial.seconds)}")
+                self._print(f"fp32: score {formatting.scores(trial)}, {formatting.duration(trial.seconds)}")
             case TrialStarted(number, best):
                 self._bar, self._best = None, best
                 self._under_way.append(number)
@@ -319,7 +319,7 @@ class Progress:
         self._print(tried(trial, best, self._criterion), "green" if trial.met else "red")
 
     def _print(self, line: str, style: str = "") -> None:
-        self._console.print(Text(wording.name(line), style=style))
+        self._console.print(Text(formatting.printable(line), style=style))
 
     def _render(self) -> RenderableType:
         """Called by the display, several times a second and from its own thread."""
@@ -339,13 +339,13 @@ class Progress:
         return Group(*lines)
 
     def _status(self) -> list[str]:
-        parts = [wording.name(self._doing)]
+        parts = [formatting.printable(self._doing)]
         running = self._clock.running()
         if running is not None:
-            parts.append(f"for {wording.seconds(running)}")
+            parts.append(f"for {formatting.duration(running)}")
         best = self._best
         if best is not None:
-            loss = wording.loss_or_gain(best.loss, self._criterion)
-            parts.append(f"| best {wording.score(best.score)} ({loss}, {wording.verdict(best)})")
+            loss = formatting.loss_or_gain(best.loss, self._criterion)
+            parts.append(f"| best {formatting.score(best.score)} ({loss}, {formatting.verdict(best)})")
         left = self._clock.left()
         return [*parts, f"| {left}"] if left else parts

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from quaver.api.display import format as wording
+from quaver import formatting
 
 # What colours say. Without a terminal, or with NO_COLOR set, there are none.
 MET, NOT_MET, FP32, SLOWER, BEST = "green", "red", "yellow", "red", "bold"
@@ -18,7 +18,7 @@ MET, NOT_MET, FP32, SLOWER, BEST = "green", "red", "yellow", "red", "bold"
 
 def cell(text: str, style: str = "") -> Text:
     """A cell in a colour. What it holds is never read as markup."""
-    return Text(wording.name(text), style=style)
+    return Text(formatting.printable(text), style=style)
 
 
 def write(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], right: Iterable[str] = ()) -> None:

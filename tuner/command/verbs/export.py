@@ -41,5 +41,5 @@ def run(args: argparse.Namespace) -> int:
     count = export_optuna(snapshot, args.optuna, args.study_name)
     print(f"{count} trial(s), the fp32 model's included, are in {wording.path(Path(args.optuna))}")
     if snapshot.damage:
-        print(f"DAMAGED: {wording.name(snapshot.damage)}; what is exported is what could be read")
+        print(f"DAMAGED: {wording.printable(snapshot.damage)}; what is exported is what could be read")
     return 0

@@ -14,7 +14,7 @@ def write(path: str | os.PathLike[str]) -> None:
     """Repair, and say what was kept and what was not. The file itself is not touched."""
     repaired = repair(path)
     for said in repaired.lost:
-        print(f"LOST: {wording.name(said)}")
+        print(f"LOST: {wording.printable(said)}")
     if not repaired.lost:
         print("nothing is damaged")
     print(f"{repaired.trials} trial(s) are in {repaired.path}")
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
         within = "" if judged.met else ", but not confirmed on other data" if judged.best.met else ", but not within it"
         print(f"* trial {judged.best.number} {verdict}{'' if judged.best.unscored else within}{only}")
         for said in trial_phrases(judged.best, judged):
-            print(wording.name(said))
+            print(wording.printable(said))
         drift = drift_phrase(drift_of(snapshot.notes, judged.best))
         for fact in (*([drift] if drift else []), *facts.about_latency(judged.best, snapshot)):
             tables.line(fact)
@@ -112,5 +112,5 @@ def run(args: argparse.Namespace) -> int:
     for fact in facts.about_the_model(snapshot, best_hash):
         tables.line(fact)
     if snapshot.damage:
-        print(f"DAMAGED: {wording.name(snapshot.damage)}; what is listed is what could be read")
+        print(f"DAMAGED: {wording.printable(snapshot.damage)}; what is listed is what could be read")
     return 0

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from quaver.api.display.format import milliseconds
 from quaver.command import output
 from quaver.command import text as wording
 from quaver.command import user_files as loading
 from quaver.errors import SettingsError
+from quaver.formatting import milliseconds
 
 DESCRIPTION = """\
 Times a model, op by op and end to end, and another one beside it.
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
             print(folded(_sentence(label if found.against is not None else "latency", latency), indent=""))
     if found.against is not None:
         ratio = found.against.p50 / found.latency.p50
-        tables.line("against / first: ", _ratio(ratio), " (slower)" if ratio > wording.SLOWER else "")
+        tables.line("against / first: ", _ratio(ratio), " (slower)" if ratio > wording.EVEN_LATENCY else "")
     if found.how:
         print(folded(found.how, indent=""))
     if args.output is not None:
@@ -158,7 +158,7 @@ def _ratio(ratio: float) -> Any:
     from quaver.api.display import tables
 
     said = f"{ratio:.2f}" if ratio == ratio else "-"
-    return tables.cell(said, tables.SLOWER if ratio > wording.SLOWER else "")
+    return tables.cell(said, tables.SLOWER if ratio > wording.EVEN_LATENCY else "")
 
 
 def _narrow(headings: list[str], rows: list[list[Any]]) -> tuple[list[str], list[list[Any]]]:

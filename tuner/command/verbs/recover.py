@@ -44,5 +44,5 @@ def run(args: argparse.Namespace) -> int:
     model = quaver.recover(args.model, args.history, args.number)
     path = model.save(output)
     without = " without its provenance" if model.provenance else ""
-    print(f"trial {args.number} is in {path} ({wording.size(model.size)}, sha256{without} {model.sha256})")
+    print(f"trial {args.number} is in {path} ({wording.file_size(model.size)}, sha256{without} {model.sha256})")
     return 0

@@ -32,5 +32,5 @@ def run(args: argparse.Namespace) -> int:
     from quaver.insights.report.write import write_report
 
     path = write_report(args.history, args.output)
-    print(f"the report is in {wording.path(path.absolute())} ({wording.size(path.stat().st_size)})")
+    print(f"the report is in {wording.path(path.absolute())} ({wording.file_size(path.stat().st_size)})")
     return 0

@@ -83,7 +83,7 @@ def _show_provenance(args: argparse.Namespace) -> None:
         as_json.print_json({"path": args.history, **provenance.to_dict()})
         return
     for line in provenance_lines(provenance):
-        print(wording.name(line))
+        print(wording.printable(line))
 
 
 def _number(text: str) -> int | str:
@@ -128,7 +128,7 @@ def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namesp
         return
     tables.line(*_headline(trial, judged))
     for said in trial_phrases(trial, judged) if trial.number else ():
-        print(wording.name(said))
+        print(wording.printable(said))
     for text in warned:
         tables.line(tables.cell(f"{WARNED}{text}", tables.NOT_MET))
     if drift is not None:
@@ -138,11 +138,11 @@ def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namesp
         tables.line(fact)
     for what, value in trial.measured.items():
         if what not in LATENCY:
-            print(f"{wording.name(what)}: {value:.6g}")
+            print(f"{wording.printable(what)}: {value:.6g}")
     if trial.model_size:
-        print(f"size: {wording.size(trial.model_size)}\nsha256 {wording.name(trial.model_hash)}")
+        print(f"size: {wording.file_size(trial.model_size)}\nsha256 {wording.printable(trial.model_hash)}")
     if trial.error:
-        print("\n".join(map(wording.name, trial.error.rstrip().splitlines())))
+        print("\n".join(map(wording.printable, trial.error.rstrip().splitlines())))
     _tell_damage(snapshot)
 
 
@@ -174,18 +174,18 @@ def _compare(first: Trial, second: Trial, snapshot: Snapshot, judged: Judge, arg
 
 def _tell_damage(snapshot: Snapshot) -> None:
     if snapshot.damage:
-        print(f"DAMAGED: {wording.name(snapshot.damage)}")
+        print(f"DAMAGED: {wording.printable(snapshot.damage)}")
 
 
 def _headline(trial: Trial, judged: Judge) -> list[Any]:
     from quaver.api.display import tables
 
-    counts = f"{wording.counts(trial)} ops, {wording.seconds(trial.seconds)} in eval_func{_by(trial)}"
+    counts = f"{wording.op_counts(trial)} ops, {wording.duration(trial.seconds)} in eval_func{_by(trial)}"
     if trial.number == 0:
         score = "not evaluated" if trial.unscored else f"score {wording.scores(trial)}"
         return [f"the fp32 baseline: {score}, {counts}"]
     if trial.unscored:
-        return [f"trial {trial.number}: not evaluated, {wording.counts(trial)} ops"]
+        return [f"trial {trial.number}: not evaluated, {wording.op_counts(trial)} ops"]
     if trial.failed:
         return [f"trial {trial.number}: ", tables.cell("failed", tables.NOT_MET), f", {counts}"]
     loss = f"{wording.loss_or_gain(trial.loss, judged.criterion)} (allowed: {wording.allowed(judged.criterion)})"
@@ -197,7 +197,7 @@ def _by(trial: Trial) -> str:
     """Who evaluated it, and when it began; nothing if the run did so itself."""
     if not trial.worker:
         return ""
-    by = f", by {wording.name(trial.worker)}"
+    by = f", by {wording.printable(trial.worker)}"
     try:
         began = datetime.fromtimestamp(trial.started).astimezone()
     except (OSError, OverflowError, ValueError):  # a time that no clock gives: a file may come from anywhere
