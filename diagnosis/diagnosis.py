@@ -123,7 +123,7 @@ class Diagnosis:
         yield WEIGHTS_FILE, tables.to_csv(tables.weights(self.weights))
         yield LAYERS_FILE, tables.to_csv(tables.layers(self.layers))
         yield CAUSES_FILE, "".join(f"{cause}\n" for cause in self.causes)
-        yield REPORT_FILE, export.as_json(self.plain())
+        yield REPORT_FILE, export.as_json(self.to_dict())
         yield "rules.yaml", export.rules_yaml({**self._standing(), **self.rules})
         yield "nodes_to_exclude.json", export.as_json(export.nodes_to_exclude(self.ops, self.fallback))
         yield "recipe.json", export.as_json(export.recipe(outputs, self.fallback, self.config))
@@ -140,7 +140,7 @@ class Diagnosis:
                 rules[op.name] = rule
         return rules
 
-    def plain(self) -> PlainDict:
+    def to_dict(self) -> PlainDict:
         """Everything but the histograms as builtins."""
         return {
             "samples": self.samples,

@@ -99,7 +99,7 @@ class QuantizedStatistics:
         texts = {
             TENSORS_FILE: tables.to_csv(_table(self.tensors)),
             WEIGHTS_FILE: tables.to_csv(_table(self.weights)),
-            "quantized.json": export.as_json(self.plain()),
+            "quantized.json": export.as_json(self.to_dict()),
         }
         if self.layers:
             texts["layer_statistics.csv"] = tables.to_csv(tables.layers(self.layers))
@@ -111,7 +111,7 @@ class QuantizedStatistics:
             raise SettingsError(f"cannot write the tables into {str(place)!r}: {error.strerror}") from error
         return {name: place / name for name in texts}
 
-    def plain(self) -> PlainDict:
+    def to_dict(self) -> PlainDict:
         """Everything as builtins."""
         return {
             "samples": self.samples,

@@ -87,7 +87,7 @@ def _default(field: Any) -> str:
 
 def _defaults() -> dict[str, Any]:
     """The settings in the layout of a file, as by default."""
-    settings = Config().plain()
+    settings = Config().to_dict()
     made: dict[str, Any] = {}
     for path, name in YAML_LAYOUT.items():
         *above, last = path.split(".")

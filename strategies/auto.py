@@ -32,7 +32,7 @@ from quaver.strategies.steps.initial import (
 )
 from quaver.strategies.steps.pareto_front import MOST, POINTS, fallbacks, first_success, predicted, ranked
 from quaver.strategies.steps.repairs import best_repairs, carry_over
-from quaver.strategies.steps.search import SEARCHES, Search, beside, prune, shortest_prefix
+from quaver.strategies.steps.search import SEARCHES, Search, evaluate_batch, prune, shortest_prefix
 from quaver.strategies.steps.target_budget import recalibrated, within_budget
 from quaver.strategies.steps.weight_bits import Narrowing, smallest_success
 from quaver.target_budget import TargetBudget
@@ -112,7 +112,7 @@ class Auto(Strategy):
                 return
             repaired = [fewer.next_best, *repaired[1:]]
         others = [*repaired[1:], *(carry_over(repaired[0], config, space) for config in calibrated[1:2])]
-        first, *tried = yield from beside([repaired[0], *others[: self.width > 1]], self.width)
+        first, *tried = yield from evaluate_batch([repaired[0], *others[: self.width > 1]], self.width)
         if first.met:
             if timed:
                 plain = [config for config in calibrated[:1] if config != first.config]
@@ -120,7 +120,7 @@ class Auto(Strategy):
             return
         best = first
         if self.width == 1:
-            tried = yield from beside(others[:1] if repaired[1:] or not timed else (), self.width)
+            tried = yield from evaluate_batch(others[:1] if repaired[1:] or not timed else (), self.width)
         for trial in tried:
             if trial.met:
                 return
@@ -136,7 +136,7 @@ class Auto(Strategy):
         if self.front and len(ways) > 1:
             found = yield from first_success(best, ways, self.allowed, probe, self._at_once)
         elif other is not None:
-            (changed,) = yield from beside([other.config], self.width)
+            (changed,) = yield from evaluate_batch([other.config], self.width)
             found = changed if changed.met else None
             if changed.loss is not None and (best.loss is None or changed.loss < best.loss):
                 best = changed
@@ -169,7 +169,7 @@ class Auto(Strategy):
         # Not those of which nobody will ask: each calibration is looked at on all samples.
         proposals = islice(chain([first], others[:1], rest), BUDGETED)
         while asked := list(islice(proposals, self._at_once)):
-            for trial in (yield from beside(asked, self.width)):
+            for trial in (yield from evaluate_batch(asked, self.width)):
                 if trial.met and trial.loss is not None and trial.loss <= 0:
                     return
 

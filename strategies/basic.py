@@ -10,7 +10,7 @@ from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
-from quaver.strategies.steps.search import beside
+from quaver.strategies.steps.search import evaluate_batch
 from quaver.strategies.steps.weight_bits import fewer_bits
 from quaver.trial import Trial
 
@@ -36,19 +36,19 @@ class Basic(Strategy):
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
         if self.objective == "size":
-            yield from beside(_narrower(space), self.width)
+            yield from evaluate_batch(_narrower(space), self.width)
         best: Trial = yield space.default_config()
         for kind in space.kinds:
-            for trial in (yield from beside(self._alternatives(space, best.config, kind), self.width)):
+            for trial in (yield from evaluate_batch(self._alternatives(space, best.config, kind), self.width)):
                 best = _better(best, trial)
         names = space.able_to_fall_back(best.config)
-        trials = yield from beside([best.config.fallback(name) for name in names], self.width)
+        trials = yield from evaluate_batch([best.config.fallback(name) for name in names], self.width)
         singles = sorted(
             zip(names, trials, strict=True),
             key=lambda single: float("inf") if single[1].loss is None else single[1].loss,
         )
         added = accumulate([name for name, _ in singles], QuantConfig.fallback, initial=best.config)
-        yield from beside(list(added)[2:], self.width)
+        yield from evaluate_batch(list(added)[2:], self.width)
 
     def worst_case(self, space: TuningSpace) -> int:
         """1 + alternatives + n + (n - 1), and with fewer bits one for each op type and one for all."""

@@ -13,7 +13,7 @@ from quaver.probe import Probe
 from quaver.space import TuningSpace, closest
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
-from quaver.strategies.steps.search import beside
+from quaver.strategies.steps.search import evaluate_batch
 from quaver.trial import Trial
 
 # So many ops, the most sensitive ones, are decided one by one; the others in as many groups of similar sensitivity.
@@ -73,7 +73,7 @@ class Bayesian(Strategy):
             fresh = _fresh(points, groups, space, seen, rng)
             if not fresh:
                 return
-            trials = yield from beside([config for _, config in fresh], batch)
+            trials = yield from evaluate_batch([config for _, config in fresh], batch)
             for (point, _), trial in zip(fresh, trials, strict=False):
                 _tell(optimizer, point, value(trial, self.target_budget is not None))
 

@@ -11,7 +11,7 @@ from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
-from quaver.strategies.steps.search import beside
+from quaver.strategies.steps.search import evaluate_batch
 from quaver.trial import Trial
 
 Added = Generator[QuantConfig | Sequence[QuantConfig], Any, tuple[QuantConfig, int]]
@@ -62,7 +62,7 @@ class Conservative(Strategy):
         """Each group reduced on top of those before it: what met the criterion till one did not, and how many did."""
         changes = [{name: default[name] for name in names} for names in groups]
         on_top = list(accumulate(changes, lambda on, change: on.replace(change), initial=config))
-        trials = yield from beside(on_top[1:], self.width)
+        trials = yield from evaluate_batch(on_top[1:], self.width)
         met = list(takewhile(lambda trial: trial.met, trials))
         return (met[-1].config if met else config), len(met)
 

@@ -127,7 +127,7 @@ class OpConfig:
         parts = (self.precision, mode, self.calibration, self.granularity, self.scheme, *self.repairs)
         return " ".join(part for part in parts if part)
 
-    def plain(self) -> PlainDict:
+    def to_dict(self) -> PlainDict:
         """The fields by name, as builtins."""
         return {
             item.name: list(value) if isinstance(value := getattr(self, item.name), tuple) else str(value)

@@ -103,7 +103,7 @@ class Slices:
             raise SettingsError("the slices of the run that was recorded cannot be read: give `slices` again")
         return cls(count, tuple(names), tuple(sizes), members)
 
-    def plain(self) -> PlainDict:
+    def to_dict(self) -> PlainDict:
         """As builtins, to be kept with a run; `of` reads it again."""
         members = base64.b64encode(self.members).decode()
         return {"count": self.count, "names": list(self.names), "sizes": list(self.sizes), "members": members}

@@ -104,7 +104,7 @@ def _target(change: Change) -> str:
         return "nothing"
     if change.before is None or change.before.precision != change.now.precision:
         return str(change.now.precision)
-    before, now = change.before.plain(), change.now.plain()
+    before, now = change.before.to_dict(), change.now.to_dict()
     others = (value for field, value in now.items() if value != before[field])
     words = (" ".join(value) or "no repairs" if isinstance(value, list) else value for value in others)
     return " ".join(word for word in words if word) or str(change.now.precision)

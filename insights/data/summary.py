@@ -294,7 +294,7 @@ def recover_command(data: RunData, number: int) -> str:
 
 def changed_settings(settings: PlainMapping) -> PlainDict:
     """The settings that are not as by default, without those that say where and how a run is shown."""
-    default = Config().plain()
+    default = Config().to_dict()
     left = {"workspace", "resume", "report", "insights", "framework"}
     names = [item.name for item in fields(Config) if item.name not in left]
     return {name: settings[name] for name in names if name in settings and settings[name] != default[name]}

@@ -87,5 +87,5 @@ def changes_to(changes: Sequence[Change]) -> str:
 
 def _way(change: Change) -> str:
     """What is different between two ways to run an op."""
-    before, after = change.before.plain(), change.after.plain()
+    before, after = change.before.to_dict(), change.after.to_dict()
     return ", ".join(f"{before[key]} → {after[key]}" for key in after if before[key] != after[key])

@@ -15,7 +15,7 @@ import numpy as np
 
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
-from quaver.strategies.steps.search import Search, beside
+from quaver.strategies.steps.search import Search, evaluate_batch
 from quaver.time_model import TimeModel
 from quaver.trial import Trial
 
@@ -149,7 +149,7 @@ def first_success(
             step *= 2
         if not chosen:
             return None
-        trials = yield from beside(chosen, width)
+        trials = yield from evaluate_batch(chosen, width)
         met = next((trial for trial in trials if trial.met), None)
         if met is not None:
             return met

@@ -17,14 +17,14 @@ import numpy as np
 from quaver.ops import QuantConfig
 from quaver.trial import Trial
 
-Beside = Generator[QuantConfig | Sequence[QuantConfig], Any, list[Trial]]
+Batch = Generator[QuantConfig | Sequence[QuantConfig], Any, list[Trial]]
 
 # Of configurations that do not depend on results so many times the width are asked for at once: nobody waits then for
 # the slowest of a list, and the run ends no later for it.
 PREFETCH = 4
 
 
-def beside(configs: Iterable[QuantConfig], width: int) -> Beside:
+def evaluate_batch(configs: Iterable[QuantConfig], width: int) -> Batch:
     """Ask for all of them, as a list if there is more than one worker; their trials, in order."""
     trials: list[Trial] = []
     asked = list(configs)

@@ -17,7 +17,7 @@ from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.steps.alternatives import in_family
 from quaver.strategies.steps.pareto_front import CAUTION, TINY
-from quaver.strategies.steps.search import Search, beside
+from quaver.strategies.steps.search import Search, evaluate_batch
 from quaver.trial import Trial
 
 # So many points of the line are looked at from either end, and so many are tried.
@@ -125,7 +125,7 @@ def smallest_success(narrowing: Narrowing, allowed: float, width: int = 1) -> Se
     if width > 1:
         chosen = _apart(narrowing, narrowing.points[narrowing.smallest], width)
     for _ in range(0, MOST, width):
-        trials: list[Trial] = yield from beside(chosen, width)
+        trials: list[Trial] = yield from evaluate_batch(chosen, width)
         met = next((trial for trial in trials if trial.met), None)
         last = trials[-1]
         if met is not None or last.loss is None:

@@ -127,7 +127,7 @@ def test_a_budget_over_a_criterion_takes_its_place_and_the_other_way_round() -> 
     assert make_config(config, objective="size", relative=0.03) == Config(
         objective="size", relative=0.03, strategy="mse"
     )
-    kept = yaml.safe_load(yaml.safe_dump(config.plain()))
+    kept = yaml.safe_load(yaml.safe_dump(config.to_dict()))
     assert make_config(kept) == config
 
 

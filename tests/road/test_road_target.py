@@ -17,7 +17,7 @@ from quaver import INT8, OpConfig, QuantConfig, SettingsError
 from quaver.command.main import main
 from quaver.demo.data import Accuracy, digits
 from quaver.engine.scoring.judge import judge_snapshot
-from quaver.engine.timing.cost_model import from_plain
+from quaver.engine.timing.cost_model import from_dict
 
 DATA = Path(__file__).parents[1] / "data"
 RESNET, ENCODER = DATA / "digits_resnet.onnx", DATA / "digits_encoder.onnx"
@@ -139,16 +139,16 @@ def test_each_mode_of_an_op_has_a_time_of_its_own_there(saved: dict[str, Any], t
     content = doctored(saved)
     convolution = next(name for name, one in saved["seconds"]["ops"].items() if "int8 weight_only" in one)
     content["seconds"]["ops"][convolution]["int8 weight_only"] = 2e-3
-    cost = from_plain(content, "cost.json")
+    cost = from_dict(content, "cost.json")
     plain = QuantConfig(dict.fromkeys(content["seconds"]["ops"], OpConfig(INT8)))
     weights = plain.replace({convolution: OpConfig(INT8, mode="weight_only")})
     slower = cost.predict(weights)["predicted_ms"] - cost.predict(plain)["predicted_ms"]
     assert slower == pytest.approx(2.0 - 0.3)
-    assert from_plain(cost.plain(), "again") == cost
+    assert from_dict(cost.to_dict(), "again") == cost
 
 
 def test_a_mode_that_was_not_timed_there_is_taken_to_be_no_faster_than_fp32(saved: dict[str, Any]) -> None:
-    cost = from_plain(doctored(saved), "cost.json")
+    cost = from_dict(doctored(saved), "cost.json")
     dynamic = QuantConfig(dict.fromkeys(saved["seconds"]["ops"], OpConfig(INT8, mode="dynamic")))
     assert cost.predict(dynamic)["predicted_latency"] == pytest.approx(1.0)
 

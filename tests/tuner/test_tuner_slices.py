@@ -28,7 +28,7 @@ def test_slices_are_given_by_names_indices_or_masks(given: Any) -> None:
     assert slices.names == ("cat", "dog", "emu") and slices.sizes == (2, 1, 1)
     assert {name: list(members) for name, members in slices.each().items()} == {"cat": [0, 3], "dog": [1], "emu": [4]}
     assert list(slices.sums(np.array([1.0, 2.0, 4.0, 8.0, 16.0]))) == [9.0, 2.0, 16.0]
-    assert Slices.of(slices.plain()) == slices and Slices.of(slices) is slices
+    assert Slices.of(slices.to_dict()) == slices and Slices.of(slices) is slices
 
 
 def test_a_sample_may_be_in_several() -> None:

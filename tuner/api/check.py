@@ -32,7 +32,7 @@ from quaver.criterion import Criterion
 from quaver.engine.emulation import PROCESSORS, EmulatedModel, EmulatedSession, SampleLimitReached, emulator_command
 from quaver.engine.inspection.output_error import as_outputs, relative_error, same_top1
 from quaver.engine.scoring.early_stop import EarlyStopReference
-from quaver.engine.scoring.evaluate import referred, score
+from quaver.engine.scoring.evaluate import bind_reference, score
 from quaver.engine.scoring.losses import LimitLoss, Losses
 from quaver.engine.timing.latency import measure
 from quaver.errors import EvaluationError, HistoryError, SettingsError
@@ -121,7 +121,7 @@ def check(
     )
     check_direction(eval_func, config)
     fp32, int8 = (open_given(expanded(one), threads) for one in (model, quantized))
-    bound = referred(eval_func, lambda: fp32)
+    bound = bind_reference(eval_func, lambda: fp32)
     baseline = score(bound, fp32, EarlyStopReference(config.criterion))
     losses = Losses(config.criterion, baseline)
     losses.check()
@@ -157,10 +157,10 @@ def _emulated(
         yield session
 
 
-def _score_within_limit(eval_func: EvalFunc, model: EmulatedModel, standard: EarlyStopReference) -> Score | None:
+def _score_within_limit(eval_func: EvalFunc, model: EmulatedModel, reference: EarlyStopReference) -> Score | None:
     """Return the score on the emulated processor; None if eval_func wants more samples than may run there."""
     try:
-        return score(eval_func, model, standard)
+        return score(eval_func, model, reference)
     except SampleLimitReached:
         return None
 

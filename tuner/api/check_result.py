@@ -170,7 +170,7 @@ class CheckResult:
         """Whether all is as it must be."""
         return self.verdict is Verdict.MET
 
-    def plain(self) -> PlainDict:
+    def to_dict(self) -> PlainDict:
         """As builtins, for JSON; `docs/check.schema.json` describes it."""
         found = asdict(self)
         for part in (found, found["processor"] or {"limits": ()}):

@@ -65,7 +65,7 @@ def save_cost_model(
     place = Path(expanded(path))
     with calibrated(model, place, calib_dataloader, batch) as adapter:
         found = measure_cost_model(adapter, target)
-    place.write_text(json.dumps(found.plain(), indent=1) + "\n", encoding="utf-8")
+    place.write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
     return place
 
 
@@ -114,7 +114,7 @@ def load_cost_model(
 def with_conversions(cost: CostModel, given: str | os.PathLike[str], adapter: Adapter, history: History) -> CostModel:
     """The same with the conversions between ops, as large as they are in this model; kept in the history."""
     path = os.fspath(given)
-    history.note(NOTE, {"path": path, "content": cost.plain()})
+    history.note(NOTE, {"path": path, "content": cost.to_dict()})
     between = borders(adapter, adapter.timing_feed) if adapter.kept else ()
     return cost.among(between)
 

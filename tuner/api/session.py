@@ -60,7 +60,7 @@ from quaver.engine.run.loop import drive
 from quaver.engine.run.pending_trial import PendingTrial
 from quaver.engine.run.run import Run
 from quaver.engine.run.scheduling import Clock, used
-from quaver.engine.scoring.evaluate import referred
+from quaver.engine.scoring.evaluate import bind_reference
 from quaver.engine.timing.cache import timing_cache
 from quaver.engine.timing.objective import Objective, for_target, make_objective
 from quaver.errors import HistoryError, SettingsError
@@ -172,7 +172,7 @@ class TuningRun:
         self._stages = StageTimes()
         self._tell = Observers(self._stages, self._log, *(self._observers or [aloud]))
         spent = 0.0 if history.header is None else used(history.notes, history.trials)
-        self._tell(RunStarted(self.workspace, config.plain(), history.header is not None, spent))
+        self._tell(RunStarted(self.workspace, config.to_dict(), history.header is not None, spent))
         announce(changes, self._tell, heard=bool(self._observers))
         if config.insights:
             page = shown("page")(self.workspace)
@@ -342,7 +342,7 @@ class TuningRun:
                 log.warning("the run was interrupted, so its best trial is not confirmed: resume it")
                 return
             run = self._run
-            bound = referred(eval_func, lambda: self._adapter.build(None))
+            bound = bind_reference(eval_func, lambda: self._adapter.build(None))
             check_confirming(run.history)
             with step(run.history, CONFIRMING):
                 confirm(self._adapter, run.judge, run.history, bound, self.config.confirm_tries, self._tell)
@@ -354,7 +354,7 @@ class TuningRun:
         if pool is None:
             usual = run.usual
             yield InProcess(
-                referred(eval_func, lambda: self._adapter.build(None)),
+                bind_reference(eval_func, lambda: self._adapter.build(None)),
                 run.model_of,
                 usual,
                 lambda number, seconds: self._tell(TrialSlow(number, seconds, usual() or 0.0)),

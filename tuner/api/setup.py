@@ -161,11 +161,11 @@ def prepare(
             calibration = calibrate(adapter, config, data, observer, heard, clock)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         history.begin(Header(adapter.fingerprint, adapter.name, adapter.inspect(), calibration, now))
-        history.start_run(config.plain(), versions_of(adapter))
+        history.start_run(config.to_dict(), versions_of(adapter))
         return
     clock.go_on(history)
     check_same_ops(adapter, header, history.path)
-    history.start_run(config.plain(), versions_of(adapter))
+    history.start_run(config.to_dict(), versions_of(adapter))
     restore(adapter, header, history.path)
     history.forget_trailing_failures(lambda tried: is_fatal(history, tried))
     if data is not None:

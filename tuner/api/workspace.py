@@ -102,6 +102,6 @@ def _mkdir(folder: Path, exist_ok: bool) -> None:
 def write_settings(folder: Path, config: Config) -> None:
     """Keep the settings that were used, for the reader; the history has them too."""
     try:
-        (folder / SETTINGS).write_text(yaml.safe_dump(config.plain(), sort_keys=False), encoding="utf-8")
+        (folder / SETTINGS).write_text(yaml.safe_dump(config.to_dict(), sort_keys=False), encoding="utf-8")
     except OSError as error:
         logging.getLogger(__name__).warning("cannot write %s: %s", folder / SETTINGS, error.strerror)

@@ -25,7 +25,7 @@ from quaver.types import PlainDict
 from quaver.unquantizable import from_notes
 
 
-def plain(trial: Trial, best: Trial | None) -> PlainDict:
+def trial_to_dict(trial: Trial, best: Trial | None) -> PlainDict:
     """A trial for JSON."""
     return {
         "number": trial.number,
@@ -65,8 +65,8 @@ def tuned(result: TuneResult) -> PlainDict:
         "output_drift": output_drift(result.output_drift),
         "trust": trust(result.confidence, result.losses, result.confirmations),
         "portability": None if result.portability is None else result.portability.to_dict(),
-        "best": None if result.best is None else plain(result.best, result.best),
-        "trials": [plain(trial, result.best) for trial in result.trials],
+        "best": None if result.best is None else trial_to_dict(result.best, result.best),
+        "trials": [trial_to_dict(trial, result.best) for trial in result.trials],
         "workspace": str(result.workspace),
         "history": str(result.history_path),
     }
@@ -95,7 +95,7 @@ def origin(found: Origin) -> PlainDict:
 
 def change(one: Change) -> PlainDict:
     """An op that two trials run in different ways."""
-    before, now = (None if pick is None else pick.plain() for pick in (one.before, one.now))
+    before, now = (None if pick is None else pick.to_dict() for pick in (one.before, one.now))
     return {"op": one.op, "before": before, "now": now}
 
 

@@ -39,7 +39,7 @@ def write_changes(changes: Iterable[Change], kinds: Mapping[str, str], numbers: 
     tables.write(("op", "kind", *(f"trial {number}" if number else "fp32" for number in numbers)), rows)
 
 
-def plain(op: Op, pick: OpConfig) -> dict[str, str]:
+def op_to_dict(op: Op, pick: OpConfig) -> dict[str, str]:
     """A row for JSON."""
     return dict(zip(HEADINGS, _cells(op, pick), strict=True))
 

@@ -12,7 +12,7 @@ from typing import Any
 from quaver.adapters import Adapter
 from quaver.engine.inspection.output_error import OutputErrors
 from quaver.engine.timing import latency
-from quaver.engine.timing.time_model import measure_time_model, to_plain
+from quaver.engine.timing.time_model import measure_time_model, to_dict
 from quaver.ops import QuantConfig
 from quaver.types import Feed, PlainDict
 
@@ -102,7 +102,7 @@ def _op_seconds(bench: Bench, measurement: Measurement) -> list[dict[str, float]
 
 def _time_model(bench: Bench, measurement: Measurement) -> PlainDict:
     (config,) = measurement.configs
-    return to_plain(measure_time_model(bench.adapter, config, bench.adapter.timing_feed))
+    return to_dict(measure_time_model(bench.adapter, config, bench.adapter.timing_feed))
 
 
 def _speed(bench: Bench, measurement: Measurement) -> list[float]:

@@ -29,7 +29,7 @@ from quaver.engine.measurements import (
 )
 from quaver.engine.timing.cache import TimingCache
 from quaver.engine.timing.cost_model import CostModel
-from quaver.engine.timing.time_model import from_plain, to_plain
+from quaver.engine.timing.time_model import from_dict, to_dict
 from quaver.errors import CalibrationError
 from quaver.history import History
 from quaver.ops import QuantConfig
@@ -166,8 +166,8 @@ class AdapterProbe(Probe):
             try:
                 self._keep("time_model", {key: self._runner.run(Measurement(TIME_MODEL, (config,)))})
             except ProcessDied:  # a guess is for this run alone
-                self._history.extend_note("probe.time_model", {key: to_plain(self._guessed_times(config))})
-        return from_plain(self._history.notes["probe.time_model"][key])
+                self._history.extend_note("probe.time_model", {key: to_dict(self._guessed_times(config))})
+        return from_dict(self._history.notes["probe.time_model"][key])
 
     def speed(self, config: QuantConfig) -> float:
         return self.speeds([config])[0]
@@ -259,7 +259,7 @@ class AdapterProbe(Probe):
         """Return a time model of a configuration that cannot be timed: of what survives of it, or a guess."""
         if (survivors := self._survivors(config)) is not None:
             with contextlib.suppress(ProcessDied):
-                model = from_plain(self._runner.run(Measurement(TIME_MODEL, (survivors,))))
+                model = from_dict(self._runner.run(Measurement(TIME_MODEL, (survivors,))))
                 slow = FATAL_SLOWDOWN * sum(model.fp32.values())
                 return replace(
                     model, quantized={**model.quantized, **dict.fromkeys(self._runner.fatal_ops(config), slow)}
@@ -402,6 +402,6 @@ def _sound(name: str, kept: Any, config: QuantConfig) -> bool:
     if name == "speed":
         return isinstance(kept, float) and 0 < kept < math.inf
     try:
-        return 0 < from_plain(kept).predict(config) < math.inf
+        return 0 < from_dict(kept).predict(config) < math.inf
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return False

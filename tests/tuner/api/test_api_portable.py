@@ -74,7 +74,7 @@ def tuned_again(workspace: Path, **settings: Any) -> quaver.TuneResult:
 
 
 def test_a_run_of_a_version_without_the_setting_is_not_portable() -> None:
-    earlier = {name: value for name, value in Config().plain().items() if name != "portable"}
+    earlier = {name: value for name, value in Config().to_dict().items() if name != "portable"}
     config, changes = resumed_config({"resume": "there"}, earlier)
     assert config.portable is False and changes == []
     with pytest.raises(SettingsError, match="`portable` is True, but False in the run that is resumed"):

@@ -75,13 +75,13 @@ def test_nor_does_one_of_a_run_that_goes_on_with_another_objective(objective: An
 
 def test_a_partial_is_recorded_by_the_name_of_its_function() -> None:
     (name,) = fit(objective=OBJECTIVES[-1]).trials[-1].measured
-    assert name.startswith(f"{__name__}.sized@") and Config(objective=OBJECTIVES[-1]).plain()["objective"] == name
+    assert name.startswith(f"{__name__}.sized@") and Config(objective=OBJECTIVES[-1]).to_dict()["objective"] == name
 
 
 def test_keys_that_are_objects_are_kept_by_name_too() -> None:
-    kept = Config(strategy_options={Holder(): 1, 3: 2, None: 3}).plain()["strategy_options"]
+    kept = Config(strategy_options={Holder(): 1, 3: 2, None: 3}).to_dict()["strategy_options"]
     assert kept == {f"{__name__}.Holder": 1, 3: 2, "None": 3}
-    partial = Config(strategy_options={"score": functools.partial(len, SECRET)}).plain()
+    partial = Config(strategy_options={"score": functools.partial(len, SECRET)}).to_dict()
     assert SECRET not in str(partial) and "builtins.len" in str(partial)
 
 

@@ -42,18 +42,18 @@ EARLIER = Config(
 
 def resumed(given: Any = None, earlier: Config = EARLIER, **keywords: Any) -> tuple[Config, dict[str, tuple[Any, Any]]]:
     settings = resolve_settings(given, {"resume": "there", **keywords})
-    config, changes = resumed_config(settings.explicit, earlier.plain())
+    config, changes = resumed_config(settings.explicit, earlier.to_dict())
     return config, {change.name: (change.before, change.now) for change in changes}
 
 
 def test_nothing_given_is_everything_as_it_was() -> None:
     config, changes = resumed()
-    assert config.plain() == {**EARLIER.plain(), "workspace": None, "resume": "there"}
+    assert config.to_dict() == {**EARLIER.to_dict(), "workspace": None, "resume": "there"}
     assert changes == {}
 
 
 def test_the_same_given_again_changes_nothing() -> None:
-    for given in (EARLIER, EARLIER.plain()):
+    for given in (EARLIER, EARLIER.to_dict()):
         assert resumed(given)[1] == {}
 
 
@@ -151,7 +151,7 @@ def test_settings_that_an_older_version_did_not_know_are_as_by_default() -> None
                                    {"op_name_dict": [1]}, {"strategy_options": 3}])  # fmt: skip
 def test_settings_of_a_wrong_type_in_a_history_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError):
-        resumed_config({"resume": "there"}, {**Config().plain(), **wrong})
+        resumed_config({"resume": "there"}, {**Config().to_dict(), **wrong})
 
 
 Fit = Callable[..., TuneResult]

@@ -106,7 +106,7 @@ def test_settings_by_name_work_in_a_dict_and_in_a_file(written: Any) -> None:
 
 def test_the_settings_kept_with_a_run_can_be_used_for_the_next(written: Any) -> None:
     config = Config(strategy="basic", absolute=0.5, op_type_dict={"Conv": ["fp32"]}, workspace="here")
-    assert make_config(written(yaml.safe_dump(config.plain()))) == config
+    assert make_config(written(yaml.safe_dump(config.to_dict()))) == config
 
 
 def test_rules_and_options_keep_their_own_keys(written: Any) -> None:
@@ -265,7 +265,7 @@ def test_settings_are_kept_as_plain_builtins() -> None:
         op_name_dict={"x": {"activation": {"dtype": ("fp32",)}}, "y": OpConfig(INT8, "entropy"), "z": FP32},
         strategy_options={"by": {1: np.arange(2)}, "kinds": {"b", "a"}, "share": np.float32(0.5), "raw": b"x"},
     )
-    plain = config.plain()
+    plain = config.to_dict()
     assert plain["workspace"] == str(Path("a", "b"))
     assert plain["op_name_dict"] == {
         "x": {"activation": {"dtype": ["fp32"]}},
@@ -283,7 +283,7 @@ def test_settings_are_kept_as_plain_builtins() -> None:
 def test_a_choice_kept_as_a_rule_allows_what_it_allowed() -> None:
     ops = FakeFloat({"a": 0.0}).ops
     for choice in ops[0].choices:
-        kept = Config(op_name_dict={"a": choice}).plain()["op_name_dict"]
+        kept = Config(op_name_dict={"a": choice}).to_dict()["op_name_dict"]
         assert apply_rules(ops, kept) == apply_rules(ops, {"a": choice})
 
 
@@ -316,7 +316,7 @@ def test_strategies_and_objectives_are_kept_by_name(monkeypatch: pytest.MonkeyPa
         (Options, "options"),
         (Options("secret"), f"{here}.Options"),
     ]:
-        assert Config(strategy=strategy).plain()["strategy"] == name  # type: ignore[arg-type]
+        assert Config(strategy=strategy).to_dict()["strategy"] == name  # type: ignore[arg-type]
     for objective, name in [
         ("size", "size"),
         (Size, "size"),
@@ -325,7 +325,7 @@ def test_strategies_and_objectives_are_kept_by_name(monkeypatch: pytest.MonkeyPa
         (len, "builtins.len"),
         (lambda model: 0.0, f"{here}.test_strategies_and_objectives_are_kept_by_name.<locals>.<lambda>"),
     ]:
-        assert Config(objective=objective).plain()["objective"].split("@")[0] == name
+        assert Config(objective=objective).to_dict()["objective"].split("@")[0] == name
 
 
 def test_no_secret_of_an_object_is_kept_or_shown() -> None:
@@ -334,12 +334,12 @@ def test_no_secret_of_an_object_is_kept_or_shown() -> None:
         objective=functools.partial(round, ndigits=3),
         strategy_options={"x": Options("secret")},
     )
-    assert "secret" not in repr(config) + str(config.plain())
-    assert config.plain()["objective"] == "builtins.round"
+    assert "secret" not in repr(config) + str(config.to_dict())
+    assert config.to_dict()["objective"] == "builtins.round"
 
 
 def test_an_object_of_which_only_the_name_was_kept_has_to_be_given_again(written: Any) -> None:
-    kept = Config(strategy_options={"scores": [len]}).plain()
+    kept = Config(strategy_options={"scores": [len]}).to_dict()
     with pytest.raises(SettingsError, match=r"of 'builtins\.len' in `strategy_options` only the name was kept: give"):
         make_config(written(yaml.safe_dump(kept)))
 

@@ -214,7 +214,7 @@ def test_a_model_that_cannot_be_measured_again_leaves_the_figures_that_there_are
 
     build = FakeAdapter.assemble
     monkeypatch.setattr(FakeAdapter, "build", lambda self, config: build(self, config))
-    monkeypatch.setattr(FakeAdapter, "rebuild", refuse)
+    monkeypatch.setattr(FakeAdapter, "assemble", refuse)
     outcome, _ = tuned(tmp_path / "h", 2)
     assert outcome.best.number == 1
     assert finalists.NOTE not in read_snapshot(tmp_path / "h").notes

@@ -57,7 +57,7 @@ def test_one_number_at_a_time_is_a_sample_each() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "standard", "complaint"),
+    ("value", "reference", "complaint"),
     [
         (SCORES[:99], STANDARD, "gave the scores of 99 samples, and of 100 for fp32"),
         (0.5, STANDARD, "gave one number, and the scores of 100 samples for fp32"),
@@ -76,9 +76,9 @@ def test_one_number_at_a_time_is_a_sample_each() -> None:
         ({1: 0.5}, None, "named a metric 1; the name of a metric is a text"),
     ],
 )
-def test_an_error_names_the_sample_or_the_metric(value: Any, standard: Any, complaint: str) -> None:
+def test_an_error_names_the_sample_or_the_metric(value: Any, reference: Any, complaint: str) -> None:
     with pytest.raises(EvaluationError) as caught:
-        as_score(value, standard)
+        as_score(value, reference)
     assert complaint in str(caught.value)
 
 

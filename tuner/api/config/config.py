@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict
 
-from quaver.api.config.serialize import names_only, objective_name, plain, strategy_name
+from quaver.api.config.serialize import names_only, objective_name, strategy_name
 from quaver.budget import Budget
 from quaver.criterion import Criterion
 from quaver.engine.executors.base import check_limit
@@ -219,9 +219,9 @@ class Config:
         """When to stop."""
         return Budget(self.timeout, self.max_trials)
 
-    def plain(self) -> PlainDict:
+    def to_dict(self) -> PlainDict:
         """The settings as builtins, to be kept with the run. Of functions and classes the name is kept."""
-        return {item.name: _PLAIN.get(item.name, plain)(getattr(self, item.name)) for item in fields(self)}
+        return {item.name: _PLAIN.get(item.name, to_builtins)(getattr(self, item.name)) for item in fields(self)}
 
     def changed(self) -> PlainDict:
         """Return the settings that differ from their defaults."""
@@ -230,15 +230,15 @@ class Config:
         return {name: value for name, value in values.items() if value != getattr(default, name)}
 
     def __repr__(self) -> str:
-        default = Config().plain()
-        said = {name: value for name, value in self.plain().items() if value != default[name] and value is not None}
+        default = Config().to_dict()
+        said = {name: value for name, value in self.to_dict().items() if value != default[name] and value is not None}
         return f"Config({', '.join(f'{name}={value!r}' for name, value in said.items())})"
 
 
 _PLAIN: Mapping[str, Callable[[Any], Any]] = {
     "strategy": strategy_name,
     "objective": objective_name,
-    "slices": lambda slices: None if slices is None else slices.plain(),
+    "slices": lambda slices: None if slices is None else slices.to_dict(),
 }
 
 

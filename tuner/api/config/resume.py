@@ -61,8 +61,8 @@ def resumed_config(explicit: PlainDict, earlier: PlainMapping) -> tuple[Config, 
         _find("strategy", config.strategy, lambda name: make_strategy(name, config.strategy_options))
     if "objective" not in explicit:
         _find("objective", config.objective, make_objective)
-    now = config.plain()
-    default = Config().plain()
+    now = config.to_dict()
+    default = Config().to_dict()
     changes = [
         SettingChanged(name, was, now[name])
         for name in names

@@ -20,18 +20,18 @@ from quaver.types import PlainDict
 ONLY_NAME = "only the name was kept"
 
 
-def plain(value: Any) -> Any:
+def to_builtins(value: Any) -> Any:
     """Data as builtins; an object in it becomes {ONLY_NAME: its name}."""
     if isinstance(value, OpConfig):
         return _rule(value)
     if isinstance(value, Mapping):
-        return {_key(key): plain(item) for key, item in value.items()}
+        return {_key(key): to_builtins(item) for key, item in value.items()}
     if isinstance(value, set | frozenset):
-        return sorted((plain(item) for item in value), key=str)
+        return sorted((to_builtins(item) for item in value), key=str)
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [to_builtins(item) for item in value]
     if isinstance(value, np.generic | np.ndarray):
-        return plain(value.tolist())
+        return to_builtins(value.tolist())
     if isinstance(value, bool | bytes) or value is None:
         return value
     for kind in (str, int, float):

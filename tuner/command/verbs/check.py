@@ -147,7 +147,7 @@ def run(args: argparse.Namespace) -> int:
     if args.junit is not None:
         write(found, Path(expanded(args.junit)), Path(args.quantized).name)
     if args.json:
-        print_json({"model": args.model, "quantized": args.quantized, **found.plain(), "quaver": quaver.__version__})
+        print_json({"model": args.model, "quantized": args.quantized, **found.to_dict(), "quaver": quaver.__version__})
     else:
         print(found)
     return {quaver.Verdict.MET: 0, quaver.Verdict.NOT_MET: 3, quaver.Verdict.INCONCLUSIVE: 4}[found.verdict]

@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
             alone = quaver.diagnose_quantized(
                 args.model, data, samples=samples, workspace=args.output, threads=args.threads
             )
-        return _print(args, alone.plain(), lambda: findings.write_alone(alone, args.rows))
+        return _print(args, alone.to_dict(), lambda: findings.write_alone(alone, args.rows))
     with warnings_shown():
         found = quaver.diagnose(
             args.model,
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
             op_type_dict=dict(args.op_type_dict) if args.op_type_dict else None,
             threads=args.threads,
         )
-    return _print(args, found.plain(), lambda: findings.write(found, args.rows))
+    return _print(args, found.to_dict(), lambda: findings.write(found, args.rows))
 
 
 def _print(args: argparse.Namespace, plain: PlainDict, write: Callable[[], None]) -> int:

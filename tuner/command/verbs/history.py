@@ -87,9 +87,9 @@ def run(args: argparse.Namespace) -> int:
                     [] if judged.best is None else judged.losses(judged.best),
                     judged.confirmations,
                 ),
-                "baseline": None if base is None else as_json.plain(base, None),
+                "baseline": None if base is None else as_json.trial_to_dict(base, None),
                 "trials": [
-                    {**as_json.plain(trial, judged.best), **as_json.origin(came_from[trial.number])}
+                    {**as_json.trial_to_dict(trial, judged.best), **as_json.origin(came_from[trial.number])}
                     for trial in judged.trials
                 ],
             }

@@ -121,10 +121,10 @@ def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namesp
     drift = drift_of(snapshot.notes, trial)
     best_hash = "" if judged.best is None else judged.best.model_hash
     if args.json:
-        rows = [op_table.plain(op, trial.config[op.name]) for op in ops]
+        rows = [op_table.op_to_dict(op, trial.config[op.name]) for op in ops]
         about = {**as_json.about_the_model(snapshot, best_hash), "output_drift": as_json.output_drift(drift)}
         about["warnings"] = list(warned)
-        as_json.print_json({**as_json.plain(trial, judged.best), **about, "ops": rows})
+        as_json.print_json({**as_json.trial_to_dict(trial, judged.best), **about, "ops": rows})
         return
     tables.line(*_headline(trial, judged))
     for said in trial_phrases(trial, judged) if trial.number else ():
@@ -159,7 +159,10 @@ def _compare(first: Trial, second: Trial, snapshot: Snapshot, judged: Judge, arg
         if not args.fp32 or FP32 in (pick.precision for pick in (change.before, change.now) if pick is not None)
     ]
     if args.json:
-        both = {"first": as_json.plain(first, judged.best), "second": as_json.plain(second, judged.best)}
+        both = {
+            "first": as_json.trial_to_dict(first, judged.best),
+            "second": as_json.trial_to_dict(second, judged.best),
+        }
         as_json.print_json({**both, "changes": [as_json.change(change) for change in changes]})
         return
     for trial in (first, second):

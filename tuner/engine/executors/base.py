@@ -70,7 +70,7 @@ class Task:
     threads: int = 0
     seconds: float | None = None
     parcel: bytes | None = None
-    standard: EarlyStopReference | None = None
+    reference: EarlyStopReference | None = None
     measurement: Measurement | None = None
 
     @classmethod

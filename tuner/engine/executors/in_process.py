@@ -50,7 +50,7 @@ class InProcess:
             model = self._model_of(task.number)
             built = time.monotonic()
             with watched(self._usual(), lambda seconds: self._slow(task.number, seconds)):
-                found = score(self._eval_func, model, task.standard)
+                found = score(self._eval_func, model, task.reference)
             done = time.monotonic()
             digest, size = model.sha256, model.size  # a model that cannot be written out is a failed trial, too
         except KeyboardInterrupt:  # Ctrl-C ends the run, with what there is

@@ -24,7 +24,7 @@ from quaver.engine.executors.base import Kind, Outcome, State, Task
 from quaver.engine.executors.errors import want_of_space
 from quaver.engine.executors.payload import CALIBRATION, EVAL_FUNC, MODEL, OPENING, PREFIX, SAMPLES, Opening
 from quaver.engine.measurements import Bench, carry_out
-from quaver.engine.scoring.evaluate import referred, score
+from quaver.engine.scoring.evaluate import bind_reference, score
 from quaver.engine.scoring.failures import message_of, traceback_of
 from quaver.errors import ExecutorError, QuaverError
 from quaver.files import locks
@@ -125,7 +125,7 @@ class WorkerContext:
                 f"eval_func cannot be loaded by a worker process: {message_of(error)}. What it needs must "
                 "be installed there, or lie in a module that can be imported there"
             ) from error
-        return referred(found, lambda: self.adapter.build(None))
+        return bind_reference(found, lambda: self.adapter.build(None))
 
     @functools.cached_property
     def bench(self) -> Bench:
@@ -232,7 +232,7 @@ def work(task: Task) -> Outcome:
         model = place.adapter.build(config)
         try:
             built = time.monotonic()
-            found = score(place.eval_func, model, task.standard)
+            found = score(place.eval_func, model, task.reference)
             done = time.monotonic()
             digest, size = model.sha256, model.size
         finally:

@@ -53,7 +53,7 @@ def is_fatal(history: History, config: QuantConfig) -> bool:
     return digest_step(Measurement(OUTPUT_ERROR, (config,)).name) in dead or bool(fatal_ops(history, config))
 
 
-def given_up(history: History, number: int, config: QuantConfig, isolated: bool = False) -> Trial | None:
+def exceeded_crash_limit(history: History, number: int, config: QuantConfig, isolated: bool = False) -> Trial | None:
     """The failed trial, recorded, of a configuration that ended the process too often; None if it may be tried.
 
     Trials that end a process of their own (`isolated`) are not counted here. Measurements that did are, anyway.
@@ -71,7 +71,7 @@ def given_up(history: History, number: int, config: QuantConfig, isolated: bool 
     return trial
 
 
-def let_go(history: History, number: int) -> None:
+def mark_released(history: History, number: int) -> None:
     """A trial ends without a record, and the process goes on: that is no crash. Nothing else goes wrong here."""
     with contextlib.suppress(HistoryError):
         history.drop_trial(number)

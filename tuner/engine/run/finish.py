@@ -140,8 +140,8 @@ def confirm(
                 _score(eval_func, adapter, None, EarlyStopReference(there(judge.criterion)), "the fp32 model"),
             )
             Losses(there(judge.criterion), noted(history.notes)[0]).check()
-        standard = EarlyStopReference(there(judge.criterion), noted(history.notes)[0])
-        _note(history, best.number, _score(eval_func, adapter, best, standard, f"trial {best.number}"))
+        reference = EarlyStopReference(there(judge.criterion), noted(history.notes)[0])
+        _note(history, best.number, _score(eval_func, adapter, best, reference, f"trial {best.number}"))
         judge.confirm(confirmations(history.notes, judge.criterion), required=True)
         said = judge.confirmations[-1]
         observer(Confirmed(said.trial, said.score, said.baseline, said.loss, said.met))
@@ -155,11 +155,11 @@ def require_confirmation(judge: Judge, history: History) -> None:
 
 
 def _score(
-    eval_func: EvalFunc, adapter: Adapter, trial: Trial | None, standard: EarlyStopReference, whose: str
+    eval_func: EvalFunc, adapter: Adapter, trial: Trial | None, reference: EarlyStopReference, whose: str
 ) -> Score:
     model = adapter.assemble(None if trial is None else trial.config)
     try:
-        return evaluated(eval_func, model, standard)
+        return evaluated(eval_func, model, reference)
     except Exception as error:
         said = str(error) if isinstance(error, EvaluationError) else f"{type(error).__name__}: {error}"
         raise EvaluationError(f"`confirm` failed on {whose}: {said}. The run itself is complete") from error

@@ -106,7 +106,7 @@ class _Loop:
         seconds = limit(self._limit, self._run.usual())
         task = Task.of(pending.number, pending.config if pending.number else None)
         begin = time.monotonic()
-        future = self._executor.submit(replace(task, seconds=seconds, standard=self._run.standard))
+        future = self._executor.submit(replace(task, seconds=seconds, reference=self._run.reference))
         self._under_way[future] = _UnderWay(pending, again, begin, slow_after(self._run.usual()))
 
     def _until_slow(self) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from quaver.adapters import Adapter, Model
 from quaver.engine.probe import OutOfTime
-from quaver.engine.run.crashes import check_baseline, let_go
+from quaver.engine.run.crashes import check_baseline, mark_released
 from quaver.errors import BuildError, StrategyError
 from quaver.history import RETRIES, History
 from quaver.ops import QuantConfig
@@ -124,7 +124,7 @@ def _built(
         model = adapter.build(picked)
         digest, size = model.sha256, model.size
     except BaseException:
-        let_go(history, number)
+        mark_released(history, number)
         raise
     trial = Trial(
         number,

@@ -17,7 +17,7 @@ from quaver.criterion import Criterion
 from quaver.engine.events import BaselineScored, Observer, SamplesOrdered, TrialFinished, TrialStarted
 from quaver.engine.executors.base import Outcome
 from quaver.engine.probe import OutOfTime
-from quaver.engine.run.crashes import check_baseline, given_up, let_go
+from quaver.engine.run.crashes import check_baseline, exceeded_crash_limit, mark_released
 from quaver.engine.run.finish import note_unquantizable
 from quaver.engine.run.pending_trial import PendingTrial
 from quaver.engine.run.proposals import ProposalQueue, first_proposal, record_unscored
@@ -158,7 +158,7 @@ class Run:
         return None if base is None or base.unscored else base.seconds
 
     @property
-    def standard(self) -> EarlyStopReference:
+    def reference(self) -> EarlyStopReference:
         """What an evaluation is held against while it goes on."""
         return EarlyStopReference.of(self.judge.criterion, self.history.baseline, self._delta)
 
@@ -170,7 +170,7 @@ class Run:
             score: what eval_func may return: a number, the scores of samples, a dict of metrics, or a generator.
             seconds: how long the evaluation took; since the model was built, if not given.
         """
-        value = as_score(score, self.standard)
+        value = as_score(score, self.reference)
         return self._take(pending, pending.scored(value, time.monotonic(), seconds), value.streamed)
 
     def fail(self, pending: PendingTrial, error: str) -> Trial:
@@ -213,7 +213,7 @@ class Run:
             self._dialogue.close()
         for pending in reversed(self._pending.values()):
             pending.close()
-            let_go(self.history, pending.number)
+            mark_released(self.history, pending.number)
         self._pending.clear()
         self._measuring.close()
 
@@ -253,17 +253,17 @@ class Run:
                 self._repeats = 0
                 self._proposed.add(config)
                 number = self._free_number()
-                known = given_up(self.history, number, config, self.isolated)
+                known = exceeded_crash_limit(self.history, number, config, self.isolated)
                 if known is None:
                     return self._dispatch(number, config, lambda config=config: self.adapter.build(config))  # type: ignore[misc]
                 self._add_given_up(known)
-            self._order.recall(self.judge.verdict(known))
+            self._order.replay(self.judge.verdict(known))
             self._count_repeat(config in self._proposed)
             self._proposed.add(config)
             dialogue.answer(self.judge.verdict(known))
         if dialogue.waiting:
             return None
-        self._order.settle()
+        self._order.mark_settled()
         try:
             asked = dialogue.ask()
         except OutOfTime:
@@ -291,7 +291,7 @@ class Run:
         if self.judge.evaluated or self.history.find(config) is not None:
             raise _Stop(StopReason.TIMEOUT)
         number = self._free_number()
-        failed = given_up(self.history, number, config, self.isolated)
+        failed = exceeded_crash_limit(self.history, number, config, self.isolated)
         if failed is not None:
             self._add_given_up(failed)
             raise _Stop(StopReason.TIMEOUT)
@@ -330,7 +330,7 @@ class Run:
             self._numbers.add(trial.number)
             trial = self.judge.verdict(trial)
             if self._measuring.wants(trial) and self.isolated:
-                self._measuring.later(trial)
+                self._measuring.defer(trial)
             elif self._measuring.wants(trial):
                 trial = self._measuring.measured(trial, pending.model)
             self._keep_time()
@@ -338,7 +338,7 @@ class Run:
         finally:
             del self._pending[pending.config]
             pending.close()
-            let_go(self.history, pending.number)
+            mark_released(self.history, pending.number)
         self._order.tell(trial)
         self._name_what_is_left_out()
         if self._dialogue is not None:

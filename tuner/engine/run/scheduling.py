@@ -34,13 +34,13 @@ class Order:
         """A trial is over."""
         self._told[trial.number] = trial
 
-    def recall(self, trial: Trial) -> None:
+    def replay(self, trial: Trial) -> None:
         """A trial of an earlier run takes its place. If it failed, that is no news."""
         if trial.number not in self._told:
             self._asked.append(trial.number)
             self._told[trial.number] = trial if trial.met else None
 
-    def settle(self) -> None:
+    def mark_settled(self) -> None:
         """All that were asked for are told: the strategy waits until then, whoever the workers are."""
         self._settled = len(self._asked)
 

@@ -24,38 +24,38 @@ SLOW_FACTOR = 10
 SLOW_SECONDS = 30.0
 
 
-def referred(eval_func: EvalFunc, fp32: Callable[[], Any]) -> Callable[[Any], Any]:
+def bind_reference(eval_func: EvalFunc, fp32: Callable[[], Any]) -> Callable[[Any], Any]:
     """The same eval_func, told which the fp32 model of this run is if it asks for it by a method `against`."""
     against = getattr(eval_func, "against", None)
     return against(fp32) if callable(against) else eval_func
 
 
-def score(eval_func: EvalFunc, model: ModelLike, standard: EarlyStopReference | None = None) -> Score:
+def score(eval_func: EvalFunc, model: ModelLike, reference: EarlyStopReference | None = None) -> Score:
     """Call eval_func and insist on a score in one of the known forms.
 
     A child that eval_func forks and that returns from it ends here.
     """
     with without_forks():
-        return as_score(eval_func(model), standard)
+        return as_score(eval_func(model), reference)
 
 
-def as_score(value: Any, standard: EarlyStopReference | None = None) -> Score:
+def as_score(value: Any, reference: EarlyStopReference | None = None) -> Score:
     """What eval_func returned, in any form, as a score; anything else is an error that says what to return.
 
     A generator is gone through to its end, or until its scores rule the model out by the standard; then it is closed.
     """
     if is_stream(value):
-        return _streamed(value, standard)
-    return _made(read(value), standard)
+        return _streamed(value, reference)
+    return _made(read(value), reference)
 
 
-def _streamed(stream: Iterator[Any], standard: EarlyStopReference | None) -> Score:
+def _streamed(stream: Iterator[Any], reference: EarlyStopReference | None) -> Score:
     parts: dict[str, list[Floats]] = {}
     seen: dict[str, int] = {}
-    baseline = None if standard is None else standard.baseline
+    baseline = None if reference is None else reference.baseline
     stopping = None
-    if standard is not None and baseline is not None and baseline.samples and standard.delta is not None:
-        stopping = Stopping(standard.criterion, baseline, standard.delta)
+    if reference is not None and baseline is not None and baseline.samples and reference.delta is not None:
+        stopping = Stopping(reference.criterion, baseline, reference.delta)
     stopped = False
     try:
         for value in stream:
@@ -77,16 +77,16 @@ def _streamed(stream: Iterator[Any], standard: EarlyStopReference | None) -> Sco
         raise EvaluationError("eval_func yielded no scores: is its data used up?")
     whole = all(baseline is not None and count == len(baseline.samples.get(name, ())) for name, count in seen.items())
     joined: dict[str, float | Floats] = {name: np.concatenate(arrays) for name, arrays in parts.items()}
-    return _made(joined, standard, stopped and not whole, streamed=True)
+    return _made(joined, reference, stopped and not whole, streamed=True)
 
 
 def _made(
     found: Mapping[str, float | Floats],
-    standard: EarlyStopReference | None,
+    reference: EarlyStopReference | None,
     stopped: bool = False,
     streamed: bool = False,
 ) -> Score:
-    baseline = None if standard is None else standard.baseline
+    baseline = None if reference is None else reference.baseline
     if baseline is not None:
         _check_names(found, baseline.by_name, "for fp32")
         found = {name: found[name] for name in baseline.by_name}
@@ -106,7 +106,7 @@ def _made(
         if stopped and baseline is not None and name in baseline.samples:  # what was not seen differs as what was
             worse = baseline.samples[name].array[: len(scores)] - scores
             metrics[name] = baseline.by_name[name] - float(worse.mean())
-    first = UNNAMED if standard is None else standard.criterion.first.metric
+    first = UNNAMED if reference is None else reference.criterion.first.metric
     value = metrics[first] if first in metrics else next(iter(metrics.values()))
     named = {} if set(metrics) == {UNNAMED} else metrics
     return Score(value, named, samples, stopped, streamed)

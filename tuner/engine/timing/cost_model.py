@@ -70,7 +70,7 @@ class CostModel:
         seconds, whole = self.at(config).predict(config), self.model.rest + sum(self.model.fp32.values())
         return {"predicted_latency": seconds / whole, "predicted_ms": 1e3 * seconds}
 
-    def plain(self) -> PlainDict:
+    def to_dict(self) -> PlainDict:
         """As it stands in a file."""
         model = self.model
         costs = dict(zip(_CONVERSIONS, model.costs, strict=True))
@@ -122,7 +122,7 @@ def _by_the_clock(adapter: Adapter, configs: Sequence[QuantConfig], feed: Feed) 
 def plan_for(adapter: Adapter) -> Plan:
     """What to time of a calibrated model."""
     plan = Plan(TuningSpace(adapter.inspect()))
-    return replace(plan, alone=tuple(absorbed(plan.plain, adapter.op_seconds(None, threads=1))))
+    return replace(plan, alone=tuple(absorbed(plan.default_config, adapter.op_seconds(None, threads=1))))
 
 
 def this_machine(feed: Feed) -> str:
@@ -144,7 +144,7 @@ def read_file(path: str | Path) -> Any:
         raise SettingsError(f"cost_model {str(path)!r} is not JSON: {error}") from None
 
 
-def from_plain(data: Any, source: str) -> CostModel:
+def from_dict(data: Any, source: str) -> CostModel:
     """A cost model from what stands in a file."""
     if not isinstance(data, Mapping) or data.get(KIND) != VERSION:
         raise SettingsError(
@@ -179,12 +179,12 @@ def from_plain(data: Any, source: str) -> CostModel:
 def resolved(data: Any, adapter: Adapter, source: str) -> CostModel:
     """A cost model from what stands in a file, also if a board without quaver wrote it, which knows kernels alone."""
     if not isinstance(data, Mapping) or "raw" not in data or data.get(KIND) != VERSION:
-        return from_plain(data, source)
+        return from_dict(data, source)
     # What the board says names ops by what they are in this model, so that must be the same one first.
     known = CostModel(str(data.get("target")), str(data.get("adapter")), str(data.get("model")), TimeModel({}, {}))
     check_fingerprint(known, adapter, source)
     plan = Plan(TuningSpace(adapter.inspect()), tuple(data.get("alone", ())))
-    if any(name not in plan.plain for name in plan.alone) or data.get("configs") != plan.fingerprints:
+    if any(name not in plan.default_config for name in plan.alone) or data.get("configs") != plan.fingerprints:
         raise SettingsError(
             f"cost model {source!r} was prepared by another version of quaver: prepare and take it again"
         )

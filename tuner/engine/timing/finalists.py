@@ -119,7 +119,7 @@ class ObjectiveMeasurer:
             return trial
         return self._history.measure(trial.number, figures) if figures else trial
 
-    def later(self, trial: Trial) -> None:
+    def defer(self, trial: Trial) -> None:
         """Measure a trial when nothing else is under way, if its objective is measured at all."""
         if self._objective.measured or recorded_name(self._objective) not in OBJECTIVES:
             self._waiting.append(trial.number)

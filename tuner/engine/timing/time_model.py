@@ -105,7 +105,7 @@ def put_together(
     return model.fitted(list(zip((config, *mixtures(config)), whole[1:], strict=True)))
 
 
-def to_plain(model: TimeModel) -> PlainDict:
+def to_dict(model: TimeModel) -> PlainDict:
     """A time model as builtins."""
     return {
         "fp32": dict(model.fp32),
@@ -117,7 +117,7 @@ def to_plain(model: TimeModel) -> PlainDict:
     }
 
 
-def from_plain(data: PlainDict) -> TimeModel:
+def from_dict(data: PlainDict) -> TimeModel:
     """A time model from builtins."""
     between = tuple(
         Edge(producer, tuple(readers), elements, *map(tuple, apart))

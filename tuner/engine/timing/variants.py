@@ -36,20 +36,20 @@ class Plan:
     alone: tuple[str, ...] = ()
 
     @property
-    def plain(self) -> QuantConfig:
+    def default_config(self) -> QuantConfig:
         """All ops in their default choice."""
         return self.space.default_config()
 
     @property
     def profiled(self) -> list[QuantConfig]:
         """What is profiled besides the float model, the default one first; all are timed as a whole, too."""
-        found = dict.fromkeys([self.plain, *self._ways().values()])
-        return [*found, *([self.plain.fallback(*self.alone)] if self.alone else [])]
+        found = dict.fromkeys([self.default_config, *self._ways().values()])
+        return [*found, *([self.default_config.fallback(*self.alone)] if self.alone else [])]
 
     @property
     def timed(self) -> list[QuantConfig]:
         """What is only timed as a whole: it tells what conversions take."""
-        return mixtures(self.plain)
+        return mixtures(self.default_config)
 
     @property
     def fingerprints(self) -> list[str]:
@@ -78,7 +78,7 @@ class Plan:
             known[APART] = {name: scaled[-1][name] for name in self.alone}
         seconds = [*whole[:2], *whole[len(profiles) :]]
         between = split_fused(between, fp32, known.get(APART, {}))
-        return put_together(fp32, taken[self.plain], self.plain, seconds, between), known
+        return put_together(fp32, taken[self.default_config], self.default_config, seconds, between), known
 
     def _ways(self) -> dict[str, QuantConfig]:
         """For each way that reads and writes floats, the default configuration with the ops run so that can be."""
@@ -87,7 +87,7 @@ class Plan:
             for choice in op.quantized_choices:
                 if not choice.calibrated:
                     found.setdefault(way(choice), {}).setdefault(op.name, choice)
-        return {name: self.plain.replace(changes) for name, changes in found.items()}
+        return {name: self.default_config.replace(changes) for name, changes in found.items()}
 
 
 def times_for(model: TimeModel, config: QuantConfig, known: Mapping[str, Seconds]) -> TimeModel:
