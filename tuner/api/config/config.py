@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict
 
-from quaver.api.config.serialize import names_only, objective_name, strategy_name
+from quaver.api.config.serialize import names_only, objective_name, strategy_name, to_builtins
 from quaver.budget import Budget
 from quaver.criterion import Criterion
 from quaver.engine.executors.base import check_limit
