@@ -1,9 +1,9 @@
-"""The room that remembers: `history.snapshot`, one append-only file from which every trial can be rebuilt."""
+"""Record runs in `history.snapshot`, one append-only file from which every trial can be rebuilt."""
 
 if __name__ == "history":
     raise ImportError("import quaver.history, not history: the folder is mapped to that name when quaver is installed")
 
-from quaver.history.lock import being_written
+from quaver.history.lock import is_being_written
 from quaver.history.reader import SnapshotReader, read_snapshot
 from quaver.history.records.header import SCHEMA, UNCALIBRATED, Header, Run
 from quaver.history.records.unfinished_trials import RETRIES
@@ -22,7 +22,7 @@ __all__ = [
     "Run",
     "Snapshot",
     "SnapshotReader",
-    "being_written",
+    "is_being_written",
     "read_snapshot",
     "repair",
 ]

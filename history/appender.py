@@ -1,4 +1,4 @@
-"""Appending to a file that must never end in half of something."""
+"""Append to a file that must never end in a partial record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quaver.history.frames import FrameReader
 
 
 def open_file(path: Path, flags: int) -> io.FileIO:
-    """Open for reading and writing, unbuffered."""
+    """Open a file for reading and writing, unbuffered."""
     check_regular(path, "the history", HistoryError)
     try:
         return io.FileIO(os.open(path, flags | getattr(os, "O_BINARY", 0), 0o644), "r+")
@@ -26,7 +26,7 @@ def open_file(path: Path, flags: int) -> io.FileIO:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a new name in the folder as durable as the file's content, where the system can."""
+    """Make a new name in a folder as durable as the file's content, where the system can."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -36,7 +36,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def keep_copy(file: io.FileIO, path: Path) -> Path:
-    """Copy a damaged file as it is to a new `<name>.damaged`, before anything in it is changed."""
+    """Copy a damaged file to a new `<name>.damaged` before anything in it is changed."""
     for number in itertools.count():
         target = path.with_name(f"{path.name}.damaged{f'.{number}' if number else ''}")
         try:
@@ -60,22 +60,24 @@ def keep_copy(file: io.FileIO, path: Path) -> Path:
 
 def _no_copy(path: Path, target: Path, error: OSError) -> HistoryError:
     return HistoryError(
-        f"{path} is damaged, and cannot be copied to {target} before it is repaired: {error.strerror}. Nothing was "
+        f"{path} is damaged and cannot be copied to {target} before its repair: {error.strerror}. Nothing was "
         "changed. Free some space, or copy the workspace to another disk and resume there"
     )
 
 
 logger = logging.getLogger(__name__)
 
+# The errors of a disk or a quota that is full.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# Judgement: the last 64 bytes hold part of a digest, so an overwritten end shows.
 _TAIL = 64
 
 
 class Appender:
-    """Writes to the end of an open file. What was written and synced is on the disk when `write` returns.
+    """Append to an open file. A synced write is on disk when `write` returns.
 
     Attributes:
-        end: where the next write begins; what follows it is cut off.
+        end: the offset of the next write; bytes beyond it are cut off.
     """
 
     def __init__(self, file: io.FileIO, path: Path, end: int, gaps: int = 0) -> None:
@@ -84,25 +86,31 @@ class Appender:
         self._remember()
 
     def write(self, data: bytes, what: str, sync: bool = True) -> None:
-        """Append, and sync unless a crash of the whole machine may take it. Whatever goes wrong leaves no trace."""
+        """Append data, and leave no trace of it if that fails.
+
+        Args:
+            data: the bytes to append.
+            what: the name of the record in an error message.
+            sync: False if the record may be lost when the whole machine crashes.
+        """
         if self._file.closed:
-            raise HistoryError(f"{what} cannot be recorded: {self._path} is closed (or was opened before a fork)")
+            raise HistoryError(f"{what} cannot be recorded: {self._path} is closed, or was opened before a fork")
         descriptor = self._file.fileno()
         try:
             if os.fstat(descriptor).st_size != self.end:
-                os.ftruncate(descriptor, self.end)  # in case an earlier write failed and could not be taken back
-            at, left = self.end, memoryview(data)
-            while left:
-                written = os.pwrite(descriptor, left, at)
-                at, left = at + written, left[written:]
+                os.ftruncate(descriptor, self.end)  # an earlier write may have failed and left bytes behind
+            offset, remaining = self.end, memoryview(data)
+            while remaining:
+                written = os.pwrite(descriptor, remaining, offset)
+                offset, remaining = offset + written, remaining[written:]
             if sync:
                 os.fsync(descriptor)
         except BaseException as error:
             self._take_back()
             if isinstance(error, OSError):
                 raise HistoryError(
-                    f"{what} could not be written to {self._path}: {error.strerror}. All before it is safe. "
-                    f"{'Free some space on' if error.errno in _FULL else 'Look after'} that disk, then continue with "
+                    f"{what} could not be written to {self._path}: {error.strerror}. Every earlier record is safe. "
+                    f"{'Free some space on' if error.errno in _FULL else 'Check'} that disk, then continue with "
                     f"fit(..., resume={str(self._path)!r})"
                 ) from error
             raise
@@ -110,7 +118,7 @@ class Appender:
         self._remember()
 
     def cut(self, end: int) -> None:
-        """Take back what was written after `end`. That needs no space, so it works on a full disk."""
+        """Cut the file back to `end`. Cutting needs no space, so it works on a full disk."""
         try:
             os.ftruncate(self._file.fileno(), end)
         except OSError as error:
@@ -119,26 +127,26 @@ class Appender:
         self._remember()
 
     def read(self, start: int, size: int) -> bytes:
-        """Bytes that are in the file."""
+        """Return bytes of the file."""
         return os.pread(self._file.fileno(), size, start)
 
-    def changed(self) -> str | None:
-        """What somebody else has done to the file since the last write, in half a sentence; None if nothing."""
+    def describe_change(self) -> str | None:
+        """Describe how another process has changed the file since the last write; None if it has not."""
         try:
-            named = os.stat(self._path)
+            named_status = os.stat(self._path)
         except FileNotFoundError:
             return "was deleted or renamed"
         except OSError as error:
             return f"cannot be found any more ({error.strerror})"
-        held = os.fstat(self._file.fileno())
-        if (named.st_dev, named.st_ino) != (held.st_dev, held.st_ino):
+        open_status = os.fstat(self._file.fileno())
+        if (named_status.st_dev, named_status.st_ino) != (open_status.st_dev, open_status.st_ino):
             return "was replaced by another file"
-        if self._seen is None:
+        if self._last_state is None:
             return None
-        size, modified, tail = self._seen
-        if held.st_size != size:
-            return f"was {'cut' if held.st_size < size else 'written to'} by somebody else"
-        if held.st_mtime_ns != modified and not (self._tail() == tail and self._is_whole()):
+        size, modified, tail = self._last_state
+        if open_status.st_size != size:
+            return f"was {'cut' if open_status.st_size < size else 'written to'} by somebody else"
+        if open_status.st_mtime_ns != modified and not (self._tail() == tail and self._is_whole()):
             return "was overwritten by somebody else"
         return None
 
@@ -150,11 +158,11 @@ class Appender:
         return frames.position.end == self.end and len(frames.position.gaps) == self._gaps
 
     def _remember(self) -> None:
-        """How the file looks now; nothing is compared if that cannot be said."""
-        self._seen: tuple[int, int, bytes] | None = None
+        """Store the state of the file; nothing is compared if the state cannot be read."""
+        self._last_state: tuple[int, int, bytes] | None = None
         with contextlib.suppress(OSError):
-            held = os.fstat(self._file.fileno())
-            self._seen = held.st_size, held.st_mtime_ns, self._tail()
+            open_status = os.fstat(self._file.fileno())
+            self._last_state = open_status.st_size, open_status.st_mtime_ns, self._tail()
 
     def _tail(self) -> bytes:
         return self.read(max(0, self.end - _TAIL), _TAIL)
@@ -164,5 +172,5 @@ class Appender:
             os.ftruncate(self._file.fileno(), self.end)
             os.fsync(self._file.fileno())
         except OSError as error:
-            logger.warning("%s may end in a torn frame (%s); it will be ignored", self._path, error.strerror)
+            logger.warning("%s may end in a torn frame (%s); readers ignore that frame", self._path, error.strerror)
         self._remember()

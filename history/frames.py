@@ -1,11 +1,11 @@
-"""Bytes to frames and back: length, digest, pickle. Nothing here knows what a trial is.
+"""Convert bytes to frames and back: length, digest, pickle. This module knows nothing about trials.
 
 A snapshot is a magic line followed by frames. A frame is a little-endian uint32 length, the 16-byte blake2b digest of
 the payload, and the payload: a protocol 4 pickle of one dict of builtins, "kind" first. It is pickled without a memo,
-so it is a plain tree: it shares nothing, refers back to nothing, and cannot grow when it is read.
+so it is a plain tree that shares no objects and cannot grow when it is read.
 
-A frame whose digest is wrong is passed over: its length says where the next one begins; if that does not lead to a
-whole frame, the next one is looked for by how every payload begins.
+A frame with a wrong digest is skipped. Its length gives the start of the next frame; if no whole frame is there, the
+reader searches for the bytes with which every payload begins.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
-from quaver.history.pickle_check import MAX_PAYLOAD, Malformed, check
+from quaver.history.pickle_check import MAX_PAYLOAD, MalformedRecord, check
 from quaver.types import PlainDict
 
 MAGIC = b"quaver history.snapshot\n"
 
 PREFIX = struct.Struct("<I16s")
-_PAYLOAD_START = re.compile(rb"\x80\x04\x95.{8}\}\(\x8c\x04kind", re.DOTALL)  # how every record begins: {"kind":
+_PAYLOAD_START = re.compile(rb"\x80\x04\x95.{8}\}\(\x8c\x04kind", re.DOTALL)  # the start of every record: {"kind":
 _PAYLOAD_START_SIZE = 19
+# Bytes read at once while searching for a frame.
 _CHUNK = 2**16
-# So many bytes that turn out to be no frame are hashed in one reading, or a forged file could ask for any number.
-_MOST_IN_VAIN = 4 * MAX_PAYLOAD
-# So many damaged places are passed over.
-_MOST_GAPS = 1000
+# Bytes hashed in one reading that turn out to be no frame. A forged file could otherwise ask for any number.
+# Judgement: four damaged frames of the largest size.
+_MAX_WASTED_BYTES = 4 * MAX_PAYLOAD
+# Judgement: a file with more damaged places than this is not read any further.
+_MAX_GAPS = 1000
 
 
 def pack(record: PlainDict) -> bytes:
-    """The frame that holds `record`, which must consist of builtins alone and be no larger than can be read."""
+    """Return the frame of a record, which must consist of builtins and fit the limits of `pickle_check`."""
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, protocol=4)
     pickler.fast = True  # no memo
@@ -47,32 +49,43 @@ def pack(record: PlainDict) -> bytes:
 
 
 def frame(payload: bytes) -> bytes:
-    """A payload with its length and digest in front."""
+    """Return a payload with its length and digest in front."""
     return PREFIX.pack(len(payload), _digest(payload)) + payload
 
 
 def unpack(payload: bytes) -> PlainDict:
-    """The record in a payload. Nothing is executed: what is not a plain, bounded tree of builtins is refused unread."""
+    """Return the record in a payload without executing anything.
+
+    Raises:
+        MalformedRecord: the payload is not a bounded tree of builtins. It is refused before it is loaded.
+    """
     check(payload)
     try:
         record = _Builtins(io.BytesIO(payload)).load()
-    except Malformed:
+    except MalformedRecord:
         raise
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, EOFError, pickle.PickleError) as error:
-        raise Malformed(f"not a well-formed pickle ({error})") from error
+        raise MalformedRecord(f"not a well-formed pickle ({error})") from error
     if type(record) is not dict:
-        raise Malformed(f"it holds a {type(record).__name__} where a dict is expected")
+        raise MalformedRecord(f"it holds a {type(record).__name__} where a dict is expected")
     return record
 
 
 def is_kind(payload: bytes, kind: str) -> bool:
-    """Whether a payload says of itself, in its first bytes, that it is a record of this kind."""
+    """Return True if the first bytes of a payload name this kind of record."""
     return payload[_PAYLOAD_START_SIZE:].startswith(b"\x8c" + bytes([len(kind)]) + kind.encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a snapshot was read.
+    """The point up to which a snapshot was read.
+
+    Attributes:
+            end: where the last whole frame ends; 0 before the magic line is complete.
+            count: the number of frames read so far; each damaged place counts as one.
+            last: where the last whole frame begins.
+            prefix: the length and digest of that frame, which identify it.
+            gaps: the damaged places: the number of the frame, and the number of bytes.
 
     Attributes:
         end: where the last whole frame ends; 0 before the magic line is complete.
@@ -90,13 +103,21 @@ class Position:
 
 
 def is_unwritten(start: bytes) -> bool:
-    """Whether the first bytes of a file, and one more, are those of a snapshot in which nothing was recorded yet."""
-    # After a power cut the size may be on the disk without the data.
+    """Return True if these first bytes belong to a snapshot in which nothing was recorded yet.
+
+    `start` has one byte more than the magic line, if the file is that long.
+    """
+    # After a power cut, the size may be on disk without the data.
     return MAGIC.startswith(start) or start == bytes(len(MAGIC))
 
 
 class FrameReader:
-    """Iterates over the payloads of the whole frames of a snapshot, and passes over what is damaged between them.
+    """Iterate over the payloads of the whole frames of a snapshot and skip damaged bytes between them.
+
+    Attributes:
+            size: bytes in the file when reading began; bytes that a running writer adds later are ignored.
+            position: how far it has read; it continues from where an earlier reader stopped.
+            torn: True after the iteration if the remaining bytes look like one interrupted write.
 
     Attributes:
         size: bytes in the file when reading began; what a running writer adds later is not looked at.
@@ -109,14 +130,14 @@ class FrameReader:
         self.size = stream.seek(0, os.SEEK_END)
         self.position = position or Position()
         self.torn = False
-        self._in_vain = _MOST_IN_VAIN
+        self._wasted_bytes_left = _MAX_WASTED_BYTES
 
     def magic(self) -> bytes:
-        """The first bytes of the file, `MAGIC` if it is a snapshot."""
+        """Return the first bytes of the file, which equal `MAGIC` in a snapshot."""
         return self._start(len(MAGIC))
 
-    def unwritten(self) -> bool:
-        """Whether nothing was recorded in the file, not even the whole magic line."""
+    def is_unwritten(self) -> bool:
+        """Return True if nothing was recorded in the file, not even the whole magic line."""
         return is_unwritten(self._start(len(MAGIC) + 1))
 
     def _start(self, size: int) -> bytes:
@@ -124,7 +145,7 @@ class FrameReader:
         return self._stream.read(min(size, self.size))
 
     def continues(self) -> bool:
-        """Whether the file still holds, where it was, the last frame that was read before."""
+        """Return True if the file still holds the last frame that was read before, at its place."""
         self._stream.seek(self.position.last)
         return self.size >= self.position.end and self._stream.read(len(self.position.prefix)) == self.position.prefix
 
@@ -132,26 +153,26 @@ class FrameReader:
         self.position = replace(self.position, end=max(self.position.end, len(MAGIC)))
         while True:
             at = self.position
-            start, found = at.end, self._whole(at.end)
-            if found is None:
-                start, found = self._next_whole(at.end)
-            if found is None:
+            start, whole_frame = at.end, self._whole(at.end)
+            if whole_frame is None:
+                start, whole_frame = self._next_whole(at.end)
+            if whole_frame is None:
                 break
             count, gaps = at.count + 1, at.gaps
             if start != at.end:
                 count, gaps = count + 1, (*gaps, (count, start - at.end))
-            prefix, payload = found
+            prefix, payload = whole_frame
             self.position = Position(start + len(prefix) + len(payload), count, start, prefix, gaps)
             yield payload
         self.torn = self._is_torn()
 
     @property
     def lost(self) -> int:
-        """How many bytes follow the last whole frame."""
+        """The number of bytes after the last whole frame."""
         return max(0, self.size - self.position.end)
 
     def _whole(self, start: int) -> tuple[bytes, bytes] | None:
-        """Prefix and payload of the frame that begins there, if it is one."""
+        """Return prefix and payload of the frame that begins at `start`; None if there is none."""
         left = self.size - start - PREFIX.size
         if left < 0:
             return None
@@ -160,30 +181,30 @@ class FrameReader:
         if len(prefix) < PREFIX.size:
             return None
         length, digest = PREFIX.unpack(prefix)
-        if length > left or length > MAX_PAYLOAD or length > self._in_vain:
+        if length > left or length > MAX_PAYLOAD or length > self._wasted_bytes_left:
             return None
         payload = self._stream.read(length)
         if _digest(payload) == digest:
             return prefix, payload
-        self._in_vain -= length
+        self._wasted_bytes_left -= length
         return None
 
     def _next_whole(self, start: int) -> tuple[int, tuple[bytes, bytes] | None]:
-        """The first whole frame after one that is not."""
-        if len(self.position.gaps) >= _MOST_GAPS:
+        """Return the first whole frame after a damaged one, with its start."""
+        if len(self.position.gaps) >= _MAX_GAPS:
             return start, None
         if self.size - start >= PREFIX.size:
             self._stream.seek(start)
             after = start + PREFIX.size + int(PREFIX.unpack(self._stream.read(PREFIX.size))[0])
-            if after < self.size and (found := self._whole(after)) is not None:
-                return after, found
+            if after < self.size and (whole_frame := self._whole(after)) is not None:
+                return after, whole_frame
         for candidate in self._candidates(start + 1):
-            if (found := self._whole(candidate)) is not None:
-                return candidate, found
+            if (whole_frame := self._whole(candidate)) is not None:
+                return candidate, whole_frame
         return start, None
 
     def _candidates(self, start: int) -> Iterator[int]:
-        """Where frames may begin, as far as one damaged frame reaches."""
+        """Yield the offsets where frames may begin, as far as one damaged frame can reach."""
         overlap = PREFIX.size + _PAYLOAD_START_SIZE
         last = min(self.size, start + MAX_PAYLOAD + 2 * overlap)
         while start + overlap <= last:
@@ -199,22 +220,22 @@ class FrameReader:
         self._stream.seek(self.position.end)
         tail = self._stream.read(self.lost)
         if not tail.strip(b"\0"):
-            return True  # after a power cut the new size may be on disk without the data
+            return True  # after a power cut, the new size may be on disk without the data
         if len(_PAYLOAD_START.findall(tail)) > 1:
-            return False  # a second frame begins in it: the first one's length is what got damaged
+            return False  # a second frame begins here, so the length of the first one is damaged
         if not tail[: PREFIX.size].strip(b"\0"):
-            return True  # of the data only a later part is there
+            return True  # only a later part of the data reached the disk
         return len(tail) < PREFIX.size or PREFIX.size + int(PREFIX.unpack_from(tail)[0]) >= len(tail)
 
 
 class _Builtins(pickle.Unpickler):
-    """Resolves nothing. The opcodes that would ask are refused before; this is the second lock on the door."""
+    """Unpickler that resolves nothing. `check` refuses such opcodes already; this is a second barrier."""
 
     def find_class(self, module: str, name: str) -> Any:
-        raise Malformed(f"it asks for {module}.{name}")
+        raise MalformedRecord(f"it asks for {module}.{name}")
 
-    def persistent_load(self, pid: Any) -> Any:
-        raise Malformed("it asks for a persistent object")
+    def persistent_load(self, object_id: Any) -> Any:
+        raise MalformedRecord("it asks for a persistent object")
 
 
 def _digest(payload: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Reading a snapshot, once or as it grows: whatever is whole, and a clear word about the rest."""
+"""Read a snapshot, once or while it grows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_snapshot(path: str | os.PathLike[str]) -> Snapshot:
-    """Read a snapshot, given the file or the folder that holds it. A run that is still writing is not disturbed."""
+    """Read a snapshot from the file or the folder that holds it. A run that is still writing is not disturbed."""
     place = locate(path)
     content = Content()
     try:
@@ -27,7 +27,7 @@ def read_snapshot(path: str | os.PathLike[str]) -> Snapshot:
         raise _unreadable(place, error) from error
     if content.header is None:
         raise HistoryError(
-            f"{place} holds no trial yet: {content.damage or 'its run ended before the first'}. Tune again"
+            f"{place} holds no trial yet: {content.damage or 'its run ended before the first trial'}. Tune again"
         )
     if content.damage:
         logger.log(logging.INFO if content.torn else logging.WARNING, "%s: %s", place, content.damage)
@@ -35,7 +35,7 @@ def read_snapshot(path: str | os.PathLike[str]) -> Snapshot:
 
 
 def locate(path: str | os.PathLike[str]) -> Path:
-    """The snapshot file meant by a path to it or to its folder."""
+    """Return the snapshot file that a path to it, or to its folder, means."""
     place = Path(expanded(path))
     if place.is_dir():
         if not (place / FILE_NAME).exists():
@@ -49,25 +49,25 @@ def locate(path: str | os.PathLike[str]) -> Path:
 
 
 class SnapshotReader:
-    """Follows a snapshot that a run may still be writing, and reads each byte of it once.
+    """Follow a snapshot that a run may still be writing, and read each byte of it once.
 
-    The file, or the folder that will hold it, need not be there yet. A last frame that is not complete is one that is
-    still being written. If the file was replaced, or cut, it is read from its beginning.
+    The file, or the folder that will hold it, may not exist yet. An incomplete last frame is still being written. A
+    file that was replaced or cut is read from its beginning.
 
     Attributes:
         path: the file or its folder.
-        changed: whether the last `poll` gave something else than the one before it.
+        changed: True if the last `poll` returned something else than the one before it.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.changed = False
         self._content = Content()
-        self._seen: _Seen | None = None
+        self._last_status: _FileStatus | None = None
         self._snapshot: Snapshot | None = None
 
     def poll(self) -> Snapshot | None:
-        """All that is in the file now; None as long as there is no header."""
+        """Return the current records; None as long as there is no header."""
         before = self._snapshot
         self.changed = False
         place = self.path
@@ -79,40 +79,45 @@ class SnapshotReader:
             with place.open("rb") as stream:
                 self._follow(stream, place)
         except FileNotFoundError:
-            self._content, self._seen, self._snapshot = Content(), None, None
+            self._content, self._last_status, self._snapshot = Content(), None, None
         except OSError as error:
             raise _unreadable(place, error) from error
         self.changed = self._snapshot is not before
         return self._snapshot
 
     def _follow(self, stream: BinaryIO, place: Path) -> None:
-        seen = _Seen.of(stream)
-        if seen == self._seen:
+        status = _FileStatus.of(stream)
+        if status == self._last_status:
             return
-        if not self._goes_on(stream, seen):
+        if not self._continues(stream, status):
             self._content, self._snapshot = Content(), None
         content = self._content
         before = content.position, self._snapshot.damage if self._snapshot else None
         read(stream, place, content)
-        if content.before_step is not None:  # it is cut off when the step ends, and all would be read anew
+        if (
+            content.before_step is not None
+        ):  # this record is cut off when the step ends, and the whole file would be read again
             content.position, content.before_step = content.before_step, None
         if content.torn:
             content.damage = None
         if content.header is not None and (self._snapshot is None or before != (content.position, content.damage)):
             self._snapshot = content.snapshot(place)
-        self._seen = seen
+        self._last_status = status
 
-    def _goes_on(self, stream: BinaryIO, seen: _Seen) -> bool:
-        """Whether it is the file that was read before, with nothing taken away."""
-        if self._seen is not None and (seen.device, seen.inode) != (self._seen.device, self._seen.inode):
+    def _continues(self, stream: BinaryIO, status: _FileStatus) -> bool:
+        """Return True if this is the file that was read before, with nothing removed."""
+        if self._last_status is not None and (status.device, status.inode) != (
+            self._last_status.device,
+            self._last_status.inode,
+        ):
             return False
-        if self._content.position.gaps:  # they may have been mended
+        if self._content.position.gaps:  # the damage may have been repaired
             return False
         return FrameReader(stream, self._content.position).continues()
 
 
-class _Seen(NamedTuple):
-    """By which a file that has not changed is known."""
+class _FileStatus(NamedTuple):
+    """Identity, size and time of a file, which differ when the file changes."""
 
     device: int
     inode: int
@@ -120,7 +125,7 @@ class _Seen(NamedTuple):
     modified: int
 
     @classmethod
-    def of(cls, stream: BinaryIO) -> _Seen:
+    def of(cls, stream: BinaryIO) -> _FileStatus:
         status = os.fstat(stream.fileno())
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 

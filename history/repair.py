@@ -1,4 +1,4 @@
-"""All that is known of a history, as frames of a new file: when the old one was taken away, or is to be repaired."""
+"""Write all records of a history to a new file, when the old one is damaged or was removed."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from quaver.types import PlainDict
 
 @dataclass(frozen=True)
 class Repaired:
-    """What `repair` has done.
+    """The result of `repair`.
 
     Attributes:
         path: the new file.
-        trials: how many it holds, the baseline not counted.
-        lost: what could not be kept, a sentence each; empty if the file was whole.
+        trials: the number of trials in it, without the baseline.
+        lost: a sentence for each part that could not be recovered; empty if the file was whole.
     """
 
     path: Path
@@ -36,7 +36,7 @@ class Repaired:
 
 
 def repair(path: str | os.PathLike[str]) -> Repaired:
-    """Write all that is whole in a snapshot to a new file beside it. The old one is not touched."""
+    """Write every whole record of a snapshot to a new file beside it. The old file is not touched."""
     place = locate(path)
     content = Content()
     try:
@@ -55,7 +55,7 @@ def repair(path: str | os.PathLike[str]) -> Repaired:
 
 
 def new_file(wanted: Path) -> tuple[io.FileIO, Path]:
-    """A file that was not there before, of the wanted name or with a number behind it."""
+    """Create a file of the wanted name, or with a number appended if that exists."""
     for number in itertools.count():
         target = wanted.with_name(f"{wanted.name}{f'.{number}' if number else ''}")
         try:
@@ -64,19 +64,19 @@ def new_file(wanted: Path) -> tuple[io.FileIO, Path]:
         except FileExistsError:
             continue
         except OSError as error:
-            raise HistoryError(f"{target} cannot be made: {error.strerror}. Check the space on that disk") from error
+            raise HistoryError(f"{target} cannot be created: {error.strerror}. Check the space on that disk") from error
     raise AssertionError("unreachable")
 
 
 def write_all(file: io.FileIO, path: Path, content: Content) -> int:
-    """Write a whole snapshot to an empty file, and to the disk; where it ends. If that fails, the file is removed."""
+    """Write a whole snapshot to an empty file and sync it; return its end. If that fails, the file is removed."""
     end = 0
     try:
         for data in (MAGIC, *map(pack, records(content))):
-            left = memoryview(data)
-            while left:
-                written = os.pwrite(file.fileno(), left, end)
-                end, left = end + written, left[written:]
+            remaining = memoryview(data)
+            while remaining:
+                written = os.pwrite(file.fileno(), remaining, end)
+                end, remaining = end + written, remaining[written:]
         os.fsync(file.fileno())
     except OSError as error:
         path.unlink(missing_ok=True)
@@ -86,7 +86,7 @@ def write_all(file: io.FileIO, path: Path, content: Content) -> int:
 
 
 def records(content: Content) -> Iterator[PlainDict]:
-    """The records of a history, in an order in which they can be read again; header and runs twice."""
+    """Yield the records of a history in an order in which they can be read; header and runs twice."""
     if content.header is None:
         return
     header = from_header(content.header)

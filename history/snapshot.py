@@ -1,4 +1,4 @@
-"""What a history.snapshot holds, once it has been read."""
+"""The content of a history.snapshot."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ FILE_NAME = "history.snapshot"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a history.snapshot holds; read-only, and no link to the file.
+    """The content of a history.snapshot. It is read-only and does not keep the file open.
 
     Attributes:
-        path: where it was read.
-        header: the model and the calibration it belongs to.
-        runs: every `fit` that recorded something, the first one first.
-        trials: in the order they were recorded, the baseline not among them. They are not judged: `loss` and `met`
-            say nothing.
+        path: the file.
+        header: the model and its calibration.
+        runs: every `fit` that recorded something, in order.
+        trials: in the order they were recorded, without the baseline. They are not judged: `loss` and `met` have no
+            meaning.
         baseline: the fp32 model's trial (number 0); None if the run ended before it.
-        notes: name -> plain data, the last of each name, with all that was added to it.
+        notes: name -> plain data: the last note of each name, with everything added to it.
         starts: for each run, how many trials were recorded before it.
-        baseline_run: number of the run that recorded the baseline.
-        damage: what could not be read, in a sentence; None if the file is whole.
+        baseline_run: the number of the run that recorded the baseline.
+        damage: a sentence about unreadable bytes; None if the file is whole.
     """
 
     path: Path
@@ -45,20 +45,20 @@ class Snapshot:
 
     @property
     def run(self) -> Run:
-        """The latest run; one of number 0 that says nothing if it ended before its record was written."""
+        """The latest run; an empty one of number 0 if the file ends before the record of its run."""
         return self.runs[-1] if self.runs else self._unrecorded
 
     def trial(self, number: int) -> Trial:
-        """The trial of that number; 0 is the fp32 baseline."""
+        """Return the trial of that number; 0 is the fp32 baseline."""
         if number == 0 and self.baseline is not None:
             return self.baseline
         if number not in self._places:
-            known = [*([] if self.baseline is None else [0]), *self._places]
-            raise HistoryError(f"{self.path} has no trial {number!r}; it has {_ranges(known)}")
+            numbers = [*([] if self.baseline is None else [0]), *self._places]
+            raise HistoryError(f"{self.path} has no trial {number!r}; it has {_ranges(numbers)}")
         return self.trials[self._places[number]]
 
     def run_of(self, number: int) -> Run:
-        """The run that recorded the trial of that number."""
+        """Return the run that recorded the trial of that number."""
         baseline = self.trial(number) is self.baseline
         origin = self.baseline_run if baseline else bisect_right(self.starts, self._places[number])
         return self.runs[origin - 1] if origin else self._unrecorded
@@ -73,7 +73,7 @@ class Snapshot:
 
 
 def _ranges(numbers: Iterable[int]) -> str:
-    """Numbers as a person writes them: 0 to 7, 9."""
+    """Return numbers as a person writes them: 0 to 7, 9."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][-1] + 1:

@@ -1,1 +1,1 @@
-"""The kinds of records in a snapshot, as builtins and back."""
+"""Convert each kind of record in a snapshot to builtins and back."""

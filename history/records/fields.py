@@ -1,66 +1,70 @@
-"""The fields of one record, each taken exactly once and of the right type."""
+"""Check the fields of one record: each is read exactly once and has the right type."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from quaver.history.pickle_check import MAX_DEPTH, Malformed
+from quaver.history.pickle_check import MAX_DEPTH, MalformedRecord
 from quaver.types import PlainDict
 
 _ATOMS = frozenset((str, float, bool, bytes, type(None)))
 
 
 class Fields:
-    """Takes the fields out of one record."""
+    """The fields of one record that were not read yet."""
 
     def __init__(self, record: PlainDict, kind: str) -> None:
-        self._left = record.copy()
-        self._left.pop("kind", None)
+        self._unread = record.copy()
+        self._unread.pop("kind", None)
         self._kind = kind
 
     def __contains__(self, name: str) -> bool:
-        return name in self._left
+        return name in self._unread
 
-    def any(self, name: str) -> Any:
-        """A field of any type."""
-        if name not in self._left:
-            raise Malformed(f"field {name!r} of the {self._kind} is missing")
-        return self._left.pop(name)
+    def take_any(self, name: str) -> Any:
+        """Return a field of any type and mark it as read."""
+        if name not in self._unread:
+            raise MalformedRecord(f"field {name!r} of the {self._kind} is missing")
+        return self._unread.pop(name)
 
     def take(self, name: str, *types: type) -> Any:
-        """A field of one of these types, and of no type that is derived from them."""
-        value = self.any(name)
+        """Return a field of one of these types (and of no derived type), and mark it as read."""
+        value = self.take_any(name)
         if type(value) not in types:
-            wanted = " or ".join("None" if kind is type(None) else kind.__name__ for kind in types)
-            raise Malformed(f"field {name!r} of the {self._kind} must be {wanted}, not {type_name(value)}")
+            expected = " or ".join("None" if kind is type(None) else kind.__name__ for kind in types)
+            raise MalformedRecord(f"field {name!r} of the {self._kind} must be {expected}, not {type_name(value)}")
         return value
 
     def done(self) -> None:
-        """Nothing may be left."""
-        if self._left:
-            raise Malformed(f"field {next(iter(self._left))!r:.80} of the {self._kind} is not known")
+        """Refuse a record that holds other fields."""
+        if self._unread:
+            raise MalformedRecord(f"field {next(iter(self._unread))!r:.80} of the {self._kind} is not known")
 
 
 def plain(value: Any, field: str, depth: int = MAX_DEPTH - 4) -> Any:
-    """A copy of `value` if it is made of builtins alone, else `Malformed` that names the part which is not."""
+    """Return a copy of a value that is made of builtins.
+
+    Raises:
+        MalformedRecord: names the part that is not a builtin.
+    """
     kind = type(value)
     if kind in _ATOMS:
         return value
     if kind is int:
         if value.bit_length() > 1024:
-            raise Malformed(f"{field} is an int of {value.bit_length()} bits, more than 1024")
+            raise MalformedRecord(f"{field} is an int of {value.bit_length()} bits, more than 1024")
         return value
     if kind not in (list, tuple, dict):
-        raise Malformed(f"{field} must be made of plain builtins, not {type_name(value)}")
+        raise MalformedRecord(f"{field} must be made of plain builtins, not {type_name(value)}")
     if depth == 0:
-        raise Malformed(f"{field:.200} is nested more than {MAX_DEPTH - 4} deep, or holds itself")
+        raise MalformedRecord(f"{field:.200} is nested more than {MAX_DEPTH - 4} deep, or holds itself")
     if kind is dict:
         copy = {}
         for key, item in value.items():
             if type(key) not in (str, int):
-                raise Malformed(f"{field} must have keys of type str or int, not {type_name(key)}")
+                raise MalformedRecord(f"{field} must have keys of type str or int, not {type_name(key)}")
             if type(key) is int and not -(2**31) <= key < 2**31:
-                raise Malformed(f"{field} has a key that is an int of more than 32 bits")
+                raise MalformedRecord(f"{field} has a key that is an int of more than 32 bits")
             where = f"{field}[{key!r:.80}]"
             copy[key] = plain(item, where, depth - 1)
         return copy
@@ -71,27 +75,27 @@ def plain(value: Any, field: str, depth: int = MAX_DEPTH - 4) -> Any:
 
 
 def versions(value: dict[Any, Any]) -> dict[str, str]:
-    """A copy of package name -> version."""
+    """Return a copy of package name -> version."""
     for name, version in value.items():
         if type(name) is not str or type(version) is not str:
-            raise Malformed(f"versions[{name!r:.80}] must be a str under a str")
+            raise MalformedRecord(f"versions[{name!r:.80}] must be a str under a str")
     return dict(value)
 
 
 def figures(value: dict[Any, Any], field: str) -> dict[str, float]:
-    """A copy of name -> figure."""
+    """Return a copy of name -> figure."""
     for name, figure in value.items():
         if type(name) is not str or type(figure) is not float:
-            raise Malformed(f"{field}[{name!r:.80}] must be a float under a str, not {type_name(figure)}")
+            raise MalformedRecord(f"{field}[{name!r:.80}] must be a float under a str, not {type_name(figure)}")
     return dict(value)
 
 
 def from_number(value: Any) -> Any:
-    """An int where a float is meant, as a float; all else is left for the check."""
+    """Return an int as the float it stands for; other values are left for the check."""
     return float(value) if type(value) is int and value.bit_length() <= 1023 else value
 
 
 def type_name(value: object) -> str:
-    """What to call the type of a value that is refused."""
+    """Return a name for the type of a refused value."""
     kind = type(value)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

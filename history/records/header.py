@@ -1,4 +1,8 @@
-"""A run: one `fit`, new or resumed. Its record tells by which settings and with which packages trials were made."""
+"""Records of the header and of runs.
+
+The header holds the model and its calibration. A run is one `fit`, new or resumed; its record holds the settings and
+package versions that its trials were made with.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from quaver.history.pickle_check import Malformed
+from quaver.history.pickle_check import MalformedRecord
 from quaver.history.records.choices import from_choice, from_indexes, to_choices, to_indexes, utf8
 from quaver.history.records.fields import Fields, plain, versions
 from quaver.ops import Op, OpConfig
@@ -19,10 +23,10 @@ class Run:
     """One `fit` that recorded trials.
 
     Attributes:
-        number: 1 for the run that began the history; 0 stands for one whose record is not there.
+        number: 1 for the run that began the history; 0 if the record of the run is missing.
         started: ISO time.
-        settings: criterion, strategy, rules, objective, seed, threads, ..., as plain data.
-        versions: package name -> version, of what the models depend on.
+        settings: criterion, strategy, rules, objective, seed, threads and the others, as plain data.
+        versions: package name -> version, of the packages that the models depend on.
     """
 
     number: int
@@ -32,7 +36,7 @@ class Run:
 
 
 def from_run(run: Run) -> PlainDict:
-    """The record of a run."""
+    """Return the record of a run."""
     return {
         "kind": "run",
         "number": run.number,
@@ -43,30 +47,30 @@ def from_run(run: Run) -> PlainDict:
 
 
 def to_run(record: PlainDict) -> Run:
-    """The run in a record."""
-    taken = Fields(record, "run")
+    """Return the run in a record."""
+    fields = Fields(record, "run")
     run = Run(
-        number=taken.take("number", int),
-        started=taken.take("started", str),
-        settings=taken.take("settings", dict),
-        versions=versions(taken.take("versions", dict)),
+        number=fields.take("number", int),
+        started=fields.take("started", str),
+        settings=fields.take("settings", dict),
+        versions=versions(fields.take("versions", dict)),
     )
-    taken.done()
+    fields.done()
     return run
 
 
-# 1: settings and versions stand in the header, loss and verdict in the trials, and each note is written as a whole.
-# 2: a record for each run, for figures that are measured later and for what is added to a note; later also for trials
-#    that are begun, and header and runs twice.
+# 1: the header holds settings and versions, trials hold loss and verdict, and a note is written as a whole.
+# 2: separate records for runs, figures measured later, and items added to a note. Later versions of quaver also record
+#    trials that are begun, and write header and runs twice.
 SCHEMA = 2
-# Ways to run ops in one header, all ops together.
+# Judgement: choices of all ops in one header. A file of one byte per choice must not fill the memory.
 MAX_CHOICES = 1_000_000
-# Repairs that one op may offer.
+# Judgement: repairs that one op may offer; adapters offer fewer than ten.
 MAX_REPAIRS = 1000
 
 
-class NewerSchema(Malformed):
-    """The snapshot was written by a later version."""
+class NewerSchema(MalformedRecord):
+    """The snapshot was written by a later version of quaver."""
 
 
 # The calibration of a run without calibration data.
@@ -75,13 +79,13 @@ UNCALIBRATED: PlainMapping = MappingProxyType({"ranges": {}})
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What `recover` needs to rebuild any trial without the calibration data.
+    """The data that `recover` needs to rebuild any trial without the calibration samples.
 
     Attributes:
-        model_fingerprint: of the float model, so that a snapshot of another model is refused.
+        model_fingerprint: the fingerprint of the float model, by which a snapshot of another model is refused.
         adapter: the name of the adapter that wrote it.
         ops: the model's ops; trials store their choices in this order.
-        calibration: the adapter's calibration result, as plain data. Large arrays belong in `bytes`, not in lists.
+        calibration: the adapter's calibration result, as plain data. Large arrays are `bytes`, not lists.
         created: ISO time.
     """
 
@@ -93,17 +97,17 @@ class Header:
 
     @property
     def calibrated(self) -> bool:
-        """Whether there was calibration data."""
+        """True if there was calibration data."""
         return {name: part for name, part in self.calibration.items() if name != "comparison"} != UNCALIBRATED
 
 
 class Opening(NamedTuple):
-    """What the first record of a snapshot holds.
+    """The content of a snapshot's first record.
 
     Attributes:
         header: what the trials belong to.
-        schema: how the file was begun. A resumed file goes on in the newest schema.
-        run: the first run, where the schema has it in the header.
+        schema: the schema in which the file was begun. A resumed file continues in the newest schema.
+        run: the first run, if this schema has it in the header.
     """
 
     header: Header
@@ -112,7 +116,7 @@ class Opening(NamedTuple):
 
 
 def from_header(header: Header) -> PlainDict:
-    """The record of a header. Choices are stored once; each op holds indexes into them."""
+    """Return the record of a header. Distinct choices are stored once; each op holds indexes into them."""
     table: dict[OpConfig, int] = {}
     picks = [[table.setdefault(choice, len(table)) for choice in op.choices] for op in header.ops]
     repairs = {op.name: (op.reads, tuple(op.repairs)) for op in header.ops if op.repairs}
@@ -137,59 +141,59 @@ def from_header(header: Header) -> PlainDict:
 
 
 def to_header(record: PlainDict) -> Opening:
-    """The header in a record, whose schema this version must know."""
-    taken = Fields(record, "header")
-    schema = taken.take("schema", int)
+    """Return the header in a record, whose schema this version must know."""
+    fields = Fields(record, "header")
+    schema = fields.take("schema", int)
     if schema > SCHEMA:
         raise NewerSchema(f"it has schema {schema}, and this version of quaver knows schemas up to {SCHEMA}")
     if schema < 1:
-        raise Malformed(f"field 'schema' must be at least 1, not {schema}")
-    choices = to_choices(taken.take("choices", list))
-    ops = taken.take("ops", list)
+        raise MalformedRecord(f"field 'schema' must be at least 1, not {schema}")
+    choices = to_choices(fields.take("choices", list))
+    ops = fields.take("ops", list)
     _check_ops(ops)
-    repairs = _to_repairs(taken.take("repairs", dict) if "repairs" in taken else {})
-    smaller = _to_smaller(taken.take("smaller", dict) if "smaller" in taken else {}, choices)
+    repairs = _to_repairs(fields.take("repairs", dict) if "repairs" in fields else {})
+    smaller = _to_smaller(fields.take("smaller", dict) if "smaller" in fields else {}, choices)
     header = Header(
-        model_fingerprint=taken.take("model_fingerprint", str),
-        adapter=taken.take("adapter", str),
+        model_fingerprint=fields.take("model_fingerprint", str),
+        adapter=fields.take("adapter", str),
         ops=tuple(_to_op(item, f"ops[{index}]", choices, repairs, smaller) for index, item in enumerate(ops)),
-        calibration=taken.take("calibration", dict),
-        created=taken.take("created", str),
+        calibration=fields.take("calibration", dict),
+        created=fields.take("created", str),
     )
     run = None
     if schema == 1:
-        run = Run(1, header.created, taken.take("settings", dict), versions(taken.take("versions", dict)))
-    taken.done()
+        run = Run(1, header.created, fields.take("settings", dict), versions(fields.take("versions", dict)))
+    fields.done()
     if len({op.name for op in header.ops}) != len(header.ops):
-        raise Malformed("field 'ops' holds two ops of the same name")
+        raise MalformedRecord("field 'ops' holds two ops of the same name")
     return Opening(header, schema, run)
 
 
 def _check_ops(items: list[Any]) -> None:
-    """Before choices are spread over ops: a byte or two of the file become an entry each."""
-    spread = 0
+    """Bound the number of choices before a byte or two of the file become an object each."""
+    total = 0
     for index, item in enumerate(items):
         if type(item) is not tuple or [type(part) for part in item] != [str, str, tuple, bytes]:
-            raise Malformed(f"ops[{index}] must be a tuple of str, str, tuple, bytes")
-        spread += len(item[3])
-    if spread > MAX_CHOICES:
-        raise Malformed(f"field 'ops' holds {spread:,} choices, more than {MAX_CHOICES:,}")
+            raise MalformedRecord(f"ops[{index}] must be a tuple of str, str, tuple, bytes")
+        total += len(item[3])
+    if total > MAX_CHOICES:
+        raise MalformedRecord(f"field 'ops' holds {total:,} choices, more than {MAX_CHOICES:,}")
 
 
 def _to_repairs(items: dict[Any, Any]) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """By op, the tensor that repairs are about, and those on offer."""
+    """Return the tensor that repairs apply to and the repairs on offer, by op."""
     for name, item in items.items():
         if type(item) is not tuple or [type(part) for part in item] != [str, tuple]:
-            raise Malformed(f"the repairs of op {name!r:.80} must be a tuple of str, tuple")
+            raise MalformedRecord(f"the repairs of op {name!r:.80} must be a tuple of str, tuple")
         if len(item[1]) > MAX_REPAIRS or any(type(spelled) is not str for spelled in item[1]):
-            raise Malformed(f"the repairs of op {name!r:.80} must be str, and no more than {MAX_REPAIRS}")
+            raise MalformedRecord(f"the repairs of op {name!r:.80} must be str, and no more than {MAX_REPAIRS}")
     return items
 
 
 def _to_smaller(items: dict[Any, Any], choices: list[OpConfig]) -> dict[str, tuple[OpConfig, ...]]:
-    """By op, the choices that only make the file smaller."""
+    """Return the choices that only make the file smaller, by op."""
     if any(type(picks) is not bytes for picks in items.values()) or sum(map(len, items.values())) > MAX_CHOICES:
-        raise Malformed(f"field 'smaller' must hold bytes, and no more than {MAX_CHOICES:,} choices")
+        raise MalformedRecord(f"field 'smaller' must hold bytes, and no more than {MAX_CHOICES:,} choices")
     return {
         name: tuple(choices[pick] for pick in to_indexes(picks, len(choices), "smaller"))
         for name, picks in items.items()
@@ -205,7 +209,7 @@ def _to_op(
 ) -> Op:
     name, kind, nodes, picks = item
     if any(type(node) is not str for node in nodes):
-        raise Malformed(f"the nodes of {field} must be str")
+        raise MalformedRecord(f"the nodes of {field} must be str")
     offered = tuple(choices[pick] for pick in to_indexes(picks, len(choices), field))
     reads, repaired = repairs.get(name, ("", ()))
     return Op(utf8(name, field), kind, nodes, offered, repaired, reads, smaller.get(name, ()))

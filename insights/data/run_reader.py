@@ -15,7 +15,7 @@ from quaver.engine.scoring.confirmation import CONFIRMATION_NOTE as CONFIRMED
 from quaver.engine.scoring.confirmation import confirmations, is_required
 from quaver.engine.scoring.judge import Judge
 from quaver.errors import QuaverError
-from quaver.history import FILE_NAME, Snapshot, SnapshotReader, being_written
+from quaver.history import FILE_NAME, Snapshot, SnapshotReader, is_being_written
 from quaver.insights.data.best_model import Inside
 from quaver.insights.data.trial_choices import TrialChoices
 from quaver.insights.data.trial_rows import TrialRow, in_words
@@ -227,7 +227,7 @@ class FollowedRun:
         elif data.ended:
             state = RunState.ENDED
         else:
-            state = RunState.RUNNING if being_written(file) else RunState.KILLED
+            state = RunState.RUNNING if is_being_written(file) else RunState.KILLED
         if (state, self._problem) != (data.state, data.problem):
             data.state, data.problem = state, self._problem
             data.version += 1

@@ -32,6 +32,9 @@ def work(place, settings):
     quaver.recover(model, place, 1)(inputs(2))
     quaver.profile(model, 1, history=place, runs=2, warmup=1)
 
+def no_locks(*_, **__):
+    raise OSError("no locks available")
+
 def fork(place, settings, locks):
     pid = os.fork()
     if pid:
@@ -39,7 +42,7 @@ def fork(place, settings, locks):
     code = 1
     try:
         if not locks:
-            lock.fcntl = None
+            lock.try_acquire = no_locks
         work(place, settings)
         code = 0
     except KeyboardInterrupt:

@@ -96,7 +96,7 @@ def test_a_damaged_frame_costs_what_is_in_it_and_nothing_else(
     with caplog.at_level(logging.WARNING):
         snapshot = read_snapshot(path)
     size = bounds[number] - bounds[number - 1]
-    assert snapshot.damage == f"1 damaged place(s) passed over: frame {number} ({size:,} bytes)"
+    assert snapshot.damage == f"1 damaged place(s) skipped: frame {number} ({size:,} bytes)"
     assert snapshot.damage in caplog.text
     expected = {8: TRIALS[1:], 10: (TRIALS[0], *TRIALS[2:]), 11: (a_trial(1), *TRIALS[1:])}
     expected[17] = (*TRIALS[:2], TRIALS[3])

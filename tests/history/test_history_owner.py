@@ -125,5 +125,5 @@ def test_where_no_owner_file_can_be_made_either_it_is_refused(tmp_path: Path, mo
         return opens(path, *args)
 
     monkeypatch.setattr(os, "open", refusing)
-    with pytest.raises(HistoryError, match=r"cannot be locked, and no owner file can be made .*another disk"):
+    with pytest.raises(HistoryError, match=r"cannot be locked, and no owner file can be created .*another disk"):
         History.resume(tmp_path)

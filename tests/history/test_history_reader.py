@@ -194,7 +194,7 @@ def test_damage_in_the_middle_is_told_and_a_restored_file_is_read_to_its_end(tmp
     path.write_bytes(whole)
     reader = SnapshotReader(path)
     snapshot = reader.poll()
-    assert snapshot is not None and "passed over: frame 10" in str(snapshot.damage)
+    assert snapshot is not None and "skipped: frame 10" in str(snapshot.damage)
     assert snapshot.trials == (TRIALS[0], *TRIALS[2:])
     whole[place] ^= 1
     path.write_bytes(whole)
@@ -222,7 +222,7 @@ def test_a_wrong_frame_is_refused_at_every_poll(tmp_path: Path) -> None:
 def test_what_is_no_snapshot_says_so(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(b"version: 1.0, and long enough")
-    with pytest.raises(HistoryError, match="does not begin like one"):
+    with pytest.raises(HistoryError, match="its first line is different"):
         SnapshotReader(path).poll()
     with pytest.raises(HistoryError, match="is not a file"):
         SnapshotReader("/dev/null").poll()

@@ -121,7 +121,7 @@ def test_the_newest_trial_of_a_config_stays_the_one_that_is_found(tmp_path: Path
 @pytest.mark.parametrize(
     ("number", "figures", "message"),
     [
-        (2, LATER, "what was measured of trial 2 cannot be recorded .*there is no trial 2"),
+        (2, LATER, "a measurement of trial 2 cannot be recorded .*there is no trial 2"),
         (0, LATER, "there is no trial 0"),
         (1, {"latency": np.float32(1)}, r"figures\['latency'\] must be a float under a str, not numpy\.float32"),
         (1, {"latency": True}, "not bool"),

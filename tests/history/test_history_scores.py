@@ -53,7 +53,7 @@ def test_a_trial_with_one_number_has_no_such_fields() -> None:
         ("samples", {"score": ("f4", 2, b"\0" * 7)}, "says 2 samples, and has 7 bytes"),
         ("samples", {"score": ("f8", 1, np.array([np.nan]).tobytes())}, "not finite"),
         ("samples", {"score": ("f4", 1, np.array([np.inf], "<f4").tobytes())}, "not finite"),
-        ("samples", {"score": ("O8", 1, b"\0" * 8)}, "is kept as 'O8'; known are bits, f4, f8"),
+        ("samples", {"score": ("O8", 1, b"\0" * 8)}, "is encoded as 'O8'; known are bits, f4, f8"),
         ("samples", {"score": ["bits", 21, BITS.data]}, "must be a tuple of str, int, bytes"),
         ("samples", {"score": ("bits", 21.0, BITS.data)}, "must be a tuple of str, int, bytes"),
         ("samples", {"score": ("bits", True, BITS.data)}, "must be a tuple of str, int, bytes"),

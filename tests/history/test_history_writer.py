@@ -131,7 +131,7 @@ def test_the_folders_of_a_new_history_are_made(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(HistoryError, match=r"cannot be made: .*another workspace"):
+    with pytest.raises(HistoryError, match=r"cannot be created: .*another workspace"):
         History.create(tmp_path / "file" / "deeper" / FILE_NAME)
 
 

@@ -191,7 +191,7 @@ def test_a_history_that_cannot_grow_is_an_error_and_costs_one_trial(undisturbed:
     whole, _ = undisturbed
     [[kind, name, message]] = run(NO_LARGER_FILES, tmp_path / "run")
     assert (kind, name) == ("error", "HistoryError")
-    assert message.startswith("trial 3 (score 0.9") and "File too large. All before it is safe." in message
+    assert message.startswith("trial 3 (score 0.9") and "File too large. Every earlier record is safe." in message
     snapshot = quaver.read_snapshot(tmp_path / "run")
     assert len(snapshot.trials) == 2 and snapshot.damage is None
     assert run(TO_THE_END, tmp_path / "run") == [["result", whole]]

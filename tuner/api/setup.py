@@ -27,7 +27,7 @@ from quaver.engine.timing.objective import Objective, Size
 from quaver.errors import HistoryError, SettingsError
 from quaver.files.paths import expanded
 from quaver.history import UNCALIBRATED, Header, History, read_snapshot
-from quaver.history.pickle_check import Malformed
+from quaver.history.pickle_check import MalformedRecord
 from quaver.history.records.choices import from_choice, to_choices
 from quaver.ops import QuantConfig
 from quaver.rules import apply_rules
@@ -94,7 +94,7 @@ def _noted(history: History, space: TuningSpace) -> QuantConfig | None:
         return None
     try:
         config = QuantConfig((name, to_choices([choice])[0]) for name, choice in noted.items())
-    except Malformed:
+    except MalformedRecord:
         return None
     return config if space.allows(config) else None
 

@@ -67,7 +67,7 @@ def test_what_is_whole_is_written_to_a_new_file_and_what_is_not_is_told(folder: 
     trials = library.read_snapshot(folder / "run").trials
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("LOST: 1 damaged place(s) passed over: frame ")
+    assert lines[0].startswith("LOST: 1 damaged place(s) skipped: frame ")
     assert lines[1] == f"{len(trials) - 1} trial(s) are in {path}.repaired"
     assert library.read_snapshot(f"{path}.repaired").trials == trials[:-1]
     assert path.read_bytes() == damaged

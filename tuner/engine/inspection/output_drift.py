@@ -21,7 +21,7 @@ from quaver.adapters import Adapter, Model
 from quaver.adapters.data import samples
 from quaver.engine.inspection.output_error import is_array
 from quaver.history import History
-from quaver.history.pickle_check import Malformed
+from quaver.history.pickle_check import MalformedRecord
 from quaver.history.records.fields import Fields
 from quaver.trial import Trial
 from quaver.types import Array, Feed, PlainMapping
@@ -265,7 +265,7 @@ def drift_of(notes: PlainMapping, best: Trial | None) -> OutputDrift | None:
         if number != best.number or count < 0:
             return None
         return OutputDrift(number, count, tuple(map(_comparison, outputs[:MAX_OUTPUTS])))
-    except (Malformed, AttributeError, TypeError, ValueError) as error:
+    except (MalformedRecord, AttributeError, TypeError, ValueError) as error:
         log.warning("the recorded output drift cannot be read: %s", error)
         return None
 
@@ -274,8 +274,8 @@ def _comparison(record: Any) -> OutputComparison:
     fields = Fields(record, NOTE)
     figures = {}
     for name in ("relative_error", "agreement", "float_mean", "quantized_mean"):
-        value = fields.any(name)
+        value = fields.take_any(name)
         if value is not None and not isinstance(value, float):
-            raise Malformed(f"{name} must be a number, not {value!r:.40}")
+            raise MalformedRecord(f"{name} must be a number, not {value!r:.40}")
         figures[name] = None if value is None or math.isnan(value) else value
     return OutputComparison(fields.take("index", int), is_probability=fields.take("is_probability", bool), **figures)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from quaver.criterion import Criterion
 from quaver.engine.scoring.losses import Losses
 from quaver.errors import SettingsError
-from quaver.history.pickle_check import Malformed
+from quaver.history.pickle_check import MalformedRecord
 from quaver.history.records.fields import Fields
 from quaver.history.records.trials import to_scores
 from quaver.scores import Score
@@ -83,6 +83,6 @@ def noted(notes: PlainMapping) -> dict[int, Score]:
             taken = Fields(record, CONFIRMATION_NOTE)
             score = Score(taken.take("score", float), **to_scores(taken))
             found[int(key)] = score
-        except (Malformed, AttributeError, TypeError, ValueError) as error:
+        except (MalformedRecord, AttributeError, TypeError, ValueError) as error:
             log.warning("what was confirmed of trial %.20s cannot be read: %s", key, error)
     return found
