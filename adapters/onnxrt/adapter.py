@@ -27,9 +27,9 @@ from quaver.adapters.onnxrt.build.provenance import read_provenance
 from quaver.adapters.onnxrt.build.weight_store import WeightStore
 from quaver.adapters.onnxrt.inspect.config_view import ConfigView
 from quaver.adapters.onnxrt.inspect.file_view import FileView, StandaloneFile
-from quaver.adapters.onnxrt.inspect.taps import Watcher, local_errors, record_outputs
+from quaver.adapters.onnxrt.inspect.taps import OutputRecorder, local_errors, record_outputs
 from quaver.adapters.onnxrt.load.graph import Graph
-from quaver.adapters.onnxrt.load.model_file import ReadModel, check_given, read_model
+from quaver.adapters.onnxrt.load.model_file import LoadedModel, check_readable, read_model
 from quaver.adapters.onnxrt.ops.units import Unit, find_units
 from quaver.adapters.onnxrt.ops.unquantizable import (
     of_other_floats,
@@ -42,7 +42,7 @@ from quaver.adapters.onnxrt.optimize.pipeline import Applied, speed_rewrite_name
 from quaver.adapters.onnxrt.optimize.verify import EqualityCheck
 from quaver.adapters.onnxrt.profile.benchmark import time_model
 from quaver.adapters.onnxrt.profile.kernels import int8_edges
-from quaver.adapters.onnxrt.profile.op_profile import attributed, op_seconds, seconds_by_kind
+from quaver.adapters.onnxrt.profile.op_profile import attribute_seconds, op_seconds, seconds_by_kind
 from quaver.adapters.onnxrt.run.calibrator import Calibrator
 from quaver.adapters.onnxrt.run.model import GivenModel, OnnxModel, QOperatorModel, SavedModel
 from quaver.adapters.repairs.base import offered_repairs
@@ -67,19 +67,19 @@ class OnnxAdapter(Adapter):
     formats = ("qdq", "qoperator")
     implied_formats = MappingProxyType({"onnxrt_qdq": "qdq", "onnxrt_qlinearops": "qoperator"})
 
-    def __init__(self, source: Any, model: ReadModel, options: AdapterOptions) -> None:
+    def __init__(self, source: Any, model: LoadedModel, options: AdapterOptions) -> None:
         super().__init__(options, [_input_spec(value) for value in model.graph.inputs])
         self._source = source
         self._crowded: frozenset[str] = frozenset()
         self._use(model)
 
-    def _use(self, model: ReadModel) -> None:
+    def _use(self, model: LoadedModel) -> None:
         """Find the ops of a model and prepare to build it."""
         self._model, graph, options = model, model.graph, self._options
         self._units = find_units(graph, options.optimise_float)
         mark = _mark(graph)
         self._store = WeightStore(graph.constants, options.folder, mark, options.shared)
-        self._assembler = Builder(graph, self._units, self._store, mark, options.portable)
+        self._builder = Builder(graph, self._units, self._store, mark, options.portable)
         self._repairs = {unit.op.name: self._offered(unit) for unit in self._units}
         if not self._units:
             self.close()
@@ -116,7 +116,7 @@ class OnnxAdapter(Adapter):
             self._use(self._read_without(left_out))
         return replace(comparison, left_out=tuple(dict.fromkeys([*left_out, *comparison.left_out])))
 
-    def _read_without(self, left_out: Sequence[str]) -> ReadModel:
+    def _read_without(self, left_out: Sequence[str]) -> LoadedModel:
         return read_model(self._source, self._options.optimise_float, left_out)
 
     @property
@@ -140,20 +140,20 @@ class OnnxAdapter(Adapter):
         return tuple(replace(op, repairs=found, reads=read[0]) if found else op for op, found, read in ops)
 
     def unquantizable(self, timed: bool = False) -> list[Unquantizable]:
-        graph = self._assembler.graph
+        graph = self._builder.graph
         found = unquantizable(graph, self._units)
         if not timed or not found:
             return found
         sample = self.timing_feed
         nodes = unquantizable_nodes(graph, self._units)
-        return with_shares(found, *seconds_by_kind(self._assembler, self.assemble(None), sample, nodes))
+        return with_shares(found, *seconds_by_kind(self._builder, self.assemble(None), sample, nodes))
 
     def calibrator(self) -> Calibrator:
-        return Calibrator(self._assembler, self._inputs, self._options.threads)
+        return Calibrator(self._builder, self._inputs, self._options.threads)
 
     @property
     def has_mask_values(self) -> tuple[str, ...]:
-        root = self._assembler.root
+        root = self._builder.root
         found = []
         for unit in self._units:
             tensors = {*unit.activations, *([unit.output] if unit.quantized_output else [])}
@@ -164,24 +164,24 @@ class OnnxAdapter(Adapter):
     def restore(self, calibration: PlainDict) -> None:
         self._crowded = crowded_of(calibration)
         known = from_plain(calibration.get("statistics", ()))
-        self._assembler.calibrate(ranges_of(calibration), known)
+        self._builder.calibrate(ranges_of(calibration), known)
         if not known:  # a calibration of an earlier version, or of none of these repairs
             self._repairs = dict.fromkeys(self._repairs, ())
 
     def assemble(self, config: QuantConfig | None) -> OnnxModel:
-        assembly = self._assembler.assemble(config)
+        serialized = self._builder.assemble(config)
         if self._options.quant_format == "qoperator" and config is not None:
-            return QOperatorModel(assembly, self._inputs, self._options.threads)
-        return OnnxModel(assembly, self._inputs, self._options.threads)
+            return QOperatorModel(serialized, self._inputs, self._options.threads)
+        return OnnxModel(serialized, self._inputs, self._options.threads)
 
     def portability_of(self, config: QuantConfig | None) -> Portability:
         if not self._options.portable or config is None or not config.quantized_ops:
             return super().portability_of(config)
-        return Portability(this_processor(), "bounded", self._assembler.coarsened(config))
+        return Portability(this_processor(), "bounded", self._builder.coarsened(config))
 
     def _offered(self, unit: Unit) -> tuple[str, ...]:
         """The repairs that an op may be given."""
-        op = self._assembler.rescaler.op(unit)
+        op = self._builder.rescaler.op(unit)
         return () if op is None else offered_repairs(op)
 
     def as_given(self) -> GivenModel:
@@ -191,15 +191,15 @@ class OnnxAdapter(Adapter):
 
     @classmethod
     def given(cls, model: ModelLike, threads: int = 0) -> GivenModel:
-        check_given(model)
+        check_readable(model)
         return GivenModel.opened(model, threads)
 
-    def record_outputs(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
-        return record_outputs(self._assembler, config, ops, self._options.threads)
+    def record_outputs(self, config: QuantConfig | None, ops: Sequence[str]) -> OutputRecorder:
+        return record_outputs(self._builder, config, ops, self._options.threads)
 
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
         half = self._kept[: -(-len(self._kept) // 2)]  # an op's own error hardly depends on which samples it sees
-        return local_errors(self._assembler, config, half, self._options.threads)
+        return local_errors(self._builder, config, half, self._options.threads)
 
     @classmethod
     def board_script(cls) -> str:
@@ -210,20 +210,20 @@ class OnnxAdapter(Adapter):
         return Path(__file__).parent / "run" / "emulated.py"
 
     def op_seconds_from(self, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
-        return attributed(self._assembler, kernels, graph)
+        return attribute_seconds(self._builder, kernels, graph)
 
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
         sample = self.timing_feed
         used = self._options.threads if threads is None else threads
-        return op_seconds(self._assembler, self.assemble(config), sample, used)
+        return op_seconds(self._builder, self.assemble(config), sample, used)
 
     def int8_edges(self) -> dict[str, tuple[str, ...]]:
-        return int8_edges(self._assembler)
+        return int8_edges(self._builder)
 
     def look(self, quantized: Any) -> View:
         if isinstance(quantized, QuantConfig):
-            return ConfigView(self, quantized, self._assembler, self._options.threads)
-        return FileView(self, quantized, self._assembler, self._options.threads)
+            return ConfigView(self, quantized, self._builder, self._options.threads)
+        return FileView(self, quantized, self._builder, self._options.threads)
 
     @classmethod
     def inspect_standalone(cls, quantized: Any, threads: int = 0) -> StandaloneFile:
@@ -232,7 +232,7 @@ class OnnxAdapter(Adapter):
 
     @classmethod
     def time(cls, model: ModelLike, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
-        return time_model(model, data, options, beside._assembler if isinstance(beside, OnnxAdapter) else None)
+        return time_model(model, data, options, beside._builder if isinstance(beside, OnnxAdapter) else None)
 
     def load(self, path: Path) -> SavedModel:
         return SavedModel(path, self._inputs, self._options.threads)
@@ -260,7 +260,7 @@ def _input_spec(value: onnx.ValueInfoProto) -> InputSpec:
 def _mark(graph: Graph) -> str:
     """A separator that no name of the model holds, so that what is made from a name is never taken."""
     inputs = (value.name for value in graph.inputs)
-    names = list(itertools.chain(graph.constants, graph.producers, graph.inner, inputs))
+    names = list(itertools.chain(graph.constants, graph.producers, graph.body_names, inputs))
     mark = "|"
     while any(mark in name for name in names):
         mark += "|"

@@ -11,12 +11,11 @@ from onnx import NodeProto
 
 from quaver.adapters.calibration.channel_statistics import Channels, Statistic
 from quaver.adapters.calibration.ranges import Range
-from quaver.adapters.onnxrt.build import int4 as four_bits
-from quaver.adapters.onnxrt.build import protobuf as wire
+from quaver.adapters.onnxrt.build import int4, protobuf
 from quaver.adapters.onnxrt.build.affine import Float, activation_parameters
 from quaver.adapters.onnxrt.build.channel_scaling import Rescaler
 from quaver.adapters.onnxrt.build.emitter import Emitter
-from quaver.adapters.onnxrt.build.integer_ops import Gated, by_table, cut_off
+from quaver.adapters.onnxrt.build.integer_ops import ClippedIntegers, clipped_integers, requantizing_parameters
 from quaver.adapters.onnxrt.build.lstm import DOMAIN, coarser_lstm_channels
 from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
 from quaver.adapters.onnxrt.build.provenance import without_provenance
@@ -25,8 +24,8 @@ from quaver.adapters.onnxrt.build.saturation import Reduction, reduction_of
 from quaver.adapters.onnxrt.build.serialized_model import SerializedModel
 from quaver.adapters.onnxrt.build.weight_store import Entry, WeightStore
 from quaver.adapters.onnxrt.load.graph import Graph, integer
-from quaver.adapters.onnxrt.ops.passthrough import families, moves, shrinks_by_cubes
-from quaver.adapters.onnxrt.ops.units import FUSES_ITSELF, Unit
+from quaver.adapters.onnxrt.ops.passthrough import is_movement, may_shrink_cubically, scale_roots
+from quaver.adapters.onnxrt.ops.units import FUSED_BY_ORT, Unit
 from quaver.affine import QuantizationParameters
 from quaver.errors import BuildError
 from quaver.ops import OpConfig, QuantConfig
@@ -42,19 +41,21 @@ class Builder:
         self.graph, self.units, self.store, self.mark = graph, units, store, mark
         self.portable = portable
         self.unit_of = {index: unit for unit in units for index in unit.nodes}
-        self.root_of = families(graph)
+        self.root_of = scale_roots(graph)
         self.pinned = graph.pinned
         self.captured_constants = sorted(name for name in graph.captured if name in graph.constants)
-        self.moved = {index for index, node in enumerate(graph.nodes) if moves(graph, node)}
+        self.moved = {index for index, node in enumerate(graph.nodes) if is_movement(graph, node)}
         self.functions = {(function.domain, function.name) for function in graph.shell.functions}
         self.moved_outputs = {value.name for value in graph.outputs if graph.producers.get(value.name) in self.moved}
         self.moved_captures = {name for name in graph.captured if graph.producers.get(name) in self.moved}
-        self.cubic = {index for index, node in enumerate(graph.nodes) if shrinks_by_cubes(graph, node)}
-        self.gates = {unit.output: unit.gate for unit in units if unit.gate is not None}
-        self.looked_up = {unit.output: unit.weight for unit in units if unit.is_embedding and unit.weight is not None}
+        self.cubic = {index for index, node in enumerate(graph.nodes) if may_shrink_cubically(graph, node)}
+        self.hard_sigmoids = {unit.output: unit.hard_sigmoid for unit in units if unit.hard_sigmoid is not None}
+        self.embedding_tables = {
+            unit.output: unit.weight for unit in units if unit.is_embedding and unit.weight is not None
+        }
         self.rescaler = Rescaler(graph, units, store, mark, self.root_of)
         self.calibrate({})
-        self.four_bits = functools.cache(functools.partial(four_bits.constants, self))
+        self.int4 = functools.cache(functools.partial(int4.constants, self))
         self._raw = [node.SerializeToString(deterministic=True) for node in graph.nodes]
         self._shell, self._tail = _frame(graph)
         self._nodes: dict[tuple[object, ...], bytes] = {}
@@ -72,9 +73,9 @@ class Builder:
         """Count the ops and output channels of a configuration whose weights are coarser so that no sum saturates."""
         plan = Emitter(self, config)
         counts = [
-            self._coarser_channels(plan, unit, pick)
+            self._coarser_channels(plan, unit, choice)
             for unit in self.units
-            if (pick := config[unit.op.name]).quantized and pick.mode != "weight_only"
+            if (choice := config[unit.op.name]).quantized and choice.mode != "weight_only"
         ]
         counts = [(channels, coarser) for channels, coarser in counts if channels]
         return Coarsened(
@@ -84,10 +85,10 @@ class Builder:
             sum(coarser for _, coarser in counts),
         )
 
-    def _coarser_channels(self, plan: Emitter, unit: Unit, pick: OpConfig) -> tuple[int, int]:
+    def _coarser_channels(self, plan: Emitter, unit: Unit, choice: OpConfig) -> tuple[int, int]:
         """Return how many output channels of an int8 op could saturate, and how many of them are coarser."""
-        per_channel = pick.granularity == "per_channel"
-        if unit.recurrent and self.portable:
+        per_channel = choice.granularity == "per_channel"
+        if unit.is_lstm and self.portable:
             return coarser_lstm_channels(self, unit, per_channel)
         reduction = self.reduction(unit)
         if reduction is None or unit.weight is None:
@@ -95,9 +96,9 @@ class Builder:
         shape = self.store.array(unit.weight).shape
         channels = math.prod(size for dim, size in enumerate(shape) if dim not in reduction)
         axis, divided = unit.axis if per_channel else None, plan.division(unit)
-        if pick.calibrated and (pick.repairs or divided):
+        if choice.calibrated and (choice.repairs or divided):
             scheme = plan.schemes[self.root(plan.read_by(unit, unit.activations[0]))]
-            is_coarser = np.asarray(self.repaired(unit.anchor, scheme, per_channel, pick.repairs, divided).is_coarser)
+            is_coarser = np.asarray(self.repaired(unit.anchor, scheme, per_channel, choice.repairs, divided).is_coarser)
         else:
             is_coarser = self.store.scale(unit.weight, axis, reduction) > self.store.scale(unit.weight, axis)
         return channels, round(channels * float(np.mean(is_coarser)))
@@ -105,7 +106,7 @@ class Builder:
     def needed(self) -> list[str]:
         """The tensors whose range has to be known: what int8 ops read or write, before it was moved about."""
         names = []
-        for unit in (unit for unit in self.units if unit.calibrated):
+        for unit in (unit for unit in self.units if unit.has_static_choice):
             names += [self.root(name) for name in unit.activations]
             if unit.quantized_output:
                 names.append(self.root(unit.output))
@@ -129,8 +130,8 @@ class Builder:
 
     def _params(self, root: str, scheme: Scheme) -> QuantizationParameters:
         """Scale and zero point of a tensor and all that share its scale."""
-        if scheme.gate:
-            found = self.gated(scheme)
+        if scheme.hard_sigmoid:
+            found = self.clipped_scheme(scheme)
             assert found is not None
             return found.parameters
         method, kind, source, rescaling, _ = scheme
@@ -138,8 +139,8 @@ class Builder:
         if rescaling:
             return activation_parameters(*self.rescaler.range(source, rescaling), kind)
         if method == TABLE.method:
-            return self.store.table_parameters(self.looked_up[source])
-        if source in self.gates:
+            return self.store.table_parameters(self.embedding_tables[source])
+        if source in self.hard_sigmoids:
             return activation_parameters(0.0, 1.0, kind)
         try:
             low, high = self.ranges[source][method]
@@ -149,15 +150,15 @@ class Builder:
             ) from None
         return activation_parameters(low, high, kind)
 
-    def gated(self, scheme: Scheme) -> Gated | None:
+    def clipped_scheme(self, scheme: Scheme) -> ClippedIntegers | None:
         """What is behind a HardSigmoid that only cuts integers off; None if it cannot be done so."""
-        reads = self.params(scheme.source, scheme._replace(gate=""))
-        return cut_off(reads, *self.gates[scheme.gate])
+        reads = self.params(scheme.source, scheme._replace(hard_sigmoid=""))
+        return clipped_integers(reads, *self.hard_sigmoids[scheme.hard_sigmoid])
 
     def _scales(self, root: str, scheme: Scheme) -> bytes:
         """The two constants that a tensor and all that share its scale are quantized by."""
         found = self.params(root, scheme)
-        return wire.tensor(self.label(root, "scale"), found.scale) + wire.tensor(
+        return protobuf.tensor(self.label(root, "scale"), found.scale) + protobuf.tensor(
             self.label(root, "zero"), found.zero_point
         )
 
@@ -165,36 +166,36 @@ class Builder:
         """The QuantizeLinear of a tensor; with a `table` it reads by another scale than it is read by."""
         root = self.root(name)
         by = [self.label(name, part) for part in ("table scale", "table zero")] if table else self._scaled_by(root)
-        return wire.node("QuantizeLinear", [source, *by], [self.label(name, "q")], self.label(name, "Q"))
+        return protobuf.node("QuantizeLinear", [source, *by], [self.label(name, "q")], self.label(name, "Q"))
 
     def _dequantize(self, name: str, target: str) -> bytes:
         """The DequantizeLinear of a tensor that is there in integers."""
         read = [self.label(name, "q"), *self._scaled_by(self.root(name))]
-        return wire.node("DequantizeLinear", read, [target], self.label(name, "DQ"))
+        return protobuf.node("DequantizeLinear", read, [target], self.label(name, "DQ"))
 
     def _scaled_by(self, root: str) -> list[str]:
         return [self.label(root, "scale"), self.label(root, "zero")]
 
     def table_node(self, index: int, source: str, target: str) -> bytes:
         """In the place of a HardSigmoid that is quantized anew, what does nothing and has a kernel by a table."""
-        return wire.node("LeakyRelu", [source], [target], self.graph.nodes[index].name, alpha=1.0)
+        return protobuf.node("LeakyRelu", [source], [target], self.graph.nodes[index].name, alpha=1.0)
 
     def pool_nodes(self, index: int, source: str, target: str) -> bytes:
         """In the place of a ReduceMean over an image, the pooling that it is, which has an integer kernel."""
         node = self.graph.nodes[index]
         if integer(node, "keepdims", 1):
-            return wire.node("GlobalAveragePool", [source], [target], node.name)
+            return protobuf.node("GlobalAveragePool", [source], [target], node.name)
         pooled, axes = self.label(node.output[0], "pooled"), self.label(node.output[0], "axes")
         return (
-            wire.node("GlobalAveragePool", [source], [pooled], node.name)
-            + wire.node("Squeeze", [pooled, axes], [target], self.label(node.name, "squeezed"))
-            + wire.tensor(axes, np.array([2, 3]))
+            protobuf.node("GlobalAveragePool", [source], [pooled], node.name)
+            + protobuf.node("Squeeze", [pooled, axes], [target], self.label(node.name, "squeezed"))
+            + protobuf.tensor(axes, np.array([2, 3]))
         )
 
     def table_scales(self, name: str) -> bytes:
         """The two constants by which the result of a HardSigmoid is quantized, to be read by those of 0 to 1."""
-        found = by_table(*self.gates[name])
-        return wire.tensor(self.label(name, "table scale"), found.scale) + wire.tensor(
+        found = requantizing_parameters(*self.hard_sigmoids[name])
+        return protobuf.tensor(self.label(name, "table scale"), found.scale) + protobuf.tensor(
             self.label(name, "table zero"), found.zero_point
         )
 
@@ -243,7 +244,7 @@ class Builder:
                 for slot, name in outputs:
                     proto.output[slot] = name
                 raw = proto.SerializeToString(deterministic=True)
-            known = self._nodes[key] = wire.block(wire.GRAPH_NODE, raw)
+            known = self._nodes[key] = protobuf.block(protobuf.GRAPH_NODE, raw)
         return known
 
     def fusing_inputs(self, index: int) -> tuple[str, ...]:
@@ -252,8 +253,8 @@ class Builder:
         if known is None:
             node = self.graph.nodes[index]
             known = ()
-            if node.op_type in FUSES_ITSELF and node.domain in ("", "ai.onnx"):
-                wanted = FUSES_ITSELF[node.op_type]
+            if node.op_type in FUSED_BY_ORT and node.domain in ("", "ai.onnx"):
+                wanted = FUSED_BY_ORT[node.op_type]
                 names = [name for name in node.input[1 if node.op_type == "Where" else 0 : wanted] if name]
                 known = () if any(name in self.graph.constants for name in names) else tuple(names)
             self._fusing[index] = known
@@ -273,7 +274,7 @@ class Builder:
         With `foreign` ops the model says that it needs ONNX Runtime's own operators, unless it does already.
         """
         if foreign and all(entry.domain != DOMAIN[0] for entry in self.graph.shell.opset_import):
-            return self._shell + wire.opset(*DOMAIN), self._tail
+            return self._shell + protobuf.opset(*DOMAIN), self._tail
         return self._shell, self._tail
 
 

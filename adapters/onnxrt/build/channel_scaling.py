@@ -16,12 +16,12 @@ from onnx import NodeProto
 
 from quaver.adapters.calibration.channel_statistics import Channels, Statistic
 from quaver.adapters.calibration.ranges import Range
-from quaver.adapters.onnxrt.build import protobuf as wire
+from quaver.adapters.onnxrt.build import protobuf
 from quaver.adapters.onnxrt.build.affine import Float
-from quaver.adapters.onnxrt.build.repairs import RepairedUnit, float_constants, repairable
+from quaver.adapters.onnxrt.build.repairs import RepairedUnit, as_repairable, float_constants
 from quaver.adapters.onnxrt.build.weight_store import Entry, WeightStore
 from quaver.adapters.onnxrt.load.graph import Graph, attribute, integer
-from quaver.adapters.onnxrt.ops.passthrough import bounds, carried, is_pool
+from quaver.adapters.onnxrt.ops.passthrough import bounds, is_global_average_pool, passed_through
 from quaver.adapters.onnxrt.ops.units import Unit
 from quaver.adapters.onnxrt.optimize.layers import scale_and_shift
 from quaver.adapters.repairs.base import RepairableOp, find_repair, shared_factors
@@ -38,7 +38,7 @@ _GLOBAL_POOLS = {"GlobalAveragePool", "GlobalMaxPool"}
 _POOLS = {"MaxPool", "AveragePool"} | _GLOBAL_POOLS
 
 
-class DividedConstant(NamedTuple):
+class ScaledConstant(NamedTuple):
     """A constant of a float node that takes factors.
 
     Attributes:
@@ -54,7 +54,7 @@ class DividedConstant(NamedTuple):
     multiplied: bool = False
 
 
-class Divisor(NamedTuple):
+class ScaleAbsorber(NamedTuple):
     """Where factors of a tensor's channels can go.
 
     Attributes:
@@ -64,11 +64,11 @@ class Divisor(NamedTuple):
     """
 
     tensors: Mapping[str, int]
-    constants: tuple[DividedConstant, ...]
+    constants: tuple[ScaledConstant, ...]
     unit: Unit | None = None
 
 
-class _Way(NamedTuple):
+class _ChannelTensor(NamedTuple):
     """A tensor on the way back: its channels lie on `axis`, counted from the front, of `rank`."""
 
     name: str
@@ -77,116 +77,124 @@ class _Way(NamedTuple):
 
 
 # A tensor to be divided in the place of what is made of it, and the constants that must be divided with it.
-_Step = tuple[_Way, tuple[DividedConstant, ...]]
+_Step = tuple[_ChannelTensor, tuple[ScaledConstant, ...]]
 
 
-class DivisorFinder:
+class AbsorberFinder:
     """Finds what can divide tensors of one graph."""
 
     def __init__(self, graph: Graph, unit_of: Mapping[int, Unit], pinned: Set[str]) -> None:
         self._graph, self._unit_of, self._pinned = graph, unit_of, pinned
 
-    def find(self, name: str, axis: int, channels: int, readers: Set[int]) -> Divisor | None:
+    def find(self, name: str, axis: int, channels: int, readers: Set[int]) -> ScaleAbsorber | None:
         """What can divide a tensor that these nodes read; None if nothing can, or others read it too."""
         rank = self._graph.ranks.get(name)
         if rank is None or set(self._graph.consumers.get(name, ())) != set(readers):
             return None
-        return self._back(_Way(name, axis % rank, rank), channels, _FAR)
+        return self._back(_ChannelTensor(name, axis % rank, rank), channels, _FAR)
 
-    def _back(self, way: _Way, channels: int, far: int) -> Divisor | None:
+    def _back(self, tensor: _ChannelTensor, channels: int, far: int) -> ScaleAbsorber | None:
         """The same from a tensor that nobody else reads, through so many nodes."""
-        index = self._graph.producers.get(way.name)
-        if index is None or way.name in self._pinned or not far:
+        index = self._graph.producers.get(tensor.name)
+        if index is None or tensor.name in self._pinned or not far:
             return None
         node, unit = self._graph.nodes[index], self._unit_of.get(index)
         if node.domain not in ("", "ai.onnx"):
             return None
         if unit is not None and unit.weight is not None:
-            return self._op(way, unit, channels)
-        ends = self._ends(way, index, node, channels) if unit is None else None
+            return self._op(tensor, unit, channels)
+        ends = self._ends(tensor, index, node, channels) if unit is None else None
         if ends is not None:
-            return Divisor({way.name: way.axis}, ends)
-        for before, constants in self._steps(way, index, node, channels):
+            return ScaleAbsorber({tensor.name: tensor.axis}, ends)
+        for before, constants in self._steps(tensor, index, node, channels):
             found = self._back(before, channels, far - 1) if self._graph.only_reader(before.name) is node else None
             if found is not None:
-                tensors = {way.name: way.axis, **found.tensors}
-                return Divisor(tensors, (*constants, *found.constants), found.unit)
+                tensors = {tensor.name: tensor.axis, **found.tensors}
+                return ScaleAbsorber(tensors, (*constants, *found.constants), found.unit)
         return None
 
-    def _op(self, way: _Way, unit: Unit, channels: int) -> Divisor | None:
+    def _op(self, tensor: _ChannelTensor, unit: Unit, channels: int) -> ScaleAbsorber | None:
         """An op with a weight, if its output channels are those of the tensor."""
         graph, anchor = self._graph, self._graph.nodes[unit.anchor]
-        if way.name != unit.output or anchor.op_type not in _WEIGHTY or unit.weight is None:
+        if tensor.name != unit.output or anchor.op_type not in _WEIGHTY or unit.weight is None:
             return None
-        if way.axis != (1 if anchor.op_type == "Conv" else way.rank - 1):
+        if tensor.axis != (1 if anchor.op_type == "Conv" else tensor.rank - 1):
             return None
         if unit.axis is None or graph.constants[unit.weight].shape[unit.axis] != channels:
             return None
         clips = [graph.nodes[index] for index in unit.nodes if graph.nodes[index].op_type == "Clip"]
         if any(bounds(graph, clip)[1] is not None for clip in clips):
             return None
-        return Divisor({way.name: way.axis}, (), unit)
+        return ScaleAbsorber({tensor.name: tensor.axis}, (), unit)
 
-    def _ends(self, way: _Way, index: int, node: NodeProto, channels: int) -> tuple[DividedConstant, ...] | None:
+    def _ends(
+        self, tensor: _ChannelTensor, index: int, node: NodeProto, channels: int
+    ) -> tuple[ScaledConstant, ...] | None:
         """The constants of a node that can take the factors by themselves."""
         graph = self._graph
         if node.op_type in ("LayerNormalization", "BatchNormalization") and len(node.output) == 1:
             layer = node.op_type == "LayerNormalization"
-            axis = integer(node, "axis", -1) % way.rank if layer else 1
+            axis = integer(node, "axis", -1) % tensor.rank if layer else 1
             parts = [graph.constants.get(name) for name in node.input[1:3]]
-            if axis != way.axis or (layer and axis != way.rank - 1) or integer(node, "training_mode", 0):
+            if axis != tensor.axis or (layer and axis != tensor.rank - 1) or integer(node, "training_mode", 0):
                 return None
             if all(part is not None and part.shape == (channels,) for part in parts):
-                return tuple(DividedConstant(index, 1 + at, 0) for at in range(len(parts)))
+                return tuple(ScaledConstant(index, 1 + at, 0) for at in range(len(parts)))
         if node.op_type in ("Mul", "Div") and (source := self._other(node)) is not None:
-            return self._each(way, index, node, source, channels)
+            return self._each(tensor, index, node, source, channels)
         return None
 
     def _each(
-        self, way: _Way, index: int, node: NodeProto, source: str, channels: int
-    ) -> tuple[DividedConstant, ...] | None:
+        self, tensor: _ChannelTensor, index: int, node: NodeProto, source: str, channels: int
+    ) -> tuple[ScaledConstant, ...] | None:
         """The constant of a Mul, Div or Add that has a value for each channel."""
         graph, slot = self._graph, 1 - list(node.input).index(source)
-        found = scale_and_shift(graph, node, source, channels, way.rank, way.axis)
+        found = scale_and_shift(graph, node, source, channels, tensor.rank, tensor.axis)
         if found is None or graph.constants[node.input[slot]].size != channels:
             return None
-        return (DividedConstant(index, slot, way.rank - 1 - way.axis, node.op_type == "Div"),)
+        return (ScaledConstant(index, slot, tensor.rank - 1 - tensor.axis, node.op_type == "Div"),)
 
-    def _steps(self, way: _Way, index: int, node: NodeProto, channels: int) -> list[_Step]:
+    def _steps(self, tensor: _ChannelTensor, index: int, node: NodeProto, channels: int) -> list[_Step]:
         """The tensors that could be divided in the place of what a node makes, and constants that must be as well."""
         graph = self._graph
-        same: list[_Step] = [(way._replace(name=name), ()) for name in node.input]
+        same: list[_Step] = [(tensor._replace(name=name), ()) for name in node.input]
         if node.op_type in _ELEMENTWISE:
             return same[:1]
         if node.op_type == "Transpose":
             order = attribute(node, "perm")
-            before = way.rank - 1 - way.axis if order is None else order.ints[way.axis]
-            return [(way._replace(name=node.input[0], axis=int(before)), ())]
-        if node.op_type == "Pad" and carried(graph, node) is not None:
+            before = tensor.rank - 1 - tensor.axis if order is None else order.ints[tensor.axis]
+            return [(tensor._replace(name=node.input[0], axis=int(before)), ())]
+        if node.op_type == "Pad" and passed_through(graph, node) is not None:
             return same[:1]
-        if node.op_type in _POOLS and way.axis == 1 and len([name for name in node.output if name]) == 1:
+        if node.op_type in _POOLS and tensor.axis == 1 and len([name for name in node.output if name]) == 1:
             return same[:1]
-        if node.op_type == "ReduceMean" and way.axis == 1 and is_pool(graph, node):
-            return [(_Way(node.input[0], 1, 4), ())]
+        if node.op_type == "ReduceMean" and tensor.axis == 1 and is_global_average_pool(graph, node):
+            return [(_ChannelTensor(node.input[0], 1, 4), ())]
         if node.op_type in ("Flatten", "Reshape", "Squeeze"):
-            return self._flattened(way, node, channels)
-        if node.op_type == "Mul" and len(set(node.input)) == 2 and all(self._is_whole(way, one) for one in node.input):
+            return self._flattened(tensor, node, channels)
+        if (
+            node.op_type == "Mul"
+            and len(set(node.input)) == 2
+            and all(self._is_whole(tensor, one) for one in node.input)
+        ):
             return same
         if node.op_type in ("Mul", "Add") and (source := self._other(node)) is not None:
             if node.op_type == "Mul":  # by one number: by one for each channel it would take the factors
                 single = graph.constants[node.input[1 - list(node.input).index(source)]].size == 1
-                return [(way._replace(name=source), ())] if single and self._is_whole(way, source) else []
-            constants = self._each(way, index, node, source, channels) if index not in self._unit_of else None
-            return [] if constants is None else [(way._replace(name=source), constants)]
+                return [(tensor._replace(name=source), ())] if single and self._is_whole(tensor, source) else []
+            constants = self._each(tensor, index, node, source, channels) if index not in self._unit_of else None
+            return [] if constants is None else [(tensor._replace(name=source), constants)]
         return []
 
-    def _flattened(self, way: _Way, node: NodeProto, channels: int) -> list[_Step]:
+    def _flattened(self, tensor: _ChannelTensor, node: NodeProto, channels: int) -> list[_Step]:
         """An image of one point that becomes a row: its channels become columns."""
         source = self._graph.producers.get(node.input[0])
-        if source is None or way.rank != 2 or way.axis != 1:
+        if source is None or tensor.rank != 2 or tensor.axis != 1:
             return []
         before = self._graph.nodes[source]
-        points = before.op_type in _GLOBAL_POOLS or (before.op_type == "ReduceMean" and is_pool(self._graph, before))
+        points = before.op_type in _GLOBAL_POOLS or (
+            before.op_type == "ReduceMean" and is_global_average_pool(self._graph, before)
+        )
         rank = self._graph.ranks.get(node.input[0])
         if not points or rank is None or rank < 3:
             return []
@@ -198,19 +206,19 @@ class DivisorFinder:
                 return []
         elif node.op_type == "Flatten" and integer(node, "axis", 1) != 1:
             return []
-        return [(_Way(node.input[0], 1, rank), ())]
+        return [(_ChannelTensor(node.input[0], 1, rank), ())]
 
     def _other(self, node: NodeProto) -> str | None:
         """What a node reads besides one constant."""
         others = [name for name in node.input if name not in self._graph.constants]
         return others[0] if len(others) == 1 and len(node.input) == 2 else None
 
-    def _is_whole(self, way: _Way, name: str) -> bool:
+    def _is_whole(self, tensor: _ChannelTensor, name: str) -> bool:
         """Whether a factor of a product is a tensor with all channels of it, so that nothing is spread over others."""
-        return name not in self._graph.constants and self._graph.ranks.get(name) == way.rank
+        return name not in self._graph.constants and self._graph.ranks.get(name) == tensor.rank
 
 
-class Shared(NamedTuple):
+class RescalableTensor(NamedTuple):
     """A tensor whose channels can be rescaled for all ops with weights that read it.
 
     Attributes:
@@ -221,21 +229,23 @@ class Shared(NamedTuple):
 
     units: tuple[Unit, ...]
     axis: int
-    divisor: Divisor | None
+    divisor: ScaleAbsorber | None
 
 
-def find_shared(graph: Graph, units: Sequence[Unit], roots: Mapping[str, str], pinned: Set[str]) -> dict[str, Shared]:
+def find_rescalable(
+    graph: Graph, units: Sequence[Unit], roots: Mapping[str, str], pinned: Set[str]
+) -> dict[str, RescalableTensor]:
     """All tensors that can be rescaled, by name.
 
     What convolutions read, and what an int8 op writes in integers, is among them only where that costs nothing. Else a
     Mul would cost more than it brings: outliers have cost the other channels their levels before it could divide.
     """
     written = {unit.output for unit in units if unit.quantized_output}
-    finder = DivisorFinder(graph, {index: unit for unit in units for index in unit.nodes}, pinned)
+    finder = AbsorberFinder(graph, {index: unit for unit in units for index in unit.nodes}, pinned)
     readers: dict[str, list[RepairableOp]] = {}
     by_name = {unit.op.name: unit for unit in units}
     for unit in units:
-        op = repairable(graph, unit) if unit.calibrated else None
+        op = as_repairable(graph, unit) if unit.has_static_choice else None
         if op is not None:
             readers.setdefault(op.reads, []).append(op)
     found = {}
@@ -249,7 +259,7 @@ def find_shared(graph: Graph, units: Sequence[Unit], roots: Mapping[str, str], p
         if divisor is None:
             reading = tuple(unit for unit in reading if graph.nodes[unit.anchor].op_type in ("Gemm", "MatMul"))
         if divisor is not None or (reading and roots.get(name, name) not in written):
-            found[name] = Shared(reading, ops[0].axis if divisor is not None else -1, divisor)
+            found[name] = RescalableTensor(reading, ops[0].axis if divisor is not None else -1, divisor)
     return found
 
 
@@ -260,7 +270,7 @@ class Rescaler:
         self, graph: Graph, units: Sequence[Unit], store: WeightStore, mark: str, roots: Mapping[str, str]
     ) -> None:
         self._graph, self._store, self._mark = graph, store, mark
-        self.shared = find_shared(graph, units, roots, graph.pinned)
+        self.shared = find_rescalable(graph, units, roots, graph.pinned)
         # Of each tensor that can be divided: for whose sake, and the axis of its channels.
         self._divided: dict[str, tuple[str, int]] = {}
         for name, shared in self.shared.items():
@@ -279,13 +289,13 @@ class Rescaler:
 
     def op(self, unit: Unit) -> RepairableOp | None:
         """A unit as repairs see it."""
-        found = repairable(self._graph, unit)
+        found = as_repairable(self._graph, unit)
         shared = None if found is None else self.shared.get(found.reads)
         if found is None or shared is None or unit not in shared.units:
             return found
         return replace(found, rescalable=True, written_peak=self._written_peak(shared))
 
-    def with_ways(self, wanted: Sequence[Statistic]) -> list[Statistic]:
+    def with_intermediate_tensors(self, wanted: Sequence[Statistic]) -> list[Statistic]:
         """These statistics, and those of tensors on the way to what is rescaled, whose ranges are divided too."""
         asked = {one.tensor for one in wanted if one.kind == "low"}
         more = [
@@ -298,7 +308,7 @@ class Rescaler:
         ]
         return list(dict.fromkeys([*wanted, *more]))
 
-    def wish(self, unit: Unit, repairs: Sequence[str]) -> str | None:
+    def rescaling_repair(self, unit: Unit, repairs: Sequence[str]) -> str | None:
         """The one of these repairs by which what a unit reads is rescaled.
 
         Of two that one which has a strength: what another one did before would make no difference to smoothing.
@@ -314,26 +324,26 @@ class Rescaler:
             )
         return wanted[0]
 
-    def of(self, tensor: str, spelled: str) -> Float:
+    def of(self, tensor: str, repair_name: str) -> Float:
         """What the channels of any tensor are divided by for the sake of the one that is rescaled so."""
-        return self.factors(self._divided[tensor][0], spelled)
+        return self.factors(self._divided[tensor][0], repair_name)
 
     def axis(self, tensor: str) -> int:
         """Where the channels of a tensor lie that can be divided."""
         return self._divided[tensor][1]
 
-    def range(self, tensor: str, spelled: str) -> Range:
+    def range(self, tensor: str, repair_name: str) -> Range:
         """The range of a tensor whose channels are divided."""
-        factors, axis = self.of(tensor, spelled), self.axis(tensor)
+        factors, axis = self.of(tensor, repair_name), self.axis(tensor)
         low, high = (self._statistics[Statistic(tensor, kind, axis)] / factors for kind in ("low", "high"))
         return float(min(low.min(), 0.0)), float(max(high.max(), 0.0))
 
-    def node(self, tensor: str, spelled: str, source: str, target: str) -> tuple[bytes, Entry]:
+    def node(self, tensor: str, repair_name: str, source: str, target: str) -> tuple[bytes, Entry]:
         """The node that divides the channels of a tensor, and its constant."""
         by = f"{target}{self._mark}by"
-        inverse = (1 / self.of(tensor, spelled).astype(np.float64)).astype(np.float32)
-        constant = wire.tensor(by, inverse.reshape(self.shape(tensor)))
-        return wire.node("Mul", [source, by], [target], target), constant
+        inverse = (1 / self.of(tensor, repair_name).astype(np.float64)).astype(np.float32)
+        constant = protobuf.tensor(by, inverse.reshape(self.shape(tensor)))
+        return protobuf.node("Mul", [source, by], [target], target), constant
 
     def shape(self, tensor: str) -> list[int]:
         """How factors must be shaped to go with a tensor."""
@@ -341,25 +351,25 @@ class Rescaler:
         trailing = -1 - axis if axis < 0 else self._graph.ranks[tensor] - 1 - axis
         return [-1, *[1] * trailing]
 
-    def _factors(self, name: str, spelled: str) -> Float:
+    def _factors(self, name: str, repair_name: str) -> Float:
         ops = [op for unit in self.shared[name].units if (op := self.op(unit)) is not None]
-        return shared_factors(ops, spelled, self._statistics)
+        return shared_factors(ops, repair_name, self._statistics)
 
-    def _written_peak(self, shared: Shared) -> Float | None:
+    def _written_peak(self, shared: RescalableTensor) -> Float | None:
         """For each channel the largest weight of the op that makes it, as repairs see it."""
         if shared.divisor is None or shared.divisor.unit is None:
             return None
-        op = repairable(self._graph, shared.divisor.unit)
+        op = as_repairable(self._graph, shared.divisor.unit)
         assert op is not None
         return np.asarray(np.abs(op.weight).reshape(len(op.weight), -1).max(axis=1), np.float32)
 
-    def _constants(self, name: str, spelled: str) -> RepairedUnit:
+    def _constants(self, name: str, repair_name: str) -> RepairedUnit:
         """The constants of float nodes that divide the channels of a tensor."""
         divisor = self.shared[name].divisor
         entries, inputs = [], {}
         for index, slot, trailing, multiplied in divisor.constants if divisor is not None else ():
             node = self._graph.nodes[index]
-            factors = self.factors(name, spelled).reshape(-1, *[1] * trailing)
+            factors = self.factors(name, repair_name).reshape(-1, *[1] * trailing)
             before = self._graph.constants[node.input[slot]].astype(np.float64)
             after = before * factors if multiplied else before / factors
             inputs[index, slot] = made = f"{node.output[0]}{self._mark}rescaled {slot}"
@@ -374,6 +384,6 @@ class Rescaler:
         return float_constants(self._graph, self._store, unit, self._mark, read, written)
 
 
-def _tensors(name: str, shared: Shared) -> Mapping[str, int]:
+def _tensors(name: str, shared: RescalableTensor) -> Mapping[str, int]:
     """All that are divided when a tensor is, and the axes of their channels; its own as those count it who read it."""
     return {**(shared.divisor.tensors if shared.divisor is not None else {}), name: shared.axis}

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from quaver.adapters.onnxrt.build import int4 as four_bits
-from quaver.adapters.onnxrt.build import protobuf as wire
+from quaver.adapters.onnxrt.build import int4, protobuf
 from quaver.adapters.onnxrt.build.lstm import lstm_parts
 from quaver.adapters.onnxrt.build.weight_store import Entry
 from quaver.adapters.onnxrt.load.graph import integer
-from quaver.adapters.onnxrt.ops.int4 import FOUR_BITS
+from quaver.adapters.onnxrt.ops.int4 import INT4_PER_BLOCK
 from quaver.adapters.onnxrt.ops.units import Unit
 from quaver.errors import BuildError
 from quaver.ops import INT8, OpConfig
@@ -31,7 +30,7 @@ PARTS = ("product", "product as float", "product scale", "scaled product", "bias
 DYNAMIC = ("dynamic q", "dynamic scale", "dynamic zero")
 
 
-class FloatSided(NamedTuple):
+class FloatIoParts(NamedTuple):
     """An op between floats as parts of a graph.
 
     Attributes:
@@ -49,25 +48,25 @@ class FloatSided(NamedTuple):
     foreign: bool = False
 
 
-def between_floats(
-    assembler: Builder, unit: Unit, pick: OpConfig, source: str, target: str, mark: str = ""
-) -> FloatSided:
+def float_io_op(
+    builder: Builder, unit: Unit, choice: OpConfig, source: str, target: str, mark: str = ""
+) -> FloatIoParts:
     """The anchor of a unit, from the float tensor `source` to `target`; `mark` ends the names of all else it makes."""
-    if pick.repairs:
+    if choice.repairs:
         raise BuildError(
-            f"repair {pick.repairs[0]!r} of op {unit.op.name!r} needs calibrated activations, and it is {pick.mode}"
+            f"repair {choice.repairs[0]!r} of op {unit.op.name!r} needs calibrated activations, and it is {choice.mode}"
         )
-    node = assembler.graph.nodes[unit.anchor]
-    if unit.recurrent and pick.mode == "dynamic":
-        nodes, entries, reads = lstm_parts(assembler, unit, pick, source, mark)
-        return FloatSided(nodes, entries, reads, foreign=True)
-    if node.op_type in ("MatMul", "Gemm") and pick.mode == "dynamic":
-        return _dynamic_product(assembler, unit, pick, source, target, mark)
-    if pick == FOUR_BITS and node.op_type in ("MatMul", "Gemm"):
-        return _four_bits(assembler, unit, source, target, mark)
-    if unit.weight is not None and pick.mode == "weight_only" and pick.precision == INT8:
-        return _weight_only(assembler, unit, pick, source, target, mark)
-    raise BuildError(f"op {unit.op.name!r} ({unit.op.kind}) cannot run as '{pick}'")
+    node = builder.graph.nodes[unit.anchor]
+    if unit.is_lstm and choice.mode == "dynamic":
+        nodes, entries, reads = lstm_parts(builder, unit, choice, source, mark)
+        return FloatIoParts(nodes, entries, reads, foreign=True)
+    if node.op_type in ("MatMul", "Gemm") and choice.mode == "dynamic":
+        return _dynamic_product(builder, unit, choice, source, target, mark)
+    if choice == INT4_PER_BLOCK and node.op_type in ("MatMul", "Gemm"):
+        return _int4_product(builder, unit, source, target, mark)
+    if unit.weight is not None and choice.mode == "weight_only" and choice.precision == INT8:
+        return _weight_only(builder, unit, choice, source, target, mark)
+    raise BuildError(f"op {unit.op.name!r} ({unit.op.kind}) cannot run as '{choice}'")
 
 
 class Weight(NamedTuple):
@@ -80,71 +79,73 @@ class Weight(NamedTuple):
     entries: tuple[tuple[str, Entry], ...]
 
 
-def _weight(assembler: Builder, unit: Unit, pick: OpConfig, mark: str) -> Weight:
+def _weight(builder: Builder, unit: Unit, choice: OpConfig, mark: str) -> Weight:
     """That of an op; of a Gemm as the right side of a product, whichever way it lies in the model."""
     assert unit.weight is not None
-    store, node = assembler.store, assembler.graph.nodes[unit.anchor]
-    axis = unit.axis if pick.granularity == "per_channel" else None
+    store, node = builder.store, builder.graph.nodes[unit.anchor]
+    axis = unit.axis if choice.granularity == "per_channel" else None
     # A weight alone in 8 bits is multiplied with floats, or by kernels that add in 32 bits.
-    reduction = assembler.reduction(unit) if pick.mode == "dynamic" else None
-    values, scale = store.scale(unit.weight, axis, reduction), assembler.label(unit.op.name, "weight scale") + mark
+    reduction = builder.reduction(unit) if choice.mode == "dynamic" else None
+    values, scale = store.scale(unit.weight, axis, reduction), builder.label(unit.op.name, "weight scale") + mark
     stored = store.int8(unit.weight, axis, reduction=reduction)
     integers, entry = stored.integers, stored.entries[0]
     if node.op_type == "Gemm" and integer(node, "transB", 0):
-        integers, entry = store.turned(unit.weight, axis, reduction)
+        integers, entry = store.transposed(unit.weight, axis, reduction)
         axis = None if axis is None else 1 - axis
-    return Weight(integers, scale, axis, values.shape, ((integers, entry), (scale, wire.tensor(scale, values))))
+    return Weight(integers, scale, axis, values.shape, ((integers, entry), (scale, protobuf.tensor(scale, values))))
 
 
-def _dynamic_product(assembler: Builder, unit: Unit, pick: OpConfig, source: str, target: str, mark: str) -> FloatSided:
-    node = assembler.graph.nodes[unit.anchor]
-    weight = _weight(assembler, unit, pick, mark)
-    quantized, by, zero = (assembler.label(source, part) for part in DYNAMIC)
-    quantize = wire.node("DynamicQuantizeLinear", [source], [quantized, by, zero], quantized)
-    product, real, scale, scaled, *_ = (assembler.label(unit.op.name, part) + mark for part in PARTS)
+def _dynamic_product(
+    builder: Builder, unit: Unit, choice: OpConfig, source: str, target: str, mark: str
+) -> FloatIoParts:
+    node = builder.graph.nodes[unit.anchor]
+    weight = _weight(builder, unit, choice, mark)
+    quantized, by, zero = (builder.label(source, part) for part in DYNAMIC)
+    quantize = protobuf.node("DynamicQuantizeLinear", [source], [quantized, by, zero], quantized)
+    product, real, scale, scaled, *_ = (builder.label(unit.op.name, part) + mark for part in PARTS)
     bias = next(filter(None, node.input[2:]), "")
     nodes = (
-        wire.node("MatMulInteger", [quantized, weight.integers, zero], [product], node.name + mark)
-        + wire.node("Cast", [product], [real], real, to=TensorProto.FLOAT)
-        + wire.node("Mul", [by, weight.scale], [scale], scale)
-        + wire.node("Mul", [real, scale], [scaled if bias else target], scaled)
+        protobuf.node("MatMulInteger", [quantized, weight.integers, zero], [product], node.name + mark)
+        + protobuf.node("Cast", [product], [real], real, to=TensorProto.FLOAT)
+        + protobuf.node("Mul", [by, weight.scale], [scale], scale)
+        + protobuf.node("Mul", [real, scale], [scaled if bias else target], scaled)
     )
-    sum_ = _sum(scaled, bias, target, assembler.label(unit.op.name, "biased") + mark)
-    return FloatSided(nodes + sum_, weight.entries, (bias,) if bias else (), ((quantized, quantize),))
+    sum_ = _sum(scaled, bias, target, builder.label(unit.op.name, "biased") + mark)
+    return FloatIoParts(nodes + sum_, weight.entries, (bias,) if bias else (), ((quantized, quantize),))
 
 
-def _weight_only(assembler: Builder, unit: Unit, pick: OpConfig, source: str, target: str, mark: str) -> FloatSided:
+def _weight_only(builder: Builder, unit: Unit, choice: OpConfig, source: str, target: str, mark: str) -> FloatIoParts:
     """The op on a weight that is dequantized; a Gemm as the product and the sum that it is, for these are fused."""
-    node = assembler.graph.nodes[unit.anchor]
-    weight = _weight(assembler, unit, pick, mark)
-    product, *_, real = (assembler.label(unit.op.name, part) + mark for part in PARTS)
-    zero = assembler.label(unit.op.name, "weight zero") + mark
-    entries = *weight.entries, (zero, wire.tensor(zero, np.zeros(weight.shape, np.int8)))
+    node = builder.graph.nodes[unit.anchor]
+    weight = _weight(builder, unit, choice, mark)
+    product, *_, real = (builder.label(unit.op.name, part) + mark for part in PARTS)
+    zero = builder.label(unit.op.name, "weight zero") + mark
+    entries = *weight.entries, (zero, protobuf.tensor(zero, np.zeros(weight.shape, np.int8)))
     where = {} if weight.axis is None else {"axis": weight.axis}
-    nodes = wire.node("DequantizeLinear", [weight.integers, weight.scale, zero], [real], real, **where)
+    nodes = protobuf.node("DequantizeLinear", [weight.integers, weight.scale, zero], [real], real, **where)
     others = tuple(filter(None, node.input[2:]))
     if node.op_type != "Gemm":
         made = NodeProto()
         made.CopyFrom(node)
         made.name += mark
         made.input[0], made.input[1], made.output[0] = source, real, target
-        nodes += wire.block(wire.GRAPH_NODE, made.SerializeToString(deterministic=True))
-        return FloatSided(nodes, entries, others)
+        nodes += protobuf.block(protobuf.GRAPH_NODE, made.SerializeToString(deterministic=True))
+        return FloatIoParts(nodes, entries, others)
     bias = next(iter(others), "")
-    nodes += wire.node("MatMul", [source, real], [product if bias else target], node.name + mark)
-    nodes += _sum(product, bias, target, assembler.label(unit.op.name, "biased") + mark)
-    return FloatSided(nodes, entries, others)
+    nodes += protobuf.node("MatMul", [source, real], [product if bias else target], node.name + mark)
+    nodes += _sum(product, bias, target, builder.label(unit.op.name, "biased") + mark)
+    return FloatIoParts(nodes, entries, others)
 
 
-def _four_bits(assembler: Builder, unit: Unit, source: str, target: str, mark: str) -> FloatSided:
-    node = assembler.graph.nodes[unit.anchor]
+def _int4_product(builder: Builder, unit: Unit, source: str, target: str, mark: str) -> FloatIoParts:
+    node = builder.graph.nodes[unit.anchor]
     bias = next(filter(None, node.input[2:]), "")
-    product = assembler.label(unit.op.name, "product") + mark
-    made, weight = four_bits.product(assembler, unit, source, product if bias else target, node.name + mark)
-    sum_ = _sum(product, bias, target, assembler.label(unit.op.name, "biased") + mark)
-    return FloatSided(made + sum_, weight.entries, (bias,) if bias else (), foreign=True)
+    product = builder.label(unit.op.name, "product") + mark
+    made, weight = int4.product(builder, unit, source, product if bias else target, node.name + mark)
+    sum_ = _sum(product, bias, target, builder.label(unit.op.name, "biased") + mark)
+    return FloatIoParts(made + sum_, weight.entries, (bias,) if bias else (), foreign=True)
 
 
 def _sum(product: str, bias: str, target: str, name: str) -> bytes:
     """A product and the bias added to it, if there is one."""
-    return wire.node("Add", [product, bias], [target], name) if bias else b""
+    return protobuf.node("Add", [product, bias], [target], name) if bias else b""

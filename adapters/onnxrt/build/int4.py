@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.adapters.onnxrt.build import protobuf as wire
+from quaver.adapters.onnxrt.build import protobuf
 from quaver.adapters.onnxrt.build.affine import Float
 from quaver.adapters.onnxrt.build.lstm import DOMAIN
 from quaver.adapters.onnxrt.build.weight_store import Entry
@@ -72,24 +72,24 @@ def unpacked(values: Bytes) -> Bytes:
     return np.stack([values & LEVELS, values >> 4], axis=-1).reshape(*values.shape[:-1], -1)
 
 
-def is_turned(assembler: Builder, unit: Unit) -> bool:
+def is_transposed(builder: Builder, unit: Unit) -> bool:
     """Whether the rows that are cut into blocks are columns in the model: one for each channel of a product."""
-    node = assembler.graph.nodes[unit.anchor]
+    node = builder.graph.nodes[unit.anchor]
     return not unit.is_embedding and not (node.op_type == "Gemm" and integer(node, "transB", 0))
 
 
-def _in_rows(assembler: Builder, unit: Unit) -> Float:
+def _in_rows(builder: Builder, unit: Unit) -> Float:
     assert unit.weight is not None
-    assembler.store.scale(unit.weight, None)  # says it if the weight is broken
-    values = np.asarray(assembler.store.array(unit.weight), np.float32)
-    return values.T if is_turned(assembler, unit) else values
+    builder.store.scale(unit.weight, None)  # says it if the weight is broken
+    values = np.asarray(builder.store.array(unit.weight), np.float32)
+    return values.T if is_transposed(builder, unit) else values
 
 
-def dequantized(assembler: Builder, unit: Unit) -> Float:
+def dequantized(builder: Builder, unit: Unit) -> Float:
     """The weight of a unit as four bits leave it, in the shape that it has in the model."""
-    values = _in_rows(assembler, unit)
+    values = _in_rows(builder, unit)
     real = quantize_blocks(values).dequantized(values.shape[1])
-    return real.T if is_turned(assembler, unit) else real
+    return real.T if is_transposed(builder, unit) else real
 
 
 class Constants(NamedTuple):
@@ -105,34 +105,34 @@ class Constants(NamedTuple):
         return [name for name, _ in self.entries]
 
 
-def constants(assembler: Builder, anchor: int) -> Constants:
+def constants(builder: Builder, anchor: int) -> Constants:
     """The weight of the unit with this anchor, as its kernel wants it: a table in two dimensions, or blocks of them."""
-    unit = assembler.unit_of[anchor]
+    unit = builder.unit_of[anchor]
     assert unit.weight is not None
-    values = _in_rows(assembler, unit)
+    values = _in_rows(builder, unit)
     made = quantize_blocks(values)
     arrays: dict[str, Array] = {"q": packed(made.steps), "scale": made.scale, "zero": packed(made.zero)}
     if unit.is_embedding:
         arrays["q"] = arrays["q"].reshape(len(values), -1)
     else:
         arrays |= {part: arrays[part].reshape(-1) for part in ("scale", "zero")}
-    names = {part: assembler.label(unit.weight, f"four bits {part}") for part in arrays}
-    entries = tuple((names[part], assembler.store.once(names[part], array)) for part, array in arrays.items())
+    names = {part: builder.label(unit.weight, f"four bits {part}") for part in arrays}
+    entries = tuple((names[part], builder.store.once(names[part], array)) for part, array in arrays.items())
     height, width = values.shape
     return Constants(height, width, entries)
 
 
-def product(assembler: Builder, unit: Unit, source: str, target: str, name: str) -> tuple[bytes, Constants]:
+def product(builder: Builder, unit: Unit, source: str, target: str, name: str) -> tuple[bytes, Constants]:
     """The node of a product with the matrix, without a bias."""
-    weight = assembler.four_bits(unit.anchor)
+    weight = builder.int4(unit.anchor)
     sizes = {"K": weight.width, "N": weight.height, "block_size": BLOCK, "bits": 4, "accuracy_level": ACCURACY_LEVEL}
-    return wire.node("MatMulNBits", [source, *weight.names], [target], name, domain=DOMAIN[0], **sizes), weight
+    return protobuf.node("MatMulNBits", [source, *weight.names], [target], name, domain=DOMAIN[0], **sizes), weight
 
 
-def lookup(assembler: Builder, unit: Unit, where: str, target: str, name: str) -> tuple[bytes, Constants]:
+def lookup(builder: Builder, unit: Unit, where: str, target: str, name: str) -> tuple[bytes, Constants]:
     """The node that looks rows of a table up, and makes them real."""
-    table = assembler.four_bits(unit.anchor)
+    table = builder.int4(unit.anchor)
     values, *by = table.names
     sizes = {"gather_axis": 0, "quantize_axis": 1, "block_size": BLOCK, "bits": 4}
     read = [values, where, *by]
-    return wire.node("GatherBlockQuantized", read, [target], name, domain=DOMAIN[0], **sizes), table
+    return protobuf.node("GatherBlockQuantized", read, [target], name, domain=DOMAIN[0], **sizes), table

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import AttributeProto, NodeProto, TensorProto
 
-from quaver.adapters.onnxrt.build import int4 as four_bits
-from quaver.adapters.onnxrt.build import protobuf as wire
+from quaver.adapters.onnxrt.build import int4, protobuf
 from quaver.adapters.onnxrt.build.weight_store import Entry
 from quaver.adapters.onnxrt.load.graph import integer
 from quaver.adapters.onnxrt.load.skeleton import opset_of
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 _AXES_AS_INPUT = 18
 
 
-class CarryParts(NamedTuple):
+class PassthroughParts(NamedTuple):
     """A node on integers, the constants it brings along, and the names of others that it reads."""
 
     node: bytes
@@ -36,16 +35,16 @@ class CarryParts(NamedTuple):
     reads: tuple[str, ...]
 
 
-def carry(
-    assembler: Builder, unit: Unit, parameters: QuantizationParameters, source: str, target: str, mark: str = ""
-) -> CarryParts:
+def passthrough_parts(
+    builder: Builder, unit: Unit, parameters: QuantizationParameters, source: str, target: str, mark: str = ""
+) -> PassthroughParts:
     """The node that makes the integers `target` of the integers `source`; both have these parameters."""
-    graph, node = assembler.graph, NodeProto()
+    graph, node = builder.graph, NodeProto()
     node.CopyFrom(graph.nodes[unit.anchor])
     brought: dict[str, Array] = {}
 
     def constant(part: str, value: Array) -> str:
-        name = assembler.label(unit.output, part) + mark
+        name = builder.label(unit.output, part) + mark
         brought[name] = value
         return name
 
@@ -67,9 +66,9 @@ def carry(
     node.input.extend(inputs)
     node.output.append(target)
     node.name += mark
-    return CarryParts(
-        wire.block(wire.GRAPH_NODE, node.SerializeToString(deterministic=True)),
-        b"".join(wire.tensor(name, value) for name, value in brought.items()),
+    return PassthroughParts(
+        protobuf.block(protobuf.GRAPH_NODE, node.SerializeToString(deterministic=True)),
+        b"".join(protobuf.tensor(name, value) for name, value in brought.items()),
         tuple(name for name in inputs[1:] if name and name not in brought),
     )
 
@@ -84,7 +83,7 @@ def _level(bound: float, parameters: QuantizationParameters) -> Array:
 STEPS = 32
 
 
-class Gated(NamedTuple):
+class ClippedIntegers(NamedTuple):
     """Integers that are cut off: from `low` to `high`, and what they stand for then."""
 
     low: NDArray[np.uint8]
@@ -92,7 +91,7 @@ class Gated(NamedTuple):
     parameters: QuantizationParameters
 
 
-def cut_off(reads: QuantizationParameters, slope: float, shift: float) -> Gated | None:
+def clipped_integers(reads: QuantizationParameters, slope: float, shift: float) -> ClippedIntegers | None:
     """What becomes of integers with these parameters; None if they cannot stand for the result."""
     step, zero = float(reads.scale), int(reads.zero_point)
     low, high = round(zero - shift / (slope * step)), round(zero + (1 - shift) / (slope * step))
@@ -100,10 +99,10 @@ def cut_off(reads: QuantizationParameters, slope: float, shift: float) -> Gated 
         return None
     level = np.asarray(low, np.uint8)
     parameters = QuantizationParameters(np.asarray(1 / (high - low), np.float32), level)
-    return Gated(level, np.asarray(min(high, 255), np.uint8), parameters)
+    return ClippedIntegers(level, np.asarray(min(high, 255), np.uint8), parameters)
 
 
-def by_table(slope: float, shift: float) -> QuantizationParameters:
+def requantizing_parameters(slope: float, shift: float) -> QuantizationParameters:
     """By what x is quantized so that its integers are the result in steps of 1/255."""
     return QuantizationParameters(np.asarray(1 / (255 * slope), np.float32), np.asarray(round(255 * shift), np.uint8))
 
@@ -112,7 +111,7 @@ def by_table(slope: float, shift: float) -> QuantizationParameters:
 PARTS = ("scales of rows", "rows as float", "rows in integers")
 
 
-class LookupParts(NamedTuple):
+class EmbeddingParts(NamedTuple):
     """A lookup as parts of a graph: its nodes, its constants by name, whether it takes ONNX Runtime's own operators."""
 
     nodes: bytes
@@ -120,31 +119,33 @@ class LookupParts(NamedTuple):
     foreign: bool = False
 
 
-def look_up(assembler: Builder, unit: Unit, pick: OpConfig, target: str, mark: str = "") -> LookupParts:
+def embedding_parts(builder: Builder, unit: Unit, choice: OpConfig, target: str, mark: str = "") -> EmbeddingParts:
     """A unit that looks rows up. With one scale it writes uint8 to `target`; with more than one, real numbers.
 
     No kernel dequantizes rows by scales of their own, but the scales can be looked up as well, and multiplied with.
     """
-    if pick.repairs:
-        raise BuildError(f"repair {pick.repairs[0]!r} cannot be done to op {unit.op.name!r}, which is a {unit.op.kind}")
+    if choice.repairs:
+        raise BuildError(
+            f"repair {choice.repairs[0]!r} cannot be done to op {unit.op.name!r}, which is a {unit.op.kind}"
+        )
     assert unit.weight is not None
-    store, node = assembler.store, assembler.graph.nodes[unit.anchor]
+    store, node = builder.store, builder.graph.nodes[unit.anchor]
     where, axis = str(node.input[1]), integer(node, "axis", 0)
     name = node.name + mark
-    if pick.granularity == PER_BLOCK:
-        made, weight = four_bits.lookup(assembler, unit, where, target, name)
-        return LookupParts(made, weight.entries, foreign=True)
-    if unit.hands_on_integers(pick):
+    if choice.granularity == PER_BLOCK:
+        made, weight = int4.lookup(builder, unit, where, target, name)
+        return EmbeddingParts(made, weight.entries, foreign=True)
+    if unit.writes_integers_as(choice):
         table, entry = store.table(unit.weight)
-        return LookupParts(wire.node("Gather", [table, where], [target], name, axis=axis), ((table, entry),))
+        return EmbeddingParts(protobuf.node("Gather", [table, where], [target], name, axis=axis), ((table, entry),))
     assert unit.axis is not None
     by_row = store.int8(unit.weight, unit.axis)
     rows, scales = store.row_scales(unit.weight, unit.axis)
-    scale, real, integers = (assembler.label(unit.output, part) + mark for part in PARTS)
+    scale, real, integers = (builder.label(unit.output, part) + mark for part in PARTS)
     nodes = (
-        wire.node("Gather", [by_row.integers, where], [integers], name, axis=axis)
-        + wire.node("Gather", [rows, where], [scale], scale, axis=axis)
-        + wire.node("Cast", [integers], [real], real, to=TensorProto.FLOAT)
-        + wire.node("Mul", [real, scale], [target], assembler.label(unit.output, "rows") + mark)
+        protobuf.node("Gather", [by_row.integers, where], [integers], name, axis=axis)
+        + protobuf.node("Gather", [rows, where], [scale], scale, axis=axis)
+        + protobuf.node("Cast", [integers], [real], real, to=TensorProto.FLOAT)
+        + protobuf.node("Mul", [real, scale], [target], builder.label(unit.output, "rows") + mark)
     )
-    return LookupParts(nodes, ((by_row.integers, by_row.entries[0]), (rows, scales)))
+    return EmbeddingParts(nodes, ((by_row.integers, by_row.entries[0]), (rows, scales)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import NodeProto
 
-from quaver.adapters.onnxrt.build import protobuf as wire
+from quaver.adapters.onnxrt.build import protobuf
 from quaver.adapters.onnxrt.build.affine import Float
 from quaver.adapters.onnxrt.build.saturation import bound_pairs, pair_peak
 from quaver.adapters.onnxrt.build.weight_store import Entry
@@ -27,25 +27,23 @@ _REDUCTION = (0,)
 
 
 def lstm_parts(
-    assembler: Builder, unit: Unit, pick: OpConfig, source: str, mark: str
+    builder: Builder, unit: Unit, choice: OpConfig, source: str, mark: str
 ) -> tuple[bytes, tuple[tuple[str, Entry], ...], tuple[str, ...]]:
     """The node, its constants by name, and other constants that it reads."""
     node = NodeProto()
-    node.CopyFrom(assembler.graph.nodes[unit.anchor])
+    node.CopyFrom(builder.graph.nodes[unit.anchor])
     inputs = [*node.input, *[""] * (_INPUTS - len(node.input))]
     reads = tuple(name for name in inputs[3:] if name)
     inputs[0], entries = source, []
     for slot, part in ((1, "input weight"), (2, "recurrent weight")):
         name, scale, zero = (
-            assembler.label(unit.op.name, f"{part} {pick.granularity}{what}") for what in ("", " scale", " zero")
+            builder.label(unit.op.name, f"{part} {choice.granularity}{what}") for what in ("", " scale", " zero")
         )
-        values, by = quantized(
-            assembler.store.array(inputs[slot]), pick.granularity == "per_channel", assembler.portable
-        )
+        values, by = quantized(builder.store.array(inputs[slot]), choice.granularity == "per_channel", builder.portable)
         entries += [
-            (name, assembler.store.once(name, values)),
-            (scale, assembler.store.once(scale, by)),
-            (zero, assembler.store.once(zero, np.zeros(by.shape, np.int8))),
+            (name, builder.store.once(name, values)),
+            (scale, builder.store.once(scale, by)),
+            (zero, builder.store.once(zero, np.zeros(by.shape, np.int8))),
         ]
         inputs[slot] = name
         inputs += [scale, zero]
@@ -57,14 +55,14 @@ def lstm_parts(
     for slot, name in enumerate(node.output):
         node.output[slot] = name + mark if name else ""
     node.op_type, node.domain, node.name = "DynamicQuantizeLSTM", DOMAIN[0], node.name + mark
-    return wire.block(wire.GRAPH_NODE, node.SerializeToString(deterministic=True)), tuple(entries), reads
+    return protobuf.block(protobuf.GRAPH_NODE, node.SerializeToString(deterministic=True)), tuple(entries), reads
 
 
-def coarser_lstm_channels(assembler: Builder, unit: Unit, per_channel: bool) -> tuple[int, int]:
+def coarser_lstm_channels(builder: Builder, unit: Unit, per_channel: bool) -> tuple[int, int]:
     """Return how many output channels the weights of an LSTM have, and how many are coarser if `portable`."""
     channels = coarser = 0
-    for name in assembler.graph.nodes[unit.anchor].input[1:3]:
-        weight = assembler.store.array(name)
+    for name in builder.graph.nodes[unit.anchor].input[1:3]:
+        weight = builder.store.array(name)
         is_coarser = quantized(weight, per_channel, portable=True)[1] > quantized(weight, per_channel)[1]
         channels += weight.shape[0] * weight.shape[1]
         coarser += round(weight.shape[0] * weight.shape[1] * float(np.mean(is_coarser)))
@@ -76,13 +74,13 @@ def quantized(weight: Array, per_channel: bool, portable: bool = False) -> tuple
 
     One for each direction, or one for each direction and unit. If `portable`, no sum of it saturates at 16 bits.
     """
-    turned = np.swapaxes(np.asarray(weight, np.float32), 1, 2)
-    peak = np.abs(turned).max(axis=1 if per_channel else (1, 2))
+    transposed = np.swapaxes(np.asarray(weight, np.float32), 1, 2)
+    peak = np.abs(transposed).max(axis=1 if per_channel else (1, 2))
     if portable:
-        pairs = np.stack([pair_peak(matrix, 1 if per_channel else None, _REDUCTION) for matrix in turned])
+        pairs = np.stack([pair_peak(matrix, 1 if per_channel else None, _REDUCTION) for matrix in transposed])
         peak = np.maximum(peak, pairs)
     scale = np.maximum(peak / np.float32(127), np.finfo(np.float32).tiny).astype(np.float32)
-    steps = np.rint(turned / (scale[:, None, :] if per_channel else scale[:, None, None]))
+    steps = np.rint(transposed / (scale[:, None, :] if per_channel else scale[:, None, None]))
     values = np.clip(steps, -127, 127).astype(np.int8)
     if portable:
         values = np.stack([bound_pairs(matrix, _REDUCTION) for matrix in values])

@@ -15,13 +15,13 @@ from typing import BinaryIO, NamedTuple
 
 from onnx import ModelProto, StringStringEntryProto, TensorProto
 
-from quaver.adapters.onnxrt.build import protobuf as wire
+from quaver.adapters.onnxrt.build import protobuf
 from quaver.errors import ModelError
 from quaver.provenance import ORIGINAL_NAME, ORIGINAL_VERSION, PREFIX, own_properties
 
 PRODUCER = "quaver"
 # The tail holds nothing else, and starts with the first of them.
-_TAIL_FIELDS = (wire.MODEL_PRODUCER, wire.MODEL_PRODUCER_VERSION, wire.MODEL_PROPERTY)
+_TAIL_FIELDS = (protobuf.MODEL_PRODUCER, protobuf.MODEL_PRODUCER_VERSION, protobuf.MODEL_PROPERTY)
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _PIECE = 16 * 2**20
 # Text of one field that is read into memory; a tampered length must not take more.
@@ -64,9 +64,9 @@ def tail(properties: Mapping[str, str]) -> bytes:
     if not properties:
         return b""
     version = properties.get(f"{PREFIX}version", "")
-    parts = [wire.block(wire.MODEL_PRODUCER, PRODUCER.encode())]
-    parts.append(wire.block(wire.MODEL_PRODUCER_VERSION, version.encode()))
-    parts += [wire.property_entry(wire.MODEL_PROPERTY, key, value) for key, value in properties.items()]
+    parts = [protobuf.block(protobuf.MODEL_PRODUCER, PRODUCER.encode())]
+    parts.append(protobuf.block(protobuf.MODEL_PRODUCER_VERSION, version.encode()))
+    parts += [protobuf.property_entry(protobuf.MODEL_PROPERTY, key, value) for key, value in properties.items()]
     return b"".join(parts)
 
 
@@ -80,10 +80,10 @@ def split(path: Path) -> tuple[int, dict[str, str]]:
         size = os.fstat(file.fileno()).st_size
         length = size
         for part in _fields(file, 0, size):
-            if part.number == wire.MODEL_PROPERTY:
+            if part.number == protobuf.MODEL_PROPERTY:
                 entry = StringStringEntryProto.FromString(_read(file, part))
                 properties[entry.key] = entry.value
-            if part.number == wire.MODEL_PRODUCER and _read(file, part) == PRODUCER.encode():
+            if part.number == protobuf.MODEL_PRODUCER and _read(file, part) == PRODUCER.encode():
                 length = part.start
             elif part.number not in _TAIL_FIELDS:
                 length = size
@@ -118,34 +118,34 @@ def relocated(path: Path, location: str) -> bytes:
         parts = []
         for part in _fields(file, 0, len(content)):
             whole = content[part.start : part.end]
-            if part.number == wire.MODEL_GRAPH:
+            if part.number == protobuf.MODEL_GRAPH:
                 inner = _fields(file, part.payload, part.end)
                 entries = [_moved(content[entry.start : entry.end], entry, location) for entry in inner]
-                whole = wire.block(wire.MODEL_GRAPH, b"".join(entries))
+                whole = protobuf.block(protobuf.MODEL_GRAPH, b"".join(entries))
             parts.append(whole)
     return b"".join(parts)
 
 
 def _moved(whole: bytes, entry: _Field, location: str) -> bytes:
-    if entry.number != wire.GRAPH_INITIALIZER:
+    if entry.number != protobuf.GRAPH_INITIALIZER:
         return whole
     tensor = TensorProto.FromString(whole[entry.payload - entry.start :])
     if tensor.data_location != TensorProto.EXTERNAL:
         return whole
     place = {item.key: item.value for item in tensor.external_data}
     offset, length = int(place.get("offset", 0)), int(place["length"])
-    return wire.external_tensor(tensor.name, tensor.dims, tensor.data_type, location, offset, length)
+    return protobuf.external_tensor(tensor.name, tensor.dims, tensor.data_type, location, offset, length)
 
 
 def _has_external_data(path: Path) -> bool:
     """Tell whether weights of a model lie in a second file, as quaver writes them over 2 GB."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        graphs = (part for part in _fields(file, 0, size) if part.number == wire.MODEL_GRAPH)
+        graphs = (part for part in _fields(file, 0, size) if part.number == protobuf.MODEL_GRAPH)
         entries = (entry for graph in graphs for entry in _fields(file, graph.payload, graph.end))
-        tensors = (entry for entry in entries if entry.number == wire.GRAPH_INITIALIZER)
+        tensors = (entry for entry in entries if entry.number == protobuf.GRAPH_INITIALIZER)
         parts = (part for tensor in tensors for part in _fields(file, tensor.payload, tensor.end))
-        places = (_varint(file, part.payload)[0] for part in parts if part.number == wire.TENSOR_LOCATION)
+        places = (_varint(file, part.payload)[0] for part in parts if part.number == protobuf.TENSOR_LOCATION)
         return TensorProto.EXTERNAL in places
 
 

@@ -34,7 +34,7 @@ class RepairedUnit(NamedTuple):
     is_coarser: tuple[bool, ...] = ()
 
 
-def repairable(graph: Graph, unit: Unit) -> RepairableOp | None:
+def as_repairable(graph: Graph, unit: Unit) -> RepairableOp | None:
     """A unit as repairs see it; None if it has no weight, or one that is not laid out in channels."""
     node = graph.nodes[unit.anchor]
     if unit.weight is None or node.op_type not in ("Conv", "Gemm", "MatMul"):
@@ -50,7 +50,7 @@ def repairable(graph: Graph, unit: Unit) -> RepairableOp | None:
         kind=unit.op.kind,
         reads=unit.activations[0],
         axis=1 if convolution else -1,
-        weight=_turned(graph, unit, weight),
+        weight=_transposed(graph, unit, weight),
         groups=integer(node, "group", 1) if convolution else 1,
         bias=None if bias is None else np.asarray(bias, np.float32),
         takes_bias=place is not None,
@@ -75,7 +75,7 @@ def repair_unit(
     It reads a tensor divided by the factors `reads`, and is to write one divided by `writes`. With a `reduction` no sum
     of its kernel saturates.
     """
-    before = repairable(graph, unit)
+    before = as_repairable(graph, unit)
     if before is None:
         raise BuildError(f"repair {names[0]!r} cannot be done to op {unit.op.name!r}, which is a {unit.op.kind}")
     if reads is not None:
@@ -87,17 +87,17 @@ def repair_unit(
     before = rescaled(before, reads, writes)
 
     def quantized(weight: Float) -> Float:
-        values = _turned(graph, unit, np.asarray(weight, np.float32))
+        values = _transposed(graph, unit, np.asarray(weight, np.float32))
         scale = weight_scale(values, axis, reduction)
         shape = [1] * values.ndim
         if axis is not None:
             shape[axis] = -1
         real = quantize_weight(values, axis, scale, reduction).values.astype(np.float32) * scale.reshape(shape)
-        return _turned(graph, unit, real)
+        return _transposed(graph, unit, real)
 
     after = repaired(before, names, statistics, quantized)
     _check(after, before, names)
-    weight = np.ascontiguousarray(_turned(graph, unit, np.asarray(after.weight, np.float32)))
+    weight = np.ascontiguousarray(_transposed(graph, unit, np.asarray(after.weight, np.float32)))
     scale = weight_scale(weight, axis, reduction)
     is_coarser = () if reduction is None else tuple((scale > weight_scale(weight, axis)).reshape(-1).tolist())
     bias = None if after.bias is None else np.asarray(after.bias, np.float32)
@@ -134,11 +134,11 @@ def float_constants(
     graph: Graph, store: WeightStore, unit: Unit, mark: str, reads: Float | None, writes: Float | None
 ) -> RepairedUnit:
     """The weight and the bias of a unit that stays in float, and reads or writes what is divided by these factors."""
-    op = repairable(graph, unit)
+    op = as_repairable(graph, unit)
     assert op is not None
     op = rescaled(op, reads, writes)
     inputs = {(unit.anchor, 1): f"{unit.op.name}{mark}weight"}
-    entries = [store.add(inputs[unit.anchor, 1], np.ascontiguousarray(_turned(graph, unit, op.weight)))]
+    entries = [store.add(inputs[unit.anchor, 1], np.ascontiguousarray(_transposed(graph, unit, op.weight)))]
     place = _bias_place(graph, unit)
     if writes is not None and op.bias is not None and place is not None:
         inputs[place] = f"{unit.op.name}{mark}bias"
@@ -163,11 +163,11 @@ def _input(graph: Graph, place: tuple[int, int]) -> str:
     return names[slot] if slot < len(names) else ""
 
 
-def _turned(graph: Graph, unit: Unit, weight: Float) -> Float:
+def _transposed(graph: Graph, unit: Unit, weight: Float) -> Float:
     """From the layout of the graph to that of repairs, and back: products have output channels last."""
     node = graph.nodes[unit.anchor]
-    turned = node.op_type == "MatMul" or (node.op_type == "Gemm" and not integer(node, "transB", 0))
-    return weight.T if turned else weight
+    transposed = node.op_type == "MatMul" or (node.op_type == "Gemm" and not integer(node, "transB", 0))
+    return weight.T if transposed else weight
 
 
 def _check(after: RepairableOp, before: RepairableOp, names: tuple[str, ...]) -> None:

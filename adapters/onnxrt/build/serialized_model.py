@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from quaver.adapters.onnxrt.build import protobuf as wire
+from quaver.adapters.onnxrt.build import protobuf
 from quaver.adapters.onnxrt.build.shared_weights import align
 from quaver.adapters.onnxrt.build.weight_store import Entry, StoredTensor, WeightStore
 
@@ -22,17 +22,17 @@ class SerializedModel:
         """The model with its large constants left in the weight file."""
         location = self.store.path.name
         body = b"".join(part.external(location) if isinstance(part, StoredTensor) else part for part in self.graph)
-        return self.shell + wire.block(wire.MODEL_GRAPH, body)
+        return self.shell + protobuf.block(protobuf.MODEL_GRAPH, body)
 
     def size(self) -> int:
         """How many bytes the complete model has."""
         body = self._body_size()
-        return len(self.shell) + len(wire.head(wire.MODEL_GRAPH, body)) + body
+        return len(self.shell) + len(protobuf.head(protobuf.MODEL_GRAPH, body)) + body
 
     def chunks(self) -> Iterator[bytes | memoryview]:
         """The complete model, piece by piece, large constants mapped and never copied."""
         yield self.shell
-        yield wire.head(wire.MODEL_GRAPH, self._body_size())
+        yield protobuf.head(protobuf.MODEL_GRAPH, self._body_size())
         for part in self.graph:
             if isinstance(part, StoredTensor):
                 yield part.head()
@@ -55,7 +55,7 @@ class SerializedModel:
             placed[part.name].external(location) if isinstance(part, StoredTensor) else part for part in self.graph
         )
         data = (self.store.read(piece) if isinstance(piece, StoredTensor) else piece for piece in pieces)
-        return self.shell + wire.block(wire.MODEL_GRAPH, body), data
+        return self.shell + protobuf.block(protobuf.MODEL_GRAPH, body), data
 
     def _body_size(self) -> int:
         return sum(

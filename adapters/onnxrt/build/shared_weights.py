@@ -56,7 +56,7 @@ class SharedFile:
                 self._look()
                 if digest not in self._offsets:
                     offset = append(self.file, data)
-                    self._note(f"{digest} {offset}\n")
+                    self._record_type(f"{digest} {offset}\n")
                     self._offsets[digest] = offset
         return self._offsets[digest]
 
@@ -72,7 +72,7 @@ class SharedFile:
                     self._offsets[digest] = int(offset)
             self._read = file.tell()
 
-    def _note(self, line: str) -> None:
+    def _record_type(self, line: str) -> None:
         handle = os.open(self._index, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             # What a killed process has left of its line ends here.

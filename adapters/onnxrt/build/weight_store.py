@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import numpy as np
 import onnx
 
-from quaver.adapters.onnxrt.build import protobuf as wire
+from quaver.adapters.onnxrt.build import protobuf
 from quaver.adapters.onnxrt.build.affine import (
     Float,
     activation_parameters,
@@ -58,11 +58,11 @@ class StoredTensor:
 
     def external(self, location: str) -> bytes:
         """The initializer entry that points into the file."""
-        return wire.external_tensor(self.name, self.dims, self.data_type, location, self.offset, self.nbytes)
+        return protobuf.external_tensor(self.name, self.dims, self.data_type, location, self.offset, self.nbytes)
 
     def head(self) -> bytes:
         """The initializer entry without its data, which must follow at once."""
-        return wire.initializer_head(self.name, self.dims, self.data_type, self.nbytes)
+        return protobuf.initializer_head(self.name, self.dims, self.data_type, self.nbytes)
 
 
 # An initializer entry: its bytes, or where they are.
@@ -186,9 +186,11 @@ class WeightStore:
     def add(self, name: str, array: Array) -> Entry:
         """Put an array into the file, or into bytes if it is small."""
         if array.dtype == object:
-            return wire.block(wire.GRAPH_INITIALIZER, onnx.numpy_helper.from_array(array, name).SerializeToString())
+            return protobuf.block(
+                protobuf.GRAPH_INITIALIZER, onnx.numpy_helper.from_array(array, name).SerializeToString()
+            )
         if array.nbytes < INLINE_BYTES:
-            return wire.tensor(name, array)
+            return protobuf.tensor(name, array)
         data = np.asarray(array, order="C")
         plain = data.reshape(-1).view(np.uint8).data
         try:
@@ -265,7 +267,7 @@ class WeightStore:
             weight = self._weights[key] = self._quantize(name, axis, scale, owner, reduction)
         return weight
 
-    def turned(self, name: str, axis: int | None, reduction: Reduction | None = None) -> tuple[str, Entry]:
+    def transposed(self, name: str, axis: int | None, reduction: Reduction | None = None) -> tuple[str, Entry]:
         """Return the integers of a matrix in int8 with its axes exchanged, and what they are called."""
         parts = (name, *_parts(axis, reduction), "turned")
         values = quantize_weight(self._real(name), axis, self.scale(name, axis, reduction), reduction).values
@@ -293,8 +295,8 @@ class WeightStore:
         steps, step = bias_steps(values, activation_scale, scale)
         quantized, scaled = f"{name}{self._mark}q", f"{name}{self._mark}scale"
         axis = {"axis": 0} if step.ndim else {}
-        node = wire.node("DequantizeLinear", [quantized, scaled], [name], name, **axis)
-        return node, (wire.tensor(quantized, steps), wire.tensor(scaled, step))
+        node = protobuf.node("DequantizeLinear", [quantized, scaled], [name], name, **axis)
+        return node, (protobuf.tensor(quantized, steps), protobuf.tensor(scaled, step))
 
     def _quantize(
         self, name: str, axis: int | None, scale: Float | None, owner: str, reduction: Reduction | None
@@ -314,11 +316,11 @@ class WeightStore:
         quantized, scaled, zero = (f"{base}{self._mark}{part}" for part in ("q", "scale", "zero"))
         output = f"{base}{self._mark}dq"
         where = {} if params.axis is None else {"axis": params.axis}
-        node = wire.node("DequantizeLinear", [quantized, scaled, zero], [output], output, **where)
+        node = protobuf.node("DequantizeLinear", [quantized, scaled, zero], [output], output, **where)
         entries = (
             self.add(quantized, values),
-            wire.tensor(scaled, params.scale),
-            wire.tensor(zero, params.zero_point),
+            protobuf.tensor(scaled, params.scale),
+            protobuf.tensor(zero, params.zero_point),
         )
         return WeightParts(node, entries, output, quantized)
 

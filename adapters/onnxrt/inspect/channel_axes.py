@@ -11,7 +11,7 @@ _CONVOLUTIONS = ("Conv", "ConvTranspose", "AveragePool", "GlobalAveragePool")
 _PRODUCTS = ("Gemm", "MatMul")
 
 
-def movers(graph: Graph, name: str, root: str) -> list[str]:
+def movement_kinds(graph: Graph, name: str, root: str) -> list[str]:
     """The kinds of the nodes that moved a tensor about since it was `root`."""
     kinds: list[str] = []
     while name != root:

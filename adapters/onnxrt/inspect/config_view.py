@@ -11,13 +11,19 @@ from onnx import NodeProto
 
 from quaver.adapters.base import Adapter
 from quaver.adapters.inspection import View
-from quaver.adapters.onnxrt.build import int4 as four_bits
+from quaver.adapters.onnxrt.build import int4
 from quaver.adapters.onnxrt.build.affine import Float, quantize_table, quantize_weight
 from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.build.emitter import Emitter
-from quaver.adapters.onnxrt.inspect.channel_axes import channel_axis, movers, upstream, weight_axes, why_one_scale
-from quaver.adapters.onnxrt.inspect.other_nodes import Other, other_branches, others_of_plan
-from quaver.adapters.onnxrt.inspect.taps import branched, watch_branches, watch_quantized
+from quaver.adapters.onnxrt.inspect.channel_axes import (
+    channel_axis,
+    movement_kinds,
+    upstream,
+    weight_axes,
+    why_one_scale,
+)
+from quaver.adapters.onnxrt.inspect.other_nodes import OtherNode, other_branches, other_nodes_of_plan
+from quaver.adapters.onnxrt.inspect.taps import record_branches, record_quantized, trunk_with_branches
 from quaver.adapters.onnxrt.ops.units import Unit
 from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
 from quaver.ops import PER_BLOCK, QuantConfig
@@ -45,78 +51,82 @@ def module_of(node: NodeProto) -> str:
 class ConfigView(View):
     """A model in one configuration."""
 
-    def __init__(self, adapter: Adapter, config: QuantConfig, assembler: Builder, threads: int) -> None:
+    def __init__(self, adapter: Adapter, config: QuantConfig, builder: Builder, threads: int) -> None:
         super().__init__(adapter, config)
-        self._assembler, self._threads = assembler, threads
+        self._builder, self._threads = builder, threads
 
     def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
-        trunk, branches = branched(self._assembler, self._config, ops)
+        trunk, branches = trunk_with_branches(self._builder, self._config, ops)
         others = {name: self._others[name] for name in ops if name in self._others}
-        results = {name: tap for name, (_, tap) in branches.items()} | other_branches(self._assembler, trunk, others)
+        results = {name: tap for name, (_, tap) in branches.items()} | other_branches(self._builder, trunk, others)
         ends = {name: other.output for name, other in others.items()}
-        return watch_branches(self._assembler, trunk, results, ops, tensors, self._threads, ends)
+        return record_branches(self._builder, trunk, results, ops, tensors, self._threads, ends)
 
     def quantized(self, ops: Sequence[str]) -> Callable[[Feed], QuantizedRun]:
         tensors = {name: other.output for name, other in self._others.items()}
-        return watch_quantized(self._assembler, self._config, ops, self._threads, others=tensors)
+        return record_quantized(self._builder, self._config, ops, self._threads, others=tensors)
 
     @functools.cached_property
-    def _others(self) -> dict[str, Other]:
-        return others_of_plan(self._assembler, Emitter(self._assembler, self._config))
+    def _others(self) -> dict[str, OtherNode]:
+        return other_nodes_of_plan(self._builder, Emitter(self._builder, self._config))
 
     def others(self) -> Mapping[str, OtherOp]:
-        return {name: other.described() for name, other in self._others.items()}
+        return {name: other.to_other_op() for name, other in self._others.items()}
 
     def weights(self) -> Iterator[OpWeight]:
-        plan = Emitter(self._assembler, self._config)
-        for unit in self._assembler.units:
+        plan = Emitter(self._builder, self._config)
+        for unit in self._builder.units:
             if unit.weight is not None:
                 yield self._weight(unit, unit.weight, plan)
 
     def _weight(self, unit: Unit, name: str, plan: Emitter) -> OpWeight:
-        a = self._assembler
+        a = self._builder
         values = np.asarray(a.store.array(name), np.float32)
-        pick, (outer, inner) = self._config[unit.op.name], weight_axes(a.graph, unit)
-        if not pick.quantized:
+        choice, (outer, inner) = self._config[unit.op.name], weight_axes(a.graph, unit)
+        if not choice.quantized:
             return OpWeight(unit.op.name, values, values, outer, inner)
-        if pick.granularity == PER_BLOCK:
-            return OpWeight(unit.op.name, values, four_bits.dequantized(a, unit), outer, inner)
-        if unit.is_embedding and unit.hands_on_integers(pick):
+        if choice.granularity == PER_BLOCK:
+            return OpWeight(unit.op.name, values, int4.dequantized(a, unit), outer, inner)
+        if unit.is_embedding and unit.writes_integers_as(choice):
             table = quantize_table(values, a.store.table_parameters(name))
             return OpWeight(unit.op.name, values, table, outer, inner)
-        per_channel = pick.granularity == "per_channel"
+        per_channel = choice.granularity == "per_channel"
         axis = unit.axis if per_channel else None
         scale: Float | None = None
-        if unit.bias is not None and pick.calibrated:
+        if unit.bias is not None and choice.calibrated:
             read = plan.read_by(unit, unit.activations[0])
             scale = a.bias(unit.anchor, plan.schemes[a.root(read)], per_channel)[2]
-        reduction = None if pick.mode == "weight_only" else a.reduction(unit)
+        reduction = None if choice.mode == "weight_only" else a.reduction(unit)
         scale = a.store.scale(name, axis, reduction) if scale is None else scale
         return OpWeight(unit.op.name, values, quantize_weight(values, axis, scale, reduction), outer, inner)
 
     def contexts(self) -> Mapping[str, OpContext]:
-        a = self._assembler
+        a = self._builder
         plan = Emitter(a, self._config)
         origins = {unit.output: unit.op.name for unit in a.units}
 
         def tensor(name: str, axis: int | None) -> ActivationContext:
             root = a.root(name)
-            params, moved = a.params(root, plan.schemes[root]), tuple(movers(a.graph, name, root))
+            params, moved = a.params(root, plan.schemes[root]), tuple(movement_kinds(a.graph, name, root))
             return ActivationContext(name, params, a.ranges.get(root, {}), origins.get(root, ""), moved, axis)
 
         found = {}
         for unit in a.units:
             name, axis = unit.op.name, channel_axis(a.graph, unit, unit.output)
             around = *upstream(a.graph, unit, a.unit_of), module_of(a.graph.nodes[unit.anchor])
-            pick = self._config[name]
-            if pick.calibrated or (pick.quantized and unit.is_embedding):
+            choice = self._config[name]
+            if choice.calibrated or (choice.quantized and unit.is_embedding):
                 # Of a tensor whose channels are divided no one scale can be told.
-                whole = [] if unit.anchor in plan.rescaled else [n for n in unit.activations if n not in plan.divided]
+                whole = (
+                    []
+                    if unit.anchor in plan.rescaled_inputs
+                    else [n for n in unit.activations if n not in plan.rescaled_tensors]
+                )
                 reads = tuple(tensor(read, channel_axis(a.graph, unit, read)) for read in whole)
-                integers = unit.hands_on_integers(pick) and unit.output not in plan.divided
+                integers = unit.writes_integers_as(choice) and unit.output not in plan.rescaled_tensors
                 writes = tensor(unit.output, axis) if integers else None
                 found[name] = OpContext(name, unit.output, axis, reads, writes, why_one_scale(a.graph, unit), *around)
             else:  # reads float and writes float
-                one_scale = why_one_scale(a.graph, unit) if pick.quantized else ""
+                one_scale = why_one_scale(a.graph, unit) if choice.quantized else ""
                 found[name] = OpContext(name, unit.output, axis, (), None, one_scale, *around)
         return found

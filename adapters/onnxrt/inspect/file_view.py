@@ -14,13 +14,19 @@ from quaver.adapters.base import Adapter, TimingOptions
 from quaver.adapters.data import samples
 from quaver.adapters.inspection import QuantizedView, View
 from quaver.adapters.onnxrt.build.builder import Builder
-from quaver.adapters.onnxrt.build.int4 import is_turned
-from quaver.adapters.onnxrt.inspect.channel_axes import channel_axis, movers, upstream, weight_axes, why_one_scale
-from quaver.adapters.onnxrt.inspect.matching import Point, point_of
-from quaver.adapters.onnxrt.inspect.other_nodes import Other, other_branches, others_of_file
+from quaver.adapters.onnxrt.build.int4 import is_transposed
+from quaver.adapters.onnxrt.inspect.channel_axes import (
+    channel_axis,
+    movement_kinds,
+    upstream,
+    weight_axes,
+    why_one_scale,
+)
+from quaver.adapters.onnxrt.inspect.matching import MatchedTensor, match_op
+from quaver.adapters.onnxrt.inspect.other_nodes import OtherNode, other_branches, other_nodes_of_file
 from quaver.adapters.onnxrt.inspect.quantized_file import QuantizedFile
-from quaver.adapters.onnxrt.inspect.replay import replayed
-from quaver.adapters.onnxrt.inspect.taps import Tap, watch_branches
+from quaver.adapters.onnxrt.inspect.replay import file_branches
+from quaver.adapters.onnxrt.inspect.taps import RecordedTensor, record_branches
 from quaver.adapters.onnxrt.ops.units import Unit
 from quaver.adapters.onnxrt.profile.benchmark import time_model
 from quaver.adapters.onnxrt.run import session as sessions
@@ -46,29 +52,29 @@ log = logging.getLogger(__name__)
 class FileView(View):
     """A quantized file, whoever made it."""
 
-    def __init__(self, adapter: Adapter, source: Any, assembler: Builder, threads: int) -> None:
-        super().__init__(adapter, QuantConfig((unit.op.name, FLOAT) for unit in assembler.units))
-        self._assembler, self._threads = assembler, threads
+    def __init__(self, adapter: Adapter, source: Any, builder: Builder, threads: int) -> None:
+        super().__init__(adapter, QuantConfig((unit.op.name, FLOAT) for unit in builder.units))
+        self._builder, self._threads = builder, threads
         self._file = QuantizedFile(source)
         self._check_inputs()
 
     def _check_inputs(self) -> None:
-        ours, theirs = [spec.name for spec in self._adapter.inputs], list(self._file.inputs())
-        if sorted(ours) != sorted(theirs):
+        float_tensor, file_tensor = [spec.name for spec in self._adapter.inputs], list(self._file.inputs())
+        if sorted(float_tensor) != sorted(file_tensor):
             raise ModelError(
-                f"the quantized model takes {', '.join(theirs)} and the float model {', '.join(ours)}: "
+                f"the quantized model takes {', '.join(file_tensor)} and the float model {', '.join(float_tensor)}: "
                 "it was made from another model"
             )
 
     @functools.cached_property
     def precisions(self) -> Mapping[str, str]:
-        found = {unit.op.name: self._precision(unit) for unit in self._assembler.units}
+        found = {unit.op.name: self._precision(unit) for unit in self._builder.units}
         if not any(Precision(one).quantized for one in found.values()):
             log.warning("no op of the quantized model runs in int8 with fixed scales: is it the right file?")
         return found
 
     def _precision(self, unit: Unit) -> str:
-        node = self._file.namesake(unit)
+        node = self._file.node_of(unit)
         if self._file.bits_in_blocks(node) == INT4.bits:
             return str(INT4)
         return str(INT8 if self._file.is_int8(unit, node) else FP32)
@@ -77,30 +83,30 @@ class FileView(View):
     def _nodes(self) -> dict[str, NodeProto]:
         """Of each op that is built in the file as in the float model, the node that does its arithmetic."""
         found = {}
-        for unit in self._assembler.units:
+        for unit in self._builder.units:
             node = self._file.node(unit, self._outputs(unit))
             if node is not None:
                 found[unit.op.name] = node
-        missing = len(self._assembler.units) - len(found)
+        missing = len(self._builder.units) - len(found)
         if missing:
             log.warning(
                 "%d of %d ops are not found in the quantized model, or are built otherwise there (a BatchNormalization "
                 "that was not folded?); of these only outputs are compared",
                 missing,
-                len(self._assembler.units),
+                len(self._builder.units),
             )
         return found
 
     def _outputs(self, unit: Unit) -> list[str]:
         """What the nodes of an op write, the last one's first."""
-        return [self._assembler.graph.nodes[index].output[0] for index in reversed(unit.nodes)]
+        return [self._builder.graph.nodes[index].output[0] for index in reversed(unit.nodes)]
 
     @functools.cached_property
-    def _points(self) -> dict[str, Point]:
+    def _points(self) -> dict[str, MatchedTensor]:
         """Of each op that can be found in the file, where it ends in both models."""
         found = {}
-        for unit in self._assembler.units:
-            point = point_of(self._assembler.graph, unit, self._file)
+        for unit in self._builder.units:
+            point = match_op(self._builder.graph, unit, self._file)
             if point is not None:
                 found[unit.op.name] = point
         if not found:
@@ -108,20 +114,20 @@ class FileView(View):
         return found
 
     def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
-        trunk, results = replayed(self._assembler, self._file, self._nodes, self._points)
+        trunk, results = file_branches(self._builder, self._file, self._nodes, self._points)
         others = {name: self._others[name] for name in ops if name in self._others}
-        results |= other_branches(self._assembler, trunk, others)
-        ends = {name: self._points[name].ours for name in ops if name in self._points}
+        results |= other_branches(self._builder, trunk, others)
+        ends = {name: self._points[name].float_tensor for name in ops if name in self._points}
         ends |= {name: other.output for name, other in others.items()}
-        return watch_branches(self._assembler, trunk, results, ops, tensors, self._threads, ends)
+        return record_branches(self._builder, trunk, results, ops, tensors, self._threads, ends)
 
     def quantized(self, ops: Sequence[str]) -> Callable[[Feed], QuantizedRun]:
-        places = {name: point.theirs for name, point in self._points.items()}
-        places |= {name: other.theirs for name, other in self._others.items()}
+        places = {name: point.file_tensor for name, point in self._points.items()}
+        places |= {name: other.file_tensor for name, other in self._others.items()}
         taps = {name: self._file.tap(places[name]) for name in ops if name in places}
         given = self._file.outputs()
         wanted = list(dict.fromkeys([*given, *(tap.tensor for tap in taps.values())]))
-        session = sessions.create(self._file.giving(taps.values()), sessions.options(self._threads))
+        session = sessions.create(self._file.with_outputs(taps.values()), sessions.options(self._threads))
 
         def run(feed: Feed) -> QuantizedRun:
             values = dict(zip(wanted, session.run(wanted, feed), strict=True))
@@ -130,14 +136,14 @@ class FileView(View):
         return run
 
     @functools.cached_property
-    def _others(self) -> dict[str, Other]:
-        return others_of_file(self._assembler, self._file)
+    def _others(self) -> dict[str, OtherNode]:
+        return other_nodes_of_file(self._builder, self._file)
 
     def others(self) -> Mapping[str, OtherOp]:
-        return {name: other.described() for name, other in self._others.items()}
+        return {name: other.to_other_op() for name, other in self._others.items()}
 
     def weights(self) -> Iterator[OpWeight]:
-        a = self._assembler
+        a = self._builder
         for unit in a.units:
             if unit.weight is None:
                 continue
@@ -148,27 +154,27 @@ class FileView(View):
             found = self._file.weight(node)
             if found is None or found.shape != values.shape:
                 in_blocks = self._file.weight_in_blocks(node)
-                turned = in_blocks is not None and is_turned(a, unit)
-                real = self._file.float_weight(node) if in_blocks is None else in_blocks.T if turned else in_blocks
+                transposed = in_blocks is not None and is_transposed(a, unit)
+                real = self._file.float_weight(node) if in_blocks is None else in_blocks.T if transposed else in_blocks
                 known = real is not None and real.shape == values.shape
                 yield OpWeight(unit.op.name, values, real if real is not None and known else values, outer, inner)
             else:
                 yield OpWeight(unit.op.name, values, found, outer, inner)
 
     def contexts(self) -> Mapping[str, OpContext]:
-        a, found = self._assembler, {}
+        a, found = self._builder, {}
         origins = {unit.output: unit.op.name for unit in a.units}
-        origins |= {point.ours: name for name, point in self._points.items()}
+        origins |= {point.float_tensor: name for name, point in self._points.items()}
 
         def tensor(name: str, params: QuantizationParameters, axis: int | None) -> ActivationContext:
             root = a.root(name)
-            moved = tuple(movers(a.graph, name, root))
+            moved = tuple(movement_kinds(a.graph, name, root))
             return ActivationContext(name, params, origin=origins.get(root, ""), moved=moved, axis=axis)
 
         for unit in a.units:
             name = unit.op.name
-            end, theirs = self._points.get(name, Point(unit.output, ""))
-            axis, written = channel_axis(a.graph, unit, end), self._file.parameters(theirs)
+            end, file_tensor = self._points.get(name, MatchedTensor(unit.output, ""))
+            axis, written = channel_axis(a.graph, unit, end), self._file.parameters(file_tensor)
             writes = None if written is None else tensor(end, written, axis)
             node = self._nodes.get(name)
             reads = []
@@ -187,7 +193,7 @@ class FileView(View):
         found: dict[str, float] = {}
         feed = self._adapter.timing_feed
         options = TimingOptions(samples(feed), self._threads, warmup=1, runs=10)
-        timing = time_model(self._file.model, [feed], options, self._assembler)
+        timing = time_model(self._file.model, [feed], options, self._builder)
         for kernel in timing.kernels:
             found[kernel.op] = found.get(kernel.op, 0.0) + kernel.seconds
         return found
@@ -215,8 +221,8 @@ class StandaloneFile(QuantizedView):
             if named is not None and named[0] not in found:
                 found[named[0]] = QuantizedOp(*named, node.output[0], parameters)
         self.ops = tuple(found.values())
-        taps = [Tap(op.tensor, op.parameters) for op in self.ops]
-        self._session = sessions.create(self._file.giving(taps), sessions.options(threads))
+        taps = [RecordedTensor(op.tensor, op.parameters) for op in self.ops]
+        self._session = sessions.create(self._file.with_outputs(taps), sessions.options(threads))
         self.inputs = sessions.input_specs(self._session)
 
     def run(self, feed: Feed) -> AloneRun:
@@ -240,5 +246,5 @@ def _named(node: NodeProto, makers: Mapping[str, NodeProto]) -> tuple[str, str] 
     source = node.input[0]
     if source not in makers:
         return source, "input"
-    maker = makers[source]
-    return None if maker.op_type == "Constant" else (maker.name or source, maker.op_type)
+    producer = makers[source]
+    return None if producer.op_type == "Constant" else (producer.name or source, producer.op_type)

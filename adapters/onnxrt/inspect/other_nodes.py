@@ -7,25 +7,25 @@ from typing import NamedTuple
 
 from onnx import AttributeProto, NodeProto, TensorProto
 
-from quaver.adapters.onnxrt.build import protobuf as wire
+from quaver.adapters.onnxrt.build import protobuf
 from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.build.emitter import Emitter
-from quaver.adapters.onnxrt.inspect.matching import node_point
+from quaver.adapters.onnxrt.inspect.matching import match_node
 from quaver.adapters.onnxrt.inspect.quantized_file import QuantizedFile
-from quaver.adapters.onnxrt.inspect.taps import Tap, constants, quantized
+from quaver.adapters.onnxrt.inspect.taps import RecordedTensor, constants, quantized
 from quaver.affine import QuantizationParameters
 from quaver.introspection import ActivationContext, OpContext, OtherOp
 from quaver.ops import FP32, INT8
 
 
-class Other(NamedTuple):
+class OtherNode(NamedTuple):
     """One such node.
 
     Attributes:
         node: of the float model.
         reads: what it reads in integers, or dequantized, by the names of the float model.
         writes: the scale of its output where that is quantized.
-        reduced: whether it runs on integers.
+        quantized: whether it runs on integers.
         theirs: the tensor of a quantized file in which its output is seen; empty without a file.
     """
 
@@ -33,14 +33,14 @@ class Other(NamedTuple):
     reads: Mapping[str, QuantizationParameters]
     writes: QuantizationParameters | None
     quantized: bool
-    theirs: str = ""
+    file_tensor: str = ""
 
     @property
     def output(self) -> str:
         """The tensor of the float model that it writes."""
         return str(self.node.output[0])
 
-    def described(self) -> OtherOp:
+    def to_other_op(self) -> OtherOp:
         """The same in words that diagnosis knows."""
         reads = tuple(ActivationContext(name, parameters) for name, parameters in self.reads.items())
         writes = None if self.writes is None else ActivationContext(self.output, self.writes)
@@ -48,88 +48,88 @@ class Other(NamedTuple):
         return OtherOp(context, self.node.op_type, str(INT8 if self.quantized else FP32))
 
 
-def others_of_plan(assembler: Builder, plan: Emitter) -> dict[str, Other]:
+def other_nodes_of_plan(builder: Builder, plan: Emitter) -> dict[str, OtherNode]:
     """Those of a configuration, by name."""
     found = {}
 
     def parameters(name: str) -> QuantizationParameters | None:
-        root = assembler.root(name)
-        known = name in plan.flowing and root in plan.schemes
-        return assembler.params(root, plan.schemes[root]) if known else None
+        root = builder.root(name)
+        known = name in plan.quantized_tensors and root in plan.schemes
+        return builder.params(root, plan.schemes[root]) if known else None
 
-    for index, node in _candidates(assembler):
-        if node.output[0] in plan.absorbed:  # its values are divided
+    for index, node in _candidates(builder):
+        if node.output[0] in plan.rescaled_at_source:  # its values are divided
             continue
-        read = {name: parameters(name) for name in node.input if assembler.root(name) in plan.written}
+        read = {name: parameters(name) for name in node.input if builder.root(name) in plan.uint8_outputs}
         reads = {name: known for name, known in read.items() if known is not None}
         writes = parameters(node.output[0])
         if reads or writes is not None:
-            quantized = index in assembler.moved and bool(reads) and writes is not None
-            found[node.name] = Other(node, reads, writes, quantized)
+            quantized = index in builder.moved and bool(reads) and writes is not None
+            found[node.name] = OtherNode(node, reads, writes, quantized)
     return found
 
 
-def others_of_file(assembler: Builder, file: QuantizedFile) -> dict[str, Other]:
+def other_nodes_of_file(builder: Builder, file: QuantizedFile) -> dict[str, OtherNode]:
     """Those of a quantized file, by name; what is not found in it is left out."""
     found = {}
-    for _, node in _candidates(assembler):
-        point, theirs = node_point(node, file), file.of_name(node.name)
+    for _, node in _candidates(builder):
+        point, file_tensor = match_node(node, file), file.node_named(node.name)
         if point is None:
             continue
-        floats = [(slot, name) for slot, name in enumerate(node.input) if _is_float(assembler, name)]
-        read = {} if theirs is None else {name: file.read(theirs, slot) for slot, name in floats}
+        floats = [(slot, name) for slot, name in enumerate(node.input) if _is_float(builder, name)]
+        read = {} if file_tensor is None else {name: file.read(file_tensor, slot) for slot, name in floats}
         reads = {name: known for name, known in read.items() if known is not None}
-        writes = file.parameters(point.theirs)
+        writes = file.parameters(point.file_tensor)
         if reads or writes is not None:
             quantized = bool(reads) and len(reads) == len(floats) and writes is not None
-            found[node.name] = Other(node, reads, writes, quantized, point.theirs)
+            found[node.name] = OtherNode(node, reads, writes, quantized, point.file_tensor)
     return found
 
 
-def _candidates(assembler: Builder) -> Iterator[tuple[int, NodeProto]]:
+def _candidates(builder: Builder) -> Iterator[tuple[int, NodeProto]]:
     """The nodes with a name that are part of no op, and compute float values of float values."""
-    graph = assembler.graph
+    graph = builder.graph
     for index, node in enumerate(graph.nodes):
         inner = any(entry.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for entry in node.attribute)
-        if index in assembler.unit_of or not node.name or not node.output or inner:
+        if index in builder.unit_of or not node.name or not node.output or inner:
             continue
-        if graph.types.get(node.output[0]) == TensorProto.FLOAT and any(_is_float(assembler, at) for at in node.input):
+        if graph.types.get(node.output[0]) == TensorProto.FLOAT and any(_is_float(builder, at) for at in node.input):
             yield index, node
 
 
-def _is_float(assembler: Builder, name: str) -> bool:
-    return assembler.graph.types.get(name) == TensorProto.FLOAT and name not in assembler.graph.constants
+def _is_float(builder: Builder, name: str) -> bool:
+    return builder.graph.types.get(name) == TensorProto.FLOAT and name not in builder.graph.constants
 
 
-def other_branches(assembler: Builder, trunk: Emitter, others: Mapping[str, Other]) -> dict[str, Tap]:
+def other_branches(builder: Builder, trunk: Emitter, others: Mapping[str, OtherNode]) -> dict[str, RecordedTensor]:
     """Those that run on integers beside the float trunk, fed with its values; by name what each branch ends in."""
     found = {}
     for number, (name, other) in enumerate(others.items()):
         if other.quantized and other.writes is not None:
-            mark = f"{assembler.mark}other{number}{assembler.mark}"
+            mark = f"{builder.mark}other{number}{builder.mark}"
             found[name] = _branch(trunk, other, other.writes, mark)
     return found
 
 
-def _branch(trunk: Emitter, other: Other, writes: QuantizationParameters, mark: str) -> Tap:
+def _branch(trunk: Emitter, other: OtherNode, writes: QuantizationParameters, mark: str) -> RecordedTensor:
     node = NodeProto()
     node.CopyFrom(other.node)
     node.name += mark
-    read = {name: through(trunk, name, parameters, mark) for name, parameters in other.reads.items()}
+    read = {name: quantize_dequantize(trunk, name, parameters, mark) for name, parameters in other.reads.items()}
     for slot, name in enumerate(node.input):
         node.input[slot] = read.get(name, name)
     for slot, name in enumerate(node.output):
         node.output[slot] = name and name + mark
-    trunk.parts.append(wire.block(wire.GRAPH_NODE, node.SerializeToString(deterministic=True)))
+    trunk.parts.append(protobuf.block(protobuf.GRAPH_NODE, node.SerializeToString(deterministic=True)))
     return quantized(trunk, node.output[0], writes)
 
 
-def through(trunk: Emitter, name: str, parameters: QuantizationParameters, mark: str) -> str:
+def quantize_dequantize(trunk: Emitter, name: str, parameters: QuantizationParameters, mark: str) -> str:
     """Quantize and dequantize a tensor by these constants; returns the name of the result."""
     inner, result, *by = (f"{name}{mark}{part}" for part in ("q", "dq", "scale", "zero"))
     trunk.parts.append(
-        wire.node("QuantizeLinear", [name, *by], [inner], inner)
-        + wire.node("DequantizeLinear", [inner, *by], [result], result)
+        protobuf.node("QuantizeLinear", [name, *by], [inner], inner)
+        + protobuf.node("DequantizeLinear", [inner, *by], [result], result)
     )
     trunk.entries.append(constants(by, parameters))
     return result

@@ -16,7 +16,7 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from quaver.adapters.onnxrt.build.int4 import unpacked
-from quaver.adapters.onnxrt.inspect.taps import Tap
+from quaver.adapters.onnxrt.inspect.taps import RecordedTensor
 from quaver.adapters.onnxrt.load.graph import integer
 from quaver.adapters.onnxrt.ops.passthrough import MOVEMENT
 from quaver.adapters.onnxrt.ops.units import Unit
@@ -81,7 +81,7 @@ class QuantizedFile:
         self._given = {value.name for value in graph.output}
         self._added: list[NodeProto] = []
 
-    def known_as(self, name: str, quantized: bool = True) -> str | None:
+    def float_view_named(self, name: str, quantized: bool = True) -> str | None:
         """The float tensor in which readers see what goes by this name in the float model; None if it is not there.
 
         Without `quantized` it is the tensor before it goes through QuantizeLinear.
@@ -91,7 +91,7 @@ class QuantizedFile:
                 return self._after_scaling(known) if quantized else known
         return None
 
-    def of_name(self, name: str) -> NodeProto | None:
+    def node_named(self, name: str) -> NodeProto | None:
         """The node of the file that goes by the name of a float node."""
         found: NodeProto | None = self._by_name.get(name) or self._by_name.get(f"{name}_quant") if name else None
         return found
@@ -100,7 +100,7 @@ class QuantizedFile:
         """Whether a node is an integer operator that writes integers, too, with a scale that it names."""
         return node.op_type in _RESULT_SCALE and _RESULT_SCALE[node.op_type] < len(node.input)
 
-    def made_real(self, node: NodeProto | None) -> str | None:
+    def dequantized_result(self, node: NodeProto | None) -> str | None:
         """The real numbers that come of what a node wrote in integers: rows of a table, or what it hands on."""
         found = self._dequantizer(node)
         return None if found is None else str(found.output[0])
@@ -138,12 +138,12 @@ class QuantizedFile:
         node = self._producers.get(tensor)
         return None if node is None or node.op_type != "DequantizeLinear" else self._parameters(list(node.input[1:]))
 
-    def tap(self, tensor: str) -> Tap:
+    def tap(self, tensor: str) -> RecordedTensor:
         """Where to look at a float tensor that `visible` gave: before it is dequantized, if it is."""
         found = None if tensor in self._given else self.parameters(tensor)
         if found is None or found.zero_point.dtype not in (np.uint8, np.int8):
-            return Tap(tensor)
-        return Tap(str(self._producers[tensor].input[0]), found)
+            return RecordedTensor(tensor)
+        return RecordedTensor(str(self._producers[tensor].input[0]), found)
 
     def read(self, node: NodeProto, slot: int) -> QuantizationParameters | None:
         """Those of the activation that an op reads at this place of the float node; None if it is float."""
@@ -167,15 +167,17 @@ class QuantizedFile:
 
     def _scale_of(self, tensor: str) -> list[str] | None:
         """The names of scale and zero point of a tensor in integers; None if it is float."""
-        maker = self._producers.get(tensor)
-        while maker is not None and maker.op_type in _HAND_ON:
-            if (real := self._dequantizer(maker)) is not None:  # a Clip may be a HardSigmoid, with another scale behind
+        producer = self._producers.get(tensor)
+        while producer is not None and producer.op_type in _HAND_ON:
+            if (
+                real := self._dequantizer(producer)
+            ) is not None:  # a Clip may be a HardSigmoid, with another scale behind
                 return list(real.input[1:])
-            maker = self._producers.get(maker.input[0])
-        if maker is None or not (maker.op_type == "QuantizeLinear" or self.writes_integers(maker)):
+            producer = self._producers.get(producer.input[0])
+        if producer is None or not (producer.op_type == "QuantizeLinear" or self.writes_integers(producer)):
             return None
-        at = _RESULT_SCALE.get(maker.op_type, 1)
-        return list(maker.input[at : at + 2])
+        at = _RESULT_SCALE.get(producer.op_type, 1)
+        return list(producer.input[at : at + 2])
 
     def in_floats(self, node: NodeProto) -> str | None:
         """The float form of what a node writes in integers; None if it writes float."""
@@ -195,14 +197,14 @@ class QuantizedFile:
 
         Where a BatchNormalization was left behind a convolution, the convolution computes something else than ours.
         """
-        found = self.namesake(unit)
+        found = self.node_of(unit)
         if found is None or not found.output:
             return None
         return found if any(found.output[0].startswith(name) for name in tensors) else None
 
-    def namesake(self, unit: Unit) -> NodeProto | None:
+    def node_of(self, unit: Unit) -> NodeProto | None:
         """The node of an op's name, whatever it computes."""
-        return self.of_name(unit.op.name)
+        return self.node_named(unit.op.name)
 
     def is_int8(self, unit: Unit, node: NodeProto | None) -> bool:
         """Whether an op computes in 8 bits: an integer operator, or one that reads dequantized tensors alone."""
@@ -210,12 +212,14 @@ class QuantizedFile:
             return False
         if unit.is_embedding:
             return self.weight(node) is not None
-        if (unit.is_passthrough or unit.gate) and self._handed_on(node.input[0]) is not None:
+        if (unit.is_passthrough or unit.hard_sigmoid) and self._handed_on(node.input[0]) is not None:
             return True
         if node.op_type in _RESULT_SCALE or node.op_type in _WEIGHT:
             return True
         makers = [self._producers.get(name) for name in node.input[: 2 if unit.weight is not None else None] if name]
-        return bool(makers) and all(maker is not None and maker.op_type == "DequantizeLinear" for maker in makers)
+        return bool(makers) and all(
+            producer is not None and producer.op_type == "DequantizeLinear" for producer in makers
+        )
 
     def weight(self, node: NodeProto) -> QuantizedTensor | None:
         """The weight of an op in integers; None if it is float."""
@@ -241,7 +245,9 @@ class QuantizedFile:
             for after in self._readers.get(cast.output[0], [])
             if cast.op_type == "Cast" and after.op_type == "Mul"
         ]
-        scales = [maker.input[0] for after in products for name in after.input if (maker := self._producers.get(name))]
+        scales = [
+            producer.input[0] for after in products for name in after.input if (producer := self._producers.get(name))
+        ]
         found = next((scale for name in scales if (scale := self._value(name)) is not None), None)
         if found is None:
             return None
@@ -291,10 +297,10 @@ class QuantizedFile:
         return self._quantized(list(node.input[3 * slot : 3 * slot + 3]), 0)
 
     def _dequantized_constant(self, node: NodeProto, slot: int) -> QuantizedTensor | None:
-        maker = self._producers.get(node.input[slot]) if slot < len(node.input) else None
-        if maker is None or maker.op_type != "DequantizeLinear":
+        producer = self._producers.get(node.input[slot]) if slot < len(node.input) else None
+        if producer is None or producer.op_type != "DequantizeLinear":
             return None
-        return self._quantized(list(maker.input), integer(maker, "axis", 1))
+        return self._quantized(list(producer.input), integer(producer, "axis", 1))
 
     def _quantized(self, names: list[str], axis: int) -> QuantizedTensor | None:
         values, scale = self._value(names[0]), self._value(names[1])
@@ -314,7 +320,7 @@ class QuantizedFile:
         tensor = self._constants.get(name)
         return None if tensor is None else numpy_helper.to_array(tensor)
 
-    def giving(self, taps: Iterable[Tap]) -> bytes:
+    def with_outputs(self, taps: Iterable[RecordedTensor]) -> bytes:
         """The model with these tensors as outputs besides its own."""
         model = ModelProto()
         model.CopyFrom(self.model)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import NodeProto, helper
 
-from quaver.adapters.onnxrt.build import protobuf as wire
+from quaver.adapters.onnxrt.build import protobuf
 from quaver.adapters.onnxrt.build.affine import Float
 from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.build.emitter import Emitter
@@ -21,10 +21,10 @@ from quaver.introspection import LocalRun, QuantizedRun
 from quaver.ops import OpConfig, QuantConfig
 from quaver.types import Array, Feed
 
-Watcher = Callable[[Feed], dict[str, Array]]
+OutputRecorder = Callable[[Feed], dict[str, Array]]
 
 
-class Tap(NamedTuple):
+class RecordedTensor(NamedTuple):
     """A tensor of a session to look at: float, or in integers if it has quantization parameters.
 
     A float one whose channels are divided is multiplied by `factors`, to be what it is in the float model.
@@ -37,9 +37,11 @@ class Tap(NamedTuple):
     def output(self) -> bytes:
         """The entry of a graph that gives it out."""
         if self.parameters is None:
-            return wire.float_output(self.tensor)
+            return protobuf.float_output(self.tensor)
         kind = helper.np_dtype_to_tensor_dtype(self.parameters.zero_point.dtype)
-        return wire.block(wire.GRAPH_OUTPUT, helper.make_tensor_value_info(self.tensor, kind, None).SerializeToString())
+        return protobuf.block(
+            protobuf.GRAPH_OUTPUT, helper.make_tensor_value_info(self.tensor, kind, None).SerializeToString()
+        )
 
     def of(self, values: Mapping[str, Array]) -> Array | QuantizedTensor:
         """The tensor among those that a session gave."""
@@ -50,9 +52,9 @@ class Tap(NamedTuple):
         return found if self.factors is None else found * self.factors
 
 
-def record_outputs(assembler: Builder, config: QuantConfig | None, ops: Sequence[str], threads: int) -> Watcher:
+def record_outputs(builder: Builder, config: QuantConfig | None, ops: Sequence[str], threads: int) -> OutputRecorder:
     """A function that runs a feed and gives the output of each of these ops, dequantized where it is int8."""
-    run = watch_quantized(assembler, config, ops, threads, outputs=False)
+    run = record_quantized(builder, config, ops, threads, outputs=False)
 
     def real(feed: Feed) -> dict[str, Array]:
         seen = run(feed).ops
@@ -61,8 +63,8 @@ def record_outputs(assembler: Builder, config: QuantConfig | None, ops: Sequence
     return real
 
 
-def watch_quantized(
-    assembler: Builder,
+def record_quantized(
+    builder: Builder,
     config: QuantConfig | None,
     ops: Sequence[str],
     threads: int,
@@ -73,13 +75,13 @@ def watch_quantized(
 
     `others` names the tensors of what is no op.
     """
-    tensors = {unit.op.name: unit.output for unit in assembler.units} | dict(others or {})
-    walk = Emitter(assembler, config)
-    given = [value.name for value in assembler.graph.outputs]
-    walk.run(())
-    taps = {name: _tap(walk, tensors[name]) for name in ops}
+    tensors = {unit.op.name: unit.output for unit in builder.units} | dict(others or {})
+    emitter = Emitter(builder, config)
+    given = [value.name for value in builder.graph.outputs]
+    emitter.run(())
+    taps = {name: _tap(emitter, tensors[name]) for name in ops}
     wanted = list(dict.fromkeys([*(tap.tensor for tap in taps.values()), *(given if outputs else ())]))
-    session = _session(finished(walk, taps.values(), given), threads)
+    session = _session(with_recorded(emitter, taps.values(), given), threads)
 
     def run(feed: Feed) -> QuantizedRun:
         values = dict(zip(wanted, session.run(wanted, feed), strict=True))
@@ -89,51 +91,51 @@ def watch_quantized(
     return run
 
 
-def _tap(walk: Emitter, name: str) -> Tap:
+def _tap(emitter: Emitter, name: str) -> RecordedTensor:
     """Where to look at what an op writes: in integers, if that is how it goes on."""
-    a, seen = walk.assembler, walk.visible(name)
+    a, seen = emitter.builder, emitter.visible(name)
     root, quantized = a.root(name), a.label(name, "q")
-    if root not in walk.written or quantized not in walk.done:
-        return undivided(walk, name, Tap(seen))
-    return undivided(walk, name, Tap(quantized, a.params(root, walk.schemes[root])))
+    if root not in emitter.uint8_outputs or quantized not in emitter.emitted:
+        return unscaled(emitter, name, RecordedTensor(seen))
+    return unscaled(emitter, name, RecordedTensor(quantized, a.params(root, emitter.schemes[root])))
 
 
-def undivided(plan: Emitter, name: str, tap: Tap) -> Tap:
+def unscaled(plan: Emitter, name: str, tap: RecordedTensor) -> RecordedTensor:
     """Where to look at a tensor, for what it is in the float model if its channels are divided.
 
     Integers have a scale for each channel then, and are seen as real numbers.
     """
-    spelled = plan.divided.get(name)
-    if spelled is None:
+    repair_name = plan.rescaled_tensors.get(name)
+    if repair_name is None:
         return tap
-    rescaler = plan.assembler.rescaler
-    factors = rescaler.of(name, spelled)
+    rescaler = plan.builder.rescaler
+    factors = rescaler.of(name, repair_name)
     if tap.parameters is None:
         return tap._replace(factors=factors.reshape(rescaler.shape(name)))
     scale, zero = tap.parameters.scale * factors, np.broadcast_to(tap.parameters.zero_point, factors.shape)
     return tap._replace(parameters=QuantizationParameters(scale, zero.copy(), rescaler.axis(name)))
 
 
-def finished(walk: Emitter, taps: Iterable[Tap], given: Sequence[str]) -> SerializedModel:
+def with_recorded(emitter: Emitter, taps: Iterable[RecordedTensor], given: Sequence[str]) -> SerializedModel:
     """The model of a walk that gives out these tensors besides its own outputs."""
     extra = {tap.tensor: tap for tap in taps if tap.tensor not in given}
-    walk.entries.extend(tap.output() for tap in extra.values())
-    return walk.finish(())
+    emitter.entries.extend(tap.output() for tap in extra.values())
+    return emitter.finish(())
 
 
 def local_errors(
-    assembler: Builder, config: QuantConfig, feeds: Sequence[Feed], threads: int
+    builder: Builder, config: QuantConfig, feeds: Sequence[Feed], threads: int
 ) -> dict[str, tuple[float, float]]:
     """For each int8 op, fed with float inputs, the squared error of its output and the squared output."""
-    trunk, results = branched(assembler, config)
+    trunk, results = trunk_with_branches(builder, config)
     outputs: list[str] = []
     for unit, tap in results.values():
-        result = _dequantized(assembler, trunk, tap)
-        error, total, signal = (f"{result}{assembler.mark}{part}" for part in ("error", "noise", "signal"))
+        result = _dequantized(builder, trunk, tap)
+        error, total, signal = (f"{result}{builder.mark}{part}" for part in ("error", "noise", "signal"))
         trunk.parts.append(
-            wire.node("Sub", [result, unit.output], [error], error)
-            + wire.node("ReduceSumSquare", [error], [total], total, keepdims=0)
-            + wire.node("ReduceSumSquare", [unit.output], [signal], signal, keepdims=0)
+            protobuf.node("Sub", [result, unit.output], [error], error)
+            + protobuf.node("ReduceSumSquare", [error], [total], total, keepdims=0)
+            + protobuf.node("ReduceSumSquare", [unit.output], [signal], signal, keepdims=0)
         )
         outputs += [total, signal]
     if not outputs:  # a session that is asked for no output returns all of them
@@ -146,27 +148,27 @@ def local_errors(
     return {name: (float(error), float(signal)) for name, (error, signal) in pairs}
 
 
-def _dequantized(assembler: Builder, trunk: Emitter, tap: Tap) -> str:
+def _dequantized(builder: Builder, trunk: Emitter, tap: RecordedTensor) -> str:
     """A tensor as real numbers within the session."""
     if tap.parameters is None and tap.factors is None:
         return tap.tensor
-    names = [assembler.label(tap.tensor, part) for part in ("scale", "zero")]
-    result = assembler.label(tap.tensor, "dq")
+    names = [builder.label(tap.tensor, part) for part in ("scale", "zero")]
+    result = builder.label(tap.tensor, "dq")
     if tap.factors is not None:
-        trunk.parts.append(wire.node("Mul", [tap.tensor, names[0]], [result], result))
-        trunk.entries.append(wire.tensor(names[0], tap.factors))
+        trunk.parts.append(protobuf.node("Mul", [tap.tensor, names[0]], [result], result))
+        trunk.entries.append(protobuf.tensor(names[0], tap.factors))
     if tap.parameters is None:
         return result
     axis = {} if tap.parameters.axis is None else {"axis": tap.parameters.axis}
-    trunk.parts.append(wire.node("DequantizeLinear", [tap.tensor, *names], [result], result, **axis))
+    trunk.parts.append(protobuf.node("DequantizeLinear", [tap.tensor, *names], [result], result, **axis))
     trunk.entries.append(constants(names, tap.parameters))
     return result
 
 
-def watch_branches(
-    assembler: Builder,
+def record_branches(
+    builder: Builder,
     trunk: Emitter,
-    results: Mapping[str, Tap],
+    results: Mapping[str, RecordedTensor],
     ops: Sequence[str],
     tensors: Sequence[str],
     threads: int,
@@ -176,13 +178,13 @@ def watch_branches(
 
     `results` tells where each ends. `ends` are the float tensors to compare with, where they are not what an op writes.
     """
-    outputs = {unit.op.name: unit.output for unit in assembler.units} | dict(ends or {})
-    given = [value.name for value in assembler.graph.outputs]
-    fed = {value.name for value in assembler.graph.inputs}
-    others = [name for name in tensors if name in assembler.graph.producers]
-    floats = [Tap(name) for name in (*(outputs[name] for name in ops), *others)]
+    outputs = {unit.op.name: unit.output for unit in builder.units} | dict(ends or {})
+    given = [value.name for value in builder.graph.outputs]
+    fed = {value.name for value in builder.graph.inputs}
+    others = [name for name in tensors if name in builder.graph.producers]
+    floats = [RecordedTensor(name) for name in (*(outputs[name] for name in ops), *others)]
     taps = [*floats, *results.values()]
-    session = _session(finished(trunk, taps, given), threads)
+    session = _session(with_recorded(trunk, taps, given), threads)
     names = list(dict.fromkeys([*given, *(tap.tensor for tap in taps)]))
 
     def run(feed: Feed) -> LocalRun:
@@ -195,34 +197,32 @@ def watch_branches(
     return run
 
 
-def branched(
-    assembler: Builder, config: QuantConfig, ops: Sequence[str] | None = None
-) -> tuple[Emitter, dict[str, tuple[Unit, Tap]]]:
+def trunk_with_branches(
+    builder: Builder, config: QuantConfig, ops: Sequence[str] | None = None
+) -> tuple[Emitter, dict[str, tuple[Unit, RecordedTensor]]]:
     """The float model as a trunk, with an int8 branch hanging off it for each of these ops that is int8.
 
     Returns the trunk, to be finished, and for each op its unit and what its branch ends in.
     """
-    trunk, plan = Emitter(assembler, None), Emitter(assembler, config)
+    trunk, plan = Emitter(builder, None), Emitter(builder, config)
     trunk.run(())
-    units = [
-        unit for unit in assembler.units if config[unit.op.name].quantized and (ops is None or unit.op.name in ops)
-    ]
+    units = [unit for unit in builder.units if config[unit.op.name].quantized and (ops is None or unit.op.name in ops)]
     results = {}
     for number, unit in enumerate(units):
-        mark = f"{assembler.mark}{number}{assembler.mark}"
-        results[unit.op.name] = unit, _branch(assembler, trunk, unit, config[unit.op.name], plan, mark)
+        mark = f"{builder.mark}{number}{builder.mark}"
+        results[unit.op.name] = unit, _branch(builder, trunk, unit, config[unit.op.name], plan, mark)
     return trunk, results
 
 
-def _session(assembly: SerializedModel, threads: int) -> Any:
-    return sessions.create(assembly.skeleton(), sessions.options(threads), assembly.store.path.parent)
+def _session(serialized: SerializedModel, threads: int) -> Any:
+    return sessions.create(serialized.skeleton(), sessions.options(threads), serialized.store.path.parent)
 
 
-def _branch(assembler: Builder, trunk: Emitter, unit: Unit, pick: OpConfig, plan: Emitter, mark: str) -> Tap:
+def _branch(builder: Builder, trunk: Emitter, unit: Unit, choice: OpConfig, plan: Emitter, mark: str) -> RecordedTensor:
     """Add a unit in int8 beside the float trunk, its tensors scaled as in `plan`; returns what it ends in."""
 
     def scheme(name: str) -> Scheme:
-        return plan.schemes[assembler.root(plan.read_by(unit, name))]
+        return plan.schemes[builder.root(plan.read_by(unit, name))]
 
     def copied(name: str) -> str:
         rescaling = scheme(name).rescaling
@@ -230,46 +230,46 @@ def _branch(assembler: Builder, trunk: Emitter, unit: Unit, pick: OpConfig, plan
         return trunk.quantized_copy(name, scheme(name), mark, source)
 
     def constant(slot: int) -> str:
-        return trunk.constant_copy(unit, pick, slot, scheme(unit.activations[0]))
+        return trunk.constant_copy(unit, choice, slot, scheme(unit.activations[0]))
 
     if unit.is_embedding:
-        trunk.look_up(unit, pick, unit.output + mark, mark)
-        in_integers = unit.hands_on_integers(pick)
-        return Tap(unit.output + mark, assembler.params(unit.output, TABLE) if in_integers else None)
-    if not pick.calibrated:
-        made = assembler.graph.nodes[unit.anchor].output[0] + mark
-        trunk.run_between_floats(unit, pick, unit.activations[0], made, mark)
-        return Tap(copy_unit(assembler, trunk, unit, {}, constant, mark, without=unit.anchor))
+        trunk.emit_embedding(unit, choice, unit.output + mark, mark)
+        in_integers = unit.writes_integers_as(choice)
+        return RecordedTensor(unit.output + mark, builder.params(unit.output, TABLE) if in_integers else None)
+    if not choice.calibrated:
+        made = builder.graph.nodes[unit.anchor].output[0] + mark
+        trunk.emit_float_io(unit, choice, unit.activations[0], made, mark)
+        return RecordedTensor(copy_unit(builder, trunk, unit, {}, constant, mark, without=unit.anchor))
     renamed = {name: copied(name) for name in unit.activations}
     if unit.is_passthrough:
         (name,) = unit.activations
-        trunk.carry(unit, scheme(name), f"{name}{mark}q", unit.output + mark, mark)
-        tap = Tap(unit.output + mark, assembler.params(assembler.root(name), scheme(name)))
-        return undivided(plan, unit.output, tap)
-    if pick.repairs or plan.division(unit):
-        trunk.repair(unit, pick, scheme(unit.activations[0]), plan.division(unit))
-    result = copy_unit(assembler, trunk, unit, renamed, constant, mark)
+        trunk.emit_passthrough(unit, scheme(name), f"{name}{mark}q", unit.output + mark, mark)
+        tap = RecordedTensor(unit.output + mark, builder.params(builder.root(name), scheme(name)))
+        return unscaled(plan, unit.output, tap)
+    if choice.repairs or plan.division(unit):
+        trunk.repair(unit, choice, scheme(unit.activations[0]), plan.division(unit))
+    result = copy_unit(builder, trunk, unit, renamed, constant, mark)
     if not unit.quantized_output:
-        return undivided(plan, unit.output, Tap(result))
-    root = assembler.root(unit.output)
-    return undivided(plan, unit.output, quantized(trunk, result, assembler.params(root, plan.schemes[root])))
+        return unscaled(plan, unit.output, RecordedTensor(result))
+    root = builder.root(unit.output)
+    return unscaled(plan, unit.output, quantized(trunk, result, builder.params(root, plan.schemes[root])))
 
 
-def quantized(trunk: Emitter, name: str, parameters: QuantizationParameters) -> Tap:
+def quantized(trunk: Emitter, name: str, parameters: QuantizationParameters) -> RecordedTensor:
     """Quantize what a branch ends in."""
-    result, *by = (f"{name}{trunk.assembler.mark}{part}" for part in ("q", "scale", "zero"))
-    trunk.parts.append(wire.node("QuantizeLinear", [name, *by], [result], result))
+    result, *by = (f"{name}{trunk.builder.mark}{part}" for part in ("q", "scale", "zero"))
+    trunk.parts.append(protobuf.node("QuantizeLinear", [name, *by], [result], result))
     trunk.entries.append(constants(by, parameters))
-    return Tap(result, parameters)
+    return RecordedTensor(result, parameters)
 
 
 def constants(names: Sequence[str], parameters: QuantizationParameters) -> bytes:
     """Scale and zero point under these two names."""
-    return wire.tensor(names[0], parameters.scale) + wire.tensor(names[1], parameters.zero_point)
+    return protobuf.tensor(names[0], parameters.scale) + protobuf.tensor(names[1], parameters.zero_point)
 
 
 def copy_unit(
-    assembler: Builder,
+    builder: Builder,
     trunk: Emitter,
     unit: Unit,
     renamed: Mapping[str, str],
@@ -282,10 +282,10 @@ def copy_unit(
 
     One of them may be there already: `without` it. `behind` tells what nodes behind the anchor read at a place.
     """
-    inside = {output for index in unit.nodes for output in assembler.graph.nodes[index].output}
+    inside = {output for index in unit.nodes for output in builder.graph.nodes[index].output}
     for index in (index for index in unit.nodes if index != without):
         node = NodeProto()
-        node.CopyFrom(assembler.graph.nodes[index])
+        node.CopyFrom(builder.graph.nodes[index])
         node.name += mark
         replaced = trunk.replaced.get(index, {})
         if len(node.input) in replaced:  # a bias where there was none
@@ -300,10 +300,10 @@ def copy_unit(
             elif index == unit.anchor and name in (unit.weight, unit.bias):
                 node.input[slot] = constant(slot)
             elif index != unit.anchor and behind is not None:
-                node.input[slot] = behind(assembler.graph.nodes[index], slot)
+                node.input[slot] = behind(builder.graph.nodes[index], slot)
             elif name in inside:
                 node.input[slot] = name + mark
         for slot, name in enumerate(node.output):
             node.output[slot] = name + mark
-        trunk.parts.append(wire.block(wire.GRAPH_NODE, node.SerializeToString(deterministic=True)))
+        trunk.parts.append(protobuf.block(protobuf.GRAPH_NODE, node.SerializeToString(deterministic=True)))
     return unit.output + mark

@@ -28,7 +28,7 @@ _IDLE = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
 def separate_constants(graph: Graph) -> None:
     """Turn Constant nodes into constants of the graph. The other nodes become copies, which may be changed."""
     graph.nodes = [_copy(node) for node in graph.nodes]
-    take_constants(graph)
+    constants_from_nodes(graph)
     graph.index()
 
 
@@ -38,7 +38,7 @@ def _copy(node: NodeProto) -> NodeProto:
     return copy
 
 
-def take_constants(graph: Graph) -> None:
+def constants_from_nodes(graph: Graph) -> None:
     """`Constant` nodes become initializers, save those of strings and sparse tensors."""
     kept = []
     for node in graph.nodes:
@@ -102,7 +102,7 @@ def _evaluate(node: NodeProto, feed: dict[str, Array], opset: list[onnx.Operator
     return np.asarray(value, order="C")
 
 
-def drop_idle(graph: Graph) -> int:
+def drop_identity_arithmetic(graph: Graph) -> int:
     """Drop what multiplies by one or adds zero. The optimiser would, and then fuse what stands around it.
 
     Returns how many nodes it dropped.
@@ -113,7 +113,7 @@ def drop_idle(graph: Graph) -> int:
     for node in graph.nodes:
         for slot, name in enumerate(node.input):
             node.input[slot] = renamed.get(name, name)
-        source = _unchanged(graph, node)
+        source = _unchanged_operand(graph, node)
         if source is None or node.output[0] in graph.pinned:
             kept.append(node)
         else:
@@ -123,7 +123,7 @@ def drop_idle(graph: Graph) -> int:
     return len(renamed)
 
 
-def _unchanged(graph: Graph, node: NodeProto) -> str | None:
+def _unchanged_operand(graph: Graph, node: NodeProto) -> str | None:
     """The operand that a node gives out as it is, if the other one is a constant that does nothing."""
     if node.op_type not in _IDLE or node.domain or len(node.input) != 2:
         return None
@@ -157,13 +157,13 @@ def name_nodes(graph: Graph) -> None:
         seen.add(node.name)
 
 
-def drop_unread(graph: Graph) -> None:
+def drop_unread_constants(graph: Graph) -> None:
     """Forget constants that nobody reads any more."""
     read = set(graph.consumers) | {value.name for value in graph.shell.graph.output}
     graph.constants = {name: array for name, array in graph.constants.items() if name in read}
 
 
-def join_bias(graph: Graph, any_rank: bool = True) -> int:
+def fuse_bias(graph: Graph, any_rank: bool = True) -> int:
     """Join products of rank two, and of higher rank where the shape is known: a Reshape makes them flat and back.
 
     Returns how many products got their bias.
@@ -203,7 +203,7 @@ class _BiasJoiner:
                 nodes += self._between_reshapes(node, addition.output[0])
         graph.nodes = [node for node in nodes if id(node) not in joined]
         graph.index()
-        drop_unread(graph)
+        drop_unread_constants(graph)
         return len(joined)
 
     def _bias_addition(self, node: NodeProto) -> NodeProto | None:

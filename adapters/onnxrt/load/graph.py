@@ -27,8 +27,8 @@ class Graph:
         producers: the node that makes a tensor, by name.
         consumers: the nodes that read a tensor, in their bodies too, by name.
         captured: what the bodies of If, Loop and Scan read from here.
-        given: names of the model's outputs.
-        inner: every name that occurs in such a body.
+        output_names: names of the model's outputs.
+        body_names: every name that occurs in such a body.
         merged: for a node that stands for others of the user's too, the names of those.
     """
 
@@ -41,8 +41,8 @@ class Graph:
     producers: dict[str, int] = field(default_factory=dict)
     consumers: dict[str, list[int]] = field(default_factory=dict)
     captured: set[str] = field(default_factory=set)
-    given: frozenset[str] = frozenset()
-    inner: set[str] = field(default_factory=set)
+    output_names: frozenset[str] = frozenset()
+    body_names: set[str] = field(default_factory=set)
     merged: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -83,12 +83,12 @@ class Graph:
         """Find out anew who makes and who reads each tensor."""
         self.producers = {name: i for i, node in enumerate(self.nodes) for name in node.output if name}
         self.consumers = {}
-        self.captured, self.inner = set(), set()
-        self.given = frozenset(value.name for value in self.shell.graph.output)
+        self.captured, self.body_names = set(), set()
+        self.output_names = frozenset(value.name for value in self.shell.graph.output)
         for i, node in enumerate(self.nodes):
             captured = captures(node)
             self.captured |= captured
-            self.inner |= inner_names(node)
+            self.body_names |= inner_names(node)
             for name in dict.fromkeys([*node.input, *sorted(captured)]):
                 if name:
                     self.consumers.setdefault(name, []).append(i)
@@ -96,7 +96,7 @@ class Graph:
     def is_free(self, name: str) -> bool:
         """Whether no tensor has this name, nor any in a body."""
         inputs = (value.name for value in self.shell.graph.input)
-        return not (name in self.constants or name in self.producers or name in self.inner or name in inputs)
+        return not (name in self.constants or name in self.producers or name in self.body_names or name in inputs)
 
     def free_name(self, wanted: str) -> str:
         """The name, or one like it that no tensor has yet."""
@@ -109,7 +109,7 @@ class Graph:
     def only_reader(self, name: str) -> NodeProto | None:
         """The one node that reads a tensor, if there is just one and nobody else relies on the name."""
         readers = self.consumers.get(name, ())
-        if len(readers) != 1 or name in self.captured or name in self.given:
+        if len(readers) != 1 or name in self.captured or name in self.output_names:
             return None
         return self.nodes[readers[0]]
 

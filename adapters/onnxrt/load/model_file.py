@@ -21,7 +21,7 @@ from quaver.adapters.onnxrt.load.shape_inference import infer_types
 from quaver.adapters.onnxrt.load.skeleton import opset_of
 from quaver.adapters.onnxrt.load.structure import check_structure
 from quaver.adapters.onnxrt.load.tensors import SHAPE_ELEMENTS, elements, to_array, to_dense
-from quaver.adapters.onnxrt.optimize.pipeline import Rewritten, rewrite
+from quaver.adapters.onnxrt.optimize.pipeline import RewriteSummary, rewrite
 from quaver.errors import ModelError
 
 # The newest format that every supported ONNX Runtime reads. A newer onnx package stamps models with its own, and
@@ -35,7 +35,7 @@ _QUANTIZED = {
 
 
 @dataclass(frozen=True, slots=True)
-class ReadModel:
+class LoadedModel:
     """A model that was read, converted and rewritten.
 
     Attributes:
@@ -47,11 +47,11 @@ class ReadModel:
 
     graph: Graph
     fingerprint: str
-    rewritten: Rewritten
+    rewritten: RewriteSummary
     conversions: tuple[str, ...]
 
 
-def read_model(source: Any, optimise_float: bool = True, left_out: Collection[str] = ()) -> ReadModel:
+def read_model(source: Any, optimise_float: bool = True, left_out: Collection[str] = ()) -> LoadedModel:
     """Read, check, convert and rewrite a model. Whatever is wrong with it is a `ModelError`.
 
     Args:
@@ -60,7 +60,7 @@ def read_model(source: Any, optimise_float: bool = True, left_out: Collection[st
         left_out: names of rewrites that must not be applied.
     """
     with reading("the ONNX model"):
-        model, folder = read_source(source)
+        model, folder = read_model_file(source)
         check_structure(model)
         _refuse_quantized(model)
         opset = opset_of_model(model)
@@ -73,16 +73,16 @@ def read_model(source: Any, optimise_float: bool = True, left_out: Collection[st
         graph, rewritten = rewrite(graph, optimise_float, left_out)
         infer_types(graph)
         converted = (f"opset {opset} to {opset_of(graph)}",) if opset_of(graph) != opset else ()
-        return ReadModel(graph, fingerprint, rewritten, converted)
+        return LoadedModel(graph, fingerprint, rewritten, converted)
 
 
-def check_given(source: Any) -> None:
+def check_readable(source: Any) -> None:
     """Refuse what cannot be read, or is not put together as a model is; a quantized one is fine."""
     with reading("the ONNX model"):
-        check_structure(read_source(source)[0])
+        check_structure(read_model_file(source)[0])
 
 
-def read_source(source: Any) -> tuple[ModelProto, Path]:
+def read_model_file(source: Any) -> tuple[ModelProto, Path]:
     """Return a copy of the user's model, and the folder that its external data lies in."""
     if isinstance(source, ModelProto):
         copy = ModelProto()

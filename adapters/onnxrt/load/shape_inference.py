@@ -22,7 +22,7 @@ def infer_types(graph: Graph) -> None:
     A shape counts as fixed only if it follows from the inputs and the constants, which the runtime enforces. The shape
     that a model declares for an output it does not enforce: many say a batch of one and take any.
     """
-    model = light_model(graph)
+    model = without_large_constants(graph)
     try:
         inferred = onnx.shape_inference.infer_shapes(_without_declared_shapes(model), data_prop=True)
     except Exception:  # a node that inference cannot follow; inputs and outputs are still known
@@ -30,15 +30,15 @@ def infer_types(graph: Graph) -> None:
         inferred.graph.input.extend(model.graph.input)
     graph.shapes.clear()
     for value in model.graph.output:
-        _note(graph, value, fixed=False)
+        _record_type(graph, value, fixed=False)
     for value in [*inferred.graph.input, *inferred.graph.output, *inferred.graph.value_info]:
-        _note(graph, value)
+        _record_type(graph, value)
     unknown = [name for node in graph.nodes for name in node.output if name and name not in graph.types]
     if unknown:
-        _ask_runtime(graph, model, unknown)
+        _infer_with_runtime(graph, model, unknown)
 
 
-def light_model(graph: Graph, inside: Collection[str] = ()) -> ModelProto:
+def without_large_constants(graph: Graph, inside: Collection[str] = ()) -> ModelProto:
     """The model without its large constants, which become inputs, save those that shall stay `inside`."""
     model = ModelProto()
     model.CopyFrom(graph.shell)
@@ -69,7 +69,7 @@ def _without_declared_shapes(model: ModelProto) -> ModelProto:
     return copy
 
 
-def _note(graph: Graph, value: ValueInfoProto, fixed: bool = True) -> None:
+def _record_type(graph: Graph, value: ValueInfoProto, fixed: bool = True) -> None:
     kind = value.type.tensor_type
     if kind.elem_type:
         graph.types[value.name] = kind.elem_type
@@ -79,7 +79,7 @@ def _note(graph: Graph, value: ValueInfoProto, fixed: bool = True) -> None:
                 graph.shapes[value.name] = tuple(dim.dim_value for dim in kind.shape.dim)
 
 
-def _ask_runtime(graph: Graph, model: ModelProto, unknown: list[str]) -> None:
+def _infer_with_runtime(graph: Graph, model: ModelProto, unknown: list[str]) -> None:
     """Operators of other domains (com.microsoft, ...) are strangers to `onnx`, and with them all that comes after."""
     given = {value.name for value in model.graph.output}
     model.graph.output.extend(ValueInfoProto(name=name) for name in unknown if name not in given)

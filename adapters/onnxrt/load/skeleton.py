@@ -9,7 +9,7 @@ from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.types import Array
 
 
-def take_back(graph: Graph, model: ModelProto) -> Graph:
+def restore_constants(graph: Graph, model: ModelProto) -> Graph:
     """The graph that somebody made of `light_model(graph)`. Inputs, outputs and all around them stay as they were."""
     shell = ModelProto()
     shell.CopyFrom(graph.shell)

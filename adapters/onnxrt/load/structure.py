@@ -28,7 +28,7 @@ def check_structure(model: ModelProto) -> None:
         kind = value.type.tensor_type.elem_type
         if kind and kind not in TensorProto.DataType.values():
             raise ModelError(f"input {value.name!r} is of the unknown element type {kind}")
-    _check_rings(model, _makers(model))
+    _check_cycles(model, _producers_of(model))
 
 
 def _check_names(model: ModelProto) -> None:
@@ -49,25 +49,25 @@ def _check_names(model: ModelProto) -> None:
         _check_text(f"an attribute of node {node.name!r}", (entry.name for entry in node.attribute))
 
 
-def _makers(model: ModelProto) -> dict[str, int]:
+def _producers_of(model: ModelProto) -> dict[str, int]:
     """Who makes each tensor: one node, or none if it is an input or a constant."""
     makers = {tensor.name: -1 for tensor in itertools.chain(model.graph.input, model.graph.initializer)}
     makers |= {tensor.values.name: -1 for tensor in model.graph.sparse_initializer}
     for index, node in enumerate(model.graph.node):
         for name in filter(None, node.output):
             if name in makers:
-                raise ModelError(f"the tensor {name!r} is made twice, the second time by {_called(node, index)}")
+                raise ModelError(f"the tensor {name!r} is made twice, the second time by {_describe(node, index)}")
             makers[name] = index
     return makers
 
 
-def _check_rings(model: ModelProto, makers: dict[str, int]) -> None:
+def _check_cycles(model: ModelProto, makers: dict[str, int]) -> None:
     """No node may wait for itself, by way of others; in whatever order they stand."""
     readers: list[list[int]] = [[] for _ in model.graph.node]
     waiting = [0] * len(model.graph.node)
     for index, node in enumerate(model.graph.node):
-        for maker in {makers.get(name, -1) for name in (*node.input, *captures(node))} - {-1}:
-            readers[maker].append(index)
+        for producer in {makers.get(name, -1) for name in (*node.input, *captures(node))} - {-1}:
+            readers[producer].append(index)
             waiting[index] += 1
     ready = [index for index, count in enumerate(waiting) if not count]
     while ready:
@@ -78,11 +78,11 @@ def _check_rings(model: ModelProto, makers: dict[str, int]) -> None:
     for index, count in enumerate(waiting):
         if count:
             raise ModelError(
-                f"{_called(model.graph.node[index], index)} waits for its own result: the graph has a ring"
+                f"{_describe(model.graph.node[index], index)} waits for its own result: the graph has a ring"
             )
 
 
-def _called(node: NodeProto, index: int) -> str:
+def _describe(node: NodeProto, index: int) -> str:
     return f"node {node.name or index!r} ({node.op_type or 'of no type'})"
 
 
@@ -93,7 +93,7 @@ def _check_text(what: str, names: Iterable[Any]) -> None:
 
 
 def _check_node(node: NodeProto, index: int, opset: int) -> None:
-    called = _called(node, index)
+    called = _describe(node, index)
     if not node.op_type:
         raise ModelError(f"{called} has no operator")
     if not any(node.output):
@@ -102,7 +102,7 @@ def _check_node(node: NodeProto, index: int, opset: int) -> None:
         return
     if node.op_type == "Constant" and len(node.attribute) != 1:
         raise ModelError(f"{called} must have one value, not {len(node.attribute)}")
-    needed = _needed(node.op_type, opset)
+    needed = _arity(node.op_type, opset)
     given = len(node.input), len(node.output)
     for what, have, (least, most) in zip(("input", "output"), given, needed, strict=True):
         if not least <= have <= most:
@@ -110,7 +110,7 @@ def _check_node(node: NodeProto, index: int, opset: int) -> None:
 
 
 @functools.cache
-def _needed(kind: str, opset: int) -> tuple[tuple[int, int], tuple[int, int]]:
+def _arity(kind: str, opset: int) -> tuple[tuple[int, int], tuple[int, int]]:
     """How many inputs and outputs a standard operator has, at least and at most; any number if it is not known."""
     try:
         schema = onnx.defs.get_schema(kind, opset, "")

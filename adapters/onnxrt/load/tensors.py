@@ -34,10 +34,10 @@ def elements(tensor: TensorProto | SparseTensorProto, name: str) -> int:
     """How many elements a tensor says it has."""
     dims = list(tensor.dims)
     if any(dim < 0 for dim in dims):
-        raise ModelError(f"the constant {name!r} has the shape {_short(dims)}: no dimension can be below 0")
+        raise ModelError(f"the constant {name!r} has the shape {_shape_text(dims)}: no dimension can be below 0")
     count = int(math.prod(dims))
     if count > _MOST:
-        raise ModelError(f"the constant {name!r} has the shape {_short(dims)}, of more elements than there can be")
+        raise ModelError(f"the constant {name!r} has the shape {_shape_text(dims)}, of more elements than there can be")
     return count
 
 
@@ -61,7 +61,7 @@ def to_array(tensor: TensorProto, folder: Path) -> Array:
             raise ValueError(f"there are {len(tensor.raw_data)} bytes")
         return onnx.numpy_helper.to_array(tensor)
     except Exception as error:
-        shape = _short(list(tensor.dims))
+        shape = _shape_text(list(tensor.dims))
         raise ModelError(
             f"the constant {tensor.name!r} of shape {shape} does not hold what it says: {error}"
         ) from error
@@ -76,7 +76,7 @@ def to_dense(tensor: SparseTensorProto, folder: Path) -> Array:
     size = elements(tensor, name) * values.dtype.itemsize
     if size > max(_SPARSE_FREE, _SPARSE_TIMES * (values.nbytes + indices.nbytes)):
         raise ModelError(
-            f"the sparse constant {name!r} of {len(values)} value(s) has the shape {_short(list(tensor.dims))}: "
+            f"the sparse constant {name!r} of {len(values)} value(s) has the shape {_shape_text(list(tensor.dims))}: "
             f"written out it would take {size:,} bytes"
         )
     dense = np.zeros(tuple(tensor.dims), values.dtype)
@@ -102,10 +102,10 @@ def _mapped(tensor: TensorProto, folder: Path) -> Array:
     length = _number(entry.get("length", str(size)), "length", tensor.name)
     if length != size:
         raise ModelError(
-            f"the external data of {tensor.name!r} is said to have {length} bytes; its shape {_short(list(shape))} "
-            f"and type {dtype} make {size}"
+            f"the external data of {tensor.name!r} is declared with {length} bytes; its shape "
+            f"{_shape_text(list(shape))} and type {dtype} need {size}"
         )
-    path = _inside(folder, entry.get("location", ""), tensor.name)
+    path = _path_inside(folder, entry.get("location", ""), tensor.name)
     called = f"the external data of {tensor.name!r}, {str(path)[:200]!r},"
     try:
         there = path.stat().st_size if path.is_file() else None
@@ -124,7 +124,7 @@ def _number(text: str, what: str, name: str) -> int:
     return int(text)
 
 
-def _inside(folder: Path, location: str, name: str) -> Path:
+def _path_inside(folder: Path, location: str, name: str) -> Path:
     said = f"the external data of {name!r} is said to lie at {location[:80]!r}"
     try:
         path = (folder / location).resolve()
@@ -136,5 +136,5 @@ def _inside(folder: Path, location: str, name: str) -> Path:
     return path
 
 
-def _short(dims: list[int]) -> str:
+def _shape_text(dims: list[int]) -> str:
     return str(dims) if len(dims) <= 8 else f"[{', '.join(map(str, dims[:8]))}, ...]"

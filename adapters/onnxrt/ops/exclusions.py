@@ -32,13 +32,13 @@ def probabilities(graph: Graph) -> set[str]:
     return found
 
 
-def joins_unlike(node: NodeProto, shares: set[str]) -> bool:
+def mixes_probabilities(node: NodeProto, shares: set[str]) -> bool:
     """Whether a node puts such numbers beside others, in one tensor."""
     return node.op_type == "Concat" and 0 < len(shares.intersection(node.input)) < len(set(node.input))
 
 
 # What is as large as this stands for infinity: masks hold -1e4, -65504, -1e9, -3.4e38.
-STANDS_FOR_INFINITY = 1e4
+MASK_MAGNITUDE = 1e4
 
 # They hand on what they read, or add something to it; through anything else a sentinel does not come as it is.
 _KEEP_SENTINELS = {
@@ -47,7 +47,7 @@ _KEEP_SENTINELS = {
 }  # fmt: skip
 
 
-def sentinel_tensors(graph: Graph) -> set[str]:
+def mask_value_tensors(graph: Graph) -> set[str]:
     """The tensors that may hold such a constant, wherever between it and a Softmax they stand."""
     held = {name for name, array in graph.constants.items() if _huge(array)}
     constants = frozenset(held)
@@ -64,4 +64,4 @@ def sentinel_tensors(graph: Graph) -> set[str]:
 
 
 def _huge(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> bool:
-    return array.dtype.kind == "f" and array.size > 0 and bool(np.max(np.abs(array)) >= STANDS_FOR_INFINITY)
+    return array.dtype.kind == "f" and array.size > 0 and bool(np.max(np.abs(array)) >= MASK_MAGNITUDE)

@@ -22,17 +22,17 @@ BLOCK = 64
 # A smaller weight saves nothing worth a decision.
 ELEMENTS = 2**12
 
-FOUR_BITS = OpConfig(INT4, granularity=PER_BLOCK, mode="weight_only")
+INT4_PER_BLOCK = OpConfig(INT4, granularity=PER_BLOCK, mode="weight_only")
 
 
-def offering_four_bits(graph: Graph, op: Op, node: NodeProto, weight: str) -> Op:
+def offer_int4(graph: Graph, op: Op, node: NodeProto, weight: str) -> Op:
     """An op that may have its weight in four bits, for size, if a kernel takes it so.
 
     A weight that others read too would be stored once more.
     """
     if weight in graph.captured or len(graph.consumers.get(weight, ())) > 1:
         return op
-    return replace(op, smaller=(FOUR_BITS,)) if _fits(graph, node, graph.constants[weight].shape) else op
+    return replace(op, smaller=(INT4_PER_BLOCK,)) if _fits(graph, node, graph.constants[weight].shape) else op
 
 
 def _fits(graph: Graph, node: NodeProto, shape: tuple[int, ...]) -> bool:
@@ -41,8 +41,8 @@ def _fits(graph: Graph, node: NodeProto, shape: tuple[int, ...]) -> bool:
     if node.op_type == "Gather":
         # Rows that end within a block are read wrongly where this is not the CPU's kernel.
         return integer(node, "axis", 0) % 2 == 0 and shape[1] % BLOCK == 0 and _looks_up_blocks()
-    turned = node.op_type == "Gemm" and integer(node, "transB", 0)
-    return shape[1 if turned else 0] >= BLOCK
+    transposed = node.op_type == "Gemm" and integer(node, "transB", 0)
+    return shape[1 if transposed else 0] >= BLOCK
 
 
 @functools.cache

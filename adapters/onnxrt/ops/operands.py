@@ -27,10 +27,10 @@ def operand_of(graph: Graph, node: NodeProto, activations: Sequence[str]) -> str
 
 def _are_slopes(graph: Graph, node: NodeProto, source: str, constant: str) -> bool:
     """Whether what lies below zero is scaled, and 8 bits hold the factors about as well as activations."""
-    maker, factors = graph.producers.get(source), graph.constants[constant]
-    if node.op_type != "Mul" or maker is None or graph.nodes[maker].op_type != "Clip":
+    producer, factors = graph.producers.get(source), graph.constants[constant]
+    if node.op_type != "Mul" or producer is None or graph.nodes[producer].op_type != "Clip":
         return False
-    if bounds(graph, graph.nodes[maker]) != (None, 0.0) or sum(size > 1 for size in factors.shape) != 1:
+    if bounds(graph, graph.nodes[producer]) != (None, 0.0) or sum(size > 1 for size in factors.shape) != 1:
         return False
     low, high = min(float(factors.min()), 0.0), max(float(factors.max()), 0.0)
     return (high - low) / 255 < _LIKE_ACTIVATIONS * float(np.sqrt(np.square(factors, dtype=np.float64).mean()))

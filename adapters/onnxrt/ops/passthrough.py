@@ -15,7 +15,7 @@ BOUNDED = {"Relu", "Clip", "Max", "Min"}
 _AS_THEY_ARE = {"ReduceMax", "ReduceMin", "SpaceToDepth"}
 
 
-def carried(graph: Graph, node: NodeProto) -> str | None:
+def passed_through(graph: Graph, node: NodeProto) -> str | None:
     """The tensor that a node hands on, cut off at bounds, padded or thinned out; None if it does something else."""
     if node.op_type in ("Max", "Min"):
         return _beside_a_number(graph, node)
@@ -33,7 +33,7 @@ def carried(graph: Graph, node: NodeProto) -> str | None:
     return None
 
 
-def is_pool(graph: Graph, node: NodeProto) -> bool:
+def is_global_average_pool(graph: Graph, node: NodeProto) -> bool:
     """Whether a ReduceMean averages over all places of an image: a GlobalAveragePool by another name."""
     entry = attribute(node, "axes")
     axes = list(entry.ints) if entry is not None else []
@@ -53,11 +53,11 @@ def has_int8_average(node: NodeProto) -> bool:
         return False
     if not integer(node, "ceil_mode", 0):
         return True
-    kernel, pads, strides = (attribute(node, name) for name in ("kernel_shape", "pads", "strides"))
+    kernel, has_padding, strides = (attribute(node, name) for name in ("kernel_shape", "pads", "strides"))
     if kernel is None or attribute(node, "auto_pad") is not None:
         return False
     lengths = list(kernel.ints)
-    ends = [0] * len(lengths) if pads is None else list(pads.ints)[len(lengths) :]
+    ends = [0] * len(lengths) if has_padding is None else list(has_padding.ints)[len(lengths) :]
     steps = [1] * len(lengths) if strides is None else list(strides.ints)
     return all(step <= length - end for length, end, step in zip(lengths, ends, steps, strict=True))
 
@@ -106,11 +106,11 @@ MOVEMENT = {
 }  # fmt: skip
 
 
-def families(graph: Graph) -> dict[str, str]:
+def scale_roots(graph: Graph) -> dict[str, str]:
     """For each tensor that is moved about, the tensor it was before: they share one scale."""
     roots: dict[str, str] = {}
     for node in graph.nodes:
-        if moves(graph, node):
+        if is_movement(graph, node):
             source = node.input[0]
             for name in node.output:
                 if name:
@@ -118,7 +118,7 @@ def families(graph: Graph) -> dict[str, str]:
     return roots
 
 
-def moves(graph: Graph, node: NodeProto) -> bool:
+def is_movement(graph: Graph, node: NodeProto) -> bool:
     """Whether a node only moves float values of its first input about."""
     if node.domain not in ("", "ai.onnx") or not node.input or graph.types.get(node.input[0]) != TensorProto.FLOAT:
         return False
@@ -130,7 +130,7 @@ def moves(graph: Graph, node: NodeProto) -> bool:
     return node.op_type in MOVEMENT and node.input[0] not in graph.constants
 
 
-def shrinks_by_cubes(graph: Graph, node: NodeProto) -> bool:
+def may_shrink_cubically(graph: Graph, node: NodeProto) -> bool:
     """Return whether a node is a cubic Resize that makes an axis shorter, or may do so."""
     mode = attribute(node, "mode")
     if node.domain not in ("", "ai.onnx") or node.op_type != "Resize" or mode is None or mode.s != b"cubic":

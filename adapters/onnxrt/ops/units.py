@@ -14,10 +14,16 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from quaver.adapters.onnxrt.load.graph import Graph, integer, real
-from quaver.adapters.onnxrt.ops.exclusions import joins_unlike, probabilities, sentinel_tensors
-from quaver.adapters.onnxrt.ops.int4 import offering_four_bits
+from quaver.adapters.onnxrt.ops.exclusions import mask_value_tensors, mixes_probabilities, probabilities
+from quaver.adapters.onnxrt.ops.int4 import offer_int4
 from quaver.adapters.onnxrt.ops.operands import ELEMENTWISE, operand_of
-from quaver.adapters.onnxrt.ops.passthrough import carried, families, has_int8_average, is_pool, moves
+from quaver.adapters.onnxrt.ops.passthrough import (
+    has_int8_average,
+    is_global_average_pool,
+    is_movement,
+    passed_through,
+    scale_roots,
+)
 from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, INT8, SCHEMES, Op, OpConfig
 from quaver.types import Array
 
@@ -37,7 +43,7 @@ _OF_PRODUCTS = (
 
 # What the optimiser turns into int8 by itself when it stands between DequantizeLinear and QuantizeLinear,
 # whatever we want; and how many of its inputs must be dequantized for that.
-FUSES_ITSELF = {
+FUSED_BY_ORT = {
     "Add": 2, "AveragePool": 1, "Concat": None, "Conv": 1, "ConvTranspose": 1, "Gemm": 1, "GlobalAveragePool": 1,
     "LeakyRelu": 1, "MatMul": 2, "Mul": 2, "Sigmoid": 1, "Softmax": 1, "Where": 3,
 }  # fmt: skip
@@ -71,17 +77,17 @@ class Unit:
     axis: int | None
     output: str
     quantized_output: bool
-    gate: tuple[float, float] | None = None
+    hard_sigmoid: tuple[float, float] | None = None
     is_passthrough: bool = False
     operand: str | None = None
 
     @property
-    def new(self) -> bool:
+    def is_newer_than_0_1_0(self) -> bool:
         """Whether it came after version 0.1.0, whose histories go on with the ops that it knew."""
-        return self.inner or self.is_embedding or self.recurrent or self.gate is not None
+        return self.is_bridge_only or self.is_embedding or self.is_lstm or self.hard_sigmoid is not None
 
     @property
-    def inner(self) -> bool:
+    def is_bridge_only(self) -> bool:
         """Whether 8 bits are for it only a way to save conversions between ops that compute in them."""
         return self.is_passthrough or self.operand is not None or self.op.kind in ("ReduceMean", "Where")
 
@@ -91,38 +97,38 @@ class Unit:
         return not self.activations
 
     @property
-    def recurrent(self) -> bool:
+    def is_lstm(self) -> bool:
         """Whether it runs over a sequence; the kernel of 8 bits takes its ranges anew at each step."""
         return self.op.kind == "LSTM"
 
     @property
-    def calibrated(self) -> bool:
+    def has_static_choice(self) -> bool:
         """Whether it can run with ranges that were found beforehand."""
         return any(choice.calibrated for choice in self.op.choices)
 
-    def hands_on_integers(self, pick: OpConfig) -> bool:
+    def writes_integers_as(self, choice: OpConfig) -> bool:
         """Whether what it writes is in 8 bits when it runs so. Rows with scales of their own are not."""
-        return self.quantized_output and not (self.is_embedding and pick.granularity != "per_tensor")
+        return self.quantized_output and not (self.is_embedding and choice.granularity != "per_tensor")
 
 
 def find_units(graph: Graph, all_forms: bool = True) -> list[Unit]:
     """All ops of a graph that can run in int8, in graph order; without `all_forms` those alone that 0.1.0 knew."""
     units = []
     absorbed: set[int] = set()
-    roots = families(graph)
+    roots = scale_roots(graph)
     written: set[str] = set()
-    infinite, shares = sentinel_tensors(graph) if all_forms else set(), probabilities(graph)
+    infinite, shares = mask_value_tensors(graph) if all_forms else set(), probabilities(graph)
     for index, node in enumerate(graph.nodes):
         if index in absorbed or node.domain not in ("", "ai.onnx"):
             continue
         unit = _unit(graph, index, node)
-        if unit is None or (unit.new and not all_forms):
+        if unit is None or (unit.is_newer_than_0_1_0 and not all_forms):
             continue
         if infinite.intersection(unit.activations) or (unit.quantized_output and unit.output in infinite):
             continue
-        if unit.inner and not all(roots.get(name, name) in written for name in unit.activations):
+        if unit.is_bridge_only and not all(roots.get(name, name) in written for name in unit.activations):
             continue
-        if joins_unlike(node, shares):
+        if mixes_probabilities(node, shares):
             unit = replace(unit, op=replace(unit.op, choices=(FLOAT, *unit.op.quantized_choices)))
         units.append(unit)
         absorbed.update(unit.nodes)
@@ -136,13 +142,13 @@ def _without_loose_ends(units: list[Unit], roots: dict[str, str]) -> list[Unit]:
     kept: list[Unit] = []
     wanted: set[str] = set()
     for unit in reversed(units):
-        if not unit.inner or unit.output in wanted:
+        if not unit.is_bridge_only or unit.output in wanted:
             kept.append(unit)
             wanted.update(roots.get(name, name) for name in unit.activations)
     return kept[::-1]
 
 
-def absorbs(graph: Graph, node: NodeProto) -> bool:
+def quantization_absorbs(graph: Graph, node: NodeProto) -> bool:
     """Relu, or a Clip that starts at zero: quantizing its output to uint8 does the clipping."""
     if node.op_type == "Relu":
         return True
@@ -179,8 +185,8 @@ def _unit(graph: Graph, index: int, node: NodeProto) -> Unit | None:
     if node.op_type == "Where":
         return _selection(graph, index, node)
     if node.op_type == "ReduceMean":
-        return _make(graph, index, node) if is_pool(graph, node) else None
-    source = carried(graph, node)
+        return _make(graph, index, node) if is_global_average_pool(graph, node) else None
+    source = passed_through(graph, node)
     if source is not None and _is_float(graph, source):
         return replace(_make(graph, index, node, activations=[source]), is_passthrough=True)
     return None
@@ -207,7 +213,7 @@ def _lookup(graph: Graph, index: int, node: NodeProto) -> Unit | None:
     unit = _make(graph, index, node, weight=name, axis=rows)
     granularities = ("per_tensor",) if rows is None else GRANULARITIES
     choices = [OpConfig(INT8, granularity=granularity, mode="weight_only") for granularity in granularities]
-    op = offering_four_bits(graph, replace(unit.op, choices=(*choices, FLOAT)), node, name)
+    op = offer_int4(graph, replace(unit.op, choices=(*choices, FLOAT)), node, name)
     return replace(unit, op=op, activations=())
 
 
@@ -217,7 +223,7 @@ def _hard_sigmoid(graph: Graph, index: int, node: NodeProto) -> Unit | None:
     if slope <= 0 or not 0 <= shift <= 1:
         return None
     unit = _make(graph, index, node, activations=node.input[:1])
-    return replace(unit, gate=(slope, shift))
+    return replace(unit, hard_sigmoid=(slope, shift))
 
 
 def _convolution(graph: Graph, index: int, node: NodeProto) -> Unit | None:
@@ -296,7 +302,7 @@ def _offering(graph: Graph, unit: Unit, *more: OpConfig, last: bool = False) -> 
     op = replace(unit.op, choices=(*known[:at], *more, *known[at:]))
     node = graph.nodes[unit.anchor]
     if node.op_type in ("Gemm", "MatMul") and unit.weight is not None:
-        op = offering_four_bits(graph, op, node, unit.weight)
+        op = offer_int4(graph, op, node, unit.weight)
     return replace(unit, op=op)
 
 
@@ -337,7 +343,7 @@ def _readers(graph: Graph, name: str) -> Iterator[NodeProto]:
     for index in graph.consumers.get(name, []):
         node = graph.nodes[index]
         yield node
-        if moves(graph, node) or node.op_type in ("Add", "Where"):
+        if is_movement(graph, node) or node.op_type in ("Add", "Where"):
             for output in node.output:
                 yield from (graph.nodes[i] for i in graph.consumers.get(output, []))
 
@@ -360,7 +366,7 @@ def _make(
     nodes, output = nodes or [index], output or node.output[0]
     if activation:
         follower = graph.only_reader(output)
-        if follower is not None and absorbs(graph, follower):
+        if follower is not None and quantization_absorbs(graph, follower):
             nodes.append(graph.producers[follower.output[0]])
             output = follower.output[0]
     inputs = tuple(dict.fromkeys(activations or node.input[:1]))

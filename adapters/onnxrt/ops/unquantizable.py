@@ -10,7 +10,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from quaver.adapters.onnxrt.load.graph import Graph, subgraphs
-from quaver.adapters.onnxrt.ops.passthrough import moves
+from quaver.adapters.onnxrt.ops.passthrough import is_movement
 from quaver.adapters.onnxrt.ops.units import Unit
 from quaver.unquantizable import Unquantizable
 
@@ -38,7 +38,7 @@ def unquantizable(graph: Graph, units: Iterable[Unit]) -> list[Unquantizable]:
 def _computes(graph: Graph, node: NodeProto) -> bool:
     if _foreign(node) or any(True for _ in subgraphs(node)):
         return True
-    if node.op_type in _LOOK or moves(graph, node):
+    if node.op_type in _LOOK or is_movement(graph, node):
         return False
     return any(name and name not in graph.constants and _may_be_float(graph, name) for name in node.input)
 

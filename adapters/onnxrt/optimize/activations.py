@@ -12,25 +12,25 @@ from onnx import NodeProto, helper
 from quaver.adapters.onnxrt.load.graph import Graph, integer, real
 from quaver.adapters.onnxrt.load.skeleton import opset_of
 from quaver.adapters.onnxrt.optimize.graph_edit import (
-    closed,
-    factor,
-    inner_maker,
+    is_close,
     is_float,
-    maker,
-    near,
     number,
-    other_number,
-    replace,
+    operand_and_number,
+    producer,
+    removable_chain,
+    removable_producer,
+    replace_nodes,
+    scaling_factor,
 )
-from quaver.adapters.onnxrt.optimize.layers import bias_of, scaled, set_weights, takes_weights
+from quaver.adapters.onnxrt.optimize.layers import bias_of, is_foldable_layer, scaled, set_weights
 
 
 def clip_behind_layers(graph: Graph) -> int:
     """Make a Clip of each HardSigmoid that alone reads a Conv or Gemm. Returns how many there were."""
     count = 0
     for node in [node for node in graph.nodes if node.op_type == "HardSigmoid" and not node.domain]:
-        layer = inner_maker(graph, node.input[0], "Conv", "Gemm")
-        if layer is not None and takes_weights(graph, layer):
+        layer = removable_producer(graph, node.input[0], "Conv", "Gemm")
+        if layer is not None and is_foldable_layer(graph, layer):
             _clip_behind_layer(graph, layer, node)
             count += 1
     return count
@@ -46,7 +46,7 @@ def _clip_behind_layer(graph: Graph, layer: NodeProto, node: NodeProto) -> None:
     for name, value in zip(limits, (0.0, 1.0), strict=True):
         graph.constants[name] = np.array(value, np.float32)
     clip = helper.make_node("Clip", [node.input[0], *limits], [node.output[0]], name=node.name)
-    replace(graph, [node], [clip])
+    replace_nodes(graph, [node], [clip])
 
 
 def recognise_hard_swish(graph: Graph) -> int:
@@ -58,14 +58,14 @@ def recognise_hard_swish(graph: Graph) -> int:
 
 
 def _hard_swish(graph: Graph, clip: NodeProto) -> bool:
-    addition = maker(graph, clip.input[0], "Add")
-    shifted = None if addition is None else other_number(graph, addition)
+    addition = producer(graph, clip.input[0], "Add")
+    shifted = None if addition is None else operand_and_number(graph, addition)
     height = _height(graph, clip)
     if addition is None or shifted is None or height is None or not is_float(graph, shifted[0]):
         return False
     x, shift = shifted
     product, rest = _times_x(graph, clip, x, 1 / height)
-    chain = closed(graph, [addition, clip, *rest]) if rest else None
+    chain = removable_chain(graph, [addition, clip, *rest]) if rest else None
     if chain is None:
         return False
     sigmoid = helper.make_node(
@@ -75,7 +75,7 @@ def _hard_swish(graph: Graph, clip: NodeProto) -> bool:
     if product is not None:
         sigmoid.output[0] = graph.free_name(f"{rest[-1].output[0]}.gate")
         new.append(helper.make_node("Mul", [x, sigmoid.output[0]], [rest[-1].output[0]], name=product.name))
-    replace(graph, chain, new)
+    replace_nodes(graph, chain, new)
     return True
 
 
@@ -92,10 +92,10 @@ def _times_x(graph: Graph, clip: NodeProto, x: str, wanted: float) -> tuple[Node
     product, nodes, scaled, tip = None, [], False, clip.output[0]
     while not (scaled and product is not None):
         node = graph.only_reader(tip)
-        found = None if node is None else factor(graph, node)
+        found = None if node is None else scaling_factor(graph, node)
         if node is None:
             break
-        if found is not None and not scaled and near(found[1], wanted):
+        if found is not None and not scaled and is_close(found[1], wanted):
             scaled = True
         elif product is None and node.op_type == "Mul" and sorted(node.input) == sorted([x, tip]):
             product = node
@@ -120,7 +120,9 @@ def _spell_out(graph: Graph, node: NodeProto) -> bool:
     x, slopes = node.input
     slope = number(graph, slopes, x)
     if slope is not None:
-        replace(graph, [node], [helper.make_node("LeakyRelu", [x], [node.output[0]], name=node.name, alpha=slope)])
+        replace_nodes(
+            graph, [node], [helper.make_node("LeakyRelu", [x], [node.output[0]], name=node.name, alpha=slope)]
+        )
         return True
     known = graph.constants.get(slopes)
     if known is None or known.dtype != np.float32 or not np.isfinite(known).all() or opset_of(graph) < OPSET:
@@ -137,5 +139,5 @@ def _spell_out(graph: Graph, node: NodeProto) -> bool:
         helper.make_node("Mul", [below, slopes], [scaled], name=f"{node.name}.scaled"),
         helper.make_node("Add", [above, scaled], [node.output[0]], name=node.name),
     ]
-    replace(graph, [node], new)
+    replace_nodes(graph, [node], new)
     return True

@@ -14,17 +14,17 @@ import numpy as np
 from onnx import NodeProto
 
 from quaver.adapters.onnxrt.load.graph import Graph, integer
-from quaver.adapters.onnxrt.optimize.graph_edit import drop, inner_maker
+from quaver.adapters.onnxrt.optimize.graph_edit import removable_producer, remove_node
 from quaver.adapters.onnxrt.optimize.layers import (
     bias_of,
     has_constant_weights,
+    has_padding,
     input_channels,
-    pads,
+    is_foldable_layer,
     scale_and_shift,
     scale_inputs,
     scaled,
     set_weights,
-    takes_weights,
 )
 from quaver.types import Array
 
@@ -41,7 +41,7 @@ class _Place:
 
     conv: NodeProto
     norm: NodeProto
-    way: list[NodeProto]
+    between: list[NodeProto]
     layer: NodeProto
 
 
@@ -59,20 +59,20 @@ def _place(graph: Graph, norm: NodeProto) -> _Place | None:
     if norm.op_type not in ("BatchNormalization", "Mul", "Add", "Sub", "Div") or norm.domain not in ("", "ai.onnx"):
         return None
     source = next((name for name in norm.input if name not in graph.constants), "")
-    relu = inner_maker(graph, source, "Relu", "LeakyRelu")
-    conv = None if relu is None else inner_maker(graph, relu.input[0], "Conv")
+    relu = removable_producer(graph, source, "Relu", "LeakyRelu")
+    conv = None if relu is None else removable_producer(graph, relu.input[0], "Conv")
     if conv is None or not has_constant_weights(graph, conv):
         return None
-    way, name = [], norm.output[0]
+    between, name = [], norm.output[0]
     while (node := graph.only_reader(name)) is not None and node.op_type in (*_POOLS, "Flatten") and not node.domain:
         if len(node.output) > 1 or (node.op_type == "Flatten" and integer(node, "axis", 1) != 1):
             return None
-        way.append(node)
+        between.append(node)
         name = node.output[0]
-    if node is None or not takes_weights(graph, node) or node.input[0] != name:
+    if node is None or not is_foldable_layer(graph, node) or node.input[0] != name:
         return None
-    flat = any(step.op_type == "Flatten" for step in way)
-    return _Place(conv, norm, way, node) if flat == (node.op_type != "Conv") else None
+    flat = any(step.op_type == "Flatten" for step in between)
+    return _Place(conv, norm, between, node) if flat == (node.op_type != "Conv") else None
 
 
 def _fold(graph: Graph, place: _Place) -> bool:
@@ -84,7 +84,7 @@ def _fold(graph: Graph, place: _Place) -> bool:
     if found is None:
         return False
     scale, shift = found
-    if np.any(scale < 0) and any(step.op_type in ("MaxPool", "GlobalMaxPool") for step in place.way):
+    if np.any(scale < 0) and any(step.op_type in ("MaxPool", "GlobalMaxPool") for step in place.between):
         return False
     width = input_channels(graph, layer)
     if width % channels or (layer.op_type == "Conv" and width != channels):
@@ -103,19 +103,21 @@ def _fold(graph: Graph, place: _Place) -> bool:
         if not scale_inputs(graph, layer, np.repeat(signs, each), np.repeat(shift, each), label):
             return False
     set_weights(graph, conv, f"{label}.before", wide, bias)
-    drop(graph, place.norm, conv)
+    remove_node(graph, place.norm, conv)
     return True
 
 
 def _meets_padding(place: _Place) -> bool:
     """Whether zeros are put around the shifted tensor on its way. Those of a MaxPool never win."""
-    return any(_counts_zeros(step) for step in place.way) or (place.layer.op_type == "Conv" and pads(place.layer))
+    return any(_counts_zeros(step) for step in place.between) or (
+        place.layer.op_type == "Conv" and has_padding(place.layer)
+    )
 
 
 def _counts_zeros(pool: NodeProto) -> bool:
     if pool.op_type != "AveragePool" or not integer(pool, "count_include_pad", 0):
         return False
-    return pads(pool) or bool(integer(pool, "ceil_mode", 0))
+    return has_padding(pool) or bool(integer(pool, "ceil_mode", 0))
 
 
 def _waste(channels: int) -> float:

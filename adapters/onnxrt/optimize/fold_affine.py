@@ -9,14 +9,14 @@ import numpy as np
 from onnx import NodeProto
 
 from quaver.adapters.onnxrt.load.graph import Graph
-from quaver.adapters.onnxrt.optimize.graph_edit import drop, inner_maker, maker
+from quaver.adapters.onnxrt.optimize.graph_edit import producer, removable_producer, remove_node
 from quaver.adapters.onnxrt.optimize.layers import (
     channel_axis,
+    has_padding,
     input_channels,
-    pads,
+    is_foldable_layer,
     scale_and_shift,
     scale_inputs,
-    takes_weights,
 )
 from quaver.types import Array
 
@@ -35,10 +35,10 @@ def fold_into_next_layer(graph: Graph) -> int:
     """Drop Mul, Add, Sub, Div and BatchNormalization of constants before layers. Returns how many went."""
     count = 0
     for layer in list(graph.nodes):
-        if not takes_weights(graph, layer):
+        if not is_foldable_layer(graph, layer):
             continue
         for _ in range(_MOST):
-            node = inner_maker(graph, layer.input[0])
+            node = removable_producer(graph, layer.input[0])
             if node is None or not _fold_into_consumer(graph, layer, node):
                 break
             count += 1
@@ -56,19 +56,19 @@ def _fold_into_consumer(graph: Graph, layer: NodeProto, node: NodeProto) -> bool
     if found is None:
         return False
     scale, shift = found
-    if np.any(shift != 0) and layer.op_type == "Conv" and pads(layer):
+    if np.any(shift != 0) and layer.op_type == "Conv" and has_padding(layer):
         return _fold_the_factor_before(graph, layer, node, source, shift)
     if not _harmless(graph, source, scale):
         return False
     if not scale_inputs(graph, layer, scale, shift, node.output[0]):
         return False
-    drop(graph, node, layer)
+    remove_node(graph, node, layer)
     return True
 
 
 def _fold_the_factor_before(graph: Graph, layer: NodeProto, node: NodeProto, source: str, shift: Array) -> bool:
     """s x + b is s (x + b / s): of a factor and the shift behind it, one node for the shift is left."""
-    product = inner_maker(graph, source, "Mul", "Div")
+    product = removable_producer(graph, source, "Mul", "Div")
     inner = next((name for name in product.input if name not in graph.constants), "") if product is not None else ""
     rank = graph.ranks.get(source, 0)
     found = None if product is None else scale_and_shift(graph, product, inner, len(shift), rank)
@@ -85,7 +85,7 @@ def _fold_the_factor_before(graph: Graph, layer: NodeProto, node: NodeProto, sou
     graph.constants[name] = np.asarray(divided, np.float32)
     node.input[slot] = name
     scale_inputs(graph, layer, scale, np.zeros(len(shift)), node.output[0])
-    drop(graph, product, layer)
+    remove_node(graph, product, layer)
     return True
 
 
@@ -93,6 +93,6 @@ def _harmless(graph: Graph, source: str, scale: Array) -> bool:
     sizes = np.abs(scale)
     if sizes.min() * _SPREAD >= sizes.max():
         return True
-    while (node := maker(graph, source, *_PASS_ON)) is not None:
+    while (node := producer(graph, source, *_PASS_ON)) is not None:
         source = node.input[0]
-    return maker(graph, source, *_WRITE_INT8) is not None
+    return producer(graph, source, *_WRITE_INT8) is not None

@@ -12,14 +12,14 @@ from onnx import NodeProto, helper
 
 from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.adapters.onnxrt.optimize.graph_edit import (
-    closed,
-    factor,
-    inner_maker,
+    is_close,
     is_float,
-    maker,
-    near,
     number,
-    replace,
+    producer,
+    removable_chain,
+    removable_producer,
+    replace_nodes,
+    scaling_factor,
 )
 
 OPSET = 20
@@ -39,7 +39,7 @@ def recognise_gelu(graph: Graph) -> int:
     for x, approximate, chain in chains:
         last = chain[-1]
         gelu = helper.make_node("Gelu", [x], [last.output[0]], name=last.name, approximate=approximate)
-        replace(graph, chain, [gelu])
+        replace_nodes(graph, chain, [gelu])
     return len(chains)
 
 
@@ -62,9 +62,9 @@ def _gelu(graph: Graph, inner: NodeProto) -> tuple[str, str, list[NodeProto]] | 
         return None
     x, product = climbed
     below: list[NodeProto] = []
-    if not near(_polynomial(graph, inner.input[0], x, below, _DEEPEST), wanted):
+    if not is_close(_polynomial(graph, inner.input[0], x, below, _DEEPEST), wanted):
         return None
-    chain = closed(graph, [*below, inner, plus_one, *product])
+    chain = removable_chain(graph, [*below, inner, plus_one, *product])
     return None if chain is None else (x, approximate, chain)
 
 
@@ -72,17 +72,17 @@ def _times_half_x(graph: Graph, start: NodeProto) -> tuple[str, list[NodeProto]]
     """The tensor x and the nodes that multiply what `start` makes by x / 2, in whatever order."""
     nodes: list[NodeProto] = []
     x, constant, tip = "", 1.0, start.output[0]
-    while not (x and near(constant, 0.5)):
+    while not (x and is_close(constant, 0.5)):
         node = graph.only_reader(tip)
         if node is None or node.op_type not in ("Mul", "Div"):
             return None
-        scaled = factor(graph, node)
+        scaled = scaling_factor(graph, node)
         if scaled is not None:
             constant *= scaled[1]
         elif not x and node.op_type == "Mul" and list(node.input).count(tip) == 1:
             x = next(name for name in node.input if name != tip)
-            half = inner_maker(graph, x, "Mul", "Div")
-            if half is not None and (scaled := factor(graph, half)) is not None:
+            half = removable_producer(graph, x, "Mul", "Div")
+            if half is not None and (scaled := scaling_factor(graph, half)) is not None:
                 x, constant = scaled[0], constant * scaled[1]
                 nodes.append(half)
         else:
@@ -98,7 +98,7 @@ def _polynomial(graph: Graph, name: str, x: str, below: list[NodeProto], depth: 
         return {1: 1.0}
     if (value := number(graph, name, x)) is not None:
         return {0: value}
-    node = maker(graph, name, "Add", "Mul", "Div", "Pow")
+    node = producer(graph, name, "Add", "Mul", "Div", "Pow")
     if node is None or depth == 0:
         return None
     if not any(node is other for other in below):

@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto
 from quaver.adapters.onnxrt.load.graph import Graph, attribute, integer
 
 
-def maker(graph: Graph, name: str, *kinds: str) -> NodeProto | None:
+def producer(graph: Graph, name: str, *kinds: str) -> NodeProto | None:
     """The node that makes a tensor, if it is a standard one of these kinds (any, if none is named)."""
     index = graph.producers.get(name)
     if index is None:
@@ -20,9 +20,9 @@ def maker(graph: Graph, name: str, *kinds: str) -> NodeProto | None:
     return node if node.domain in ("", "ai.onnx") and (not kinds or node.op_type in kinds) else None
 
 
-def inner_maker(graph: Graph, name: str, *kinds: str) -> NodeProto | None:
+def removable_producer(graph: Graph, name: str, *kinds: str) -> NodeProto | None:
     """The same, if one node alone reads the tensor, so that it may go."""
-    return maker(graph, name, *kinds) if graph.only_reader(name) is not None else None
+    return producer(graph, name, *kinds) if graph.only_reader(name) is not None else None
 
 
 def number(graph: Graph, name: str, beside: str) -> float | None:
@@ -33,7 +33,7 @@ def number(graph: Graph, name: str, beside: str) -> float | None:
     return float(value.reshape(()))
 
 
-def other_number(graph: Graph, node: NodeProto, ordered: bool = False) -> tuple[str, float] | None:
+def operand_and_number(graph: Graph, node: NodeProto, ordered: bool = False) -> tuple[str, float] | None:
     """What a node of two operands takes besides a number, and the number; with `ordered` that is on the right."""
     if len(node.input) != 2:
         return None
@@ -45,11 +45,11 @@ def other_number(graph: Graph, node: NodeProto, ordered: bool = False) -> tuple[
     return None
 
 
-def factor(graph: Graph, node: NodeProto) -> tuple[str, float] | None:
+def scaling_factor(graph: Graph, node: NodeProto) -> tuple[str, float] | None:
     """What a Mul or Div by one number takes, and what it is multiplied by."""
     if node.domain not in ("", "ai.onnx") or node.op_type not in ("Mul", "Div"):
         return None
-    found = other_number(graph, node, ordered=node.op_type == "Div")
+    found = operand_and_number(graph, node, ordered=node.op_type == "Div")
     if found is None or node.op_type == "Mul":
         return found
     return None if found[1] == 0 else (found[0], 1 / found[1])
@@ -60,7 +60,7 @@ def is_float(graph: Graph, name: str) -> bool:
     return graph.types.get(name) == TensorProto.FLOAT
 
 
-def replace(graph: Graph, old: Sequence[NodeProto], new: Sequence[NodeProto]) -> None:
+def replace_nodes(graph: Graph, old: Sequence[NodeProto], new: Sequence[NodeProto]) -> None:
     """Put nodes in the place of the last of some others, which must be what writes the result. The first new one
     takes note of all names that go.
     """
@@ -73,7 +73,7 @@ def replace(graph: Graph, old: Sequence[NodeProto], new: Sequence[NodeProto]) ->
     graph.index()
 
 
-def drop(graph: Graph, node: NodeProto, into: NodeProto) -> None:
+def remove_node(graph: Graph, node: NodeProto, into: NodeProto) -> None:
     """Take out a node that another layer has taken over; who read its result reads what it read."""
     result, source = node.output[0], node.input[0] if node.input[0] not in graph.constants else node.input[1]
     for index in graph.consumers.get(result, []):
@@ -90,18 +90,18 @@ def drop(graph: Graph, node: NodeProto, into: NodeProto) -> None:
 _DIGITS = 2e-5
 
 
-def near(found: float | Mapping[int, float] | None, wanted: float | Mapping[int, float]) -> bool:
+def is_close(found: float | Mapping[int, float] | None, wanted: float | Mapping[int, float]) -> bool:
     """Whether numbers, or all coefficients of a polynomial, agree to about five digits."""
     if isinstance(wanted, Mapping):
         return (
             isinstance(found, Mapping)
             and set(found) == set(wanted)
-            and all(near(found[power], value) for power, value in wanted.items())
+            and all(is_close(found[power], value) for power, value in wanted.items())
         )
     return isinstance(found, float) and math.isclose(found, wanted, rel_tol=_DIGITS)
 
 
-def closed(graph: Graph, nodes: Sequence[NodeProto]) -> list[NodeProto] | None:
+def removable_chain(graph: Graph, nodes: Sequence[NodeProto]) -> list[NodeProto] | None:
     """The nodes in the order of the graph, if only the last one's result is read by others."""
     ids = {id(node) for node in nodes}
     ordered = [node for node in graph.nodes if id(node) in ids]
@@ -115,7 +115,7 @@ def closed(graph: Graph, nodes: Sequence[NodeProto]) -> list[NodeProto] | None:
 
 def last_axis_mean(graph: Graph, name: str, source: str | None = None) -> NodeProto | None:
     """The ReduceMean over the last axis, which stays as one of length 1, that makes a tensor (of `source`)."""
-    node = maker(graph, name, "ReduceMean")
+    node = producer(graph, name, "ReduceMean")
     if node is None or not integer(node, "keepdims", 1) or (source is not None and node.input[0] != source):
         return None
     entry = attribute(node, "axes")

@@ -11,13 +11,13 @@ from onnx import NodeProto, helper
 
 from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.adapters.onnxrt.optimize.graph_edit import (
-    closed,
     is_float,
     last_axis_mean,
-    maker,
     number,
-    other_number,
-    replace,
+    operand_and_number,
+    producer,
+    removable_chain,
+    replace_nodes,
 )
 from quaver.types import Array
 
@@ -39,7 +39,7 @@ def recognise_layer_norm(graph: Graph) -> int:
         norm = helper.make_node(
             "LayerNormalization", [x, *names], [last.output[0]], name=last.name, axis=-1, epsilon=epsilon
         )
-        replace(graph, chain, [norm])
+        replace_nodes(graph, chain, [norm])
         count += 1
     return count
 
@@ -52,16 +52,16 @@ def has_layer_norm(graph: Graph) -> bool:
 def _layer_norm(graph: Graph, division: NodeProto) -> tuple[str, float, Array, Array | None, list[NodeProto]] | None:
     """x, epsilon, scale, shift and all nodes of the normalization that divides here."""
     centred, deviation = division.input
-    difference, root = maker(graph, centred, "Sub"), maker(graph, deviation, "Sqrt")
+    difference, root = producer(graph, centred, "Sub"), producer(graph, deviation, "Sqrt")
     if difference is None or root is None or not is_float(graph, difference.input[0]):
         return None
     x = difference.input[0]
-    mean, plus = last_axis_mean(graph, difference.input[1], x), maker(graph, root.input[0], "Add")
-    stabilised = None if plus is None else other_number(graph, plus)
+    mean, plus = last_axis_mean(graph, difference.input[1], x), producer(graph, root.input[0], "Add")
+    stabilised = None if plus is None else operand_and_number(graph, plus)
     if mean is None or plus is None or stabilised is None:
         return None
     variance = last_axis_mean(graph, stabilised[0])
-    square = None if variance is None else maker(graph, variance.input[0], "Pow", "Mul")
+    square = None if variance is None else producer(graph, variance.input[0], "Pow", "Mul")
     if variance is None or square is None or not _is_square(graph, square, centred):
         return None
     nodes = [mean, difference, square, variance, plus, root, division]
@@ -74,7 +74,7 @@ def _layer_norm(graph: Graph, division: NodeProto) -> tuple[str, float, Array, A
     shift = None if shifting is None else _vector(graph, shifting, "Add", scaling.output[0], scale.size)
     if shifting is not None and shift is not None:
         nodes.append(shifting)
-    chain = closed(graph, nodes)
+    chain = removable_chain(graph, nodes)
     return None if chain is None else (x, stabilised[1], scale, shift, chain)
 
 

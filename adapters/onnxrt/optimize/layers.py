@@ -125,16 +125,16 @@ def scaled(weight: Array, scale: Array, node: NodeProto) -> Array:
         return np.asarray(wide * scale.reshape(-1, *[1] * (weight.ndim - 1)))
     groups = integer(node, "group", 1)
     parts = wide.reshape(groups, -1, *weight.shape[1:])
-    factor = scale.reshape(groups, 1, -1, *[1] * (weight.ndim - 2))
-    return np.asarray((parts * factor).reshape(weight.shape))
+    scaling_factor = scale.reshape(groups, 1, -1, *[1] * (weight.ndim - 2))
+    return np.asarray((parts * scaling_factor).reshape(weight.shape))
 
 
-KINDS = ("Conv", "Gemm", "MatMul")
+LAYER_KINDS = ("Conv", "Gemm", "MatMul")
 
 
-def takes_weights(graph: Graph, node: NodeProto) -> bool:
+def is_foldable_layer(graph: Graph, node: NodeProto) -> bool:
     """Whether a node is a layer with constant weights, that multiplies its first input with its second."""
-    if node.op_type not in KINDS or node.domain not in ("", "ai.onnx") or node.input[0] in graph.constants:
+    if node.op_type not in LAYER_KINDS or node.domain not in ("", "ai.onnx") or node.input[0] in graph.constants:
         return False
     if not has_constant_weights(graph, node):
         return False
@@ -158,7 +158,7 @@ def channel_axis(node: NodeProto) -> int:
     return 1 if node.op_type == "Conv" else -1
 
 
-def pads(node: NodeProto) -> bool:
+def has_padding(node: NodeProto) -> bool:
     """Whether a convolution or pool puts something around its input."""
     entry, automatic = attribute(node, "pads"), attribute(node, "auto_pad")
     return (entry is not None and any(entry.ints)) or (

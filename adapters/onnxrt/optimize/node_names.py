@@ -10,7 +10,7 @@ from quaver.adapters.onnxrt.load.graph import Graph, captures
 _LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
-def carry_names(before: Graph, after: Graph) -> None:
+def restore_names(before: Graph, after: Graph) -> None:
     """Call new nodes after one that went into them, and note all that did.
 
     Whoever fuses nodes keeps the name of what the last one makes. So the nodes that went into a new one are those
@@ -44,7 +44,7 @@ def _name_the_new(before: Graph, after: Graph, known: set[str], taken: set[str])
             taken.add(name)
 
 
-def carry_order(before: Graph, after: Graph) -> None:
+def restore_order(before: Graph, after: Graph) -> None:
     """Put nodes in the order that the user knows, if that is an order in which they can run."""
     places: dict[str, int] = {}  # of tensors
     keys = []

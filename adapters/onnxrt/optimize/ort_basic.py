@@ -13,9 +13,9 @@ from onnx import ModelProto
 
 from quaver.adapters.onnxrt.load.cleanup import name_nodes
 from quaver.adapters.onnxrt.load.graph import Graph
-from quaver.adapters.onnxrt.load.shape_inference import light_model
-from quaver.adapters.onnxrt.load.skeleton import take_back
-from quaver.adapters.onnxrt.optimize.node_names import carry_names, carry_order
+from quaver.adapters.onnxrt.load.shape_inference import without_large_constants
+from quaver.adapters.onnxrt.load.skeleton import restore_constants
+from quaver.adapters.onnxrt.optimize.node_names import restore_names, restore_order
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.errors import BuildError
 from quaver.files.temporary import temporary_folder
@@ -36,19 +36,19 @@ def basic_level(graph: Graph) -> Graph | None:
     if graph.shell.functions:
         log.info("the model has functions of its own, which the runtime would dissolve: its basic level is left out")
         return None
-    model = light_model(graph, _foldable(graph))
+    model = without_large_constants(graph, _foldable(graph))
     for later in (_LATER, (*_LATER, "ConstantFolding")):
         optimised = _optimised(model, later)
         if optimised is None:
             return None
-        found = take_back(graph, optimised)
+        found = restore_constants(graph, optimised)
         if _bytes(found) <= _bytes(graph) * _GROWTH + _FREE_BYTES:
             break
     domains = {node.domain for node in graph.nodes}
     if any(node.domain not in domains | {"", "ai.onnx"} for node in found.nodes):
         return None
-    carry_names(graph, found)
-    carry_order(graph, found)
+    restore_names(graph, found)
+    restore_order(graph, found)
     name_nodes(found)
     return found
 

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 import onnx
 
 from quaver.adapters.onnxrt.load.cleanup import (
-    drop_idle,
-    drop_unread,
+    constants_from_nodes,
+    drop_identity_arithmetic,
+    drop_unread_constants,
     fold_constants,
-    join_bias,
+    fuse_bias,
     name_nodes,
-    take_constants,
 )
 from quaver.adapters.onnxrt.load.graph import Graph, subgraphs
-from quaver.adapters.onnxrt.load.shape_inference import infer_types, light_model
-from quaver.adapters.onnxrt.load.skeleton import opset_of, take_back
+from quaver.adapters.onnxrt.load.shape_inference import infer_types, without_large_constants
+from quaver.adapters.onnxrt.load.skeleton import opset_of, restore_constants
 from quaver.adapters.onnxrt.optimize.activations import clip_behind_layers, recognise_hard_swish, spell_out_prelu
 from quaver.adapters.onnxrt.optimize.batch_norm import fold_norm_behind_relu
 from quaver.adapters.onnxrt.optimize.denormals import flush_denormals
@@ -32,14 +32,14 @@ from quaver.adapters.onnxrt.optimize.gelu import find_gelu, recognise_gelu
 from quaver.adapters.onnxrt.optimize.layer_norm import OPSET as NORM_OPSET
 from quaver.adapters.onnxrt.optimize.layer_norm import has_layer_norm, recognise_layer_norm
 from quaver.adapters.onnxrt.optimize.layers import fold_followers
-from quaver.adapters.onnxrt.optimize.node_names import carry_names, carry_order
+from quaver.adapters.onnxrt.optimize.node_names import restore_names, restore_order
 from quaver.adapters.onnxrt.optimize.ort_basic import basic_level
 from quaver.adapters.onnxrt.optimize.transposes import move_transposes
 
 log = logging.getLogger(__name__)
 
 
-def raised(graph: Graph, opset: int) -> Graph | None:
+def with_newer_opset(graph: Graph, opset: int) -> Graph | None:
     """The graph in an opset that is at least this one; None where it cannot be converted.
 
     The converter does not look into functions and the bodies of If, Loop and Scan.
@@ -49,19 +49,19 @@ def raised(graph: Graph, opset: int) -> Graph | None:
     if graph.shell.functions or any(True for node in graph.nodes for _ in subgraphs(node)):
         return None
     try:
-        converted = onnx.version_converter.convert_version(light_model(graph), opset)
+        converted = onnx.version_converter.convert_version(without_large_constants(graph), opset)
     except Exception as error:
         log.info("the model stays at opset %d: %s", opset_of(graph), str(error).strip().split("\n")[0])
         return None
-    found = take_back(graph, converted)
-    take_constants(found)
+    found = restore_constants(graph, converted)
+    constants_from_nodes(found)
     for entry in found.shell.opset_import:
         if entry.domain in ("", "ai.onnx"):
             entry.version = opset
     found.shell.ir_version = max(found.shell.ir_version, 8)
     found.index()
-    carry_names(graph, found)
-    carry_order(graph, found)
+    restore_names(graph, found)
+    restore_order(graph, found)
     name_nodes(found)
     return found
 
@@ -73,7 +73,7 @@ Step = Callable[[Graph], tuple[Graph, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
+class RewriteSummary:
     """The rewrites that were applied to a float graph.
 
     Attributes:
@@ -87,7 +87,7 @@ class Rewritten:
     failed: tuple[str, ...] = ()
 
 
-def rewrite(graph: Graph, optimise_float: bool = True, left_out: Collection[str] = ()) -> tuple[Graph, Rewritten]:
+def rewrite(graph: Graph, optimise_float: bool = True, left_out: Collection[str] = ()) -> tuple[Graph, RewriteSummary]:
     """Return the graph ready to be quantized, and what was done to it.
 
     Args:
@@ -100,20 +100,20 @@ def rewrite(graph: Graph, optimise_float: bool = True, left_out: Collection[str]
     name_nodes(graph)
     followers = functools.partial(fold_followers, scalars=not optimise_float)
     graph, _ = runner.run(graph, [(_FOLLOWERS, _in_place(followers))])
-    drop_unread(graph)
+    drop_unread_constants(graph)
     applied: Applied = ()
     if optimise_float:
         infer_types(graph)
         faster, applied = runner.run(graph.copy(), _faster())
-        drop_unread(faster)
+        drop_unread_constants(faster)
         if applied:
             graph = faster
-            log.info("optimised the float graph: %s", in_words(applied))
+            log.info("optimised the float graph: %s", rewrites_text(applied))
     infer_types(graph)
-    join = functools.partial(join_bias, any_rank=optimise_float)
+    join = functools.partial(fuse_bias, any_rank=optimise_float)
     graph, _ = runner.run(graph, [(_BIAS, _in_place(join))])
-    drop_unread(graph)
-    return graph, Rewritten(applied, tuple(runner.active), tuple(runner.failed))
+    drop_unread_constants(graph)
+    return graph, RewriteSummary(applied, tuple(runner.active), tuple(runner.failed))
 
 
 def rewrite_names() -> list[str]:
@@ -126,7 +126,7 @@ def speed_rewrite_names() -> list[str]:
     return [name for name, _ in _faster()]
 
 
-def in_words(applied: Applied) -> str:
+def rewrites_text(applied: Applied) -> str:
     """Return the rewrites for a line of text."""
     return ", ".join(f"{name} ({count})" for name, count in applied)
 
@@ -189,7 +189,7 @@ def _basic_level(graph: Graph) -> tuple[Graph, int]:
     before, basic = len(graph.nodes), basic_level(graph)
     if basic is None:
         return graph, 0
-    drop_idle(basic)
+    drop_identity_arithmetic(basic)
     infer_types(basic)
     return basic, before - len(basic.nodes)
 
@@ -197,7 +197,7 @@ def _basic_level(graph: Graph) -> tuple[Graph, int]:
 def _newer_opset(graph: Graph) -> tuple[Graph, int]:
     """Convert the graph to an opset that has the operators which can be recognised in it."""
     needed = GELU_OPSET if find_gelu(graph) else NORM_OPSET if has_layer_norm(graph) else 0
-    newer = raised(graph, needed) if opset_of(graph) < needed else None
+    newer = with_newer_opset(graph, needed) if opset_of(graph) < needed else None
     if newer is None:
         return graph, 0
     infer_types(newer)
@@ -206,6 +206,6 @@ def _newer_opset(graph: Graph) -> tuple[Graph, int]:
 
 _TIDYING: list[tuple[str, Step]] = [
     ("constant folding", _in_place(fold_constants)),
-    ("idle ops", _in_place(drop_idle)),
+    ("idle ops", _in_place(drop_identity_arithmetic)),
 ]
 _FOLLOWERS, _BIAS = "into convolutions", "bias into product"

@@ -11,7 +11,7 @@ import numpy as np
 from onnx import NodeProto
 
 from quaver.adapters.onnxrt.load.graph import Graph, attribute
-from quaver.adapters.onnxrt.optimize.graph_edit import maker
+from quaver.adapters.onnxrt.optimize.graph_edit import producer
 from quaver.types import Array
 
 _ALONE = {"Relu", "LeakyRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Clip"}
@@ -31,15 +31,15 @@ def move_transposes(graph: Graph) -> int:
 def _move(graph: Graph, node: NodeProto) -> bool:
     """Put a node before the Transposes that it reads."""
     slots = [slot for slot, name in enumerate(node.input) if name and name not in graph.constants]
-    turned = [_to_the_end(graph, node.input[slot]) for slot in slots]
-    first = turned[0] if turned else None
-    if first is None or any(one is None or _order(one) != _order(first) for one in turned):
+    transposed = [_to_the_end(graph, node.input[slot]) for slot in slots]
+    first = transposed[0] if transposed else None
+    if first is None or any(one is None or _order(one) != _order(first) for one in transposed):
         return False
     order = _order(first)
-    constants = {} if node.op_type == "Clip" else _turned_back(graph, node, order)
+    constants = {} if node.op_type == "Clip" else _transposed_back(graph, node, order)
     if constants is None or len(node.output) != 1:
         return False
-    for slot, one in zip(slots, turned, strict=True):
+    for slot, one in zip(slots, transposed, strict=True):
         assert one is not None
         node.input[slot] = one.input[0]
     for slot, values in constants.items():
@@ -61,7 +61,7 @@ def _move(graph: Graph, node: NodeProto) -> bool:
 
 def _to_the_end(graph: Graph, name: str) -> NodeProto | None:
     """The Transpose that makes a tensor, if it moves channels from behind the batch to the end."""
-    node = maker(graph, name, "Transpose")
+    node = producer(graph, name, "Transpose")
     order = [] if node is None else _order(node)
     return node if len(order) > 2 and order == [0, *range(2, len(order)), 1] else None
 
@@ -71,7 +71,7 @@ def _order(node: NodeProto) -> list[int]:
     return [] if entry is None else [int(axis) for axis in entry.ints]
 
 
-def _turned_back(graph: Graph, node: NodeProto, order: list[int]) -> dict[int, Array] | None:
+def _transposed_back(graph: Graph, node: NodeProto, order: list[int]) -> dict[int, Array] | None:
     """The constants of a node as they go with tensors before the Transpose; None if one would add axes."""
     found = {}
     for slot, name in enumerate(node.input):
@@ -90,7 +90,7 @@ def _turned_back(graph: Graph, node: NodeProto, order: list[int]) -> dict[int, A
 def _cancel(graph: Graph) -> None:
     """Where one Transpose undoes another, read what the first reads; what nobody reads any more goes."""
     for node in [node for node in graph.nodes if node.op_type == "Transpose"]:
-        before = maker(graph, node.input[0], "Transpose")
+        before = producer(graph, node.input[0], "Transpose")
         if before is None or node.output[0] in graph.pinned or not _order(before) or not _order(node):
             continue
         first, second = _order(before), _order(node)

@@ -28,8 +28,8 @@ from quaver.adapters.comparison import (
 )
 from quaver.adapters.data import InputSpec, head, open_batch, samples
 from quaver.adapters.onnxrt.load.graph import Graph
-from quaver.adapters.onnxrt.load.model_file import NEWEST_IR, ReadModel, fetch_small_data, read_source
-from quaver.adapters.onnxrt.load.shape_inference import light_model
+from quaver.adapters.onnxrt.load.model_file import NEWEST_IR, LoadedModel, fetch_small_data, read_model_file
+from quaver.adapters.onnxrt.load.shape_inference import without_large_constants
 from quaver.adapters.onnxrt.optimize.pipeline import rewrite_names
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.errors import BuildError, ModelError
@@ -50,7 +50,7 @@ _MOVING = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"
 _MAX_TENSORS = 2000
 
 # Reads the model again without some rewrites.
-Reader = Callable[[Sequence[str]], ReadModel]
+Reader = Callable[[Sequence[str]], LoadedModel]
 
 
 class EqualityCheck:
@@ -58,14 +58,16 @@ class EqualityCheck:
 
     def __init__(self, source: Any, inputs: Sequence[InputSpec], feeds: Sequence[Feed]) -> None:
         """Prepare to compare with `source` on `feeds`, or on made-up inputs if there are none."""
-        self._model, self._folder = read_source(source)
+        self._model, self._folder = read_model_file(source)
         self._model.ir_version = min(self._model.ir_version, NEWEST_IR)
         fetch_small_data(self._model, self._folder)
         self._inputs = inputs
         self._made_up = not feeds
         self._feeds = comparison_feeds(feeds, inputs)
 
-    def check(self, model: ReadModel, built: tuple[bytes, Path | None] | None = None) -> tuple[Comparison, Difference]:
+    def check(
+        self, model: LoadedModel, built: tuple[bytes, Path | None] | None = None
+    ) -> tuple[Comparison, Difference]:
         """Compare a graph, or the model that was built of it, with the model as given.
 
         Returns:
@@ -74,7 +76,7 @@ class EqualityCheck:
         graph = model.graph
         before = _before_squashing(self._model, graph)
         outputs = [value.name for value in self._model.graph.output]
-        extra = list(dict.fromkeys(name for name in before.values() if name not in graph.given))
+        extra = list(dict.fromkeys(name for name in before.values() if name not in graph.output_names))
         names = [*outputs, *extra]
         try:
             given = self._given_results(extra, names)
@@ -120,10 +122,10 @@ class EqualityCheck:
 
         return recall
 
-    def _incomparable(self, model: ReadModel, obstacle: str) -> tuple[Comparison, Difference]:
+    def _incomparable(self, model: LoadedModel, obstacle: str) -> tuple[Comparison, Difference]:
         return Comparison(made_up=self._made_up, left_out=model.rewritten.failed, obstacle=obstacle), Difference()
 
-    def without_wrong_rewrites(self, read: Reader, left_out: Sequence[str]) -> tuple[ReadModel, tuple[str, ...]]:
+    def without_wrong_rewrites(self, read: Reader, left_out: Sequence[str]) -> tuple[LoadedModel, tuple[str, ...]]:
         """Read the model again without the rewrites that change what it computes.
 
         Args:
@@ -153,10 +155,10 @@ class EqualityCheck:
                 low, high = (middle, high) if equal else (low, middle)
             skipped.append(names[high - 1])
 
-    def _is_equal(self, model: ReadModel) -> bool:
+    def _is_equal(self, model: LoadedModel) -> bool:
         return self.check(model)[1].error <= TOLERANCE
 
-    def _refusal(self, model: ReadModel) -> ModelError:
+    def _refusal(self, model: LoadedModel) -> ModelError:
         """Say which op became another one when the model was read."""
         difference, op = self.check(model)[1], self._op_at_fault(model)
         how = f"converting it from {model.conversions[0]}" if model.conversions else "reading it"
@@ -166,25 +168,25 @@ class EqualityCheck:
             "Export it again with opset 13 or newer, or replace that op"
         )
 
-    def _op_at_fault(self, model: ReadModel) -> str:
+    def _op_at_fault(self, model: LoadedModel) -> str:
         """The first op of the given model whose result differs, in words; empty if that cannot be told."""
         graph = model.graph
         makers = {name: node for node in self._model.graph.node for name in node.output if name in graph.producers}
         names = [name for name in makers if graph.types.get(name) == TensorProto.FLOAT][:_MAX_TENSORS]
-        extra = [name for name in names if name not in graph.given]
+        extra = [name for name in names if name not in graph.output_names]
         try:
             given = _runner(_session(_with_outputs(self._model, extra), self._folder), names)
             tuned = _graph_runner(graph, extra, names)
             results = zip(names, given(self._feeds[0]), tuned(self._feeds[0]), strict=True)
             for name, expected, actual in results:
                 if compare_values(name, expected, actual).error > TOLERANCE:
-                    return _called(makers[name])
+                    return _describe(makers[name])
         except Exception as error:  # the runtime has no class of its own for what it cannot run
             log.debug("the op at fault cannot be told: %s", error)
         return ""
 
 
-def _called(node: NodeProto) -> str:
+def _describe(node: NodeProto) -> str:
     return f"{node.op_type} {node.name or node.output[0]!r}"
 
 
@@ -238,7 +240,7 @@ def _built_runner(built: tuple[bytes, Path | None], extra: Sequence[str], names:
 
 def _graph_runner(graph: Graph, extra: Sequence[str], names: Sequence[str], change: float = 0.0) -> Runner:
     """Run a graph, or a graph whose weights are changed a little. Large constants are fed, and so never copied."""
-    model = light_model(graph)
+    model = without_large_constants(graph)
     fed = {value.name for value in model.graph.input} - {value.name for value in graph.inputs}
     constants = {name: _changed(np.asarray(graph.constants[name]), change) for name in fed}
     return _runner(_session(_with_outputs(model, extra), None), names, constants)

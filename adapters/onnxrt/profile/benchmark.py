@@ -16,8 +16,8 @@ import onnx
 from quaver.adapters.base import TimingOptions
 from quaver.adapters.data import samples
 from quaver.adapters.onnxrt.build.builder import Builder
-from quaver.adapters.onnxrt.profile.kernels import INTEGER_KERNELS, on_integers, plain_name
-from quaver.adapters.onnxrt.profile.op_profile import KERNEL, owners
+from quaver.adapters.onnxrt.profile.kernels import INTEGER_KERNELS, integer_nodes, plain_name
+from quaver.adapters.onnxrt.profile.op_profile import KERNEL, kernel_owners
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.samples import one_batch
 from quaver.errors import ModelError
@@ -27,11 +27,11 @@ from quaver.types import Feed, ModelLike, PlainDict
 
 # Inferences with and without the profiler go in turns, so that a busy machine is busy for both. With several threads a
 # turn takes more of them: those of the other session are awake for a while.
-TURN = 5
+INTERLEAVED_RUNS = 5
 # The event that holds all kernels of an inference.
-EXECUTE = "SequentialExecutor::Execute"
+EXECUTE_EVENT = "SequentialExecutor::Execute"
 # What noting one kernel takes the profiler, at most, in seconds.
-MOST_NOTING = 5e-6
+MAX_PROFILER_SECONDS = 5e-6
 
 
 def time_model(model: ModelLike, data: Any, options: TimingOptions, beside: Builder | None = None) -> Timing:
@@ -45,21 +45,21 @@ def time_model(model: ModelLike, data: Any, options: TimingOptions, beside: Buil
         chosen.optimized_model_filepath = str(path)
         profiled, plain = sessions.create(source, chosen), sessions.create(source, sessions.options(options.threads))
         feed = one_batch(data, sessions.input_specs(plain), options.batch)
-        latencies, slowed = _take_turns(plain, profiled, feed, options)
+        latencies, slowed = _interleave(plain, profiled, feed, options)
         events = json.loads(Path(profiled.end_profiling()).read_text(encoding="utf-8"))
         optimised = onnx.load_model(path, load_external_data=False)
-    belongs = owners(beside, optimised) if beside is not None else {}
+    owner_of = kernel_owners(beside, optimised) if beside is not None else {}
     latency = statistics.median(latencies)
     runs, calls, kinds = _profiled(events, slowed)
-    kernels = _kernels(runs, calls, kinds, belongs, latency)
+    kernels = _kernels(runs, calls, kinds, owner_of, latency)
     noted = statistics.median(sum(run.values()) for run in runs) / latency
     how = f"ops: ONNX Runtime's profile, whose own sum is {noted:.2f} of p50, scaled to p50 less the call"
     return Timing(
-        kernels, tuple(latencies), samples(feed), options.threads, _precisions(kernels, on_integers(optimised)), how
+        kernels, tuple(latencies), samples(feed), options.threads, _precisions(kernels, integer_nodes(optimised)), how
     )
 
 
-def _take_turns(plain: Any, profiled: Any, feed: Feed, options: TimingOptions) -> tuple[list[float], list[float]]:
+def _interleave(plain: Any, profiled: Any, feed: Feed, options: TimingOptions) -> tuple[list[float], list[float]]:
     """Seconds of each inference, without the profiler and with it."""
     for session in (plain, profiled):
         for _ in range(max(options.warmup, 1)):
@@ -68,7 +68,7 @@ def _take_turns(plain: Any, profiled: Any, feed: Feed, options: TimingOptions) -
     slowed: list[float] = []
     alone = options.threads == 1
     while len(latencies) < options.runs:
-        turn = 1 if alone else min(TURN, options.runs - len(latencies))
+        turn = 1 if alone else min(INTERLEAVED_RUNS, options.runs - len(latencies))
         if not alone:
             plain.run(None, feed)
         for session, taken in ((plain, latencies), (profiled, slowed)):
@@ -80,14 +80,16 @@ def _take_turns(plain: Any, profiled: Any, feed: Feed, options: TimingOptions) -
 
 
 def _kernels(
-    runs: list[dict[str, float]], calls: list[float], kinds: dict[str, str], belongs: Mapping[str, str], latency: float
+    runs: list[dict[str, float]], calls: list[float], kinds: dict[str, str], owner_of: Mapping[str, str], latency: float
 ) -> tuple[KernelTime, ...]:
     """Seconds of each kernel: its mean part of all kernels in the profiled inferences, of what they take without it.
 
     So kernels add up to an inference less its call, also on a busy machine. Noting a kernel takes the profiler the same
     time for each, which counts for small ones: at most what the shortest kernel takes.
     """
-    noting = min([MOST_NOTING, *(statistics.median(run.get(node, 0.0) for run in runs) for node in kinds)], default=0.0)
+    noting = min(
+        [MAX_PROFILER_SECONDS, *(statistics.median(run.get(node, 0.0) for run in runs) for node in kinds)], default=0.0
+    )
     parts: dict[str, list[float]] = {node: [] for node in kinds}
     for run in runs:
         taken = {node: max(run.get(node, 0.0) - noting, 0.0) for node in kinds}
@@ -96,7 +98,7 @@ def _kernels(
             parts[node].append(seconds / whole)
     together = latency - min(statistics.median(calls), latency / 2)
     return tuple(
-        KernelTime(plain_name(node), belongs.get(node, ""), kind, together * statistics.fmean(parts[node]))
+        KernelTime(plain_name(node), owner_of.get(node, ""), kind, together * statistics.fmean(parts[node]))
         for node, kind in kinds.items()
     )
 
@@ -116,7 +118,7 @@ def _profiled(
             node = name.removesuffix(KERNEL)
             kinds.setdefault(node, event.get("args", {}).get("op_name", ""))
             current[node] += event["dur"] * 1e-6
-        elif name == EXECUTE:
+        elif name == EXECUTE_EVENT:
             inner = event["dur"] * 1e-6
         elif name == "model_run":
             runs.append(current)

@@ -37,7 +37,7 @@ def optimised(model: bytes) -> onnx.ModelProto:
         return onnx.load_model(path)
 
 
-def on_integers(model: onnx.ModelProto) -> frozenset[str]:
+def integer_nodes(model: onnx.ModelProto) -> frozenset[str]:
     """The nodes that look rows up in a table of 8 bits, hand on what is in 8 bits, or have their weight alone in it."""
     kinds = (TensorProto.INT8, TensorProto.UINT8)
     tables = {entry.name for entry in model.graph.initializer if entry.data_type in kinds}
@@ -73,7 +73,7 @@ def integer_kernels(model: bytes, ops: Iterable[str]) -> dict[str, str]:
     known = set(ops)
     found: dict[str, str] = {}
     executed = optimised(model)
-    carrying = on_integers(executed)
+    carrying = integer_nodes(executed)
     for node in executed.graph.node:
         if node.op_type in INTEGER_KERNELS or node.name in carrying:
             name = node.name if node.name in known else plain_name(node.name)
@@ -81,16 +81,16 @@ def integer_kernels(model: bytes, ops: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def int8_edges(assembler: Builder) -> dict[str, tuple[str, ...]]:
+def int8_edges(builder: Builder) -> dict[str, tuple[str, ...]]:
     """For each op that writes 8 bits, the ops that read what it wrote, moved about or not."""
     readers: dict[str, list[str]] = {}
-    for unit in assembler.units:
-        for name in unit.activations if unit.calibrated else ():
-            readers.setdefault(assembler.root(name), []).append(unit.op.name)
+    for unit in builder.units:
+        for name in unit.activations if unit.has_static_choice else ():
+            readers.setdefault(builder.root(name), []).append(unit.op.name)
     found = {}
-    for unit in assembler.units:
+    for unit in builder.units:
         if unit.quantized_output and not unit.is_embedding:  # rows with a scale each are float
-            reading = dict.fromkeys(readers.get(assembler.root(unit.output), ()))
+            reading = dict.fromkeys(readers.get(builder.root(unit.output), ()))
             reading.pop(unit.op.name, None)
             if reading:
                 found[unit.op.name] = tuple(reading)

@@ -30,29 +30,29 @@ RUNS = (5, 60)
 SECONDS = 0.15
 
 
-def op_seconds(assembler: Builder, model: OnnxModel, feed: Feed, threads: int) -> dict[str, float]:
+def op_seconds(builder: Builder, model: OnnxModel, feed: Feed, threads: int) -> dict[str, float]:
     """Seconds of each op in a built model, in runs that little disturbs; kernels of no op are under the empty name.
 
     So are lookups: they take next to nothing in either precision, and the profiler takes more for the four kernels of
     the one than for the single kernel of the other. By their times nothing can be decided about them.
     """
     events, optimised = profiled(model, feed, threads)
-    return _undisturbed(_runs(events, _timed(assembler, optimised)), assembler)
+    return _undisturbed(_runs(events, _timed(builder, optimised)), builder)
 
 
-def attributed(assembler: Builder, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
+def attribute_seconds(builder: Builder, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
     """The same from seconds of kernels, and the graph they are in, that another machine tells."""
-    belongs = _timed(assembler, onnx.load_model_from_string(graph))
-    found = dict.fromkeys(["", *(unit.op.name for unit in assembler.units)], 0.0)
+    owner_of = _timed(builder, onnx.load_model_from_string(graph))
+    found = dict.fromkeys(["", *(unit.op.name for unit in builder.units)], 0.0)
     for kernel, seconds in kernels.items():
-        found[belongs.get(kernel, "")] += seconds
+        found[owner_of.get(kernel, "")] += seconds
     return found
 
 
-def _timed(assembler: Builder, optimised: onnx.ModelProto) -> dict[str, str]:
+def _timed(builder: Builder, optimised: onnx.ModelProto) -> dict[str, str]:
     """For each kernel the op whose time it counts for."""
-    lookups = {unit.op.name for unit in assembler.units if unit.is_embedding}
-    return {kernel: op for kernel, op in owners(assembler, optimised).items() if op not in lookups}
+    lookups = {unit.op.name for unit in builder.units if unit.is_embedding}
+    return {kernel: op for kernel, op in kernel_owners(builder, optimised).items() if op not in lookups}
 
 
 def profiled(model: OnnxModel, feed: Feed, threads: int) -> tuple[list[PlainDict], onnx.ModelProto]:
@@ -76,35 +76,35 @@ def profiled(model: OnnxModel, feed: Feed, threads: int) -> tuple[list[PlainDict
         return events, onnx.load_model(path, load_external_data=False)
 
 
-def _undisturbed(runs: list[dict[str, float]], assembler: Builder) -> dict[str, float]:
+def _undisturbed(runs: list[dict[str, float]], builder: Builder) -> dict[str, float]:
     warm = runs[1:] or runs
-    names = ["", *(unit.op.name for unit in assembler.units)]
+    names = ["", *(unit.op.name for unit in builder.units)]
     return {name: float(np.quantile([run.get(name, 0.0) for run in warm], QUANTILE)) for name in names}
 
 
-def _runs(events: list[PlainDict], belongs: dict[str, str]) -> list[dict[str, float]]:
+def _runs(events: list[PlainDict], owner_of: dict[str, str]) -> list[dict[str, float]]:
     """The kernels of each run, summed up by owner. A run ends with the event of the session as a whole."""
     runs: list[dict[str, float]] = []
     current: dict[str, float] = defaultdict(float)
     for event in events:
         name = event.get("name", "")
         if event.get("cat") == "Node" and name.endswith(KERNEL):
-            current[belongs.get(name.removesuffix(KERNEL), "")] += event["dur"] * 1e-6
+            current[owner_of.get(name.removesuffix(KERNEL), "")] += event["dur"] * 1e-6
         elif name == "model_run":
             runs.append(current)
             current = defaultdict(float)
     return runs
 
 
-def owners(assembler: Builder, optimised: onnx.ModelProto) -> dict[str, str]:
+def kernel_owners(builder: Builder, optimised: onnx.ModelProto) -> dict[str, str]:
     """For each kernel of the optimised graph the op it belongs to.
 
     Fused kernels keep the name of one of their nodes, or of what they produce. Quantizing a tensor belongs to the
     op that reads it, dequantizing to the op that wrote it.
     """
-    graph, label = assembler.graph, assembler.label
+    graph, label = builder.graph, builder.label
     by_name: dict[str, str] = {}
-    for unit in assembler.units:
+    for unit in builder.units:
         for index in unit.nodes:
             node = graph.nodes[index]
             by_name.setdefault(node.name, unit.op.name)
@@ -117,55 +117,55 @@ def owners(assembler: Builder, optimised: onnx.ModelProto) -> dict[str, str]:
         by_name.setdefault(label(unit.output, "DQ"), unit.op.name)
         if unit.is_embedding:
             by_name.update((label(unit.output, part), unit.op.name) for part in PARTS)
-    belongs = {}
+    owner_of = {}
     for kernel in optimised.graph.node:
         candidates = [kernel.name, plain_name(kernel.name), *map(plain_name, kernel.output)]
         owner = next((by_name[name] for name in candidates if name in by_name), None)
         if owner is not None:
-            belongs[kernel.name] = owner
-    _give_back(assembler, optimised, belongs)
-    _by_neighbours(optimised, belongs)
-    return belongs
+            owner_of[kernel.name] = owner
+    _claim_fused_kernels(builder, optimised, owner_of)
+    _claim_conversions(optimised, owner_of)
+    return owner_of
 
 
-def _by_neighbours(optimised: onnx.ModelProto, belongs: dict[str, str]) -> None:
+def _claim_conversions(optimised: onnx.ModelProto, owner_of: dict[str, str]) -> None:
     """In a file that others made, quantizing and dequantizing go by other names: look at who reads and who wrote."""
     readers: dict[str, str] = {}
     writers: dict[str, str] = {}
     for kernel in optimised.graph.node:
-        if kernel.name in belongs:
-            writers.update(dict.fromkeys(kernel.output, belongs[kernel.name]))
+        if kernel.name in owner_of:
+            writers.update(dict.fromkeys(kernel.output, owner_of[kernel.name]))
             for name in kernel.input:
-                readers.setdefault(name, belongs[kernel.name])
+                readers.setdefault(name, owner_of[kernel.name])
     for kernel in optimised.graph.node:
-        if kernel.name not in belongs and kernel.op_type in ("QuantizeLinear", "DequantizeLinear"):
+        if kernel.name not in owner_of and kernel.op_type in ("QuantizeLinear", "DequantizeLinear"):
             quantizes = kernel.op_type == "QuantizeLinear"
             owner = readers.get(kernel.output[0]) if quantizes else writers.get(kernel.input[0])
             if owner is not None:
-                belongs[kernel.name] = owner
+                owner_of[kernel.name] = owner
 
 
-def _give_back(assembler: Builder, optimised: onnx.ModelProto, belongs: dict[str, str]) -> None:
+def _claim_fused_kernels(builder: Builder, optimised: onnx.ModelProto, owner_of: dict[str, str]) -> None:
     """A kernel that took over what follows it goes by the name of that; find the op that does the work.
 
     A convolution with the residual Add behind it is called after the sum, one with a HardSigmoid after that.
     """
-    graph = assembler.graph
-    busy = set(belongs.values())
-    computing = [unit for unit in assembler.units if unit.weight is not None and not unit.is_embedding]
+    graph = builder.graph
+    busy = set(owner_of.values())
+    computing = [unit for unit in builder.units if unit.weight is not None and not unit.is_embedding]
     weighty = {unit.op.name for unit in computing}
     idle = {unit.anchor: unit.op.name for unit in computing if unit.op.name not in busy}
     for kernel in optimised.graph.node:
         works = any(kind in kernel.op_type for kind in ("Conv", "Gemm", "MatMul"))
-        if works and belongs.get(kernel.name) not in weighty:
+        if works and owner_of.get(kernel.name) not in weighty:
             names = [plain_name(name) for name in (kernel.name, *kernel.output)]
             index = next((graph.producers[name] for name in names if name in graph.producers), None)
-            owner = _behind(graph, index, idle)
+            owner = _nearest_upstream(graph, index, idle)
             if owner is not None:
-                belongs[kernel.name] = owner
+                owner_of[kernel.name] = owner
 
 
-def _behind(graph: Graph, index: int | None, idle: dict[int, str], steps: int = 4) -> str | None:
+def _nearest_upstream(graph: Graph, index: int | None, idle: dict[int, str], steps: int = 4) -> str | None:
     """The nearest op without a kernel, going back from a node."""
     reached = [] if index is None else [index]
     for _ in range(steps):
@@ -178,30 +178,30 @@ def _behind(graph: Graph, index: int | None, idle: dict[int, str], steps: int = 
 
 
 def seconds_by_kind(
-    assembler: Builder, model: OnnxModel, feed: Feed, kinds: Mapping[int, str]
+    builder: Builder, model: OnnxModel, feed: Feed, kinds: Mapping[int, str]
 ) -> tuple[dict[str, float], float]:
     """Seconds of each kind in one inference of a built fp32 model on one thread, and of all kernels together.
 
     `kinds` names the nodes of interest by their index in the graph.
     """
     events, optimised = profiled(model, feed, threads=1)
-    belongs = owners(assembler, optimised)
-    kernels = {name: kind for name, kind in _kinds(assembler, optimised, kinds).items() if name not in belongs}
+    owner_of = kernel_owners(builder, optimised)
+    kernels = {name: kind for name, kind in _kinds(builder, optimised, kinds).items() if name not in owner_of}
     runs = _runs_by_kind(events)[1:]
     found = {
-        kind: _usual([sum(run[name] for name in run if kernels.get(name) == kind) for run in runs])
+        kind: _quantile([sum(run[name] for name in run if kernels.get(name) == kind) for run in runs])
         for kind in dict.fromkeys(kernels.values())
     }
-    return found, _usual([sum(run.values()) for run in runs])
+    return found, _quantile([sum(run.values()) for run in runs])
 
 
-def _usual(seconds: list[float]) -> float:
+def _quantile(seconds: list[float]) -> float:
     return float(np.quantile(seconds, QUANTILE)) if seconds else 0.0
 
 
-def _kinds(assembler: Builder, optimised: onnx.ModelProto, kinds: Mapping[int, str]) -> dict[str, str]:
+def _kinds(builder: Builder, optimised: onnx.ModelProto, kinds: Mapping[int, str]) -> dict[str, str]:
     """What each kernel was in the graph, by its name or by what it produces."""
-    graph = assembler.graph
+    graph = builder.graph
     by_name = {graph.nodes[index].name: kind for index, kind in kinds.items()}
     by_name |= {name: kind for index, kind in kinds.items() for name in graph.nodes[index].output if name}
     found = {}
@@ -222,12 +222,12 @@ def _runs_by_kind(events: list[PlainDict]) -> list[dict[str, float]]:
         if event.get("cat") == "Node" and name.endswith(KERNEL):
             current.append(event)
         elif name == "model_run":
-            runs.append(_outer(current))
+            runs.append(_top_level_seconds(current))
             current = []
     return runs
 
 
-def _outer(events: list[PlainDict]) -> dict[str, float]:
+def _top_level_seconds(events: list[PlainDict]) -> dict[str, float]:
     seconds: dict[str, float] = defaultdict(float)
     end = -1
     for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):

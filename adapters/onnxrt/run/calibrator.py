@@ -20,7 +20,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 @dataclass(slots=True)
-class Place:
+class OutputBuffers:
     """Where outputs go: buffers for inputs of certain shapes, and what binds them to the session."""
 
     shapes: Shapes | None = None
@@ -35,23 +35,23 @@ class Calibrator(StreamingCalibrator):
     memory for every tensor of every sample costs as much as a small model's inference.
     """
 
-    def __init__(self, assembler: Builder, inputs: Sequence[InputSpec], threads: int) -> None:
-        graph = assembler.graph
-        ops = (op for unit in assembler.units if (op := assembler.rescaler.op(unit)) is not None)
+    def __init__(self, builder: Builder, inputs: Sequence[InputSpec], threads: int) -> None:
+        graph = builder.graph
+        ops = (op for unit in builder.units if (op := builder.rescaler.op(unit)) is not None)
         wanted = wanted_statistics(ops)
-        super().__init__(inputs, assembler.needed(), assembler.rescaler.with_ways(wanted))
+        super().__init__(inputs, builder.needed(), builder.rescaler.with_intermediate_tensors(wanted))
         names = {spec.name for spec in inputs}
         given = {value.name for value in graph.outputs}
         self._graph = graph
         self._fed = [name for name in self.tensors if name in names]
         self._read = [name for name in self.tensors if name not in names]
         extra = tuple(name for name in self._read if name not in given)
-        assembly = assembler.assemble(None, extra)
-        store = assembly.store.path
-        self._session = sessions.create(assembly.skeleton(), sessions.options(threads), store.parent)
+        serialized = builder.assemble(None, extra)
+        store = serialized.store.path
+        self._session = sessions.create(serialized.skeleton(), sessions.options(threads), store.parent)
         self._quiet = ort.RunOptions()
         self._quiet.log_severity_level = 4
-        self._places = [Place(), Place()]
+        self._places = [OutputBuffers(), OutputBuffers()]
 
     def values(self, feed: Feed) -> Values:
         """Run the float model; the values of each tensor, the model's inputs among them."""

@@ -48,13 +48,13 @@ class OrtModel(Model):
 class OnnxModel(OrtModel):
     """A model in one configuration: callable, with its `session`, and complete as `model` or as bytes."""
 
-    def __init__(self, assembly: SerializedModel, inputs: Sequence[InputSpec], threads: int) -> None:
+    def __init__(self, serialized: SerializedModel, inputs: Sequence[InputSpec], threads: int) -> None:
         super().__init__(inputs, threads)
-        self._assembly = assembly
+        self._serialized = serialized
 
     def source(self) -> tuple[bytes, Path | None]:
         """What sessions are made from: the model, and where its large constants lie if they are not inside."""
-        return self._assembly.skeleton(), self._assembly.store.path.parent
+        return self._serialized.skeleton(), self._serialized.store.path.parent
 
     def _open(self) -> Any:
         model, folder = self.source()
@@ -62,16 +62,16 @@ class OnnxModel(OrtModel):
 
     def chunks(self) -> Iterator[bytes | memoryview]:
         """The bytes of the complete model, piece by piece."""
-        return self._assembly.chunks()
+        return self._serialized.chunks()
 
     @property
     def size(self) -> int:
         """Size of the complete model file in bytes."""
-        return self._assembly.size() + len(tail(self._provenance))
+        return self._serialized.size() + len(tail(self._provenance))
 
     def add_provenance(self, properties: Mapping[str, str]) -> None:
         """Write these properties into the file when the model is saved, beside the producer of the float model."""
-        super().add_provenance(with_original(properties, self._assembly.shell))
+        super().add_provenance(with_original(properties, self._serialized.shell))
 
     def _write(self, path: Path) -> None:
         """Over 2 GB the constants go to `<path>.data`."""
@@ -79,7 +79,7 @@ class OnnxModel(OrtModel):
             write_safely(path, self.file_chunks())
             return
         data = path.with_name(path.name + ".data")
-        skeleton, parts = self._assembly.split(data.name)
+        skeleton, parts = self._serialized.split(data.name)
         write_safely(data, parts)
         write_safely(path, [skeleton, tail(self._provenance)])
 
@@ -193,7 +193,7 @@ class QOperatorModel(OnnxModel):
             # Beyond this level the layout is rewritten for the machine at hand, and the file would not travel.
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
             options.optimized_model_filepath = str(path)
-            sessions.create(b"".join(self._assembly.chunks()), options)
+            sessions.create(b"".join(self._serialized.chunks()), options)
             return path.read_bytes()
 
     def start_hashing(self) -> None:

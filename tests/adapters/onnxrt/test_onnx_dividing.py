@@ -66,10 +66,10 @@ def plain(net: Net, x: str) -> str:
     return str(net.MatMul(x, weight(8, CHANNELS, seed=3), name="gate"))
 
 
-def dense(turned: bool) -> onnx.ModelProto:
+def dense(transposed: bool) -> onnx.ModelProto:
     net = Net()
-    first = wide(CHANNELS, 8) if turned else wide(8, CHANNELS, axis=1)
-    x = net.Relu(net.Gemm(net.input(None, 8), first, wide(CHANNELS), transB=int(turned), name="first"))
+    first = wide(CHANNELS, 8) if transposed else wide(8, CHANNELS, axis=1)
+    x = net.Relu(net.Gemm(net.input(None, 8), first, wide(CHANNELS), transB=int(transposed), name="first"))
     return net.model(net.Gemm(x, narrow(CHANNELS, 6, axis=0), weight(6), name="last"))
 
 
@@ -102,8 +102,8 @@ BY_AN_OP = {
     "a Flatten of one point": lambda: pooled(lambda net, x: net.Flatten(net.GlobalAveragePool(x))),
     "a Reshape of one point": lambda: pooled(lambda net, x: net.Reshape(net.GlobalMaxPool(x), np.array([0, -1]))),
     "a mean over an image": lambda: pooled(lambda net, x: net.ReduceMean(x, axes=[2, 3], keepdims=0)),
-    "a Gemm": lambda: dense(turned=False),
-    "a turned Gemm": lambda: dense(turned=True),
+    "a Gemm": lambda: dense(transposed=False),
+    "a turned Gemm": lambda: dense(transposed=True),
     "a product": lambda: row(lambda net, x: product(net, x, shift=False)),
     "a product and a sum": lambda: row(lambda net, x: net.Relu(product(net, x))),
     "a gate": lambda: row(lambda net, x: net.Mul(net.Sigmoid(plain(net, x)), product(net, x))),
@@ -156,13 +156,13 @@ def test_nothing_changes_in_float_whatever_else_is_chosen(which: str) -> None:
         right = ran(proto(adapter, None), adapter)
         rng, ops = np.random.default_rng(4), space(adapter)
         static = [_static(op) for op in ops.ops]
-        carried = {
-            unit.op.name: FLOAT for unit in adapter._assembler.units if unit.is_passthrough
+        passed_through = {
+            unit.op.name: FLOAT for unit in adapter._builder.units if unit.is_passthrough
         }  # these clip integers
-        for spelled in (one for one in ops["last"].repairs if one != "bias_correction"):
+        for repair_name in (one for one in ops["last"].repairs if one != "bias_correction"):
             for _ in range(3):
-                mixed = random_config(TuningSpace(static), rng).replace({"last": OpConfig(INT8)} | carried)
-                made = unrounded(adapter, given(mixed, repairs=(spelled,)))
+                mixed = random_config(TuningSpace(static), rng).replace({"last": OpConfig(INT8)} | passed_through)
+                made = unrounded(adapter, given(mixed, repairs=(repair_name,)))
                 for one, other in zip(right, ran(made, adapter), strict=True):
                     assert other == pytest.approx(one, rel=2e-4, abs=2e-4 * float(np.abs(one).max()))
 

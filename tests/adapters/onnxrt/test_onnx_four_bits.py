@@ -13,7 +13,7 @@ from onnx_models import Array, Net, data, kernels, opened, space, weight
 
 import quaver
 from quaver.adapters.onnxrt.build.int4 import packed, quantize_blocks, unpacked
-from quaver.adapters.onnxrt.ops.int4 import BLOCK, FOUR_BITS
+from quaver.adapters.onnxrt.ops.int4 import BLOCK, INT4_PER_BLOCK
 from quaver.engine.scoring.judge import judge_snapshot
 from quaver.errors import BuildError, ModelError, SettingsError
 from quaver.history import read_snapshot
@@ -59,11 +59,11 @@ def closeness(model: onnx.ModelProto) -> Any:
     with opened(model, calibrate=False) as adapter:
         expected = [adapter.build(None)(batch) for batch in batches()]
 
-    def near(other: Any) -> float:
+    def is_close(other: Any) -> float:
         errors = [np.square(other(x) - y).sum() / np.square(y).sum() for x, y in zip(batches(), expected, strict=True)]
         return float(1 - np.mean(errors))
 
-    return near
+    return is_close
 
 
 def by_definition(rows: Array) -> Array:
@@ -106,8 +106,8 @@ def test_what_is_packed_comes_back() -> None:
 def test_four_bits_are_no_choice_by_themselves(model: onnx.ModelProto) -> None:
     with opened(model) as adapter:
         (op,) = adapter.inspect()
-        assert op.smaller == (FOUR_BITS,) and FOUR_BITS not in op.choices
-        assert op.with_smaller().choices == (*op.choices, FOUR_BITS)
+        assert op.smaller == (INT4_PER_BLOCK,) and INT4_PER_BLOCK not in op.choices
+        assert op.with_smaller().choices == (*op.choices, INT4_PER_BLOCK)
         assert INT4 not in {choice.precision for choice in op.choices}
 
 
@@ -139,7 +139,7 @@ def test_a_weight_that_two_ops_read_is_not_offered_in_four_bits() -> None:
 @pytest.mark.parametrize("which", PRODUCTS)
 def test_a_product_computes_with_the_rounded_matrix(which: str) -> None:
     with opened(product(which), calibrate=False) as adapter:
-        config = QuantConfig({"op": FOUR_BITS})
+        config = QuantConfig({"op": INT4_PER_BLOCK})
         assert kernels(adapter, config) == {"op": "MatMulNBits"}
         x = np.random.default_rng(1).normal(size=(5, 100)).astype(np.float32)
         (seen,) = adapter.look(config).weights()
@@ -154,7 +154,7 @@ def test_a_product_computes_with_the_rounded_matrix(which: str) -> None:
 def test_rows_are_those_of_the_rounded_table() -> None:
     words = np.array([[0, 1, -1, ROWS - 1, -ROWS, 7]])
     with opened(lookup(), calibrate=False) as adapter:
-        config = QuantConfig({"op": FOUR_BITS})
+        config = QuantConfig({"op": INT4_PER_BLOCK})
         assert kernels(adapter, config) == {"op": "GatherBlockQuantized"}
         assert np.allclose(adapter.build(config)(words), by_definition(weight(ROWS, WIDTH))[words], atol=1e-6)
 
@@ -164,7 +164,7 @@ def test_the_file_has_a_little_over_half_of_the_bytes_of_eight_bits(model: onnx.
     with opened(model, calibrate=False) as adapter:
         (op,) = adapter.inspect()
         usual = next(choice for choice in op.choices if choice.mode == "weight_only")
-        four, eight = (adapter.build(QuantConfig({"op": pick})) for pick in (FOUR_BITS, usual))
+        four, eight = (adapter.build(QuantConfig({"op": choice})) for choice in (INT4_PER_BLOCK, usual))
         assert 0.5 < four.size / eight.size < 0.65
         assert four.save(tmp_path / "four.onnx").stat().st_size == four.size
 
@@ -173,7 +173,7 @@ def test_a_broken_weight_is_named() -> None:
     table = weight(ROWS, WIDTH).copy()
     table[3, 3] = np.nan
     with opened(lookup(table), calibrate=False) as adapter, pytest.raises(ModelError, match="holds NaN or infinity"):
-        adapter.assemble(QuantConfig({"op": FOUR_BITS}))
+        adapter.assemble(QuantConfig({"op": INT4_PER_BLOCK}))
 
 
 def test_other_forms_of_four_bits_are_refused() -> None:
@@ -210,7 +210,7 @@ def test_size_brings_them_and_a_trial_is_recovered_to_the_byte(tmp_path: Path) -
     saved = result.save(tmp_path / "small.onnx")
     assert quaver.read_provenance(saved).model == result.best.model_hash
     snapshot = read_snapshot(result.history_path)
-    assert snapshot.header.ops[0].smaller == (FOUR_BITS,)
+    assert snapshot.header.ops[0].smaller == (INT4_PER_BLOCK,)
     told = judge_snapshot(snapshot).best
     assert told is not None and told.number == result.best.number  # what the page and the report go by
     again = quaver.recover(text(), result.history_path, result.best.number)
@@ -273,8 +273,10 @@ def test_a_file_of_four_bits_is_seen_as_what_it_is(tmp_path: Path) -> None:
         path = adapter.build(config).save(tmp_path / "four.onnx")
         view, own = adapter.look(path), adapter.look(config)
         assert {name for name, precision in view.precisions.items() if precision == "int4"} == set(config.ops_in(INT4))
-        for theirs, ours in zip(view.weights(), own.weights(), strict=True):
-            assert theirs.op == ours.op and np.allclose(theirs.optimized, ours.optimized, atol=1e-6)
+        for file_tensor, float_tensor in zip(view.weights(), own.weights(), strict=True):
+            assert file_tensor.op == float_tensor.op and np.allclose(
+                file_tensor.optimized, float_tensor.optimized, atol=1e-6
+            )
 
 
 def test_the_report_says_how_many_ops_have_four_bits(tmp_path: Path) -> None:

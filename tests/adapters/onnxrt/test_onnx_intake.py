@@ -109,7 +109,7 @@ def test_the_users_model_is_not_changed() -> None:
 
 def test_external_data_is_mapped_and_not_read(tmp_path: Path) -> None:
     with opened(save_external(two_convs(256), tmp_path), calibrate=False) as adapter:
-        mapped = [array for array in adapter._assembler.graph.constants.values() if isinstance(array, np.memmap)]
+        mapped = [array for array in adapter._builder.graph.constants.values() if isinstance(array, np.memmap)]
     assert sum(array.nbytes for array in mapped) > 40_000
 
 
@@ -327,7 +327,7 @@ def test_what_surrounds_the_graph_is_kept() -> None:
 def test_open_axes_are_found_and_kept() -> None:
     net = Net()
     x = net.input("batch", 4, "height", None)
-    y = net.Conv(x, weight(8, 4, 3, 3), pads=[1, 1, 1, 1])
+    y = net.Conv(x, weight(8, 4, 3, 3), has_padding=[1, 1, 1, 1])
     rows = net.Slice(net.Shape(y), np.array([0]), np.array([1]))
     flat = net.Reshape(y, net.Concat(rows, np.array([-1]), axis=0))
     model = net.model(net.Gemm(net.Flatten(net.GlobalAveragePool(y)), weight(8, 3)), flat)

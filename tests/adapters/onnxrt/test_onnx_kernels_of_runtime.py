@@ -10,7 +10,7 @@ import pytest
 from onnx_models import Net, weight
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
-from quaver.adapters.onnxrt.ops.units import FUSES_ITSELF
+from quaver.adapters.onnxrt.ops.units import FUSED_BY_ORT
 from quaver.adapters.onnxrt.profile.kernels import INTEGER_KERNELS, integer_kernels, optimised, plain_name
 
 IMAGE = (1, 4, 8, 8)
@@ -67,7 +67,7 @@ def weights_quantized(model: bytes) -> bool:
 
 
 def test_every_op_that_is_said_to_fuse_is_tried() -> None:
-    assert set(FUSED) == set(FUSES_ITSELF)
+    assert set(FUSED) == set(FUSED_BY_ORT)
 
 
 @pytest.mark.parametrize("op", FUSED)

@@ -83,8 +83,8 @@ def test_a_product_with_its_weight_alone_in_8_bits_is_nearer_to_float(which: str
         x[0] *= 1000  # an outlier among the rows
         expected = adapter.build(None)(x)[1:]
         errors = [
-            float(np.square(adapter.build(QuantConfig({op.name: pick}))(x)[1:] - expected).sum())
-            for pick in (DYNAMIC, WEIGHTS)
+            float(np.square(adapter.build(QuantConfig({op.name: choice}))(x)[1:] - expected).sum())
+            for choice in (DYNAMIC, WEIGHTS)
         ]
         assert errors[1] < 0.01 * errors[0]
 
@@ -203,8 +203,8 @@ def test_a_model_is_the_same_when_it_is_restored_without_any_ranges() -> None:
     model = product("Gemm with transB")
     with opened(model) as calibrated, opened(model, calibrate=False) as bare:
         bare.restore({"ranges": {}})
-        for pick in (DYNAMIC, WEIGHTS):
-            config = QuantConfig({"op": pick})
+        for choice in (DYNAMIC, WEIGHTS):
+            config = QuantConfig({"op": choice})
             assert calibrated.assemble(config).sha256 == bare.assemble(config).sha256
         assert isinstance(bare, OnnxAdapter)
         with pytest.raises(BuildError, match="no minmax range"):

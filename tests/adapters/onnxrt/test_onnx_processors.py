@@ -13,7 +13,7 @@ from onnx_models import Array, Net, opened, space, weight
 
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.adapters.onnxrt.build.saturation import has_overflow, reduction_of
-from quaver.adapters.onnxrt.ops.int4 import FOUR_BITS
+from quaver.adapters.onnxrt.ops.int4 import INT4_PER_BLOCK
 from quaver.ops import FLOAT, INT8, OpConfig, QuantConfig
 from quaver.processors import this_processor
 
@@ -70,9 +70,9 @@ def test_exactly_the_pairs_that_are_said_to_overflow_do(tmp_path: Path) -> None:
         path = adapter.assemble(space(adapter).default_config()).save(tmp_path / "pairs.onnx")
         here, there = on_haswell(path, feed)
         for unit, native, emulated in zip(adapter._units, here, there, strict=True):
-            reduction = reduction_of(adapter._assembler.graph, unit)
+            reduction = reduction_of(adapter._builder.graph, unit)
             assert reduction is not None and unit.weight is not None
-            values = adapter._assembler.store.array(unit.weight)
+            values = adapter._builder.store.array(unit.weight)
             by_channel = np.moveaxis(values, unit.axis or 0, 0)
             steps = (127 * by_channel).astype(np.int8)
             # A channel has the axes of the weight but its own.
@@ -101,14 +101,14 @@ def test_kernels_that_are_said_not_to_saturate_do_not(tmp_path: Path) -> None:
     with opened(net.model(*outputs), calibrate=False, optimise_float=False) as adapter:
         feed = ones(adapter)
         adapter.calibrate([feed])
-        alone_in = {"eight bits": OpConfig(INT8, mode="weight_only"), "four bits": FOUR_BITS}
+        alone_in = {"eight bits": OpConfig(INT8, mode="weight_only"), "four bits": INT4_PER_BLOCK}
         config = QuantConfig({**space(adapter).default_config(), **alone_in})
         path = adapter.assemble(config).save(tmp_path / "safe.onnx")
     for native, emulated in zip(*on_haswell(path, feed), strict=True):
         assert native == pytest.approx(emulated, rel=1e-6)
 
 
-def recurrent() -> onnx.ModelProto:
+def lstm_model() -> onnx.ModelProto:
     """A convolution, an LSTM, and products; all weights and activations above zero."""
     net = Net()
     x = net.Relu(net.Conv(net.input(1, 4, 6, 6, name="x"), np.abs(weight(8, 4, 3, 3)), np.abs(weight(8))))
@@ -124,7 +124,7 @@ def test_a_portable_model_gives_the_same_answers_and_another_does_not(
     tmp_path: Path, portable: bool, quant_format: str
 ) -> None:
     feed = {"x": np.abs(weight(1, 4, 6, 6, seed=5)) + f32(1)}
-    with opened(recurrent(), calibrate=False, portable=portable, quant_format=quant_format) as adapter:
+    with opened(lstm_model(), calibrate=False, portable=portable, quant_format=quant_format) as adapter:
         adapter.calibrate([feed, {"x": np.zeros((1, 4, 6, 6), f32)}])
         picks = {op.name: next(c for c in op.choices if c != FLOAT) for op in adapter.inspect()}
         config = QuantConfig({**picks, "dynamic": OpConfig(INT8, mode="dynamic")})

@@ -50,7 +50,7 @@ def test_the_file_names_the_kernels_of_the_configuration(pair: Pair) -> None:
         model = qoperator.assemble(config).model
         onnx.checker.check_model(model, full_check=True)
         integer = {plain_name(node.name) for node in model.graph.node if node.op_type in INTEGER_KERNELS}
-        calibrated = {name for name, pick in config.items() if pick.quantized and pick.calibrated}
+        calibrated = {name for name, choice in config.items() if choice.quantized and choice.calibrated}
         assert calibrated <= integer <= set(config.int8_ops)
         assert calibrated <= set(kernels(qoperator, config))
 

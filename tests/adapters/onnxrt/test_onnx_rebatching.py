@@ -44,7 +44,7 @@ def sizes_of_runs(adapter: Adapter, batches: Any) -> list[int]:
 @pytest.mark.parametrize("name", ["digits_resnet.onnx", "digits_encoder.onnx"])
 def test_the_same_samples_in_any_batches_give_the_same_calibration_samples_and_bytes(name: str) -> None:
     results = {}
-    for way, cut in WAYS.items():
+    for channel_axis_of_, cut in WAYS.items():
         with opened(str(DATA / name), calibrate=False) as adapter:
             calibration = adapter.calibrate(cut(IMAGES))
             feeds, ops = list(adapter.kept), space(adapter)
@@ -53,8 +53,8 @@ def test_the_same_samples_in_any_batches_give_the_same_calibration_samples_and_b
             ]
             errors = adapter.local_errors(ops.default_config())
             adapter.keep(cut(IMAGES))
-            assert equal_feeds(adapter.kept, feeds), way
-            results[way] = (
+            assert equal_feeds(adapter.kept, feeds), channel_axis_of_
+            results[channel_axis_of_] = (
                 calibration,
                 models,
                 errors,
@@ -62,9 +62,9 @@ def test_the_same_samples_in_any_batches_give_the_same_calibration_samples_and_b
             )
     expected = results.pop("one by one")
     assert [len(sample) for sample in expected[3]] == [1] * KEPT_SAMPLES
-    for way, result in results.items():
-        assert result[:3] == expected[:3], way
-        assert np.array_equal(result[3], expected[3]), way
+    for channel_axis_of_, result in results.items():
+        assert result[:3] == expected[:3], channel_axis_of_
+        assert np.array_equal(result[3], expected[3]), channel_axis_of_
 
 
 def test_samples_are_joined_into_runs_of_the_same_size() -> None:
@@ -113,13 +113,13 @@ def test_an_input_without_a_batch_axis_is_fed_whole() -> None:
     x, table, scale = net.input(None, 4, 8), net.input(4, 8, name="table"), net.input(name="scale")
     net.inputs[1] = onnx.helper.make_tensor_value_info("table", onnx.TensorProto.FLOAT, [None, 8])
     model = net.model(net.MatMul(net.Mul(net.Add(x, table), scale), weight(8, 3)))
-    values, added, factor = random_values(40, 4, 8), random_values(4, 8), f32(0.5)
+    values, added, scaling_factor = random_values(40, 4, 8), random_values(4, 8), f32(0.5)
     batches = [
-        [{"x": values[at : at + size], "table": added, "scale": factor} for at in range(0, 40, size)]
+        [{"x": values[at : at + size], "table": added, "scale": scaling_factor} for at in range(0, 40, size)]
         for size in (1, 10)
     ]
     with opened(model, calibrate=False) as adapter:
-        found = [adapter.calibrate(way) for way in batches]
+        found = [adapter.calibrate(channel_axis_of_) for channel_axis_of_ in batches]
         assert found[0] == found[1]
         assert {feed["table"].shape for feed in adapter.kept} == {(4, 8)}
 

@@ -85,7 +85,7 @@ def calibrated(model: Any, **options: Any) -> Iterator[tuple[OnnxAdapter, dict[s
 
 
 def repaired(config: QuantConfig, *names: str) -> QuantConfig:
-    changed = {name: replace(pick, repairs=names or (NAME,)) for name, pick in config.items() if pick.quantized}
+    changed = {name: replace(choice, repairs=names or (NAME,)) for name, choice in config.items() if choice.quantized}
     return config.replace(changed)
 
 
@@ -156,7 +156,7 @@ def test_a_whole_network_is_repaired_op_by_op(which: str) -> None:
         data = [np.abs(array[:8]) for array in one_sided(adapter, 2)]
         adapter.calibrate(data)
         config = space(adapter).default_config()
-        weighty = [unit.op.name for unit in adapter._assembler.units if unit.weight is not None]
+        weighty = [unit.op.name for unit in adapter._builder.units if unit.weight is not None]
         changed = config.replace({name: replace(config[name], repairs=(NAME,)) for name in weighty})
         assert kernels(adapter, changed) == kernels(adapter, config)
         plain, better = adapter.local_errors(config), adapter.local_errors(changed)

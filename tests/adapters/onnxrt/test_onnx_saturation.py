@@ -98,7 +98,7 @@ def network() -> onnx.ModelProto:
     """Convolutions (one depthwise, one in groups) and products; all weights have one sign, so that pairs overflow."""
     net = Net()
     x = net.input(None, 4, 8, 8)
-    x = net.Relu(net.Conv(x, np.abs(weight(8, 4, 3, 3)), np.abs(weight(8)), pads=[1] * 4))
+    x = net.Relu(net.Conv(x, np.abs(weight(8, 4, 3, 3)), np.abs(weight(8)), has_padding=[1] * 4))
     x = net.Conv(x, np.abs(weight(8, 1, 3, 3)), group=8)
     x = net.Conv(x, np.abs(weight(8, 4, 3, 3, seed=1)), group=2)
     x = net.Flatten(net.GlobalAveragePool(x))
@@ -114,8 +114,8 @@ def integer_weights(model: bytes) -> dict[str, Array]:
     weights = {}
     for node in graph.node:
         for name in node.input:
-            maker = makers.get(name)
-            integers = maker.input[0] if maker is not None and maker.op_type == "DequantizeLinear" else name
+            producer = makers.get(name)
+            integers = producer.input[0] if producer is not None and producer.op_type == "DequantizeLinear" else name
             array = arrays.get(integers)
             is_weight = array is not None and array.dtype == np.int8 and array.ndim > 1
             if array is not None and is_weight and node.op_type != "DequantizeLinear":
@@ -128,7 +128,7 @@ def overflowing(model: Any, config: QuantConfig, portable: bool, **options: Any)
     with opened(model, portable=portable, **options) as adapter:
         units = {unit.op.name: unit for unit in adapter._units}
         weights = integer_weights(adapter.assemble(config).SerializeToString())
-        graph, found = adapter._assembler.graph, {}
+        graph, found = adapter._builder.graph, {}
         for name, values in weights.items():
             kind = units[name].op.kind
             # A dynamic product reads its matrix the right way round.

@@ -126,9 +126,9 @@ def test_rows_that_are_always_the_same_are_left_to_the_optimiser() -> None:
 
 
 @pytest.mark.parametrize(("pick", "expected"), [(ROWS, dequantized_rows), (TENSOR, dequantized)])
-def test_rows_are_exactly_those_of_the_dequantized_table(pick: OpConfig, expected: Any) -> None:
+def test_rows_are_exactly_those_of_the_dequantized_table(choice: OpConfig, expected: Any) -> None:
     with opened(simple()) as adapter:
-        config = QuantConfig({"look": pick})
+        config = QuantConfig({"look": choice})
         (found,) = run(adapter, config, feed("words"))
         assert np.array_equal(found, expected(table())[feed("words")["words"]])
         assert kernels(adapter, config) == {"look": "Gather"}
@@ -144,13 +144,13 @@ def test_rows_that_calibration_never_saw_are_not_clipped() -> None:
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("pick", [ROWS, TENSOR])
-def test_a_table_of_three_axes_may_be_looked_up_along_any(axis: int, pick: OpConfig) -> None:
+def test_a_table_of_three_axes_may_be_looked_up_along_any(axis: int, choice: OpConfig) -> None:
     values = weight(40, 36, 34)
     net = Net()
     model = net.model(net.Gather(values, words(net), axis=axis, name="look"))
     given = {"words": np.random.default_rng(0).integers(0, 34, (3, 6))}
     with opened(model) as adapter:
-        config = QuantConfig({"look": pick})
+        config = QuantConfig({"look": choice})
         onnx.checker.check_model(adapter.assemble(config).SerializeToString(), full_check=True)
         (found,) = run(adapter, config, given)
         assert np.abs(found - np.take(values, given["words"], axis)).max() < np.ptp(values) / 250
@@ -215,11 +215,11 @@ def test_a_table_may_be_looked_up_in_two_ways(first: OpConfig, second: OpConfig)
 
 @pytest.mark.parametrize("pick", [ROWS, TENSOR, FLOAT])
 @pytest.mark.parametrize("score", ["per_channel", "per_tensor", "fp32"])
-def test_a_table_may_be_the_weight_of_a_product(pick: OpConfig, score: str) -> None:
+def test_a_table_may_be_the_weight_of_a_product(choice: OpConfig, score: str) -> None:
     with opened(tied(), calibrate=False) as adapter:
         adapter.calibrate([feed("words")])
         other = FLOAT if score == "fp32" else OpConfig(INT8, granularity=score)
-        config = QuantConfig({"look": pick, "score": other})
+        config = QuantConfig({"look": choice, "score": other})
         model = adapter.build(config)
         onnx.checker.check_model(model.SerializeToString(), full_check=True)
         given = feed("words")
@@ -227,12 +227,12 @@ def test_a_table_may_be_the_weight_of_a_product(pick: OpConfig, score: str) -> N
         assert np.abs(found - expected).max() < 0.03 * np.abs(expected).max()
         assert set(kernels(adapter, config)) == set(config.int8_ops)
         large = [entry for entry in constants(model).values() if np.prod(entry.dims) == VOCABULARY * WIDTH]
-        together = (pick, score) in ((ROWS, "per_channel"), (FLOAT, "fp32"))
+        together = (choice, score) in ((ROWS, "per_channel"), (FLOAT, "fp32"))
         assert len(large) == (1 if together else 2)
 
 
 @pytest.mark.parametrize("pick", [ROWS, TENSOR])
-def test_rows_that_a_body_reads_keep_their_name(pick: OpConfig) -> None:
+def test_rows_that_a_body_reads_keep_their_name(choice: OpConfig) -> None:
     net = Net()
     rows = net.Gather(table(), words(net), name="look", outputs=["rows"])
     branches = {}
@@ -244,19 +244,19 @@ def test_rows_that_a_body_reads_keep_their_name(pick: OpConfig) -> None:
     model = net.model(net.If(flag, **branches), rows)
     with opened(model) as adapter:
         given = feed("words") | {"flag": np.array(True)}
-        negated, given_out = run(adapter, QuantConfig({"look": pick}), given)
+        negated, given_out = run(adapter, QuantConfig({"look": choice}), given)
         assert np.array_equal(negated, -given_out)
         assert 0 < np.abs(given_out - table()[given["words"]]).max() < np.ptp(table()) / 250
 
 
 @pytest.mark.parametrize("pick", [ROWS, TENSOR])
-def test_a_table_that_holds_no_number_is_named(pick: OpConfig) -> None:
+def test_a_table_that_holds_no_number_is_named(choice: OpConfig) -> None:
     values = table()
     values[5, 5] = np.nan
     net = Net()
     with opened(net.model(net.Gather(values, words(net), name="look")), calibrate=False) as adapter:
         with pytest.raises(ModelError, match=r"'c0' holds NaN or infinity"):
-            adapter.build(QuantConfig({"look": pick}))
+            adapter.build(QuantConfig({"look": choice}))
         adapter.build(QuantConfig({"look": FLOAT})).close()
 
 
@@ -270,9 +270,9 @@ def test_a_table_that_holds_infinity_stays_in_float() -> None:
 
 def test_a_table_cannot_be_repaired() -> None:
     with opened(simple()) as adapter:
-        pick = OpConfig(INT8, mode="weight_only", repairs=("bias_correction",))
+        choice = OpConfig(INT8, mode="weight_only", repairs=("bias_correction",))
         with pytest.raises(BuildError, match="cannot be done to op 'look', which is a Gather"):
-            adapter.build(QuantConfig({"look": pick}))
+            adapter.build(QuantConfig({"look": choice}))
 
 
 # --- files and histories ---
@@ -364,8 +364,8 @@ def test_our_own_file_is_seen_as_the_configuration_that_it_is(granularity: str, 
             one, other = (view.local([name], [])(given).ops[name][1] for view in (by_config, by_file))
             assert np.allclose(_real(one), _real(other), atol=1e-6)
         pairs = zip(by_config.weights(), by_file.weights(), strict=True)
-        for ours, theirs in pairs:
-            assert np.array_equal(_real(ours.optimized), _real(theirs.optimized))
+        for float_tensor, file_tensor in pairs:
+            assert np.array_equal(_real(float_tensor.optimized), _real(file_tensor.optimized))
 
 
 def _real(found: Any) -> Array:

@@ -7,14 +7,14 @@ import onnx
 
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.adapters.onnxrt.build.emitter import Emitter
-from quaver.adapters.onnxrt.build.repairs import _bias_place, _turned, repairable, rescaled
+from quaver.adapters.onnxrt.build.repairs import _bias_place, _transposed, as_repairable, rescaled
 from quaver.ops import QuantConfig
 
 
 def proto(adapter: OnnxAdapter, config: QuantConfig | None) -> onnx.ModelProto:
     """The model of a configuration."""
     model = adapter.assemble(config)
-    return onnx.load_from_string(b"".join(model._assembly.chunks()))  # type: ignore[attr-defined]
+    return onnx.load_from_string(b"".join(model._serialized.chunks()))  # type: ignore[attr-defined]
 
 
 def unrounded(adapter: OnnxAdapter, config: QuantConfig) -> onnx.ModelProto:
@@ -45,25 +45,25 @@ def unrounded(adapter: OnnxAdapter, config: QuantConfig) -> onnx.ModelProto:
 
 def _float_constants(adapter: OnnxAdapter, config: QuantConfig) -> dict[str, np.ndarray]:
     """Weights and biases of int8 ops before they are rounded, by the names that they go by in a model."""
-    assembler = adapter._assembler
-    walk, found = Emitter(assembler, config), {}
-    for unit in assembler.units:
-        op = repairable(assembler.graph, unit)
-        if op is None or unit.anchor not in walk.chosen:
+    builder = adapter._builder
+    emitter, found = Emitter(builder, config), {}
+    for unit in builder.units:
+        op = as_repairable(builder.graph, unit)
+        if op is None or unit.anchor not in emitter.static_choices:
             continue
-        reads, writes = walk.rescaled.get(unit.anchor), walk.division(unit)
+        reads, writes = emitter.rescaled_inputs.get(unit.anchor), emitter.division(unit)
         changed = rescaled(
             op,
-            assembler.rescaler.of(op.reads, reads) if reads else None,
-            assembler.rescaler.of(unit.output, writes) if writes else None,
+            builder.rescaler.of(op.reads, reads) if reads else None,
+            builder.rescaler.of(unit.output, writes) if writes else None,
         )
-        weight = np.ascontiguousarray(_turned(assembler.graph, unit, changed.weight))
+        weight = np.ascontiguousarray(_transposed(builder.graph, unit, changed.weight))
         if reads or writes:
             found[f"{unit.op.name}|weight|dq"] = weight
         else:
             axis = f"axis{unit.axis}" if config[unit.op.name].granularity == "per_channel" else "tensor"
             found[f"{unit.weight}|{axis}|dq"] = weight
-        place = _bias_place(assembler.graph, unit)
+        place = _bias_place(builder.graph, unit)
         if changed.bias is not None and place is not None and place[0] == unit.anchor:
             found[f"{unit.op.name}|bias"] = changed.bias
     return found

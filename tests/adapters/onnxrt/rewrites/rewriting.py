@@ -49,7 +49,7 @@ def kinds(model: onnx.ModelProto, **options: Any) -> str:
         adapter.compare()
         assert deviation(model, adapter) < 1e-5
         onnx.checker.check_model(adapter.assemble(None).SerializeToString(), full_check=True)
-        return " ".join(node.op_type for node in adapter._assembler.graph.nodes)
+        return " ".join(node.op_type for node in adapter._builder.graph.nodes)
 
 
 def applied(model: onnx.ModelProto) -> dict[str, int]:

@@ -22,7 +22,7 @@ def test_tiny_weights_are_flushed_and_counted() -> None:
     model = net.model(net.Gemm(rows, with_tiny(256, 3)))
     assert applied(model) == {"denormal weights": 11}
     with opened(model, calibrate=False) as adapter:
-        constants = [array for array in adapter._assembler.graph.constants.values() if array.dtype == np.float32]
+        constants = [array for array in adapter._builder.graph.constants.values() if array.dtype == np.float32]
         assert all(np.all((array == 0) | (np.abs(array) >= 1e-30)) for array in constants)
         feed = data(adapter)[0]
         assert np.array_equal(adapter.build(None)(feed), as_given(model, feed)[0])

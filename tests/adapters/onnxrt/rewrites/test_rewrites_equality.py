@@ -45,7 +45,7 @@ def test_a_rewrite_that_changes_the_result_is_found_and_left_out(
         assert adapter.rewrites == (("runtime's basic level", 1),)
         assert comparison.left_out == adapter.options.left_out == ("denormal weights",)
         assert comparison.difference < 1e-5 and not comparison.obstacle
-        assert [node.op_type for node in adapter._assembler.graph.nodes] == ["Conv", "Neg", "Relu"]
+        assert [node.op_type for node in adapter._builder.graph.nodes] == ["Conv", "Neg", "Relu"]
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert record.getMessage().endswith("which change it: denormal weights")
 
@@ -258,12 +258,12 @@ def test_a_rewrite_that_acts_only_without_another_is_found_too(monkeypatch: pyte
     """Without the runtime's basic level the Pad is still there, and a second wrong rewrite finds it."""
 
     def change_pads(graph: Graph) -> int:
-        pads = [node for node in graph.nodes if node.op_type == "Pad"]
-        for node in pads:
+        has_padding = [node for node in graph.nodes if node.op_type == "Pad"]
+        for node in has_padding:
             node.op_type = "Identity"
             del node.input[1:]
         graph.index()
-        return len(pads)
+        return len(has_padding)
 
     def lose_a_node(graph: Graph) -> tuple[Graph, int]:
         node = next(node for node in graph.nodes if node.op_type == "Relu")

@@ -49,9 +49,9 @@ def test_the_last_axis_may_be_counted_from_the_front() -> None:
 
 def test_its_names_stay_with_it() -> None:
     with opened(between_products(norm("Mul")), calibrate=False) as adapter:
-        (name,) = [node.name for node in adapter._assembler.graph.nodes if node.op_type == "LayerNormalization"]
+        (name,) = [node.name for node in adapter._builder.graph.nodes if node.op_type == "LayerNormalization"]
         assert name == "Add_10"
-        assert set(adapter._assembler.graph.merged[name]) >= {"Sub_3", "Mul_4", "Sqrt_7", "Div_8", "Mul_9"}
+        assert set(adapter._builder.graph.merged[name]) >= {"Sub_3", "Mul_4", "Sqrt_7", "Div_8", "Mul_9"}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_cube_that_the_runtime_itself_takes_for_a_square_stays() -> None:
     """ONNX Runtime's basic level does not look at the exponent: the comparison finds that, and leaves the level out."""
     with opened(between_products(norm(exponent=3)), calibrate=False) as adapter:
         assert adapter.compare().left_out == ("runtime's basic level",)
-        assert "LayerNormalization" not in [node.op_type for node in adapter._assembler.graph.nodes]
+        assert "LayerNormalization" not in [node.op_type for node in adapter._builder.graph.nodes]
 
 
 @pytest.mark.parametrize("kind", ["Sub", "Sqrt", "Div"])

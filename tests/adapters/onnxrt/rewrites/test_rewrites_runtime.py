@@ -73,7 +73,7 @@ def test_constants_that_would_grow_are_not_spelled_out() -> None:
     model = net.model(net.Gemm(net.MatMul(net.Identity(x), mask), weight(1024, 3)))
     with opened(model, calibrate=False) as adapter:
         assert adapter.assemble(None).size < model.ByteSize() + 4096
-        assert "Expand" in {node.op_type for node in adapter._assembler.graph.nodes}
+        assert "Expand" in {node.op_type for node in adapter._builder.graph.nodes}
 
 
 def test_ops_that_compute_the_same_keep_their_names() -> None:
@@ -102,7 +102,7 @@ def test_large_constants_are_not_handed_over(monkeypatch: pytest.MonkeyPatch) ->
     net = Net()
     x = net.MatMul(net.Identity(net.input(2, 600)), weight(600, 600))
     with opened(net.model(net.Relu(x)), calibrate=False) as adapter:
-        assert adapter._assembler.graph.constants["c0"].shape == (600, 600)
+        assert adapter._builder.graph.constants["c0"].shape == (600, 600)
     assert sizes and max(sizes) < 10_000
 
 
