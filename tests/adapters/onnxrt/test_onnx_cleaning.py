@@ -33,7 +33,7 @@ def bn_constants(channels: int, seed: int = 0) -> list[Array]:
 def old_model(opset: int) -> onnx.ModelProto:
     """What exporters wrote: BatchNormalization, Clip with attributes, Upsample, Squeeze with axes, Dropout."""
     net = Net()
-    x = net.Conv(net.input(2, 4, 8, 8), weight(8, 4, 3, 3), weight(8), has_padding=[1, 1, 1, 1])
+    x = net.Conv(net.input(2, 4, 8, 8), weight(8, 4, 3, 3), weight(8), pads=[1, 1, 1, 1])
     x = net.BatchNormalization(x, *bn_constants(8))
     x = net.Clip(x, np.float32(0), np.float32(6)) if opset >= 11 else net.Clip(x, min=0.0, max=6.0)
     if opset == 9:
@@ -207,7 +207,7 @@ def test_a_shared_weight_is_folded_for_each_convolution_alone() -> None:
     net = Net()
     kernel, x = net.constant(weight(4, 4, 3, 3)), net.input(2, 4, 8, 8)
     for i in range(3):
-        x = net.Conv(x, kernel, has_padding=[1, 1, 1, 1])
+        x = net.Conv(x, kernel, pads=[1, 1, 1, 1])
         x = net.BatchNormalization(x, *bn_constants(4, seed=i)) if i < 2 else x
     model = net.model(x)
     with opened(model) as adapter:

@@ -18,7 +18,7 @@ from quaver.errors import ModelError
 def segmentation(middle: onnx.NodeProto, opset: int, *constants: Any, image: int = 12) -> onnx.ModelProto:
     """Convolution, the operator in question, convolution."""
     nodes = [
-        helper.make_node("Conv", ["x", "w1"], ["c"], "conv1", has_padding=[1] * 4),
+        helper.make_node("Conv", ["x", "w1"], ["c"], "conv1", pads=[1] * 4),
         helper.make_node("Relu", ["c"], ["a"], "relu"),
         middle,
         helper.make_node("Conv", ["u", "w2"], ["y"], "conv2"),
@@ -197,9 +197,9 @@ def test_products_behind_a_biased_product_of_rank_three_get_names_of_their_own()
 def test_a_normalization_before_a_padded_average_and_a_product_stays() -> None:
     net = Net()
     rng = np.random.default_rng(0)
-    x = net.Relu(net.Conv(net.input("N", 3, 8, 8), weight(20, 3, 3, 3), has_padding=[1] * 4))
+    x = net.Relu(net.Conv(net.input("N", 3, 8, 8), weight(20, 3, 3, 3), pads=[1] * 4))
     x = net.BatchNormalization(x, *(rng.uniform(0.5, 2, 20).astype(np.float32) for _ in range(4)))
-    x = net.AveragePool(x, kernel_shape=[3, 3], strides=[2, 2], has_padding=[1] * 4, count_include_pad=1)
+    x = net.AveragePool(x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4, count_include_pad=1)
     model = net.model(net.Gemm(net.Flatten(x), weight(320, 10)))
     with opened(model) as adapter:
         assert adapter.compare(data(adapter)).difference < 1e-5 and not adapter.options.left_out

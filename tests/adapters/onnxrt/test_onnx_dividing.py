@@ -156,12 +156,12 @@ def test_nothing_changes_in_float_whatever_else_is_chosen(which: str) -> None:
         right = ran(proto(adapter, None), adapter)
         rng, ops = np.random.default_rng(4), space(adapter)
         static = [_static(op) for op in ops.ops]
-        passed_through = {
+        passthrough = {
             unit.op.name: FLOAT for unit in adapter._builder.units if unit.is_passthrough
         }  # these clip integers
         for repair_name in (one for one in ops["last"].repairs if one != "bias_correction"):
             for _ in range(3):
-                mixed = random_config(TuningSpace(static), rng).replace({"last": OpConfig(INT8)} | passed_through)
+                mixed = random_config(TuningSpace(static), rng).replace({"last": OpConfig(INT8)} | passthrough)
                 made = unrounded(adapter, given(mixed, repairs=(repair_name,)))
                 for one, other in zip(right, ran(made, adapter), strict=True):
                     assert other == pytest.approx(one, rel=2e-4, abs=2e-4 * float(np.abs(one).max()))

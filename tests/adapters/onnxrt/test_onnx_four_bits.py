@@ -59,11 +59,11 @@ def closeness(model: onnx.ModelProto) -> Any:
     with opened(model, calibrate=False) as adapter:
         expected = [adapter.build(None)(batch) for batch in batches()]
 
-    def is_close(other: Any) -> float:
+    def near(other: Any) -> float:
         errors = [np.square(other(x) - y).sum() / np.square(y).sum() for x, y in zip(batches(), expected, strict=True)]
         return float(1 - np.mean(errors))
 
-    return is_close
+    return near
 
 
 def by_definition(rows: Array) -> Array:
@@ -273,10 +273,8 @@ def test_a_file_of_four_bits_is_seen_as_what_it_is(tmp_path: Path) -> None:
         path = adapter.build(config).save(tmp_path / "four.onnx")
         view, own = adapter.look(path), adapter.look(config)
         assert {name for name, precision in view.precisions.items() if precision == "int4"} == set(config.ops_in(INT4))
-        for file_tensor, float_tensor in zip(view.weights(), own.weights(), strict=True):
-            assert file_tensor.op == float_tensor.op and np.allclose(
-                file_tensor.optimized, float_tensor.optimized, atol=1e-6
-            )
+        for in_file, expected in zip(view.weights(), own.weights(), strict=True):
+            assert in_file.op == expected.op and np.allclose(in_file.optimized, expected.optimized, atol=1e-6)
 
 
 def test_the_report_says_how_many_ops_have_four_bits(tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ SAME = {"pads": [1, 1, 1, 1]}
 NARROW, USUAL = 0.1, 1.5
 
 
-def swish(scaling_factor: float, **gate: float) -> onnx.ModelProto:
+def swish(factor: float, **gate: float) -> onnx.ModelProto:
     """x HardSigmoid(x) between two convolutions; x is as large as the factor makes it."""
     net = Net()
-    x = net.Conv(net.input(2, 4, 8, 8), scaling_factor * weight(4, 4, 3, 3), name="before", **SAME)
+    x = net.Conv(net.input(2, 4, 8, 8), factor * weight(4, 4, 3, 3), name="before", **SAME)
     y = net.Mul(x, net.HardSigmoid(x, name="gate", **(gate or {"alpha": 1 / 6})), name="product")
     return net.model(net.Conv(y, weight(4, 4, 1, 1), name="behind"))
 
@@ -76,8 +76,8 @@ def test_where_a_float_op_writes_x_it_is_quantized_for_the_gate() -> None:
 
 
 @pytest.mark.parametrize("factor", [NARROW, USUAL])
-def test_what_runs_is_what_was_asked_for_in_any_mixture(scaling_factor: float) -> None:
-    with opened(swish(scaling_factor)) as adapter:
+def test_what_runs_is_what_was_asked_for_in_any_mixture(factor: float) -> None:
+    with opened(swish(factor)) as adapter:
         ops, rng = space(adapter), np.random.default_rng(3)
         for _ in range(8):
             config = random_config(ops, rng)
@@ -85,8 +85,8 @@ def test_what_runs_is_what_was_asked_for_in_any_mixture(scaling_factor: float) -
 
 
 @pytest.mark.parametrize("factor", [NARROW, USUAL])
-def test_a_file_is_read_as_it_was_written(scaling_factor: float) -> None:
-    model = swish(scaling_factor)
+def test_a_file_is_read_as_it_was_written(factor: float) -> None:
+    model = swish(factor)
     with opened(model) as adapter:
         feeds, built = list(adapter.kept), adapter.build(space(adapter).default_config()).model
     told = quaver.diagnose(model, built.SerializeToString(), feeds, timing=False)

@@ -74,7 +74,7 @@ def test_external_data_that_is_not_of_plain_numbers_is_never_mapped(kind: str, t
         ({"offset": "1_0"}, r"offset .* 'kernel' is '1_0'"),
         ({"offset": "٣"}, r"offset .* 'kernel'"),
         ({"length": "-1"}, r"length .* 'kernel' is '-1'"),
-        ({"length": "7"}, r"'kernel' is said to have 7 bytes; its shape \[8, 4, 3, 3\] and type float32 make 1152"),
+        ({"length": "7"}, r"'kernel' is declared with 7 bytes; its shape \[8, 4, 3, 3\] and type float32 need 1152"),
         ({"location": "da\0ta"}, r"external data of 'kernel' is said to lie at 'da\\x00ta'"),
         ({"location": "d" * 5000}, r"external data of 'kernel'"),
         ({"location": "."}, r"external data of 'kernel', .* is missing"),

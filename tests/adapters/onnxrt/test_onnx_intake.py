@@ -327,7 +327,7 @@ def test_what_surrounds_the_graph_is_kept() -> None:
 def test_open_axes_are_found_and_kept() -> None:
     net = Net()
     x = net.input("batch", 4, "height", None)
-    y = net.Conv(x, weight(8, 4, 3, 3), has_padding=[1, 1, 1, 1])
+    y = net.Conv(x, weight(8, 4, 3, 3), pads=[1, 1, 1, 1])
     rows = net.Slice(net.Shape(y), np.array([0]), np.array([1]))
     flat = net.Reshape(y, net.Concat(rows, np.array([-1]), axis=0))
     model = net.model(net.Gemm(net.Flatten(net.GlobalAveragePool(y)), weight(8, 3)), flat)

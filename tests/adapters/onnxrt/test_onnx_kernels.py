@@ -66,20 +66,20 @@ def attention(net: Net, batch: int | None = None) -> str:
 
 
 def embedding(net: Net) -> str:
-    def embedding_parts(name: str, seed: int) -> str:
+    def look_up(name: str, seed: int) -> str:
         return str(net.Gather(weight(16, 8, seed=seed), net.input(None, 5, name=name, dtype=TensorProto.INT64)))
 
-    return str(net.MatMul(net.Add(embedding_parts("words", 0), embedding_parts("types", 1)), weight(8, 3)))
+    return str(net.MatMul(net.Add(look_up("words", 0), look_up("types", 1)), weight(8, 3)))
 
 
-def embedding_parts(net: Net, name: str, seed: int = 0, **axis: int) -> str:
+def look_up(net: Net, name: str, seed: int = 0, **axis: int) -> str:
     """Rows of a table that is large enough to be worth 8 bits."""
     rows = net.input(None, 5, name=name, dtype=TensorProto.INT64)
     return str(net.Gather(weight(2048, 8, seed=seed), rows, **axis))
 
 
 def tables(net: Net) -> tuple[str, str, str]:
-    words, types = embedding_parts(net, "words"), embedding_parts(net, "types", seed=1)
+    words, types = look_up(net, "words"), look_up(net, "types", seed=1)
     total = net.Add(words, types)
     moved = net.Sigmoid(net.Transpose(words, perm=[0, 2, 1]))
     return net.MatMul(net.LayerNormalization(total, weight(8), weight(8)), weight(8, 3)), moved, types
@@ -400,13 +400,13 @@ GRAPHS: dict[str, tuple[Graph, str]] = {
     ),
     "tables, one of them an output": (tables, "Gather Gather Add Sigmoid MatMul"),
     "weights of four bits": (wide, "Gather Sigmoid MatMul Add Sigmoid Gemm Gemm Sigmoid"),
-    "a table before a float op": (lambda net: net.Tanh(embedding_parts(net, "words")), "Gather"),
+    "a table before a float op": (lambda net: net.Tanh(look_up(net, "words")), "Gather"),
     "a table before a product": (
-        lambda net: net.Sigmoid(net.MatMul(embedding_parts(net, "words"), weight(8, 8))),
+        lambda net: net.Sigmoid(net.MatMul(look_up(net, "words"), weight(8, 8))),
         "Gather MatMul Sigmoid",
     ),
     "a table that is looked up by columns": (
-        lambda net: net.Sigmoid(net.Transpose(embedding_parts(net, "words", axis=1), perm=[1, 2, 0])),
+        lambda net: net.Sigmoid(net.Transpose(look_up(net, "words", axis=1), perm=[1, 2, 0])),
         "Gather Sigmoid",
     ),
 }
@@ -420,7 +420,7 @@ def build_graph(which: str) -> onnx.ModelProto:
 
 
 # The kernels of ops that read float and write float, whatever stands around them.
-INT4_PER_BLOCK = {"GatherBlockQuantized", "MatMulNBits"}
+FOUR_BITS = {"GatherBlockQuantized", "MatMulNBits"}
 BETWEEN_FLOATS = {
     "dynamic": {"DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"},
     "weight_only": {"Conv", "ConvTranspose", "FusedConv", "Gather", "MatMulNBits"},
@@ -429,7 +429,7 @@ BETWEEN_FLOATS = {
 
 def usual(choice: OpConfig, kernel: str) -> set[str]:
     """The kernels in which an op may run so; any in static mode."""
-    return INT4_PER_BLOCK if choice.precision == INT4 else BETWEEN_FLOATS.get(choice.mode, {kernel})
+    return FOUR_BITS if choice.precision == INT4 else BETWEEN_FLOATS.get(choice.mode, {kernel})
 
 
 def misplaced(config: QuantConfig, found: dict[str, str]) -> dict[str, str]:

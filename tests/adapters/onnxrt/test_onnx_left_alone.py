@@ -58,7 +58,7 @@ def in_a_scan() -> onnx.ModelProto:
     return net.model(net.Gemm(rows, weight(4, 3)), last)
 
 
-def clipped_scheme() -> onnx.ModelProto:
+def gated() -> onnx.ModelProto:
     net = Net()
     x = net.Sigmoid(net.input(5, None, 8))
     outputs = net.GRU(x, weight(1, 12, 8), weight(1, 12, 4), hidden_size=4, outputs=2)
@@ -130,7 +130,7 @@ MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], list[str]]] = {
     "Loop": (in_a_loop, ["Gemm_0", "Sigmoid_1", "Gemm_3"]),
     "Scan": (in_a_scan, ["Gemm_0", "Gemm_3"]),
     "LSTM of weights that are computed": (with_weights_that_are_computed, ["Sigmoid_0", "MatMul_4"]),
-    "GRU": (clipped_scheme, ["Sigmoid_0", "MatMul_3"]),
+    "GRU": (gated, ["Sigmoid_0", "MatMul_3"]),
     "an operator of com.microsoft": (foreign, ["MatMul_0", "MatMul_2", "Add_3"]),
     "a function that holds a Sigmoid": (lambda: local_function("Sigmoid"), ["Conv_0", "Conv_2", "Add_3"]),
     "a function that holds an Add": (lambda: local_function("Add"), ["Conv_0", "Conv_2", "Add_3"]),

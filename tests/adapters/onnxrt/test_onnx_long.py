@@ -10,14 +10,14 @@ import onnx
 import pytest
 from onnx_models import Net, opened, space, weight
 
-LAYER_KINDS = {"Relu": [], "Clip": [-9, 9], "Transpose": [], "Sigmoid": [], "Mul": [0.999]}
+KINDS = {"Relu": [], "Clip": [-9, 9], "Transpose": [], "Sigmoid": [], "Mul": [0.999]}
 
 
 def a_chain(kind: str, length: int) -> onnx.ModelProto:
     """So many nodes of a kind between two products."""
     net = Net()
     x = net.MatMul(net.input(4, 4), weight(4, 4))
-    numbers = [net.constant(np.float32(value)) for value in LAYER_KINDS[kind]]
+    numbers = [net.constant(np.float32(value)) for value in KINDS[kind]]
     for _ in range(length):
         x = net.add(kind, x, *numbers)
     return net.model(net.MatMul(x, weight(4, 4)))
@@ -42,7 +42,7 @@ def calls(model: onnx.ModelProto) -> int:
     return count
 
 
-@pytest.mark.parametrize("kind", LAYER_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_four_times_the_nodes_are_four_times_the_work(kind: str) -> None:
     calls(a_chain(kind, 10))  # imports, and caches that are filled once
     short, long = (calls(a_chain(kind, length)) for length in (300, 1200))

@@ -113,9 +113,9 @@ def test_an_input_without_a_batch_axis_is_fed_whole() -> None:
     x, table, scale = net.input(None, 4, 8), net.input(4, 8, name="table"), net.input(name="scale")
     net.inputs[1] = onnx.helper.make_tensor_value_info("table", onnx.TensorProto.FLOAT, [None, 8])
     model = net.model(net.MatMul(net.Mul(net.Add(x, table), scale), weight(8, 3)))
-    values, added, scaling_factor = random_values(40, 4, 8), random_values(4, 8), f32(0.5)
+    values, added, factor = random_values(40, 4, 8), random_values(4, 8), f32(0.5)
     batches = [
-        [{"x": values[at : at + size], "table": added, "scale": scaling_factor} for at in range(0, 40, size)]
+        [{"x": values[at : at + size], "table": added, "scale": factor} for at in range(0, 40, size)]
         for size in (1, 10)
     ]
     with opened(model, calibrate=False) as adapter:

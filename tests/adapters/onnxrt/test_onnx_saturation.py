@@ -98,7 +98,7 @@ def network() -> onnx.ModelProto:
     """Convolutions (one depthwise, one in groups) and products; all weights have one sign, so that pairs overflow."""
     net = Net()
     x = net.input(None, 4, 8, 8)
-    x = net.Relu(net.Conv(x, np.abs(weight(8, 4, 3, 3)), np.abs(weight(8)), has_padding=[1] * 4))
+    x = net.Relu(net.Conv(x, np.abs(weight(8, 4, 3, 3)), np.abs(weight(8)), pads=[1] * 4))
     x = net.Conv(x, np.abs(weight(8, 1, 3, 3)), group=8)
     x = net.Conv(x, np.abs(weight(8, 4, 3, 3, seed=1)), group=2)
     x = net.Flatten(net.GlobalAveragePool(x))

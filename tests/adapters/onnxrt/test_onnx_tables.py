@@ -125,7 +125,7 @@ def test_rows_that_are_always_the_same_are_left_to_the_optimiser() -> None:
 # --- what is computed ---
 
 
-@pytest.mark.parametrize(("pick", "expected"), [(ROWS, dequantized_rows), (TENSOR, dequantized)])
+@pytest.mark.parametrize(("choice", "expected"), [(ROWS, dequantized_rows), (TENSOR, dequantized)])
 def test_rows_are_exactly_those_of_the_dequantized_table(choice: OpConfig, expected: Any) -> None:
     with opened(simple()) as adapter:
         config = QuantConfig({"look": choice})
@@ -143,7 +143,7 @@ def test_rows_that_calibration_never_saw_are_not_clipped() -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
-@pytest.mark.parametrize("pick", [ROWS, TENSOR])
+@pytest.mark.parametrize("choice", [ROWS, TENSOR])
 def test_a_table_of_three_axes_may_be_looked_up_along_any(axis: int, choice: OpConfig) -> None:
     values = weight(40, 36, 34)
     net = Net()
@@ -213,7 +213,7 @@ def test_a_table_may_be_looked_up_in_two_ways(first: OpConfig, second: OpConfig)
         assert len(large) == len({first, second})
 
 
-@pytest.mark.parametrize("pick", [ROWS, TENSOR, FLOAT])
+@pytest.mark.parametrize("choice", [ROWS, TENSOR, FLOAT])
 @pytest.mark.parametrize("score", ["per_channel", "per_tensor", "fp32"])
 def test_a_table_may_be_the_weight_of_a_product(choice: OpConfig, score: str) -> None:
     with opened(tied(), calibrate=False) as adapter:
@@ -231,7 +231,7 @@ def test_a_table_may_be_the_weight_of_a_product(choice: OpConfig, score: str) ->
         assert len(large) == (1 if together else 2)
 
 
-@pytest.mark.parametrize("pick", [ROWS, TENSOR])
+@pytest.mark.parametrize("choice", [ROWS, TENSOR])
 def test_rows_that_a_body_reads_keep_their_name(choice: OpConfig) -> None:
     net = Net()
     rows = net.Gather(table(), words(net), name="look", outputs=["rows"])
@@ -249,7 +249,7 @@ def test_rows_that_a_body_reads_keep_their_name(choice: OpConfig) -> None:
         assert 0 < np.abs(given_out - table()[given["words"]]).max() < np.ptp(table()) / 250
 
 
-@pytest.mark.parametrize("pick", [ROWS, TENSOR])
+@pytest.mark.parametrize("choice", [ROWS, TENSOR])
 def test_a_table_that_holds_no_number_is_named(choice: OpConfig) -> None:
     values = table()
     values[5, 5] = np.nan
@@ -364,8 +364,8 @@ def test_our_own_file_is_seen_as_the_configuration_that_it_is(granularity: str, 
             one, other = (view.local([name], [])(given).ops[name][1] for view in (by_config, by_file))
             assert np.allclose(_real(one), _real(other), atol=1e-6)
         pairs = zip(by_config.weights(), by_file.weights(), strict=True)
-        for float_tensor, file_tensor in pairs:
-            assert np.array_equal(_real(float_tensor.optimized), _real(file_tensor.optimized))
+        for expected, in_file in pairs:
+            assert np.array_equal(_real(expected.optimized), _real(in_file.optimized))
 
 
 def _real(found: Any) -> Array:

@@ -258,12 +258,12 @@ def test_a_rewrite_that_acts_only_without_another_is_found_too(monkeypatch: pyte
     """Without the runtime's basic level the Pad is still there, and a second wrong rewrite finds it."""
 
     def change_pads(graph: Graph) -> int:
-        has_padding = [node for node in graph.nodes if node.op_type == "Pad"]
-        for node in has_padding:
+        pads = [node for node in graph.nodes if node.op_type == "Pad"]
+        for node in pads:
             node.op_type = "Identity"
             del node.input[1:]
         graph.index()
-        return len(has_padding)
+        return len(pads)
 
     def lose_a_node(graph: Graph) -> tuple[Graph, int]:
         node = next(node for node in graph.nodes if node.op_type == "Relu")

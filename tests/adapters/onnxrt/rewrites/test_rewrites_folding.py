@@ -172,10 +172,8 @@ COUNTING: Part = lambda net, x: net.AveragePool(x, kernel_shape=[3, 3], count_in
 @pytest.mark.parametrize(
     "steps", [(), (MAX,), (AVERAGE,), (COUNTING,), (MAX, AVERAGE)], ids=["none", "max", "average", "counting", "both"]
 )
-def test_a_norm_behind_a_relu_goes_through_it_and_into_the_next(
-    steps: tuple[Part, ...], has_padding: dict[str, Any]
-) -> None:
-    model = normed(*steps, **has_padding)
+def test_a_norm_behind_a_relu_goes_through_it_and_into_the_next(steps: tuple[Part, ...], pads: dict[str, Any]) -> None:
+    model = normed(*steps, **pads)
     assert "BatchNormalization" not in kinds(model)
     assert "BatchNormalization" in kinds(model, optimise_float=False)
     assert applied(model)["through Relu"] == 1
@@ -183,8 +181,8 @@ def test_a_norm_behind_a_relu_goes_through_it_and_into_the_next(
 
 @pytest.mark.parametrize("relu", ["Relu", "LeakyRelu"])
 @pytest.mark.parametrize("pads", [{}, SAME], ids=["plain", "padded"])
-def test_negative_factors_keep_their_signs(relu: str, has_padding: dict[str, Any]) -> None:
-    assert "BatchNormalization" not in kinds(normed(negative=True, relu=relu, **has_padding))
+def test_negative_factors_keep_their_signs(relu: str, pads: dict[str, Any]) -> None:
+    assert "BatchNormalization" not in kinds(normed(negative=True, relu=relu, **pads))
 
 
 def test_a_norm_goes_through_flatten_into_a_gemm() -> None:
@@ -221,8 +219,8 @@ def test_a_norm_that_is_read_twice_stays() -> None:
 
 
 @pytest.mark.parametrize("pads", [{}, SAME], ids=["plain", "padded"])
-def test_int8_is_no_worse_for_it(has_padding: dict[str, Any]) -> None:
-    model = normed(MAX, **has_padding)
+def test_int8_is_no_worse_for_it(pads: dict[str, Any]) -> None:
+    model = normed(MAX, **pads)
     kernels_are_right(model)
     errors = []
     for on in (True, False):

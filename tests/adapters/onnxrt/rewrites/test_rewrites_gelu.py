@@ -17,7 +17,7 @@ from quaver.adapters.onnxrt.run import session as sessions
 ROOT, INNER, CUBE = f32(math.sqrt(2)), f32(math.sqrt(2 / math.pi)), f32(0.044715)
 
 
-def scaling_factor(net: Net, x: str, root: np.float32 = ROOT) -> str:
+def factor(net: Net, x: str, root: np.float32 = ROOT) -> str:
     return str(net.Add(net.Erf(net.Div(x, root)), f32(1)))
 
 
@@ -27,9 +27,9 @@ def tanh_factor(net: Net, x: str, cube: np.float32 = CUBE) -> str:
 
 
 GELU: dict[str, Part] = {
-    "(x * factor) * 0.5": lambda net, x: net.Mul(net.Mul(x, scaling_factor(net, x)), f32(0.5)),
-    "(x * 0.5) * factor": lambda net, x: net.Mul(net.Mul(x, f32(0.5)), scaling_factor(net, x)),
-    "x * (factor / 2)": lambda net, x: net.Mul(x, net.Div(scaling_factor(net, x), f32(2))),
+    "(x * factor) * 0.5": lambda net, x: net.Mul(net.Mul(x, factor(net, x)), f32(0.5)),
+    "(x * 0.5) * factor": lambda net, x: net.Mul(net.Mul(x, f32(0.5)), factor(net, x)),
+    "x * (factor / 2)": lambda net, x: net.Mul(x, net.Div(factor(net, x), f32(2))),
     "erf of a product": lambda net, x: net.Mul(
         net.Mul(net.Add(f32(1), net.Erf(net.Mul(f32(1 / math.sqrt(2)), x))), x), f32(0.5)
     ),
@@ -78,9 +78,9 @@ def test_it_is_one_kernel_behind_an_int8_convolution(which: str) -> None:
 @pytest.mark.parametrize(
     "part",
     [
-        lambda net, x: net.Mul(net.Mul(x, scaling_factor(net, x, f32(1.5))), f32(0.5)),
-        lambda net, x: net.Mul(net.Mul(x, scaling_factor(net, x)), f32(0.4)),
-        lambda net, x: net.Mul(net.Mul(net.Relu(x), scaling_factor(net, x)), f32(0.5)),
+        lambda net, x: net.Mul(net.Mul(x, factor(net, x, f32(1.5))), f32(0.5)),
+        lambda net, x: net.Mul(net.Mul(x, factor(net, x)), f32(0.4)),
+        lambda net, x: net.Mul(net.Mul(net.Relu(x), factor(net, x)), f32(0.5)),
         lambda net, x: net.Mul(net.Mul(f32(0.5), x), tanh_factor(net, x, f32(0.05))),
         lambda net, x: net.Mul(x, tanh_factor(net, x)),
         lambda net, x: net.Mul(x, net.Add(net.Erf(x), f32(1))),

@@ -8,7 +8,7 @@ from onnx_models import Net, weight
 from rewriting import SAME, kernels_are_right, kinds
 
 
-def clipped_scheme(layer: str) -> onnx.ModelProto:
+def gated(layer: str) -> onnx.ModelProto:
     net = Net()
     if layer == "Conv":
         x = net.Conv(net.input(2, 4, 8, 8), weight(4, 4, 3, 3), weight(4), **SAME)
@@ -20,9 +20,9 @@ def clipped_scheme(layer: str) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("layer", ["Conv", "Gemm", "Gemm, transposed"])
 def test_it_becomes_a_clip(layer: str) -> None:
-    assert kinds(clipped_scheme(layer)) in ("Conv Conv Clip Mul Conv", "Gemm Clip Gemm")
-    assert "HardSigmoid" in kinds(clipped_scheme(layer), optimise_float=False)
-    kernels_are_right(clipped_scheme(layer))
+    assert kinds(gated(layer)) in ("Conv Conv Clip Mul Conv", "Gemm Clip Gemm")
+    assert "HardSigmoid" in kinds(gated(layer), optimise_float=False)
+    kernels_are_right(gated(layer))
 
 
 def test_a_layer_that_others_read_keeps_its_weights() -> None:
