@@ -1,4 +1,4 @@
-"""For authors of strategies, adapters and executors: models that cost nothing, and checks of the contracts."""
+"""Conformance checks for authors of strategies, adapters and executors, and simulated models to try them on."""
 
 from quaver.testing.adapters import check_adapter
 from quaver.testing.drive import Drivable, drive

@@ -1,4 +1,4 @@
-"""A loop without history, budget or clock: just enough to see what a strategy does."""
+"""Drive a strategy without history, budget or clock, to see what it proposes."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from quaver.space import TuningSpace
 from quaver.strategies import Strategy, make_strategy, prepared
 from quaver.trial import Trial, TrialState
 
-# A strategy that has proposed nothing new for so long will not do so any more.
-REPEATS = 1000
-# What the file of a float model takes, in bytes.
-SIZE = 1_000_000
+# Proposals in a row without a new configuration after which a strategy counts as endless (judgement).
+MAX_REPEATS = 1000
+# Size of the float model in bytes; only ratios matter.
+FLOAT_SIZE = 1_000_000
 
 
 class Drivable(Protocol):
-    """What `drive` needs of a model; `SimulatedModel` is one."""
+    """A model that `drive` accepts, such as `SimulatedModel`."""
 
     @property
     def baseline(self) -> float:
-        """The score of the fp32 model."""
+        """Return the score of the fp32 model."""
 
     @property
     def space(self) -> TuningSpace:
-        """What may be chosen."""
+        """Return the tuning space."""
 
     @property
     def probe(self) -> Probe:
-        """What a strategy may ask."""
+        """Return the probe that the strategy asks."""
 
     def score(self, config: QuantConfig) -> float:
-        """What eval_func would return; an exception is a failed trial."""
+        """Return the score that eval_func would return; an exception makes a failed trial."""
 
 
 def drive(
@@ -50,7 +50,7 @@ def drive(
     max_trials: int = 1000,
     stop_at_first: bool = True,
     *,
-    known: Iterable[Trial] = (),
+    earlier: Iterable[Trial] = (),
     seed: int = 0,
     objective: str = "latency",
     width: int = 1,
@@ -60,20 +60,19 @@ def drive(
     Args:
         strategy: a name, a class or an instance.
         model: usually a `SimulatedModel`.
-        criterion: what counts as met; a loss of one per cent if not given.
-        max_trials: how many to evaluate at most.
-        stop_at_first: end at the first trial that meets the criterion, or that loses nothing within a budget, as
-            `timeout=0` does.
-        known: trials of an earlier run, to be answered from instead of being scored; they count like new ones.
-        seed: the strategy's.
-        objective: the strategy's.
-        width: how many trials the strategy may take to be evaluated side by side. Here they are not.
+        criterion: the accuracy criterion; a relative loss of 1 % by default.
+        max_trials: largest number of trials.
+        stop_at_first: end at the first trial that meets the criterion, as `timeout=0` does.
+        earlier: trials of an earlier run, which are replayed instead of scored; they count like new ones.
+        seed: seed of the strategy.
+        objective: objective that the strategy sees.
+        width: number of parallel trials that the strategy sees. `drive` itself runs them one by one.
 
     Raises:
-        StrategyError: a proposal lies outside the space, or the strategy proposes nothing new any more but goes on.
+        StrategyError: a proposal lies outside the space, or the strategy goes on without new proposals.
     """
     criterion = criterion or Criterion()
-    made = prepared(
+    driven = prepared(
         make_strategy(strategy),
         seed=seed,
         objective=objective,
@@ -82,37 +81,39 @@ def drive(
         target_budget=criterion.target_budget,
     )
     judge = Judge(criterion, Objective())
-    judge.begin(Trial(0, model.space.float_config(), TrialState.COMPLETE, model.baseline, model_size=SIZE))
-    earlier = {trial.config: trial for trial in known}
+    judge.begin(Trial(0, model.space.float_config(), TrialState.COMPLETE, model.baseline, model_size=FLOAT_SIZE))
+    replayed = {trial.config: trial for trial in earlier}
     answers: dict[QuantConfig, Trial] = {}
-    dialogue = ProposalQueue(made, model.space, model.probe)
+    queue = ProposalQueue(driven, model.space, model.probe)
     repeats = 0
     try:
         while True:
             before = len(answers)
-            for config in dialogue.waiting:
+            for config in queue.waiting:
                 if config not in answers:
-                    trial = earlier.get(config) or _tried(len(answers) + 1, config, model, criterion)
+                    trial = replayed.get(config) or _score(len(answers) + 1, config, model, criterion)
                     answers[config] = judge.verdict(trial)
-                dialogue.answer(answers[config])
+                queue.answer(answers[config])
                 if len(answers) >= max_trials or (stop_at_first and judge.suffices(answers[config])):
                     return list(answers.values())
             repeats = 0 if len(answers) > before else repeats + 1
-            if repeats >= REPEATS:
-                raise StrategyError(f"nothing new was proposed {REPEATS} times in a row; it would never end")
-            dialogue.ask()
-            if dialogue.over:
+            if repeats >= MAX_REPEATS:
+                raise StrategyError(
+                    f"the strategy proposed nothing new {MAX_REPEATS} times in a row, so it would never end"
+                )
+            queue.ask()
+            if queue.over:
                 return list(answers.values())
     finally:
-        dialogue.close()
+        queue.close()
 
 
-def _tried(number: int, config: QuantConfig, model: Drivable, criterion: Criterion) -> Trial:
+def _score(number: int, config: QuantConfig, model: Drivable, criterion: Criterion) -> Trial:
     try:
         trial = Trial(number, config, TrialState.COMPLETE, model.score(config))
         if criterion.target_budget is None:
             return trial
-        size, latency = round(SIZE * model.probe.size(config)), model.probe.speed(config)
+        size, latency = round(FLOAT_SIZE * model.probe.size(config)), model.probe.speed(config)
         return replace(trial, model_size=size, measured={"latency": latency})
     except Exception:
         return Trial(number, config, TrialState.FAILED, error=traceback.format_exc())

@@ -1,7 +1,7 @@
-"""A model without a framework: its score follows from the configuration by a formula, so a whole run takes no time.
+"""A simulated model whose score is a formula of the configuration, so a whole run takes milliseconds.
 
-`SimulatedModel(ops=50, culprits=3, ranking="weak")` has a `space` to search, a `probe` that answers what a strategy may
-ask, and a `score` in the place of eval_func.
+`SimulatedModel(ops=50, culprits=3, ranking="weak")` has a `space` to search, a `probe` for the strategy, and a `score`
+in place of eval_func.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from quaver.time_model import TimeModel
 from quaver.types import PlainMapping
 
 RANKINGS = ("right", "weak", "useless")
-# Op kinds by frequency, and those that have weights and so a choice of granularity.
+# Op types by frequency, and those that have weights and therefore a choice of granularity.
 KINDS = ("Conv", "Conv", "MatMul", "Add")
 WITH_WEIGHTS = ("Conv", "MatMul")
-# The kind of ops that run in fp32 unless asked otherwise.
-RELUCTANT = "Softmax"
+# The type of ops whose default choice is fp32.
+FP32_BY_DEFAULT = "Softmax"
 
-# What harmless ops do to the outputs, as a relative error: around 1e-5, a few ten times that. Culprits do `damage`.
-BACKGROUND = 1e-5
-SPREAD = 1.0
-# How far a weak ranking moves an op from its place, as a share of all places.
-WEAKNESS = 1 / 8
-# What all the harmless ops take from the score together, and below what no score falls.
-TOGETHER = 0.002
+# Relative output error of ops that are not culprits: log-normal around 1e-5, as measured on ResNet-like networks
+# (docs/strategies.md). Culprits have an error of `damage`.
+BACKGROUND_ERROR = 1e-5
+BACKGROUND_SPREAD = 1.0
+# Standard deviation by which a weak ranking moves an op, as a share of all ranks (judgement).
+WEAK_RANKING_SHIFT = 1 / 8
+# Score that all other ops cost together, and the lowest score: guessing among ten classes.
+BACKGROUND_LOSS = 0.002
 CHANCE_LEVEL = 0.1
 
 
@@ -44,24 +45,24 @@ class SimulatedModel:
     """A model in which a few ops, the culprits, cost accuracy in int8.
 
     Attributes:
-        ops: how many there are, called op000, op001, ...
-        culprits: how many of them, placed by `seed`, or their names.
-        pairs: how many culprits come with a second one: the damage is done until both are back in fp32, as when two
-            ops share a quantized tensor. Each pair counts for two culprits.
-        damage: what a culprit, or a pair, takes from the score.
-        noise: the standard deviation of the score. It is drawn from the configuration, so that the same one always
-            scores the same.
-        ranking: how far the probe can be trusted. "right": it sees the culprits; "weak": every op is moved from its
-            rank by up to an eighth of all ranks, or so; "useless": the figures belong to other ops.
-        relief: calibration, granularity or mode -> the factor it takes damage by.
-        repairs: repair -> the factor it takes damage by. Ops with weights offer them.
-        modes: other modes that ops with weights have -> the part of the fp32 time that they take there.
-        four_bits: whether ops with weights may have those in four bits; `relief` of per_block says what that does.
-        slow: how many ops take longer in int8.
-        reluctant: how many more ops there are whose default is fp32.
+        ops: number of ops, named op000, op001, ...
+        culprits: number of ops that cost accuracy in int8, placed by `seed`; or their names.
+        pairs: number of culprits that have a partner: the damage remains until both run in fp32, as when two ops share
+            a quantized tensor. Each pair counts as two culprits.
+        damage: score that a culprit, or a pair, costs.
+        noise: standard deviation of the score. It is drawn from the configuration, so the same configuration always
+            has the same score.
+        ranking: quality of the probe. "right" ranks the culprits first; "weak" moves every op by about an eighth of
+            all ranks; "useless" shuffles the ranking.
+        relief: factor on the damage, by calibration, granularity or mode.
+        repairs: factor on the damage, by repair. Ops with weights offer them.
+        modes: latency relative to fp32, by other mode; ops with weights offer them.
+        four_bits: True if ops with weights may store them in 4 bits; `relief["per_block"]` is the factor on damage.
+        slow: number of ops that are slower in int8.
+        reluctant: number of further ops whose default choice is fp32.
         rules: an `op_name_dict` that narrows the space.
-        baseline: the score of the fp32 model.
-        seed: where all chance comes from.
+        baseline: score of the fp32 model.
+        seed: seed of all random choices.
     """
 
     ops: int = 20
@@ -84,21 +85,21 @@ class SimulatedModel:
         if self.ranking not in RANKINGS:
             raise ValueError(f"ranking must be one of {', '.join(RANKINGS)}, not {self.ranking!r}")
         if len(self.guilty) > self.ops:
-            raise ValueError(f"{len(self.guilty)} culprits among {self.ops} ops")
+            raise ValueError(f"{len(self.guilty)} culprits do not fit into {self.ops} ops")
 
     @cached_property
     def space(self) -> TuningSpace:
-        """What may be chosen, after the rules."""
+        """Return the tuning space after the rules."""
         return TuningSpace(apply_rules(self._ops(), self.rules))
 
     @cached_property
     def probe(self) -> SimulatedProbe:
-        """What a strategy may ask."""
+        """Return the probe of the strategy."""
         return SimulatedProbe(self)
 
     @cached_property
     def units(self) -> tuple[tuple[str, ...], ...]:
-        """The culprits: one name, or two that only help together."""
+        """Return the culprits, each a name or a pair that must fall back together."""
         names = [f"op{index:03}" for index in range(self.ops)]
         if not isinstance(self.culprits, int):
             return tuple((name,) for name in self.culprits)
@@ -108,37 +109,37 @@ class SimulatedModel:
 
     @property
     def guilty(self) -> tuple[str, ...]:
-        """The names of all culprits, those of pairs too."""
+        """Return the names of all culprits, pairs included."""
         return tuple(itertools.chain.from_iterable(self.units))
 
     def score(self, config: QuantConfig) -> float:
-        """What eval_func would return for a configuration."""
-        lost = TOGETHER * config.quantized_count / max(len(config), 1)
+        """Return the score of a configuration."""
+        loss = BACKGROUND_LOSS * config.quantized_count / max(len(config), 1)
         for names in self.units:
-            lost += self.damage * max(self.share(config[name]) for name in names)
-        score = max(self.baseline - lost, CHANCE_LEVEL)
+            loss += self.damage * max(self.share(config[name]) for name in names)
+        score = max(self.baseline - loss, CHANCE_LEVEL)
         if self.noise:
             score += self._rng(config.fingerprint).gauss(0.0, self.noise)
         return score
 
     @cached_property
     def sensitivity(self) -> Mapping[str, float]:
-        """What the probe takes for the relative output error of each op alone in int8: the truth if it is right."""
+        """Return the relative output error of each op alone in int8, as the probe sees it with its `ranking`."""
         names = [op.name for op in self.space.ops]
         rng = self._rng("harm")
-        truth = {name: BACKGROUND * rng.lognormvariate(0.0, SPREAD) for name in names}
+        truth = {name: BACKGROUND_ERROR * rng.lognormvariate(0.0, BACKGROUND_SPREAD) for name in names}
         truth |= {name: self.damage * rng.uniform(0.5, 1.5) for name in self.guilty}
         order = sorted(names, key=lambda name: -truth[name])
-        far = {"right": 0.0, "weak": WEAKNESS, "useless": 0.0}[self.ranking] * len(names)
-        moved = sorted(range(len(names)), key=lambda rank: rank + far * rng.gauss(0.0, 1.0))
+        shift = {"right": 0.0, "weak": WEAK_RANKING_SHIFT, "useless": 0.0}[self.ranking] * len(names)
+        moved = sorted(range(len(names)), key=lambda rank: rank + shift * rng.gauss(0.0, 1.0))
         if self.ranking == "useless":
             rng.shuffle(moved)
-        figures = [truth[name] for name in order]
-        return {order[rank]: figure for rank, figure in zip(moved, figures, strict=True)}
+        errors = [truth[name] for name in order]
+        return {order[rank]: error for rank, error in zip(moved, errors, strict=True)}
 
     @cached_property
     def seconds(self) -> Mapping[str, OpTime]:
-        """What each op takes."""
+        """Return the seconds of each op in fp32 and in int8."""
         names = [op.name for op in self.space.ops]
         rng = self._rng("seconds")
         slow = frozenset(rng.sample(names, self.slow))
@@ -149,15 +150,15 @@ class SimulatedModel:
         return times
 
     def share(self, pick: OpConfig) -> float:
-        """How much of its damage an op does when it is run in a certain way."""
+        """Return the share of its damage that an op does with a choice."""
         if not pick.quantized:
             return 0.0
-        repaired = math.prod(self.repairs.get(spelled, 1.0) for spelled in pick.repairs)
-        said = (pick.calibration, pick.granularity, pick.mode)
-        return repaired * math.prod(self.relief.get(one, 1.0) for one in said)
+        repaired = math.prod(self.repairs.get(repair, 1.0) for repair in pick.repairs)
+        properties = (pick.calibration, pick.granularity, pick.mode)
+        return repaired * math.prod(self.relief.get(value, 1.0) for value in properties)
 
-    def taken(self, name: str, pick: OpConfig) -> float:
-        """Seconds of an op that is run in a certain way."""
+    def op_seconds(self, name: str, pick: OpConfig) -> float:
+        """Return the seconds of an op with a choice."""
         if not pick.quantized:
             return self.seconds[name].fp32
         if pick.mode in self.modes:
@@ -166,31 +167,31 @@ class SimulatedModel:
 
     def _ops(self) -> list[Op]:
         rng = self._rng("kinds")
-        kinds = [rng.choice(KINDS) for _ in range(self.ops)] + [RELUCTANT] * self.reluctant
+        kinds = [rng.choice(KINDS) for _ in range(self.ops)] + [FP32_BY_DEFAULT] * self.reluctant
         names = (f"op{index:03}" for index in range(len(kinds)))
-        offered = {kind: tuple(self.repairs) if kind in WITH_WEIGHTS else () for kind in kinds}
-        ways = {kind: choices(kind, tuple(self.modes), self.four_bits) for kind in kinds}
+        repairs = {kind: tuple(self.repairs) if kind in WITH_WEIGHTS else () for kind in kinds}
+        op_choices = {kind: choices(kind, tuple(self.modes), self.four_bits) for kind in kinds}
         return [
-            Op(name, kind, (name,), ways[kind], offered[kind], name if offered[kind] else "")
+            Op(name, kind, (name,), op_choices[kind], repairs[kind], name if repairs[kind] else "")
             for name, kind in zip(names, kinds, strict=True)
         ]
 
-    def _rng(self, what: str) -> random.Random:
-        return random.Random(f"{self.seed} {what}")  # a string is hashed alike in every process
+    def _rng(self, purpose: str) -> random.Random:
+        return random.Random(f"{self.seed} {purpose}")  # a string seeds equally in every process
 
 
 def choices(kind: str, modes: Sequence[str] = (), four_bits: bool = False) -> tuple[OpConfig, ...]:
-    """The ways to run an op, as for ONNX Runtime: every int8 variant, other modes and fp32, the default first."""
+    """Return the choices of an op as ONNX Runtime has them: int8 variants, other modes and fp32, the default first."""
     granularities = GRANULARITIES if kind in WITH_WEIGHTS else ("per_tensor",)
     variants = itertools.product(SCHEMES, granularities, CALIBRATIONS)
     int8 = [OpConfig(INT8, calibration, granularity, scheme) for scheme, granularity, calibration in variants]
     int8 += [OpConfig(INT8, mode=mode) for mode in modes if kind in WITH_WEIGHTS]
     int8 += [OpConfig(INT4, granularity=PER_BLOCK, mode="weight_only")] if four_bits and kind in WITH_WEIGHTS else []
-    return (FLOAT, *int8) if kind == RELUCTANT else (*int8, FLOAT)
+    return (FLOAT, *int8) if kind == FP32_BY_DEFAULT else (*int8, FLOAT)
 
 
 class SimulatedProbe(Probe):
-    """Answers as far as the model's `ranking` lets it see."""
+    """A probe that is as accurate as the model's `ranking`."""
 
     def __init__(self, model: SimulatedModel) -> None:
         self._model = model
@@ -217,23 +218,23 @@ class SimulatedProbe(Probe):
     def time_model(self, config: QuantConfig) -> TimeModel:
         times = self._model.seconds
         quantized = {
-            name: self._model.taken(name, config[name]) if config[name].quantized else time.int8
+            name: self._model.op_seconds(name, config[name]) if config[name].quantized else time.int8
             for name, time in times.items()
         }
         return TimeModel({name: time.fp32 for name, time in times.items()}, quantized)
 
     def speed(self, config: QuantConfig) -> float:
         times = self._model.seconds
-        taken = sum(self._model.taken(name, pick) for name, pick in config.items())
-        return taken / sum(time.fp32 for time in times.values())
+        seconds = sum(self._model.op_seconds(name, pick) for name, pick in config.items())
+        return seconds / sum(time.fp32 for time in times.values())
 
     def size(self, config: QuantConfig) -> float:
         bits = sum(pick.precision.bits for pick in config.values())
         return bits / (32 * max(len(config), 1))
 
     def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:
-        seen = {}
+        observed = {}
         for name in ops:
             error = np.sqrt(self._model.sensitivity[name] * self._model.share(config[name]))
-            seen[name] = Observed([np.ones(4)], [np.ones(4) + error])
-        return seen
+            observed[name] = Observed([np.ones(4)], [np.ones(4) + error])
+        return observed

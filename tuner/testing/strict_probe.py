@@ -1,4 +1,4 @@
-"""A strategy whose every word is listened to, for faults that a loop would not see or would blame on itself."""
+"""Wrappers that check every proposal of a strategy and give it a probe without extra attributes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from quaver.time_model import TimeModel
 from quaver.trial import Trial
 
 
-class Broken(Exception):
-    """What a strategy did wrong."""
+class ContractViolation(Exception):
+    """A strategy broke its contract."""
 
 
 @dataclass
 class StrictStrategy(Strategy):
-    """A strategy whose every proposal is looked at."""
+    """Pass on the proposals of a strategy and check each."""
 
     inner: Strategy
 
@@ -28,41 +28,43 @@ class StrictStrategy(Strategy):
         try:
             proposals = self.inner.propose(space, StrictProbe(probe))
         except Exception as error:
-            raise Broken(f"propose breaks with {_told(error)}") from error
+            raise ContractViolation(f"propose raises {_describe_error(error)}") from error
         if not isinstance(proposals, Generator):
-            raise Broken(f"propose must be a generator (`yield` each configuration), but it returns {proposals!r:.80}")
+            raise ContractViolation(
+                f"propose must be a generator (`yield` each configuration), but it returned {proposals!r:.80}"
+            )
         answer: Any = None
         try:
             while True:
                 try:
-                    asked = proposals.send(answer)
+                    proposal = proposals.send(answer)
                 except StopIteration:
                     return
                 except Exception as error:
-                    sent = f"a list of {len(answer)} trials" if isinstance(answer, list) else _described(answer)
-                    raise Broken(f"it breaks when it is sent {sent}, with {_told(error)}") from error
-                if isinstance(asked, Sequence) and not asked:
-                    raise Broken("it proposes an empty list, to which there is no answer")
-                answer = yield asked
+                    sent = f"a list of {len(answer)} trials" if isinstance(answer, list) else _describe_trial(answer)
+                    raise ContractViolation(f"when it is sent {sent}, it raises {_describe_error(error)}") from error
+                if isinstance(proposal, Sequence) and not proposal:
+                    raise ContractViolation("it proposes an empty list, which has no answer")
+                answer = yield proposal
         finally:
             try:
                 proposals.close()
             except Exception as error:
-                raise Broken(f"it does not let itself be closed: {_told(error)}") from error
+                raise ContractViolation(f"when it is closed, it raises {_describe_error(error)}") from error
 
 
-def _told(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _described(answer: Trial | None) -> str:
+def _describe_trial(answer: Trial | None) -> str:
     if answer is None:
-        return "nothing, which starts it"
+        return "None at the start"
     return "a failed trial, which has no score and no loss" if answer.failed else "a trial"
 
 
 class StrictProbe(Probe):
-    """A probe that has nothing but what `Probe` promises."""
+    """A probe with the methods of `Probe` and nothing else."""
 
     __slots__ = ("__probe",)
 

@@ -107,7 +107,7 @@ def test_a_strategy_that_goes_round_in_circles_is_stopped(asked: Any) -> None:
 def test_it_goes_on_from_known_trials() -> None:
     whole = drive("auto", MODEL, stop_at_first=False)
     model = Counted(ops=4, culprits=["op002"])
-    assert drive("auto", model, stop_at_first=False, known=whole[:1]) == whole
+    assert drive("auto", model, stop_at_first=False, earlier=whole[:1]) == whole
     assert model.__dict__["scored"] == [trial.config for trial in whole[1:]]
 
 

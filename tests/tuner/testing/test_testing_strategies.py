@@ -193,25 +193,25 @@ def does_not_end_when_closed(self: Strategy, space: TuningSpace, probe: Probe) -
 
 FAULTS = {
     no_generator: "strategy mine.*: propose must be a generator",
-    breaks_at_once: "propose breaks with AttributeError",
+    breaks_at_once: "propose raises AttributeError",
     proposes_nothing: "strategy mine, .*, proposes nothing",
-    draws_from_the_clock: "is not deterministic: with the same seed and the same answers, trial",
-    draws_from_the_global_generator: "uses the global random numbers",
-    draws_from_the_global_generator_of_numpy: "uses the global random numbers",
-    goes_round_in_circles: "nothing new was proposed 1000 times in a row; it would never end",
+    draws_from_the_clock: "is not deterministic: with the same seed and the same answers, a second run",
+    draws_from_the_global_generator: "uses the global random generators",
+    draws_from_the_global_generator_of_numpy: "uses the global random generators",
+    goes_round_in_circles: "proposed nothing new 1000 times in a row, so it would never end",
     leaves_the_space: "op 'op000' cannot run as 'int8 guesswork per_channel asym'",
     forgets_ops: "does not cover this model's ops: op 'op001' is missing",
     forgets_that_rules_forbid_fp32: "with ops that rules force to int8: op 'op000' cannot run as 'fp32'",
-    forgets_that_rules_forbid_int8: "with ops that rules force to fp32: it breaks",
+    forgets_that_rules_forbid_int8: "with ops that rules force to fp32: when it is sent None",
     proposes_an_empty_list: "it proposes an empty list",
     proposes_a_set: "must yield QuantConfig objects, not set",
-    takes_a_list_for_a_trial: "it breaks when it is sent a list of 2 trials, with AttributeError",
-    counts_on_a_score: "when every trial fails: it breaks when it is sent a failed trial, which has no score",
-    counts_on_two_ops: "force every op to int8: it breaks when it is sent nothing, which starts it, with IndexError",
-    changes_the_space: "changes the space it was given",
-    narrows_the_choices: "changes the space it was given",
-    knows_the_probe_too_well: "with AttributeError: .* has no attribute '_model'",
-    does_not_end_when_closed: "does not let itself be closed",
+    takes_a_list_for_a_trial: "when it is sent a list of 2 trials, it raises AttributeError",
+    counts_on_a_score: "when every trial fails: when it is sent a failed trial, which has no score",
+    counts_on_two_ops: "force every op to int8: when it is sent None at the start, it raises IndexError",
+    changes_the_space: "changes the space",
+    narrows_the_choices: "changes the space",
+    knows_the_probe_too_well: "it raises AttributeError: .* has no attribute '_model'",
+    does_not_end_when_closed: "when it is closed, it raises",
 }
 
 
@@ -222,7 +222,7 @@ def test_a_strategy_that(propose: Callable[..., Any]) -> None:
 
 
 def test_a_strategy_that_asks_for_more_than_its_worst_case() -> None:
-    with pytest.raises(AssertionError, match="asks for more evaluations than its worst_case of 5"):
+    with pytest.raises(AssertionError, match="needs more evaluations than its worst_case of 5"):
         check_strategy(strategy(asks_for_more_than_it_said, lambda space: 5))
 
 
@@ -235,29 +235,31 @@ def most_harmless_first(self: Strategy, space: TuningSpace, probe: Probe) -> Any
 
 
 def test_a_strategy_that_succeeds_later_than_it_said() -> None:
-    late = "on a model with two culprits, succeeds at trial 3 for the first time; its first_success says 2 at most"
+    late = "on a model with two culprits, first succeeds at trial 3, but its first_success is 2"
     with pytest.raises(AssertionError, match=late):
         check_strategy(strategy(worst_first, lambda space: 1 + len(space.tunable), lambda space: 2))
     # One that has no end of its own is run for as long as it says it needs.
-    with pytest.raises(AssertionError, match="succeeds at trial 13 for the first time; its first_success says 12"):
+    with pytest.raises(AssertionError, match="first succeeds at trial 13, but its first_success is 12"):
         check_strategy(strategy(most_harmless_first, first=lambda space: 12))
 
 
 def test_a_first_success_beyond_the_worst_case() -> None:
-    with pytest.raises(AssertionError, match=r"first_success of strategy mine, .* is 14, and that is more than its"):
+    with pytest.raises(AssertionError, match=r"first_success of strategy mine, .* is 14, which is more than its"):
         check_strategy(strategy(worst_first, lambda space: 13, lambda space: 14))
 
 
 @pytest.mark.parametrize("count", [-1, "many", 2.5])
 def test_counts_that_are_no_numbers(count: Any) -> None:
-    with pytest.raises(AssertionError, match=r"worst_case of strategy mine must be a whole number or None, not "):
+    with pytest.raises(AssertionError, match=r"worst_case of strategy mine must return a whole number or None, not "):
         check_strategy(strategy(worst_first, lambda space: count))
-    with pytest.raises(AssertionError, match=r"first_success of strategy mine must be a whole number or None, not "):
+    with pytest.raises(
+        AssertionError, match=r"first_success of strategy mine must return a whole number or None, not "
+    ):
         check_strategy(strategy(worst_first, first=lambda space: count))
 
 
 def test_a_strategy_that_remembers_its_last_run() -> None:
-    with pytest.raises(AssertionError, match="is not deterministic: it ends after 13 trials, and after 1 when"):
+    with pytest.raises(AssertionError, match="it ends after 13 trials in one run and after 1 in another"):
         check_strategy(strategy(ends_early_the_second_time, lambda space: 100)())
 
 
@@ -278,7 +280,7 @@ class Holding(Strategy):
     ("held", "use"), [([], lambda held: held.append(1)), (random.Random(1), lambda held: held.random())]
 )
 def test_an_instance_that_is_changed_by_a_run(held: Any, use: Callable[[Any], Any]) -> None:
-    with pytest.raises(AssertionError, match="changes 'held' of the instance it was given, so that another run"):
+    with pytest.raises(AssertionError, match="changes 'held' of its own instance, so a second run"):
         check_strategy(Holding(held, use))
 
 
@@ -304,6 +306,6 @@ class TooEarly(Strategy):
 
 
 def test_a_seed_that_is_read_too_early() -> None:
-    early = r"inside another strategy \(`yield from`\), proposes something else than by itself, with the same seed"
+    early = r"inside another strategy \(`yield from`\), proposes other configurations than on its own"
     with pytest.raises(AssertionError, match=early):
         check_strategy(TooEarly)

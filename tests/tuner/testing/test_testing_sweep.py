@@ -130,7 +130,7 @@ def test_a_run_that_is_resumed_anywhere_ends_the_same(name: str, ranking: str) -
     def run(known: Sequence[object] = ()) -> list[object]:
         most = SLOW.get(name, 200)
         strategy = simulation.strategy_of(name)
-        return list(drive(strategy, model, max_trials=most, stop_at_first=False, known=known, seed=5))  # type: ignore[arg-type]
+        return list(drive(strategy, model, max_trials=most, stop_at_first=False, earlier=known, seed=5))  # type: ignore[arg-type]
 
     whole = run()
     for kept in {1, len(whole) // 2} if name == "bayesian" else {0, 1, 2, len(whole) // 2, len(whole) - 1, len(whole)}:
