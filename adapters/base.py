@@ -17,7 +17,7 @@ from quaver.adapters.comparison import MAX_SAMPLES, Comparison, compare_models, 
 from quaver.adapters.data import InputSpec, Rest, feeds, is_finite, samples
 from quaver.adapters.inspection import QuantizedView, View
 from quaver.adapters.model import Model
-from quaver.adapters.model_errors import reading
+from quaver.adapters.model_errors import as_model_error
 from quaver.adapters.samples import KEPT_SAMPLES, cut, keep, timing_feed
 from quaver.affine import as_float
 from quaver.errors import SettingsError
@@ -75,21 +75,21 @@ class TimingOptions:
 class Adapter(ABC):
     """One model of one framework, ready to be inspected, calibrated and rebuilt in any configuration.
 
-    A new adapter is a subclass that names itself (`name`, `frameworks`, `suffix`, `takes`) and writes
+    A new adapter is a subclass that names itself (`name`, `frameworks`, `suffix`, `accepted_forms`) and writes
 
-    - `accepts` and `open`, which calls this class's `__init__` with the options and what the model takes;
+    - `accepts` and `load`, which calls this class's `__init__` with the options and what the model takes;
     - `fingerprint` and `versions`: what the model is, and what the bytes of a built one depend on;
-    - `inspect`: the ops, with their choices;
+    - `ops`: the ops, with their choices;
     - `calibrator`: what runs the float model and shows its tensors, and `restore`: use what calibration found;
-    - `rebuild`: the `Model` of a configuration, and `load`: one that was saved;
-    - `watch` and `op_seconds`: the outputs of ops, and how long they take, for strategies.
+    - `assemble`: the `Model` of a configuration, and `load_saved`: one that was saved;
+    - `record_outputs` and `op_seconds`: the outputs of ops, and how long they take, for strategies.
 
-    Everything else has an answer here, and may have a better one: `local_errors`, `look`, `look_alone` and `time` if
-    the framework shows more, `given` if quantized files can be run, `unquantizable` and `conversions` if there is
-    something to say of what it holds, `close` if there are files to remove, `_samples_kept` to be told when there are
-    samples. `as_given` is the user's own model where a converted or rewritten one is tuned; `compare` then makes sure
-    that both compute the same. `formats` and `implied_formats` say how int8 can be written into a model, if there are
-    several ways.
+    Everything else has a default here that a subclass may improve: `local_errors`, `inspect_quantized`,
+    `inspect_standalone` and `profile` if the framework shows more; `load_unmodified` if it runs quantized files;
+    `unquantizable` and `conversions` to describe the model; `close` to remove files; `_on_probe_samples` to be called
+    when there are samples. `build_unmodified` is the user's own model where a converted or rewritten one is tuned;
+    `compare` then makes sure that both compute the same. `quant_formats` and `implied_formats` name the ways to write
+    int8 into a model, if there are several.
 
     `quaver.testing.check_adapter` checks a new adapter against this contract. `examples/custom_adapter.py` is one.
     """
@@ -97,8 +97,8 @@ class Adapter(ABC):
     name: ClassVar[str]
     frameworks: ClassVar[tuple[str, ...]]  # what users call it in `framework:`
     suffix: ClassVar[str]  # of a saved model's file name
-    takes: ClassVar[str] = "what its documentation says"  # the forms of a model, for a user who gave another
-    formats: ClassVar[tuple[str, ...]] = ()  # what `quant_format` may be, the default first
+    accepted_forms: ClassVar[str] = "what its documentation says"  # the forms of a model, for a user who gave another
+    quant_formats: ClassVar[tuple[str, ...]] = ()  # what `quant_format` may be, the default first
     implied_formats: ClassVar[Mapping[str, str]] = MappingProxyType({})  # of names in `frameworks` that say it, too
     # Why answers are the same on every x86 processor: "built" so if `portable`, "inherent" in the kernels, "" if not.
     portability: ClassVar[str] = ""
@@ -106,7 +106,7 @@ class Adapter(ABC):
     def __init__(self, options: AdapterOptions, inputs: Sequence[InputSpec]) -> None:
         self._options = options
         self._inputs = tuple(inputs)
-        self._kept: list[Feed] = []
+        self._probe_samples: list[Feed] = []
         self._rest = Rest()
 
     @classmethod
@@ -116,29 +116,25 @@ class Adapter(ABC):
 
     @classmethod
     @abstractmethod
-    def open(cls, model: ModelLike, options: AdapterOptions) -> Adapter:
+    def load(cls, model: ModelLike, options: AdapterOptions) -> Adapter:
         """Read the model. The user's object or file is never changed. Raises `ModelError`."""
 
     @classmethod
-    def take(cls, model: ModelLike, options: AdapterOptions) -> Adapter:
-        """Open a model that may come from anywhere: whatever is wrong with it is a `ModelError`."""
-        with reading(f"the model for {cls.name}"):
-            return cls.open(model, options)
-
-    @classmethod
-    def quant_format(cls, wanted: str | None, framework: str | None = None) -> str | None:
+    def resolve_quant_format(cls, wanted: str | None, framework: str | None = None) -> str | None:
         """How int8 is written into models: as wanted, as the framework's name says, or as is usual.
 
         Raises `SettingsError` for what the adapter does not know, and where two wishes contradict each other.
         """
         implied = cls.implied_formats.get(framework or "")
         if wanted is None:
-            return implied or next(iter(cls.formats), None)
+            return implied or next(iter(cls.quant_formats), None)
         wanted = wanted.lower()
-        if not cls.formats:
+        if not cls.quant_formats:
             raise SettingsError(f"{cls.name} knows no quant_format, and this one is {wanted!r}: leave it out")
-        if wanted not in cls.formats:
-            raise SettingsError(f"unknown quant_format {wanted!r} for {cls.name}; {hint(str(wanted), cls.formats)}")
+        if wanted not in cls.quant_formats:
+            raise SettingsError(
+                f"unknown quant_format {wanted!r} for {cls.name}; {hint(str(wanted), cls.quant_formats)}"
+            )
         if implied not in (None, wanted):
             raise SettingsError(
                 f"framework {framework!r} means quant_format {implied!r}, and quant_format is {wanted!r}: give one only"
@@ -166,10 +162,10 @@ class Adapter(ABC):
         return Portability(this_processor(), "inherent" if self.portability == "inherent" else "")
 
     @classmethod
-    def recorded_format(cls, settings: PlainMapping) -> str | None:
+    def recorded_quant_format(cls, settings: PlainMapping) -> str | None:
         """The format of an earlier run. Version 0.1.0 wrote one into its settings for adapters that know none, too."""
         recorded = settings.get("quant_format")
-        return recorded if recorded in cls.formats else cls.quant_format(None)
+        return recorded if recorded in cls.quant_formats else cls.resolve_quant_format(None)
 
     @property
     @abstractmethod
@@ -187,7 +183,7 @@ class Adapter(ABC):
         return self._inputs
 
     @abstractmethod
-    def inspect(self) -> tuple[Op, ...]:
+    def ops(self) -> tuple[Op, ...]:
         """The ops that can run in int8, in graph order, with their choices."""
 
     def calibrate(
@@ -209,14 +205,14 @@ class Adapter(ABC):
         calibration = calibrator.run(itertools.chain(first, stream), limit, progress, enough)
         if comparison is not None:
             calibration["comparison"] = comparison.to_dict()
-        self._samples_kept()
+        self._on_probe_samples()
         self.restore(calibration)
         return calibration
 
     def compare(self, feeds: Sequence[Feed] = ()) -> Comparison:
         """Compare the float model that is tuned with the model as given, on these feeds or on made-up inputs.
 
-        A rewrite that changes what the model computes is left out from then on: ask `inspect` for the ops after this.
+        A rewrite that changes what the model computes is left out from then on: ask `ops` for the ops after this.
 
         Raises:
             ModelError: if the model was changed when it was converted; the message names the op.
@@ -226,9 +222,9 @@ class Adapter(ABC):
     def _compare(self, feeds: Sequence[Feed]) -> Comparison:
         """Compare both models. An adapter that tunes the model exactly as given has nothing to compare."""
         chosen = comparison_feeds(feeds, self._inputs)
-        if type(self).as_given is Adapter.as_given:
+        if type(self).build_unmodified is Adapter.build_unmodified:
             return Comparison(batches=tuple(map(samples, chosen)))
-        return compare_models(chosen, self._inputs, runner_of(self.as_given()), runner_of(self.assemble(None)))
+        return compare_models(chosen, self._inputs, runner_of(self.build_unmodified()), runner_of(self.assemble(None)))
 
     @property
     def options(self) -> AdapterOptions:
@@ -254,7 +250,7 @@ class Adapter(ABC):
         return ()
 
     @property
-    def has_mask_values(self) -> tuple[str, ...]:
+    def ops_with_mask_values(self) -> tuple[str, ...]:
         """The ops that would quantize real values together with what stands for infinity, as calibration showed.
 
         They stay in fp32: no range has steps for both.
@@ -268,17 +264,19 @@ class Adapter(ABC):
         """
         return ()
 
-    def as_given(self) -> Model:
+    def build_unmodified(self) -> Model:
         """The model just as the user gave it, which `build(None)` may be a faster form of. Raises `BuildError`."""
         return self.build(None)
 
     @classmethod
-    def given(cls, model: ModelLike, threads: int = 0) -> Model:
+    def load_unmodified(cls, model: ModelLike, threads: int = 0) -> Model:
         """Any model of this framework, float or quantized, whoever made it, just as it is. Raises `ModelError`.
 
         It takes and gives real numbers, also where the file's own inputs and outputs are integers with a scale.
         """
-        return cls.take(model, AdapterOptions(threads=threads)).as_given()
+        with as_model_error(f"the model for {cls.name}"):
+            adapter = cls.load(model, AdapterOptions(threads=threads))
+        return adapter.build_unmodified()
 
     def build(self, config: QuantConfig | None) -> Model:
         """The model of a configuration, ready to run; None is the float model. Raises `BuildError`."""
@@ -292,7 +290,7 @@ class Adapter(ABC):
         """The same model, for its bytes: a session is made only when it is called."""
 
     @abstractmethod
-    def load(self, path: Path) -> Model:
+    def load_saved(self, path: Path) -> Model:
         """A model that was saved before. It outlives the adapter."""
 
     @classmethod
@@ -304,31 +302,31 @@ class Adapter(ABC):
         return {}, ""
 
     @property
-    def kept(self) -> Sequence[Feed]:
+    def probe_samples(self) -> Sequence[Feed]:
         """A few calibration samples, for work that needs no labels: one in each feed, where the model takes that."""
-        return self._kept
+        return self._probe_samples
 
     @property
     def timing_feed(self) -> Feed:
         """Return the batch that models are timed on: `batch` kept samples, or the batch that the model fixes."""
-        return timing_feed(self._kept, self._inputs, self._options.batch)
+        return timing_feed(self._probe_samples, self._inputs, self._options.batch)
 
-    def keep(self, data: Any) -> None:
+    def keep_probe_samples(self, data: Any) -> None:
         """Take those samples from `data` without calibrating, for a resumed run."""
         for _ in self._keeping(data, KEPT_SAMPLES, lambda feed: self.calibrator().takes_one(feed)):
             pass
-        self._samples_kept()
+        self._on_probe_samples()
 
     @property
-    def data_left(self) -> bool:
+    def has_data_left(self) -> bool:
         """Whether the limit of the last calibration left samples over, or may have."""
         return self._rest.more
 
     def _keeping(self, data: Any, limit: int | None, takes_one: Callable[[Feed], bool]) -> Iterator[Feed]:
         self._rest = Rest()
-        return keep(cut(feeds(data, self._inputs, limit, self._rest), self._inputs, takes_one), self._kept)
+        return keep(cut(feeds(data, self._inputs, limit, self._rest), self._inputs, takes_one), self._probe_samples)
 
-    def _samples_kept(self) -> None:  # noqa: B027 - few have something to do
+    def _on_probe_samples(self) -> None:  # noqa: B027 - few have something to do
         """Called when there are samples."""
 
     @abstractmethod
@@ -341,11 +339,11 @@ class Adapter(ABC):
         Here each op is built alone in int8; an adapter may have a way to see all at once.
         """
         record_outputs = self.record_outputs(None, config.quantized_ops)
-        expected = [record_outputs(feed) for feed in self._kept]
+        expected = [record_outputs(feed) for feed in self._probe_samples]
         errors = {}
         for name in config.quantized_ops:
             alone = self.record_outputs(config.fallback(*(other for other in config if other != name)), [name])
-            pairs = [(fp32[name], alone(feed)[name]) for fp32, feed in zip(expected, self._kept, strict=True)]
+            pairs = [(fp32[name], alone(feed)[name]) for fp32, feed in zip(expected, self._probe_samples, strict=True)]
             noise = sum(float(np.square(np.subtract(int8, fp32, dtype=np.float64)).sum()) for fp32, int8 in pairs)
             errors[name] = noise, sum(float(np.square(fp32, dtype=np.float64).sum()) for fp32, _ in pairs)
         return errors
@@ -356,7 +354,7 @@ class Adapter(ABC):
         return None
 
     @classmethod
-    def emulated_script(cls) -> Path:
+    def emulation_script(cls) -> Path:
         """Return the script that runs a model in a process of its own, for `quaver.engine.emulation`.
 
         Raises:
@@ -364,14 +362,14 @@ class Adapter(ABC):
         """
         raise SettingsError(f"models of {cls.name} cannot be run on an emulated processor: leave out `cpu`")
 
-    def op_seconds_from(self, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
+    def op_seconds_from_kernels(self, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
         """Seconds of each op, and of all that belongs to none, from what such a script says of kernels."""
         raise NotImplementedError
 
     def weight_errors(self, config: QuantConfig) -> dict[str, float]:
         """For each reduced op whose weight is known, its squared error as a part of the weight. It takes no samples."""
         errors = {}
-        for weight in self.look(config).weights():
+        for weight in self.inspect_quantized(config).weights():
             if config[weight.op].quantized:
                 before, after = np.asarray(weight.fp32, np.float64), as_float(weight.optimized)
                 signal = float(np.square(before).sum())
@@ -386,10 +384,10 @@ class Adapter(ABC):
         """For each op that hands its result on in 8 bits, the ops that take it so; empty if that is not known."""
         return {}
 
-    def look(self, quantized: Any) -> View:
+    def inspect_quantized(self, quantized: Any) -> View:
         """See a quantized model from inside, for diagnosis: a configuration, or the file of a quantized model.
 
-        An adapter that can tell more than `View` does returns a subclass; `View` needs no more than `watch`.
+        An adapter that can tell more than `View` does returns a subclass; `View` needs no more than `record_outputs`.
         """
         if isinstance(quantized, QuantConfig):
             return View(self, quantized)
@@ -397,14 +395,16 @@ class Adapter(ABC):
 
     @classmethod
     def inspect_standalone(cls, quantized: Any, threads: int = 0) -> QuantizedView:
-        """See a quantized model from inside with no float model beside it."""
+        """See a quantized model from inside with no float model to compare with."""
         raise SettingsError(f"{cls.name} cannot look into a quantized model by itself; give the float model, too")
 
     @classmethod
-    def time(cls, model: ModelLike, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
+    def profile(
+        cls, model: ModelLike, data: Any, options: TimingOptions, float_adapter: Adapter | None = None
+    ) -> Timing:
         """Run any model of this framework, quantized or not, for its time: each kernel, and end to end.
 
-        Kernels carry the names of the ops of `beside`, the float model, if it is given. Without `data` the inputs are
+        Kernels carry the names of the ops of `float_adapter`, if it is given. Without `data` the inputs are
         made up.
         """
         raise SettingsError(f"models of {cls.name} cannot be profiled")

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class View:
-    """What diagnosis asks of an adapter. This one needs nothing but `Adapter.watch`; what it cannot tell stays empty.
+    """Show a quantized model to diagnosis. This class needs only `Adapter.record_outputs`; all else stays empty.
 
-    An adapter that can tell more returns a subclass from `Adapter.look`.
+    An adapter that can tell more returns a subclass from `Adapter.inspect_quantized`.
     """
 
     def __init__(self, adapter: Adapter, config: QuantConfig) -> None:
@@ -74,7 +74,7 @@ def listed(outputs: Any) -> list[Array]:
 
 
 class QuantizedView(ABC):
-    """What can be told of a quantized file by itself; an adapter returns a subclass from `Adapter.look_alone`.
+    """What can be told of a quantized file by itself; an adapter returns a subclass from `Adapter.inspect_standalone`.
 
     Attributes:
         inputs: what the model takes, as float where it takes integers with a scale.

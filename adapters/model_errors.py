@@ -9,7 +9,7 @@ from quaver.errors import ModelError, QuaverError
 
 
 @contextlib.contextmanager
-def reading(what: str) -> Iterator[None]:
+def as_model_error(what: str) -> Iterator[None]:
     """Turn an exception that nobody foresaw into a `ModelError`; its cause stays attached."""
     try:
         yield

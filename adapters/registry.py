@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from quaver.adapters.base import Adapter, AdapterOptions
 from quaver.adapters.model import Model
+from quaver.adapters.model_errors import as_model_error
 from quaver.errors import ModelError, SettingsError
 from quaver.files.paths import check_regular
 from quaver.suggestions import hint
@@ -84,15 +85,26 @@ def adapters() -> Mapping[str, type[Adapter]]:
     return Installed(iter(entry_points(group=GROUP)))
 
 
-def open_model(model: ModelLike, options: AdapterOptions, framework: str | None = None) -> Adapter:
+def load_model(model: ModelLike, options: AdapterOptions, framework: str | None = None) -> Adapter:
     """Hand a model to the adapter of a framework, or to the first that accepts it."""
-    adapter = adapter_for(model, framework)
-    return adapter.take(model, replace(options, quant_format=adapter.quant_format(options.quant_format, framework)))
+    kind = adapter_for(model, framework)
+    quant_format = kind.resolve_quant_format(options.quant_format, framework)
+    return load_with(kind, model, replace(options, quant_format=quant_format))
 
 
-def open_given(model: ModelLike, threads: int = 0, framework: str | None = None) -> Model:
+def load_with(kind: type[Adapter], model: ModelLike, options: AdapterOptions) -> Adapter:
+    """Load a model with this adapter.
+
+    Raises:
+        ModelError: if the model is damaged or of an unsupported kind, whatever exception the framework raised.
+    """
+    with as_model_error(f"the model for {kind.name}"):
+        return kind.load(model, options)
+
+
+def load_unmodified(model: ModelLike, threads: int = 0, framework: str | None = None) -> Model:
     """Any model, float or quantized, whoever made it, ready to run just as it is."""
-    return adapter_for(model, framework).given(model, threads)
+    return adapter_for(model, framework).load_unmodified(model, threads)
 
 
 def adapter_for(model: ModelLike, framework: str | None = None) -> type[Adapter]:
@@ -113,9 +125,10 @@ def adapter_for(model: ModelLike, framework: str | None = None) -> type[Adapter]
         )
     if named is not None:
         raise SettingsError(
-            f"framework is set to {framework!r}, but adapter {named.name} does not take {what}: it takes {named.takes}"
+            f"framework is set to {framework!r}, but adapter {named.name} does not take {what}: "
+            f"it takes {named.accepted_forms}"
         )
-    known = "; ".join(f"{name} takes {adapter.takes}" for name, adapter in _usable())
+    known = "; ".join(f"{name} takes {adapter.accepted_forms}" for name, adapter in _usable())
     raise ModelError(f"no adapter knows what to do with {what}: {known or 'none is installed'}")
 
 

@@ -12,7 +12,7 @@ import onnxruntime as ort
 
 from benchmarks import shapes
 from benchmarks.peers import memory
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 
 
 def time_ratio(name: str, samples: int = 60) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def time_ratio(name: str, samples: int = 60) -> dict[str, Any]:
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    adapter = open_model(model, AdapterOptions(threads=1))
+    adapter = load_model(model, AdapterOptions(threads=1))
     plain, calibration = [], []
     for _ in range(3):
         start = time.perf_counter()
@@ -51,7 +51,7 @@ def peak_megabytes(name: str, samples: int) -> float:
 def calibrate_alone(name: str, samples: int) -> None:
     """The body of that process."""
     model = getattr(shapes, name)()
-    adapter = open_model(model, AdapterOptions(threads=1))
+    adapter = load_model(model, AdapterOptions(threads=1))
     adapter.calibrate(shapes.feeds(model, samples))
     adapter.close()
     print(json.dumps(memory.peak()))

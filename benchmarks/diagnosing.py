@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import shapes
 from benchmarks.peers import memory
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.demo.data import digits
 from quaver.demo.run import MODEL
 from quaver.engine.events import silent
@@ -71,9 +71,9 @@ def passes(name: str, rounds: int = 3) -> dict[str, Any]:
     A diagnosis counts whole: sessions, weights, statistics, causes. Calibration and timing of ops do not belong to it.
     """
     model, feeds = CASES[name]()
-    adapter = open_model(model, AdapterOptions(threads=1))
+    adapter = load_model(model, AdapterOptions(threads=1))
     adapter.calibrate(feeds)
-    config = TuningSpace(adapter.inspect()).default_config()
+    config = TuningSpace(adapter.ops()).default_config()
     plain = adapter.build(None)
     plain.run(feeds[0])
     once, whole = [], []
@@ -82,7 +82,9 @@ def passes(name: str, rounds: int = 3) -> dict[str, Any]:
         for feed in feeds:
             plain.run(feed)
         middle = time.process_time()
-        found = examine(adapter, adapter.look(config), config, feeds, DiagnosisOptions(timing=False), silent)
+        found = examine(
+            adapter, adapter.inspect_quantized(config), config, feeds, DiagnosisOptions(timing=False), silent
+        )
         whole.append(time.process_time() - middle)
         once.append(middle - begin)
     adapter.close()

@@ -134,9 +134,9 @@ def bare(model: Any, data: NDArray[np.float32]) -> tuple[float, float]:
     from quaver.adapters.litert.build.builder import _scope
     from quaver.adapters.litert.ops.units import KEYS
 
-    adapter = LiteRTAdapter.open(model, AdapterOptions(threads=1))
+    adapter = LiteRTAdapter.load(model, AdapterOptions(threads=1))
     adapter.calibrate(data[:8])
-    config = quaver.TuningSpace(adapter.inspect()).default_config()
+    config = quaver.TuningSpace(adapter.ops()).default_config()
     builder = adapter._builder
     int8 = [unit for unit in builder.units if config[unit.op.name].precision is INT8]
     moved = builder._moved({unit.operator.index for unit in int8})
@@ -190,9 +190,9 @@ def latency(name: str) -> dict[str, Any]:
         )  # fmt: skip
         assert result.best is not None
         float_model = quaver.recover(model, result.history_path, 0).SerializeToString()
-        adapter = LiteRTAdapter.open(float_model, AdapterOptions(threads=1))
+        adapter = LiteRTAdapter.load(float_model, AdapterOptions(threads=1))
         adapter.calibrate(data)
-        space = quaver.TuningSpace(adapter.inspect())
+        space = quaver.TuningSpace(adapter.ops())
         built = {
             "fp32": adapter.build(None),
             "every op int8": adapter.build(
@@ -201,7 +201,7 @@ def latency(name: str) -> dict[str, Any]:
             "default int8": adapter.build(space.default_config()),
             "tuned": quaver.recover(float_model, result.history_path, result.best.number, threads=1),
         }
-        sample = {name: array[:1] for name, array in adapter.kept[0].items()}
+        sample = {name: array[:1] for name, array in adapter.probe_samples[0].items()}
         seconds = _in_turns(built, sample)
     fp32 = seconds.pop("fp32")
     return {

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks import models, unseen
 from benchmarks.models import Bench
-from quaver.adapters import AdapterOptions, adapter_for
+from quaver.adapters import AdapterOptions, adapter_for, load_with
 from quaver.adapters.base import Adapter
 from quaver.engine.timing.time_model import op_times
 from quaver.ops import MODES, Op, QuantConfig
@@ -68,10 +68,10 @@ def main(names: Sequence[str]) -> None:
     rows: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name in names or NAMES:
         bench = load(name)
-        adapter = adapter_for(bench.model_path).take(bench.model_path, AdapterOptions(threads=1))
+        adapter = load_with(adapter_for(bench.model_path), bench.model_path, AdapterOptions(threads=1))
         try:
             adapter.calibrate(bench.calib, 64)
-            for kind, mode, count, time, error in measure(adapter, TuningSpace(adapter.inspect())):
+            for kind, mode, count, time, error in measure(adapter, TuningSpace(adapter.ops())):
                 print(
                     f"{name:20} {kind:18} {count:4} ops  {mode:12} {time:6.2f} of fp32  error {error:.1e}", flush=True
                 )

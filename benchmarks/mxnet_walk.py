@@ -75,14 +75,14 @@ def in_mxnet(net: Any, folder: Path) -> Walk:
     """The network as it is."""
     images, labels, held_out, truth = resnet.digits()
     data = resnet.mx.io.NDArrayIter(images[:192], labels[:192], 64)
-    return Walk(net, data, resnet.Accuracy(held_out, truth), MXNetAdapter.open(net, AdapterOptions(threads=1)))
+    return Walk(net, data, resnet.Accuracy(held_out, truth), MXNetAdapter.load(net, AdapterOptions(threads=1)))
 
 
 def in_onnx(net: Any, folder: Path) -> Walk:
     """The same network as MXNet exports it."""
     images, _, held_out, truth = resnet.digits()
     path = to_onnx(net, folder / "resnet.onnx", images[:8])
-    adapter = OnnxAdapter.open(path, AdapterOptions(threads=1))
+    adapter = OnnxAdapter.load(path, AdapterOptions(threads=1))
     return Walk(path, images[:192], Accuracy(held_out[:400], truth[:400]), adapter)  # the 400 that MXNet's batches hold
 
 
@@ -110,7 +110,7 @@ def _all_int8(walk: Walk) -> None:
     """The head of a table: what happens when nothing is tuned."""
     adapter = walk.adapter
     adapter.calibrate(walk.data)
-    space, fp32 = TuningSpace(adapter.inspect()), adapter.build(None)
+    space, fp32 = TuningSpace(adapter.ops()), adapter.build(None)
     print(f"{len(space.ops)} ops; fp32 {walk.accuracy(fp32):.4f}")
     print("| | evaluations | of its namesake | fp32 ops | accuracy | speed-up | seconds outside eval_func |")
     print("|---|---|---|---|---|---|---|")
@@ -121,7 +121,7 @@ def _all_int8(walk: Walk) -> None:
             )
         )
         model = adapter.build(config)
-        speed = 1 / relative_latency(model, fp32, adapter.kept[0])
+        speed = 1 / relative_latency(model, fp32, adapter.probe_samples[0])
         print(f"| all int8, {method} | | | 0 | {walk.accuracy(model):.4f} | {speed:.2f} | |")
 
 

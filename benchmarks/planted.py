@@ -34,7 +34,7 @@ import onnx
 from onnx import numpy_helper
 
 import quaver
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.demo.data import Accuracy, digits
 from quaver.ops import QuantConfig
 from quaver.space import TuningSpace
@@ -173,9 +173,9 @@ def heavy(config: QuantConfig, model: onnx.ModelProto) -> list[str]:
 def all_int8_score(model: onnx.ModelProto) -> float:
     """The accuracy with every op in int8 by its default choice."""
     train, _, images, labels = digits()
-    with contextlib.closing(open_model(model, AdapterOptions(threads=1))) as adapter:
+    with contextlib.closing(load_model(model, AdapterOptions(threads=1))) as adapter:
         adapter.calibrate(train[:CALIBRATION_IMAGES])
-        return Accuracy(images, labels)(adapter.build(TuningSpace(adapter.inspect()).default_config()))
+        return Accuracy(images, labels)(adapter.build(TuningSpace(adapter.ops()).default_config()))
 
 
 def table(rows: Sequence[Row]) -> str:

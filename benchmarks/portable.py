@@ -33,7 +33,7 @@ from benchmarks.models import Bench
 from benchmarks.models.bench import feeds
 from benchmarks.peers.onnx_session import OnnxSession
 from benchmarks.remedies import RELATIVE, find, in_turns
-from quaver.adapters import AdapterOptions, open_given, open_model
+from quaver.adapters import AdapterOptions, load_model, load_unmodified
 from quaver.adapters.onnxrt.build import affine
 from quaver.affine import QuantizationParameters
 from quaver.engine.emulation import EmulatedModel, EmulatedSession, emulator_command
@@ -103,7 +103,7 @@ def _without_vnni(bench: Bench, paths: list[Path], mask: list[str], folder: Path
     fp32_seconds, *seconds = json.loads(subprocess.run(timing, capture_output=True, check=True).stdout)
     figures = []
     for path, taken in zip(paths, seconds, strict=True):
-        native = open_given(str(path), 1)
+        native = load_unmodified(str(path), 1)
         with closing(EmulatedSession(path, mask, native)) as session:
             assert "AVX512VNNI" not in session.features and "AVX2" in session.features
             score = bench.eval_func(EmulatedModel(native, session))
@@ -146,7 +146,7 @@ def _same_config(bench: Bench, workspace: Path, trial: int, path: Path) -> dict[
     """Return the row of the best configuration of a run, built with `portable=True`."""
     snapshot = quaver.read_snapshot(workspace)
     config = snapshot.trial(trial).config
-    with closing(open_model(str(bench.model_path), AdapterOptions(threads=1, portable=True))) as adapter:
+    with closing(load_model(str(bench.model_path), AdapterOptions(threads=1, portable=True))) as adapter:
         assert snapshot.header is not None
         adapter.restore(snapshot.header.calibration)
         model = adapter.assemble(config)
@@ -170,12 +170,12 @@ def compare_ways(name: str, samples: int) -> dict[str, Any]:
     for way, portable, patches in WAYS:
         with (
             ExitStack() as stack,
-            closing(open_model(str(bench.model_path), AdapterOptions(threads=1, portable=portable))) as adapter,
+            closing(load_model(str(bench.model_path), AdapterOptions(threads=1, portable=portable))) as adapter,
         ):
             for target, function in patches:
                 stack.enter_context(patch(target, function))
             adapter.calibrate(bench.calib)
-            model = adapter.assemble(TuningSpace(adapter.inspect()).without(adapter.has_mask_values).default_config())
+            model = adapter.assemble(TuningSpace(adapter.ops()).without(adapter.ops_with_mask_values).default_config())
             outputs = [as_outputs(model.run(feed)) for feed in inputs]
         row[way] = error_of(reference, outputs)
     return row
@@ -221,7 +221,7 @@ def samples_of(bench: Bench, count: int) -> list[dict[str, Any]]:
 
 def outputs_of(path: Path, inputs: list[dict[str, Any]], command: list[str]) -> list[Any]:
     """Return the outputs of a model for each feed, in a process that `command` runs."""
-    native = open_given(str(path), 1)
+    native = load_unmodified(str(path), 1)
     with closing(EmulatedSession(path, command, native)) as session:
         return [as_outputs(session.run(None, feed)) for feed in inputs]
 

@@ -26,7 +26,7 @@ from benchmarks.machine import machine
 from benchmarks.models import Bench
 from benchmarks.peers.onnx_session import OnnxSession
 from benchmarks.remedies import RELATIVE, find, in_turns
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.engine.inspection.output_error import OutputErrors
 from quaver.ops import QuantConfig
 from quaver.repairs import name_of
@@ -65,10 +65,10 @@ WAYS = {"without": {"repairs": False}, "with": {"repairs": True}}
 
 def before_fallback(name: str, setup: Setup, bench: Bench) -> Iterator[dict[str, Any]]:
     """The score and the error at the outputs of all-int8 models, each repair on all ops that offer it."""
-    adapter = open_model(str(bench.model_path), AdapterOptions(threads=1))
+    adapter = load_model(str(bench.model_path), AdapterOptions(threads=1))
     adapter.calibrate(bench.calib)
-    space = TuningSpace(apply_rules(adapter.inspect(), setup.rules))
-    errors = OutputErrors(adapter, space.ops[-1].name, adapter.kept)
+    space = TuningSpace(apply_rules(adapter.ops(), setup.rules))
+    errors = OutputErrors(adapter, space.ops[-1].name, adapter.probe_samples)
     plain = space.default_config()
     ways: dict[str, QuantConfig] = {"none": plain}
     spelled = list(dict.fromkeys(one for op in space.ops for one in op.repairs))
@@ -82,7 +82,7 @@ def before_fallback(name: str, setup: Setup, bench: Bench) -> Iterator[dict[str,
                 "repair": label,
                 "ops": sum(bool(pick.repairs) for pick in config.values()),
                 "score": round(bench.eval_func(adapter.build(config)), 4),
-                "output error": float(f"{errors.error(config, len(adapter.kept)):.3g}"),
+                "output error": float(f"{errors.error(config, len(adapter.probe_samples)):.3g}"),
             }
     adapter.close()
 

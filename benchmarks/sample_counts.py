@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks import models, unseen
 from benchmarks.machine import machine
 from benchmarks.models.bench import Bench, feeds
-from quaver.adapters import Adapter, AdapterOptions, open_model
+from quaver.adapters import Adapter, AdapterOptions, load_model
 from quaver.engine.inspection.output_error import OutputErrors
 from quaver.ops import CALIBRATIONS, QuantConfig
 from quaver.space import TuningSpace
@@ -37,7 +37,7 @@ def rows(name: str, counts: tuple[int, ...] = COUNTS, draws: int = DRAWS) -> Ite
     bench: Bench = models.load(name) if name in models.NAMES else unseen.load(name)
     held_out = bench.held_out_eval_func
     pool = [*bench.calib, *feeds(held_out.inputs, min(held_out.batch, 1))]
-    with contextlib.closing(open_model(str(bench.model_path), AdapterOptions(threads=1))) as adapter:
+    with contextlib.closing(load_model(str(bench.model_path), AdapterOptions(threads=1))) as adapter:
         fp32 = bench.eval_func(adapter.build(None))
         for count in counts:
             for draw in range(draws if count <= len(pool) else 0):
@@ -48,13 +48,13 @@ def rows(name: str, counts: tuple[int, ...] = COUNTS, draws: int = DRAWS) -> Ite
 
 def _methods(adapter: Adapter, bench: Bench, fp32: float) -> dict[str, Any]:
     """Return the loss, the output error and the disagreement of each calibration method."""
-    space = TuningSpace(adapter.inspect()).without(adapter.has_mask_values)
-    errors = OutputErrors(adapter, space.ops[-1].name, adapter.kept)
+    space = TuningSpace(adapter.ops()).without(adapter.ops_with_mask_values)
+    errors = OutputErrors(adapter, space.ops[-1].name, adapter.probe_samples)
     result: dict[str, Any] = {"loss": {}, "error": {}, "disagreement": {}}
     for method in CALIBRATIONS:
         config = space.default_config(calibration=method)
         result["loss"][method] = round(fp32 - bench.eval_func(adapter.build(config)), 4)
-        result["error"][method] = round(errors.error(config, len(adapter.kept)), 5)
+        result["error"][method] = round(errors.error(config, len(adapter.probe_samples)), 5)
         result["disagreement"][method] = round(_disagreement(adapter, config), 4)
     return result
 
@@ -63,7 +63,7 @@ def _disagreement(adapter: Adapter, config: QuantConfig) -> float:
     """Return the share of kept samples on which the largest of the last axis differs at some place of an output."""
     pair = [adapter.assemble(one) for one in (None, config)]
     different = []
-    for feed in adapter.kept:
+    for feed in adapter.probe_samples:
         outputs = [out if isinstance(out, list) else [out] for out in (model.run(feed) for model in pair)]
         different.append(
             any(

@@ -18,7 +18,7 @@ import onnx
 import quaver
 from benchmarks import shapes
 from benchmarks.memory import Flips
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 
 OPS = (100, 200, 500, 1000, 2000, 5000)
 SAMPLES = (10, 20, 50, 100, 200, 400)
@@ -35,10 +35,10 @@ def with_ops(count: int) -> dict[str, Any]:
     model = shapes.chain(count)
     feeds = list(shapes.feeds(model, 2))
     start = time.perf_counter()
-    adapter = open_model(model, AdapterOptions(threads=1))
+    adapter = load_model(model, AdapterOptions(threads=1))
     intake = time.perf_counter() - start
     calibration = _best(lambda: adapter.calibrate(feeds), ROUNDS if count <= SMALL else 2)
-    space = quaver.TuningSpace(adapter.inspect())
+    space = quaver.TuningSpace(adapter.ops())
     rounds = ROUNDS if count <= SMALL else 2
     configs = [space.default_config().fallback(*space.tunable[shift::7]) for shift in range(rounds)]
     for config in configs:
@@ -52,7 +52,7 @@ def with_ops(count: int) -> dict[str, Any]:
 def with_samples(model: onnx.ModelProto, count: int) -> dict[str, Any]:
     """Seconds of calibration, all methods at once, on so many samples."""
     feeds = list(shapes.feeds(model, 8))
-    adapter = open_model(model, AdapterOptions(threads=1))
+    adapter = load_model(model, AdapterOptions(threads=1))
     samples = [feeds[index % len(feeds)] for index in range(count)]
     seconds = _best(lambda: adapter.calibrate(samples), 2)
     adapter.close()

@@ -26,7 +26,7 @@ import quaver
 from benchmarks.machine import machine
 from benchmarks.models import Bench
 from benchmarks.remedies import RELATIVE, find
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.engine.timing.cost_model import read_file, resolved
 from quaver.engine.timing.latency import measure as in_turns
 from quaver.engine.timing.time_model import borders
@@ -70,10 +70,10 @@ def kinds(space: TuningSpace) -> Iterator[tuple[str, QuantConfig]]:
 
 def predictions(bench: Bench, costs: dict[str, Path]) -> Iterator[dict[str, Any]]:
     """What is predicted of configurations, and what they take."""
-    with closing(open_model(str(bench.model_path), AdapterOptions(threads=1))) as adapter:
+    with closing(load_model(str(bench.model_path), AdapterOptions(threads=1))) as adapter:
         adapter.calibrate(bench.calib)
-        space = TuningSpace(adapter.inspect())
-        between = borders(adapter, adapter.kept[0])
+        space = TuningSpace(adapter.ops())
+        between = borders(adapter, adapter.probe_samples[0])
         said = {}
         for label, path in costs.items():
             said[label] = resolved(read_file(path), adapter, str(path)).among(between)
@@ -81,7 +81,7 @@ def predictions(bench: Bench, costs: dict[str, Path]) -> Iterator[dict[str, Any]
         float_model = adapter.assemble(None).on_threads(1)
         for kind, config in found:
             models = [float_model, adapter.assemble(config).on_threads(1)]
-            base, one = in_turns(models, adapter.kept[0], SECONDS)
+            base, one = in_turns(models, adapter.probe_samples[0], SECONDS)
             yield {
                 "model": bench.name,
                 "config": kind,

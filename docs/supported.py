@@ -8,19 +8,19 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.ops import DETAILS, OpConfig
 
 PAGE = Path(__file__).with_name("supported.md")
 HEAD = """\
 # Supported ops
 
-Written by `make docs`, which asks the adapters. `adapter.inspect()` tells the same of your model:
+Written by `make docs`, which asks the adapters. `adapter.ops()` tells the same of your model:
 
 ```python
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 
-for op in open_model("model.onnx", AdapterOptions()).inspect():
+for op in load_model("model.onnx", AdapterOptions()).ops():
     print(op.name, op.kind, *op.choices, sep=" | ")
 ```
 
@@ -107,8 +107,8 @@ def page() -> str:
 def _onnx_table() -> str:
     rows: dict[str, list[str]] = {"on offer": [], "follows along": [], "stays float": []}
     for label, case in CASES.items():
-        adapter = open_model(_sandwich(*case), AdapterOptions())
-        found = next((op for op in adapter.inspect() if not op.name.startswith((BEFORE, BEHIND))), None)
+        adapter = load_model(_sandwich(*case), AdapterOptions())
+        found = next((op for op in adapter.ops() if not op.name.startswith((BEFORE, BEHIND))), None)
         if found is not None:
             spelled = label if found.kind == case[0] else f"{label}, as {found.kind}"
             rows["on offer"].append(f"| {spelled} | {found.choices[0]} | {_ways(found.choices)} |")

@@ -77,7 +77,7 @@ class DenseAdapter(Adapter):
     name = "dense"
     frameworks = ("dense",)
     suffix = ".dense"
-    takes = "a Dense object"
+    accepted_forms = "a Dense object"
 
     def __init__(self, dense, options):
         first = next(iter(dense.weights.values()))
@@ -89,8 +89,8 @@ class DenseAdapter(Adapter):
         return isinstance(model, Dense)
 
     @classmethod
-    def open(cls, model, options):
-        cls.quant_format(options.quant_format)
+    def load(cls, model, options):
+        cls.resolve_quant_format(options.quant_format)
         return cls(model, options)
 
     @property
@@ -101,7 +101,7 @@ class DenseAdapter(Adapter):
     def versions(self):
         return {"numpy": np.__version__}
 
-    def inspect(self):
+    def ops(self):
         choices = (*(OpConfig(INT8, method, "per_tensor", "sym") for method in ("minmax", "percentile")), FLOAT)
         return tuple(Op(name, "Dense", (name,), choices) for name in self.dense.weights)
 
@@ -122,7 +122,7 @@ class DenseAdapter(Adapter):
                 weights[name] = (np.rint(weight / step) * step).astype(np.float32)
         return DenseModel(self.inputs, Dense(**weights), scales)
 
-    def load(self, path):
+    def load_saved(self, path):
         content, weights, scales = path.read_bytes(), {}, {}
         while content:
             size = int.from_bytes(content[:4], "little")
@@ -144,7 +144,7 @@ class DenseAdapter(Adapter):
 
     def op_seconds(self, config):
         model, start = self.assemble(config), time.perf_counter()
-        model.run(self.kept[0])
+        model.run(self.probe_samples[0])
         whole = time.perf_counter() - start
         return {"": 0.0, **dict.fromkeys(self.dense.weights, whole / len(self.dense.weights))}
 
@@ -160,5 +160,5 @@ def closeness(built: quaver.Model) -> float:
     return 1 - float(np.abs(built(data) - expected).mean() / np.abs(expected).mean())
 
 
-check_adapter(lambda options: DenseAdapter.open(model, options), data, model=model)
+check_adapter(lambda options: DenseAdapter.load(model, options), data, model=model)
 print(quaver.fit(model, calib_dataloader=data, eval_func=closeness, relative=0.02, objective="size"))

@@ -16,7 +16,7 @@ from quaver.adapters.data import samples
 from quaver.adapters.inspection import QuantizedView, View
 from quaver.adapters.litert.build.provenance import read_provenance
 from quaver.adapters.litert.load import sources
-from quaver.adapters.model_errors import reading
+from quaver.adapters.model_errors import as_model_error
 from quaver.errors import ModelError
 from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
@@ -38,9 +38,9 @@ class LiteRTAdapter(Adapter):
     name = "litert"
     frameworks = ("tensorflow", "keras", "tflite", "litert")
     suffix = ".tflite"
-    takes = sources.TAKES
+    accepted_forms = sources.ACCEPTED_FORMS
     portability = "inherent"  # its kernels add in 32 bits on every processor
-    formats = ("float_io", "full_integer")
+    quant_formats = ("float_io", "full_integer")
 
     def __init__(self, taken: Taken, options: AdapterOptions) -> None:
         from quaver.adapters.litert.build.builder import Builder
@@ -59,9 +59,9 @@ class LiteRTAdapter(Adapter):
         return sources.accepts(model)
 
     @classmethod
-    def open(cls, model: ModelLike, options: AdapterOptions) -> LiteRTAdapter:
+    def load(cls, model: ModelLike, options: AdapterOptions) -> LiteRTAdapter:
         """Read the model, convert it to .tflite where it is none, and find its ops."""
-        options = replace(options, quant_format=cls.quant_format(options.quant_format))
+        options = replace(options, quant_format=cls.resolve_quant_format(options.quant_format))
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
         from quaver.adapters.litert.load.model_file import take_in
 
@@ -80,7 +80,7 @@ class LiteRTAdapter(Adapter):
     def versions(self) -> dict[str, str]:
         return {name: version(name) for name in PACKAGES} | self._converter
 
-    def inspect(self) -> tuple[Op, ...]:
+    def ops(self) -> tuple[Op, ...]:
         return self._builder.ops
 
     def unquantizable(self, timed: bool = False) -> list[Unquantizable]:
@@ -101,7 +101,7 @@ class LiteRTAdapter(Adapter):
         return Calibrator(self._graph, self._inputs, needed, wanted, self._options.threads)
 
     @property
-    def has_mask_values(self) -> tuple[str, ...]:
+    def ops_with_mask_values(self) -> tuple[str, ...]:
         name = self._graph.tensor_name
         tensors = {unit.op.name: (*unit.operator.inputs, *unit.operator.outputs) for unit in self._builder.units}
         return tuple(op for op, used in tensors.items() if any(name(at) in self._crowded for at in used if at >= 0))
@@ -116,10 +116,10 @@ class LiteRTAdapter(Adapter):
             return Comparison(batches=tuple(map(samples, chosen)))
         return compare_models(chosen, self._inputs, self._source, runner_of(self.assemble(None)))
 
-    def _samples_kept(self) -> None:
+    def _on_probe_samples(self) -> None:
         """Compare the .tflite with the model it was converted from on all samples; then let go of that model."""
         if self._source is not None:
-            compare_models(self._kept, self._inputs, self._source, runner_of(self.assemble(None)))
+            compare_models(self._probe_samples, self._inputs, self._source, runner_of(self.assemble(None)))
             self._source = None
 
     def assemble(self, config: QuantConfig | None) -> LiteRTModel:
@@ -128,7 +128,7 @@ class LiteRTAdapter(Adapter):
         content = self._builder.build(config, self._full_integer)
         return LiteRTModel(content, self._inputs, self._options.threads)
 
-    def load(self, path: Path) -> LiteRTModel:
+    def load_saved(self, path: Path) -> LiteRTModel:
         from quaver.adapters.litert.run.model import LiteRTModel
 
         return LiteRTModel.loaded(path.read_bytes(), self._inputs, self._options.threads)
@@ -138,11 +138,11 @@ class LiteRTAdapter(Adapter):
         return read_provenance(path)
 
     @classmethod
-    def emulated_script(cls) -> Path:
+    def emulation_script(cls) -> Path:
         return Path(__file__).parent / "run" / "emulated.py"
 
     @classmethod
-    def given(cls, model: ModelLike, threads: int = 0) -> LiteRTModel:
+    def load_unmodified(cls, model: ModelLike, threads: int = 0) -> LiteRTModel:
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
         from quaver.adapters.litert.load.graph import Graph
         from quaver.adapters.litert.load.model_file import any_lite
@@ -158,7 +158,7 @@ class LiteRTAdapter(Adapter):
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
         from quaver.adapters.litert.inspect.local_runs import local_errors
 
-        return local_errors(self._builder, self._names, config, self._kept, self._options.threads)
+        return local_errors(self._builder, self._names, config, self._probe_samples, self._options.threads)
 
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
         from quaver.adapters.litert.load.graph import Graph
@@ -168,7 +168,7 @@ class LiteRTAdapter(Adapter):
         used = self._options.threads if threads is None else threads
         return op_seconds(self._builder, Graph(self._builder.build(config)), sample, used)
 
-    def look(self, quantized: Any) -> View:
+    def inspect_quantized(self, quantized: Any) -> View:
         from quaver.adapters.litert.inspect.views import ConfigView, FileView
 
         kind = ConfigView if isinstance(quantized, QuantConfig) else FileView
@@ -179,15 +179,19 @@ class LiteRTAdapter(Adapter):
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a .tflite model")
         from quaver.adapters.litert.inspect.standalone import StandaloneFile
 
-        with reading("the quantized model"):
+        with as_model_error("the quantized model"):
             return StandaloneFile(quantized, threads)
 
     @classmethod
-    def time(cls, model: ModelLike, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
+    def profile(
+        cls, model: ModelLike, data: Any, options: TimingOptions, float_adapter: Adapter | None = None
+    ) -> Timing:
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
         from quaver.adapters.litert.profile.benchmark import time_model
 
-        return time_model(model, data, options, beside._builder if isinstance(beside, LiteRTAdapter) else None)
+        return time_model(
+            model, data, options, float_adapter._builder if isinstance(float_adapter, LiteRTAdapter) else None
+        )
 
     def close(self) -> None:
         self._source = None

@@ -32,7 +32,7 @@ class MXNetAdapter(Adapter):
     name = "mxnet"
     frameworks = ("mxnet",)
     suffix = ".params"
-    takes = sources.TAKES
+    accepted_forms = sources.ACCEPTED_FORMS
 
     def __init__(self, network: Network, options: AdapterOptions) -> None:
         from quaver.adapters.mxnet.build.builder import Builder
@@ -49,9 +49,9 @@ class MXNetAdapter(Adapter):
         return sources.accepts(model)
 
     @classmethod
-    def open(cls, model: ModelLike, options: AdapterOptions) -> MXNetAdapter:
+    def load(cls, model: ModelLike, options: AdapterOptions) -> MXNetAdapter:
         """Read the model, put oneDNN's subgraphs in, and find its ops."""
-        cls.quant_format(options.quant_format)
+        cls.resolve_quant_format(options.quant_format)
         from quaver.adapters.mxnet.load.network import take_in
 
         adapter = cls(take_in(model), options)
@@ -69,7 +69,7 @@ class MXNetAdapter(Adapter):
     def versions(self) -> dict[str, str]:
         return {name: version(name) for name in PACKAGES}
 
-    def inspect(self) -> tuple[Op, ...]:
+    def ops(self) -> tuple[Op, ...]:
         return tuple(unit.op for unit in self._builder.units)
 
     def unquantizable(self, timed: bool = False) -> list[Unquantizable]:
@@ -96,12 +96,12 @@ class MXNetAdapter(Adapter):
 
         return MXNetModel(self._builder.build(config), self._options.threads)
 
-    def as_given(self) -> MXNetModel:
+    def build_unmodified(self) -> MXNetModel:
         from quaver.adapters.mxnet.run.model import MXNetModel
 
         return MXNetModel(self._given, self._options.threads)
 
-    def load(self, path: Path) -> MXNetModel:
+    def load_saved(self, path: Path) -> MXNetModel:
         from quaver.adapters.mxnet.run.model import loaded
 
         return loaded(path, self._inputs, self._options.threads)
@@ -121,7 +121,7 @@ class MXNetAdapter(Adapter):
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
         from quaver.adapters.mxnet.inspect.local_runs import local_errors
 
-        return local_errors(self._builder, config, self._kept, self._options.threads)
+        return local_errors(self._builder, config, self._probe_samples, self._options.threads)
 
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
         from quaver.adapters.mxnet.profile.op_profile import op_seconds
@@ -133,13 +133,17 @@ class MXNetAdapter(Adapter):
     def int8_edges(self) -> Mapping[str, tuple[str, ...]]:
         return self._builder.int8_edges()
 
-    def look(self, quantized: Any) -> View:
+    def inspect_quantized(self, quantized: Any) -> View:
         from quaver.adapters.mxnet.inspect.views import NetworkView
 
         return NetworkView(self, quantized, self._builder, self._options.threads)
 
     @classmethod
-    def time(cls, model: ModelLike, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
+    def profile(
+        cls, model: ModelLike, data: Any, options: TimingOptions, float_adapter: Adapter | None = None
+    ) -> Timing:
         from quaver.adapters.mxnet.profile.op_profile import time_model
 
-        return time_model(model, data, options, beside._builder if isinstance(beside, MXNetAdapter) else None)
+        return time_model(
+            model, data, options, float_adapter._builder if isinstance(float_adapter, MXNetAdapter) else None
+        )

@@ -21,7 +21,7 @@ from quaver.adapters.calibration.stored import crowded_of, ranges_of
 from quaver.adapters.comparison import TOLERANCE, Comparison
 from quaver.adapters.data import InputSpec
 from quaver.adapters.inspection import View
-from quaver.adapters.model_errors import reading
+from quaver.adapters.model_errors import as_model_error
 from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.build.provenance import read_provenance
 from quaver.adapters.onnxrt.build.weight_store import WeightStore
@@ -62,9 +62,9 @@ class OnnxAdapter(Adapter):
     name = "onnxrt"
     frameworks = ("onnxrt", "onnx", "onnxruntime", "onnxrt_qdq", "onnxrt_qlinearops")
     suffix = ".onnx"
-    takes = "a path ending in .onnx, an onnx.ModelProto or bytes"
+    accepted_forms = "a path ending in .onnx, an onnx.ModelProto or bytes"
     portability = "built"
-    formats = ("qdq", "qoperator")
+    quant_formats = ("qdq", "qoperator")
     implied_formats = MappingProxyType({"onnxrt_qdq": "qdq", "onnxrt_qlinearops": "qoperator"})
 
     def __init__(self, source: Any, model: LoadedModel, options: AdapterOptions) -> None:
@@ -93,9 +93,9 @@ class OnnxAdapter(Adapter):
         return isinstance(model, str | os.PathLike) and os.fspath(model).endswith((".onnx", ".ort"))
 
     @classmethod
-    def open(cls, model: ModelLike, options: AdapterOptions) -> OnnxAdapter:
+    def load(cls, model: ModelLike, options: AdapterOptions) -> OnnxAdapter:
         """Read and clean the model, and find its ops."""
-        options = replace(options, quant_format=cls.quant_format(options.quant_format))
+        options = replace(options, quant_format=cls.resolve_quant_format(options.quant_format))
         adapter = cls(model, read_model(model, options.optimise_float, options.left_out), options)
         warn_of_doubles(adapter._model.graph)
         return adapter
@@ -135,7 +135,7 @@ class OnnxAdapter(Adapter):
     def conversions(self) -> tuple[str, ...]:
         return self._model.conversions
 
-    def inspect(self) -> tuple[Op, ...]:
+    def ops(self) -> tuple[Op, ...]:
         ops = ((unit.op, self._repairs[unit.op.name], unit.activations) for unit in self._units)
         return tuple(replace(op, repairs=found, reads=read[0]) if found else op for op, found, read in ops)
 
@@ -152,7 +152,7 @@ class OnnxAdapter(Adapter):
         return Calibrator(self._builder, self._inputs, self._options.threads)
 
     @property
-    def has_mask_values(self) -> tuple[str, ...]:
+    def ops_with_mask_values(self) -> tuple[str, ...]:
         root = self._builder.root
         found = []
         for unit in self._units:
@@ -184,13 +184,13 @@ class OnnxAdapter(Adapter):
         op = self._builder.rescaler.op(unit)
         return () if op is None else offered_repairs(op)
 
-    def as_given(self) -> GivenModel:
+    def build_unmodified(self) -> GivenModel:
         model = GivenModel(self._source, self._inputs, self._options.threads)
         model.session  # noqa: B018 - a model that does not load must fail here
         return model
 
     @classmethod
-    def given(cls, model: ModelLike, threads: int = 0) -> GivenModel:
+    def load_unmodified(cls, model: ModelLike, threads: int = 0) -> GivenModel:
         check_readable(model)
         return GivenModel.opened(model, threads)
 
@@ -198,18 +198,19 @@ class OnnxAdapter(Adapter):
         return record_outputs(self._builder, config, ops, self._options.threads)
 
     def local_errors(self, config: QuantConfig) -> dict[str, tuple[float, float]]:
-        half = self._kept[: -(-len(self._kept) // 2)]  # an op's own error hardly depends on which samples it sees
+        # An op's own error hardly depends on which samples it sees, so half of them are enough.
+        half = self._probe_samples[: -(-len(self._probe_samples) // 2)]
         return local_errors(self._builder, config, half, self._options.threads)
 
     @classmethod
     def board_script(cls) -> str:
-        return (Path(__file__).parent / "time" / "board.py").read_text(encoding="utf-8")
+        return (Path(__file__).parent / "profile" / "board_script.py").read_text(encoding="utf-8")
 
     @classmethod
-    def emulated_script(cls) -> Path:
+    def emulation_script(cls) -> Path:
         return Path(__file__).parent / "run" / "emulated.py"
 
-    def op_seconds_from(self, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
+    def op_seconds_from_kernels(self, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
         return attribute_seconds(self._builder, kernels, graph)
 
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
@@ -220,21 +221,25 @@ class OnnxAdapter(Adapter):
     def int8_edges(self) -> dict[str, tuple[str, ...]]:
         return int8_edges(self._builder)
 
-    def look(self, quantized: Any) -> View:
+    def inspect_quantized(self, quantized: Any) -> View:
         if isinstance(quantized, QuantConfig):
             return ConfigView(self, quantized, self._builder, self._options.threads)
         return FileView(self, quantized, self._builder, self._options.threads)
 
     @classmethod
     def inspect_standalone(cls, quantized: Any, threads: int = 0) -> StandaloneFile:
-        with reading("the quantized model"):
+        with as_model_error("the quantized model"):
             return StandaloneFile(quantized, threads)
 
     @classmethod
-    def time(cls, model: ModelLike, data: Any, options: TimingOptions, beside: Adapter | None = None) -> Timing:
-        return time_model(model, data, options, beside._builder if isinstance(beside, OnnxAdapter) else None)
+    def profile(
+        cls, model: ModelLike, data: Any, options: TimingOptions, float_adapter: Adapter | None = None
+    ) -> Timing:
+        return time_model(
+            model, data, options, float_adapter._builder if isinstance(float_adapter, OnnxAdapter) else None
+        )
 
-    def load(self, path: Path) -> SavedModel:
+    def load_saved(self, path: Path) -> SavedModel:
         return SavedModel(path, self._inputs, self._options.threads)
 
     @classmethod

@@ -23,14 +23,14 @@ def fake() -> FakeAdapter:
 
 
 def kept(adapter: Adapter) -> Any:
-    return np.concatenate([feed["x"] for feed in adapter.kept])
+    return np.concatenate([feed["x"] for feed in adapter.probe_samples])
 
 
 @pytest.mark.parametrize("data", [DATA, [DATA[:10], DATA[10:]], list(DATA)], ids=["whole", "batches", "one by one"])
 def test_the_first_samples_are_kept_by_calibrating_or_without(data: Any) -> None:
     one, other = fake(), fake()
     one.calibrate(data)
-    other.keep(data)
+    other.keep_probe_samples(data)
     for adapter in (one, other):
         assert np.array_equal(kept(adapter), DATA[:KEPT_SAMPLES])
 
@@ -52,10 +52,10 @@ def test_an_adapter_is_told_once_there_are_samples() -> None:
     class Told(FakeAdapter):
         samples = 0
 
-        def _samples_kept(self) -> None:
+        def _on_probe_samples(self) -> None:
             self.samples = len(kept(self))
 
-    for way in ("calibrate", "keep"):
+    for way in ("calibrate", "keep_probe_samples"):
         adapter = Told(FakeFloat({"a": 0.1}))
         getattr(adapter, way)(DATA[:7])
         assert adapter.samples == 7
@@ -82,9 +82,9 @@ def test_a_built_model_has_its_session_and_a_rebuilt_one_has_not() -> None:
 
 def test_the_error_of_single_ops_needs_nothing_but_a_look_at_outputs() -> None:
     """The base builds each op alone; ONNX hangs all of them off one float model. Both find the same."""
-    adapter = OnnxAdapter.open(networks.chain(5), AdapterOptions(threads=1))
+    adapter = OnnxAdapter.load(networks.chain(5), AdapterOptions(threads=1))
     adapter.calibrate(networks.inputs(1))  # of several samples ONNX looks at half
-    config = TuningSpace(adapter.inspect()).default_config().fallback("layer.2/Gemm")
+    config = TuningSpace(adapter.ops()).default_config().fallback("layer.2/Gemm")
     plain, clever = Adapter.local_errors(adapter, config), adapter.local_errors(config)
     adapter.close()
     assert list(plain) == list(clever) == list(config.int8_ops)

@@ -16,7 +16,7 @@ from fake import FakeFloat, FakeModel
 from networks import chain, inputs
 from processes import run
 
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.files.temporary import temporary_folder
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -60,7 +60,7 @@ def test_a_child_does_not_wait_for_the_thread_that_hashes_in_its_parent() -> Non
 
 
 def test_a_child_runs_the_model_in_a_session_of_its_own() -> None:
-    with_threads = open_model(chain(6), AdapterOptions(threads=4))
+    with_threads = load_model(chain(6), AdapterOptions(threads=4))
     model = with_threads.build(None)
     samples = inputs(4096)
     expected, parents = model(samples), model.session
@@ -116,8 +116,8 @@ def test_children_of_eval_func_use_the_model_and_can_be_ended_and_the_run_goes_o
 
 
 ENDS = """
-from quaver.adapters import AdapterOptions, open_model
-model = open_model(chain(), AdapterOptions(threads=4)).build(None)
+from quaver.adapters import AdapterOptions, load_model
+model = load_model(chain(), AdapterOptions(threads=4)).build(None)
 model(inputs(512))
 pid = os.fork()
 if pid == 0:

@@ -17,7 +17,7 @@ import pytest
 from fake import FakeAdapter, FakeFloat, quality
 
 import quaver
-from quaver.adapters import AdapterOptions, adapter_for, open_model, register_adapter, registry
+from quaver.adapters import AdapterOptions, adapter_for, load_model, register_adapter, registry
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.errors import ModelError, SettingsError
@@ -61,31 +61,35 @@ def test_a_framework_that_does_not_take_the_model_says_what_it_takes(tmp_path: P
 
 
 def test_the_framework_may_say_how_int8_is_written() -> None:
-    formats = {name: OnnxAdapter.quant_format(None, name) for name in (None, *OnnxAdapter.frameworks)}
+    formats = {name: OnnxAdapter.resolve_quant_format(None, name) for name in (None, *OnnxAdapter.frameworks)}
     assert formats == {
         None: "qdq", "onnxrt": "qdq", "onnx": "qdq", "onnxruntime": "qdq", "onnxrt_qdq": "qdq",
         "onnxrt_qlinearops": "qoperator",
     }  # fmt: skip
-    assert OnnxAdapter.quant_format("qoperator", "onnx") == OnnxAdapter.quant_format("qoperator") == "qoperator"
+    assert (
+        OnnxAdapter.resolve_quant_format("qoperator", "onnx")
+        == OnnxAdapter.resolve_quant_format("qoperator")
+        == "qoperator"
+    )
     with pytest.raises(SettingsError, match="'onnxrt_qdq' means quant_format 'qdq', and quant_format is 'qoperator'"):
-        OnnxAdapter.quant_format("qoperator", "onnxrt_qdq")
+        OnnxAdapter.resolve_quant_format("qoperator", "onnxrt_qdq")
     with pytest.raises(SettingsError, match="unknown quant_format 'qoprator' for onnxrt; did you mean 'qoperator'"):
-        open_model(MODEL, AdapterOptions(quant_format="qoprator"))
+        load_model(MODEL, AdapterOptions(quant_format="qoprator"))
 
 
 def test_an_adapter_refuses_the_formats_of_others() -> None:
-    assert LiteRTAdapter.quant_format(None) == "float_io"
+    assert LiteRTAdapter.resolve_quant_format(None) == "float_io"
     for framework in (None, "keras"):
         with pytest.raises(SettingsError, match="unknown quant_format 'qdq' for litert"):
-            LiteRTAdapter.quant_format("qdq", framework)
+            LiteRTAdapter.resolve_quant_format("qdq", framework)
 
 
 def test_a_run_of_before_is_opened_as_it_was_made() -> None:
     """Version 0.1.0 wrote "qdq" into the settings of every run, and heeded only that."""
-    assert OnnxAdapter.recorded_format({"quant_format": "qdq", "framework": "onnxrt_qlinearops"}) == "qdq"
-    assert OnnxAdapter.recorded_format({"quant_format": "qoperator"}) == "qoperator"
-    assert OnnxAdapter.recorded_format({"quant_format": None}) == OnnxAdapter.recorded_format({}) == "qdq"
-    assert LiteRTAdapter.recorded_format({"quant_format": "qdq"}) == "float_io"
+    assert OnnxAdapter.recorded_quant_format({"quant_format": "qdq", "framework": "onnxrt_qlinearops"}) == "qdq"
+    assert OnnxAdapter.recorded_quant_format({"quant_format": "qoperator"}) == "qoperator"
+    assert OnnxAdapter.recorded_quant_format({"quant_format": None}) == OnnxAdapter.recorded_quant_format({}) == "qdq"
+    assert LiteRTAdapter.recorded_quant_format({"quant_format": "qdq"}) == "float_io"
 
 
 def kinds(path: Path) -> set[str]:
@@ -136,7 +140,7 @@ def test_a_torch_module_gets_a_hint_to_export_it() -> None:
     derived = type("Mine", (type(linear),), {"__module__": "__main__"})()
     for module, framework in ((Net(), None), (linear, None), (derived, "onnx")):
         with pytest.raises(ModelError, match=r"is of PyTorch: export the module, with torch\.onnx\.export"):
-            open_model(module, AdapterOptions(), framework)
+            load_model(module, AdapterOptions(), framework)
 
 
 class Point:

@@ -16,7 +16,7 @@ if sys.argv[1] == "first":
     ort.disable_telemetry_events = lambda: print("off")
 import quaver
 from networks import chain
-quaver.adapters.open_model(chain(2), quaver.adapters.AdapterOptions()).build(None)
+quaver.adapters.load_model(chain(2), quaver.adapters.AdapterOptions()).build(None)
 """
 
 

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 import quaver
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 
@@ -28,8 +28,8 @@ def diagnosed(model: onnx.ModelProto, data: Any = None, quantized: Any = None, *
 
 def ruled(model: onnx.ModelProto, rules: Any) -> quaver.QuantConfig:
     """The configuration that rules on types lead to, by itself: what is advised for it is not bound by them."""
-    adapter = open_model(model, AdapterOptions(threads=1))
-    config = TuningSpace(apply_rules(adapter.inspect(), {}, rules)).default_config()
+    adapter = load_model(model, AdapterOptions(threads=1))
+    config = TuningSpace(apply_rules(adapter.ops(), {}, rules)).default_config()
     adapter.close()
     return config
 

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto
 
 import quaver
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.diagnosis import Recorder
 from quaver.engine.events import silent
@@ -49,15 +49,15 @@ def test_each_sample_goes_once_through_two_sessions_that_do_nothing_twice(monkey
     for at in range(100):
         last = net.add("Relu", f"relu{at}", net.conv(f"conv{at}", last, models.noise(16, 16, 1, 1, seed=at)))
     data = [models.images(7, seed=at) for at in range(5)]
-    adapter = open_model(net.model(last), AdapterOptions(threads=1))
+    adapter = load_model(net.model(last), AdapterOptions(threads=1))
     adapter.calibrate(data)
-    config = TuningSpace(adapter.inspect()).default_config()
+    config = TuningSpace(adapter.ops()).default_config()
     counted = Sessions()
     monkeypatch.setattr(sessions, "create", counted.create)
-    found = examine(adapter, adapter.look(config), config, data, DiagnosisOptions(timing=False), silent)
+    found = examine(adapter, adapter.inspect_quantized(config), config, data, DiagnosisOptions(timing=False), silent)
     adapter.close()
     assert found.samples == 35 and len(found.layers) == 100
-    repairs = {one for op in adapter.inspect() for one in op.repairs}
+    repairs = {one for op in adapter.ops() for one in op.repairs}
     assert counted.samples == [35, 35, *[16] * (1 + len(repairs))]  # half of those kept: plain, and by repair
     beside, whole = (Counter(node.op_type for node in model.graph.node) for model in counted.models[:2])
     assert beside["Conv"] == 200 and whole["Conv"] == 100  # each in float and in int8 beside it; each in int8

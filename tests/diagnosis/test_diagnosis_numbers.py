@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from truth import METRICS, figures
 
 import quaver
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.ops import QuantConfig
 from quaver.space import TuningSpace
 
@@ -40,9 +40,9 @@ class Truth:
     """The float and the quantized model by numpy, from the bytes of the quantized one."""
 
     def __init__(self, config: QuantConfig | None) -> None:
-        source = open_model(model(), AdapterOptions(threads=1, portable=True))
+        source = load_model(model(), AdapterOptions(threads=1, portable=True))
         source.calibrate(data())
-        config = config or TuningSpace(source.inspect()).default_config()
+        config = config or TuningSpace(source.ops()).default_config()
         self.built = onnx.load_model_from_string(source.assemble(config).SerializeToString())
         self.constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in self.built.graph.initializer}
         self.makers = {name: node for node in self.built.graph.node for name in node.output}
@@ -107,10 +107,10 @@ CONFIGS = {
 @pytest.fixture(scope="module", params=CONFIGS)
 def case(request: pytest.FixtureRequest) -> tuple[quaver.Diagnosis, Truth]:
     rules = CONFIGS[request.param]
-    source = open_model(model(), AdapterOptions(threads=1, portable=True))
+    source = load_model(model(), AdapterOptions(threads=1, portable=True))
     from quaver.rules import apply_rules
 
-    config = TuningSpace(apply_rules(source.inspect(), **rules)).default_config()
+    config = TuningSpace(apply_rules(source.ops(), **rules)).default_config()
     source.close()
     found = quaver.diagnose(
         model(), config, [data()[:50], data()[50:]], layer_metrics=METRICS, threads=1, timing=False,
@@ -175,10 +175,10 @@ def test_the_scale_of_an_int8_output_is_the_one_in_the_model() -> None:
     from diagnosis_models import chain, images
 
     found = quaver.diagnose(chain(), None, images(), threads=1, timing=False)
-    with_ranges = open_model(chain(), AdapterOptions(threads=1, portable=True))
+    with_ranges = load_model(chain(), AdapterOptions(threads=1, portable=True))
     with_ranges.calibrate(images())
     built = onnx.load_model_from_string(
-        with_ranges.assemble(TuningSpace(with_ranges.inspect()).default_config()).SerializeToString()
+        with_ranges.assemble(TuningSpace(with_ranges.ops()).default_config()).SerializeToString()
     )
     with_ranges.close()
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in built.graph.initializer}

@@ -58,7 +58,7 @@ class Products(View):
 
 
 class Adapter(FakeAdapter):
-    def look(self, quantized: Any) -> View:
+    def inspect_quantized(self, quantized: Any) -> View:
         return Products(self, quantized)
 
     def op_seconds(self, config: Any) -> dict[str, float]:
@@ -70,7 +70,7 @@ def test_weights_of_4_bits_alone_are_diagnosed_like_any_other(tmp_path: Path) ->
     adapter, space = Adapter(model), TuningSpace(model.ops)
     adapter.calibrate(np.random.default_rng(1).standard_normal((32, 2)).astype(np.float32))
     config = space.default_config()
-    found = examine(adapter, adapter.look(config), config, None, DiagnosisOptions(), silent)
+    found = examine(adapter, adapter.inspect_quantized(config), config, None, DiagnosisOptions(), silent)
     assert found.precisions == {"a": "int4"} and str(found).startswith("1 int4 and 0 int8 and 0 fp32 ops on ")
     scale, slow = found.causes
     assert scale.kind == "one_weight_scale" and "output channel 5 reach" in scale.sentence

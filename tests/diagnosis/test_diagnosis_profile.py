@@ -15,7 +15,7 @@ import onnx
 import pytest
 
 import quaver
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.diagnosis import make_profile
 from quaver.diagnosis import text as wording
@@ -38,10 +38,10 @@ def samples(count: int = 16) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def int8(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    adapter = open_model(heavy(), AdapterOptions(threads=1))
+    adapter = load_model(heavy(), AdapterOptions(threads=1))
     adapter.calibrate(samples())
     path = tmp_path_factory.mktemp("models") / "int8.onnx"
-    adapter.assemble(TuningSpace(adapter.inspect()).default_config()).save(path)
+    adapter.assemble(TuningSpace(adapter.ops()).default_config()).save(path)
     adapter.close()
     return path
 
@@ -197,13 +197,13 @@ def test_a_trial_is_timed_in_the_format_that_its_run_writes(tmp_path: Path, monk
         threads=1, quant_format="qoperator",
     )  # fmt: skip
     timed: list[bytes] = []
-    time = OnnxAdapter.time.__func__  # type: ignore[attr-defined]
+    time = OnnxAdapter.profile.__func__  # type: ignore[attr-defined]
 
     def noted(cls: type[OnnxAdapter], model: Any, *rest: Any) -> Timing:
         timed.append(model)
         return time(cls, model, *rest)
 
-    monkeypatch.setattr(OnnxAdapter, "time", classmethod(noted))
+    monkeypatch.setattr(OnnxAdapter, "profile", classmethod(noted))
     model = quaver.recover(heavy(), result.workspace, 1)
     recovered = b"".join(map(bytes, model.chunks()))  # without its provenance
     assert {"QLinearConv"} <= {node.op_type for node in onnx.load_model_from_string(recovered).graph.node}

@@ -11,7 +11,7 @@ import pytest
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 import quaver
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.ops import INT8, OpConfig, QuantConfig
 from quaver.space import TuningSpace
 
@@ -38,9 +38,9 @@ def own_file(
     model: onnx.ModelProto, path: Path, quant_format: str, portable: bool = True, granularity: str | None = None
 ) -> Path:
     options = AdapterOptions(threads=1, quant_format=quant_format, optimise_float=False, portable=portable)
-    adapter = open_model(model, options)
+    adapter = load_model(model, options)
     adapter.calibrate(models.images())
-    config = TuningSpace(adapter.inspect()).default_config()
+    config = TuningSpace(adapter.ops()).default_config()
     if granularity is not None:
         config = QuantConfig(dict.fromkeys(config, OpConfig(INT8, granularity=granularity)))
     adapter.assemble(config).save(path)
@@ -139,9 +139,9 @@ def test_a_file_of_another_model_is_refused(tmp_path: Path) -> None:
     net.input.name = "y"
     other = net.model(net.conv("elsewhere", "y", models.noise(16, 16, 3, 3)))
     path = tmp_path / "int8.onnx"
-    adapter = open_model(other, AdapterOptions(threads=1))
+    adapter = load_model(other, AdapterOptions(threads=1))
     adapter.calibrate(models.images())
-    adapter.assemble(TuningSpace(adapter.inspect()).default_config()).save(path)
+    adapter.assemble(TuningSpace(adapter.ops()).default_config()).save(path)
     adapter.close()
     with pytest.raises(quaver.ModelError, match="made from another model"):
         diagnosed(models.chain(), path)

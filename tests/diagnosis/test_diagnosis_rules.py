@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quaver
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.api.config.resolve import make_config
 from quaver.diagnosis.causes.advice import AllowedChoices, Remedy, calibrate_by, per_channel, to_fp32
 from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, MODES, SCHEMES, Op
@@ -139,8 +139,8 @@ def test_the_rules_file_repeats_the_rules_that_were_given(tmp_path: Path) -> Non
 
 
 def ops(model: onnx.ModelProto) -> tuple[Op, ...]:
-    adapter = open_model(model, AdapterOptions(threads=1))
-    found = adapter.inspect()
+    adapter = load_model(model, AdapterOptions(threads=1))
+    found = adapter.ops()
     adapter.close()
     return found
 

@@ -43,9 +43,9 @@ def score(model: Any) -> float:
 
 
 def _expected() -> Any:
-    from quaver.adapters import AdapterOptions, open_model
+    from quaver.adapters import AdapterOptions, load_model
 
-    adapter = open_model(models.outlying_output_channel(), AdapterOptions(threads=1))
+    adapter = load_model(models.outlying_output_channel(), AdapterOptions(threads=1))
     outputs = adapter.assemble(None)(models.images(8, seed=5))
     adapter.close()
     return outputs
@@ -219,9 +219,9 @@ def test_an_adapter_that_tells_nothing_of_its_inside_still_gives_tables() -> Non
     adapter = FakeAdapter(float_model)
     adapter.calibrate(np.zeros((4, 2), np.float32))
     config = TuningSpace(float_model.ops).default_config()
-    found = examine(adapter, adapter.look(config), config, None, DiagnosisOptions(), silent)
+    found = examine(adapter, adapter.inspect_quantized(config), config, None, DiagnosisOptions(), silent)
     assert {row.op: row.mse for row in found.activations} == {"a": pytest.approx(0.01), "b": pytest.approx(0.01)}
     assert not found.weights and found.precisions == {"a": "int8", "b": "int8"}
     with pytest.raises(quaver.SettingsError, match="fake cannot look into a quantized file"):
-        adapter.look("int8.fake")
+        adapter.inspect_quantized("int8.fake")
     assert not found.causes

@@ -142,7 +142,7 @@ def _use(kind: str, data: bytes) -> str:
     try:
         adapter = (OnnxAdapter if kind == "onnx" else LiteRTAdapter).take(data, AdapterOptions(threads=1))
         with contextlib.closing(adapter):
-            space = TuningSpace(adapter.inspect())
+            space = TuningSpace(adapter.ops())
             adapter.unquantizable()
             shapes = {spec.name: [dim or 1 for dim in spec.shape or ()] for spec in adapter.inputs}
             if max(map(math.prod, shapes.values()), default=0) > _LARGEST:  # there is no sample for it

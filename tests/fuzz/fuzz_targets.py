@@ -21,12 +21,12 @@ CORPUS, FOUND = HERE / "corpus", HERE / "found"
 
 def onnx(data: bytes) -> None:
     """ONNX intake."""
-    OnnxAdapter.open(data, AdapterOptions()).close()
+    OnnxAdapter.load(data, AdapterOptions()).close()
 
 
 def litert(data: bytes) -> None:
     """LiteRT intake."""
-    LiteRTAdapter.open(data, AdapterOptions()).close()
+    LiteRTAdapter.load(data, AdapterOptions()).close()
 
 
 def snapshot(data: bytes) -> None:

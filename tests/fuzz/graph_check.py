@@ -16,6 +16,7 @@ from onnx import numpy_helper
 import quaver
 from quaver.adapters.base import AdapterOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
+from quaver.adapters.registry import load_with
 from quaver.errors import BuildError, CalibrationError, ModelError, QuaverError
 from quaver.ops import QuantConfig
 from quaver.space import TuningSpace
@@ -112,7 +113,7 @@ def _refusal(model: onnx.ModelProto, error: ModelError) -> Outcome:
 def _build(model: onnx.ModelProto, feeds: Sequence[Feed], expected: list[list[Array]], rng: Any) -> Outcome:
     """Build and run the float model and several int8 ones."""
     form = "qoperator" if rng.random() < 0.08 else None
-    adapter = OnnxAdapter.take(model.SerializeToString(), AdapterOptions(threads=1, quant_format=form))
+    adapter = load_with(OnnxAdapter, model.SerializeToString(), AdapterOptions(threads=1, quant_format=form))
     try:
         adapter.calibrate(list(feeds))
         baseline = adapter.build(None)
@@ -123,7 +124,7 @@ def _build(model: onnx.ModelProto, feeds: Sequence[Feed], expected: list[list[Ar
             deviation = max(deviation, largest_difference(values, result))
         if deviation > TOLERANCE:
             return _explained(model, feeds, expected, deviation)
-        for config in _configs(TuningSpace(adapter.inspect()), rng):
+        for config in _configs(TuningSpace(adapter.ops()), rng):
             built = adapter.assemble(config)
             for feed, values in zip(feeds[:2], expected[:2], strict=True):
                 result = built.session.run(None, feed)
@@ -198,7 +199,7 @@ def _has_open_batch(model: onnx.ModelProto, feed: Feed) -> bool:
 
 def _probe(adapter: OnnxAdapter, feeds: Sequence[Feed], rng: Any, timed: bool, steady: bool) -> None:
     """Ask the adapter what strategies and diagnosis ask it."""
-    space = TuningSpace(adapter.inspect())
+    space = TuningSpace(adapter.ops())
     config, names = space.default_config(), [op.name for op in space.ops]
     errors = adapter.local_errors(config)
     if not all(np.isfinite(pair).all() for pair in errors.values()):
@@ -221,7 +222,7 @@ def _look_for_other_kernels(
     Local errors are of single samples. A model that mixes the samples of a batch computes something else of these, so
     that a large one is measured again on all batches that the ranges come from.
     """
-    space = TuningSpace(adapter.inspect())
+    space = TuningSpace(adapter.ops())
     for name, (noise, signal) in errors.items():
         if signal > 1e-6 and noise > MAX_LOCAL_ERROR * signal:
             configs = None, space.only_int8(name)

@@ -26,7 +26,7 @@ from history_samples import (
 )
 
 import quaver
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.command.main import main
 from quaver.demo.data import Accuracy, digits
 from quaver.errors import CalibrationError, HistoryError
@@ -252,9 +252,9 @@ def test_a_choice_that_cannot_be_built_any_more_is_told_with_both_versions(tmp_p
 
 
 def test_a_model_of_another_framework_is_refused(tmp_path: Path) -> None:
-    adapter = open_model(MODEL, AdapterOptions())
+    adapter = load_model(MODEL, AdapterOptions())
     with History.create(tmp_path) as history:
-        history.begin(Header(adapter.fingerprint, "abacus", adapter.inspect(), {}, "now"))
+        history.begin(Header(adapter.fingerprint, "abacus", adapter.ops(), {}, "now"))
     adapter.close()
     with pytest.raises(HistoryError, match=r"holds no baseline yet"):
         quaver.recover(MODEL, tmp_path, 0)

@@ -13,7 +13,7 @@ import pytest
 
 import quaver
 from quaver import SettingsError
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.command.main import main
 from quaver.demo.data import Accuracy, digits
 from quaver.engine.timing.cache import timing_cache
@@ -112,8 +112,8 @@ def test_a_batch_that_the_model_does_not_run_at_is_refused(tmp_path: Path) -> No
 def test_times_of_another_batch_are_not_reused() -> None:
     paths = set()
     for batch in (1, 2):
-        adapter = open_model(str(RESNET), AdapterOptions(threads=1, batch=batch))
-        adapter.keep(IMAGES[:4])
+        adapter = load_model(str(RESNET), AdapterOptions(threads=1, batch=batch))
+        adapter.keep_probe_samples(IMAGES[:4])
         paths.add(timing_cache(adapter)._path)
         adapter.close()
     assert len(paths) == 2

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
 import quaver
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 
 TAGGER = Path(__file__).parents[1] / "data" / "layout_tagger.onnx"
 
@@ -23,8 +23,8 @@ def score(model):
 
 
 def test_a_mask_is_no_op_wherever_it_is_added():
-    adapter = open_model(TAGGER, AdapterOptions())
-    names = {op.name for op in adapter.inspect()}
+    adapter = load_model(TAGGER, AdapterOptions())
+    names = {op.name for op in adapter.ops()}
     assert "/layoutlmv3/encoder/layer.0/attention/self/Add" in names  # of biases by place
     assert not any("attention/self/Add_1" in name or name == "/layoutlmv3/Mul" for name in names)
     adapter.close()
@@ -77,7 +77,7 @@ def test_a_mask_that_is_given_is_seen_in_calibration(infinity, tmp_path):
     )
     assert {"scores", "out"} <= set(result.best.config.quantized_ops)
     assert "masked" in result.best.config.fp32_ops
-    expected = open_model(additive(), AdapterOptions()).build(None)(data)
+    expected = load_model(additive(), AdapterOptions()).build(None)(data)
     assert np.abs(result.model(data) - expected).max() < 0.1 * np.abs(expected).max()
     again = quaver.recover(additive(), result.history_path, 1)
     assert again.sha256 == result.best.model_hash
@@ -88,9 +88,9 @@ def test_outliers_are_no_stand_ins_for_infinity(tmp_path):
     x = rng.normal(size=(32, 8, 8)).astype(np.float32)
     mask = rng.normal(size=(32, 8, 8)).astype(np.float32)
     mask[..., 0] *= 2000
-    adapter = open_model(additive(), AdapterOptions())
+    adapter = load_model(additive(), AdapterOptions())
     adapter.calibrate({"x": x, "mask": mask})
-    assert adapter.has_mask_values == ()
+    assert adapter.ops_with_mask_values == ()
     adapter.close()
 
 
@@ -140,7 +140,7 @@ def test_a_mask_that_takes_the_type_of_the_scores_is_no_op():
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    adapter = open_model(model, AdapterOptions())
-    assert [op.name for op in adapter.inspect()] == ["scores"]
+    adapter = load_model(model, AdapterOptions())
+    assert [op.name for op in adapter.ops()] == ["scores"]
     adapter.calibrate([{"x": np.ones((2, 8), np.float32), "hidden": np.eye(8, dtype=bool)[:2]}])
     adapter.close()

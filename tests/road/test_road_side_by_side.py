@@ -132,7 +132,7 @@ def test_what_cannot_be_sent_is_named_before_anything_is_evaluated(tmp_path: Pat
         tune(tmp_path / "one", locked, n_jobs=2)
     with pytest.raises(ExecutorError, match=r"its attribute 'lock' is of type lock"):
         tune(tmp_path / "other", Holding().score, n_jobs=2)
-    session = quaver.adapters.open_model(MODEL, quaver.adapters.AdapterOptions()).assemble(None).session
+    session = quaver.adapters.load_model(MODEL, quaver.adapters.AdapterOptions()).assemble(None).session
     with pytest.raises(ExecutorError, match=r"'session' it uses, .* is of type InferenceSession"):
         tune(tmp_path / "third", lambda model: float(session is not None), n_jobs=2)
 

@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 import quaver
 from quaver import demo
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.command.main import main
 from quaver.demo import run as digits
 from quaver.engine.events import Event, Uncalibrated
@@ -92,7 +92,7 @@ def test_ops_fall_back_in_the_order_of_the_error_of_their_weights(tmp_path: Path
     notes = read_snapshot(result.history_path).notes
     assert not any(name.startswith(("probe.latency", "probe.time", "probe.speed")) for name in notes)
     fallen = list(dict.fromkeys(name for trial in result.trials for name in trial.config.fp32_ops))
-    with contextlib.closing(open_model(model, AdapterOptions())) as adapter:
+    with contextlib.closing(load_model(model, AdapterOptions())) as adapter:
         errors = adapter.weight_errors(result.trials[0].config)
     ranked = sorted(errors, key=lambda name: -errors[name])
     assert len(set(errors.values())) == 3

@@ -15,7 +15,7 @@ from networks import Closeness, chain, inputs
 from onnx import TensorProto, helper, numpy_helper
 
 import quaver
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.command import main
 from quaver.engine.events import ModelConverted
@@ -154,7 +154,7 @@ def test_a_run_that_is_out_of_time_names_and_does_not_time(tmp_path: Path, monke
 
 
 def test_bodies_and_nodes_of_other_domains_are_named_and_what_moves_values_is_not() -> None:
-    adapter = open_model(branching(), AdapterOptions(threads=1, optimise_float=False))
+    adapter = load_model(branching(), AdapterOptions(threads=1, optimise_float=False))
     adapter.calibrate(SAMPLES)
     counted = {one.kind: one.count for one in adapter.unquantizable()}
     assert counted == {"com.microsoft:Gelu": 1, "ReduceSum": 1, "Greater": 1, "If": 1}

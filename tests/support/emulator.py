@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quaver.adapters import open_given
+from quaver.adapters import load_unmodified
 from quaver.engine.emulation import EMULATOR, EmulatedSession, emulator_command
 
 needs_emulator = pytest.mark.skipif(shutil.which(EMULATOR) is None, reason="qemu-user is not installed")
@@ -17,7 +17,7 @@ needs_emulator = pytest.mark.skipif(shutil.which(EMULATOR) is None, reason="qemu
 
 def on_haswell(path: Path, feed: dict[str, Any]) -> tuple[list[Any], list[Any]]:
     """The outputs of a model on this processor, and on one that has AVX2 and no VNNI."""
-    native = open_given(str(path), 1)
+    native = load_unmodified(str(path), 1)
     with closing(EmulatedSession(path, emulator_command("haswell"), native)) as session:
         assert "AVX2" in session.features and "AVX512VNNI" not in session.features
         outputs = native.run(feed)

@@ -130,7 +130,7 @@ class FakeAdapter(Adapter):
         return isinstance(model, FakeFloat)
 
     @classmethod
-    def open(cls, model: Any, options: AdapterOptions) -> FakeAdapter:
+    def load(cls, model: Any, options: AdapterOptions) -> FakeAdapter:
         if not model.damage:
             raise ModelError("nothing in the model can run in int8")
         return cls(model, options)
@@ -143,7 +143,7 @@ class FakeAdapter(Adapter):
     def versions(self) -> dict[str, str]:
         return {"fake": "1"}
 
-    def inspect(self) -> tuple[Op, ...]:
+    def ops(self) -> tuple[Op, ...]:
         return self._model.ops
 
     def calibrator(self) -> FakeCalibrator:
@@ -162,7 +162,7 @@ class FakeAdapter(Adapter):
         refuse_repairs(config, self.name)
         return FakeModel(self._model, config)
 
-    def load(self, path: Path) -> FakeModel:
+    def load_saved(self, path: Path) -> FakeModel:
         picks = re.findall(b"fp32|[A-Z]", path.read_bytes())
         config = QuantConfig(
             (op.name, FLOAT if pick == b"fp32" else op.choices[ord(pick) - ord("A")])
@@ -247,7 +247,7 @@ def history_of(model: FakeFloat, path: Path) -> Iterator[History]:
             yield history
         return
     with History.create(path) as history:
-        history.begin(Header(adapter.fingerprint, adapter.name, adapter.inspect(), {}, "now"))
+        history.begin(Header(adapter.fingerprint, adapter.name, adapter.ops(), {}, "now"))
         history.start_run({}, adapter.versions)
         yield history
 

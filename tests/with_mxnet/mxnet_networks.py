@@ -101,6 +101,6 @@ def data_for(name: str) -> Any:
 
 def opened(net: Any, data: Any) -> tuple[MXNetAdapter, TuningSpace]:
     """An adapter that is calibrated, and its ops."""
-    adapter = MXNetAdapter.open(net, AdapterOptions(threads=1))
+    adapter = MXNetAdapter.load(net, AdapterOptions(threads=1))
     adapter.calibrate(data)
-    return adapter, TuningSpace(adapter.inspect())
+    return adapter, TuningSpace(adapter.ops())

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import quaver
-from quaver.adapters import AdapterOptions, adapter_for
+from quaver.adapters import AdapterOptions, adapter_for, load_with
 from quaver.adapters.mxnet.adapter import MXNetAdapter
 from quaver.errors import BuildError, ModelError
 
@@ -39,7 +39,7 @@ def test_each_form_is_the_same_model(tmp_path: Path) -> None:
     found = set()
     for form in forms:
         assert adapter_for(form) is MXNetAdapter, form
-        found.add(MXNetAdapter.open(form, AdapterOptions()).fingerprint)
+        found.add(MXNetAdapter.load(form, AdapterOptions()).fingerprint)
     assert len(found) == 1
 
 
@@ -48,9 +48,9 @@ def test_the_newest_epoch_of_a_prefix_is_taken(tmp_path: Path) -> None:
     for parameter in net.collect_params(".*dense.*").values():
         parameter.set_data(parameter.data() * 2)
     net.export(str(prefix), epoch=3)
-    newest, given = (MXNetAdapter.open(form, AdapterOptions()).fingerprint for form in (str(prefix), net))
+    newest, given = (MXNetAdapter.load(form, AdapterOptions()).fingerprint for form in (str(prefix), net))
     assert newest == given
-    assert MXNetAdapter.open(f"{prefix}-0000.params", AdapterOptions()).fingerprint != given
+    assert MXNetAdapter.load(f"{prefix}-0000.params", AdapterOptions()).fingerprint != given
 
 
 def test_what_the_adapter_reads_is_what_the_block_computes() -> None:
@@ -58,7 +58,7 @@ def test_what_the_adapter_reads_is_what_the_block_computes() -> None:
         net, data = make(), networks.data_for(name)
         batch = data[0] if isinstance(data, list) else (data[:8],)
         expected = net(*map(mx.nd.array, batch))
-        model = MXNetAdapter.open(net, AdapterOptions()).build(None)
+        model = MXNetAdapter.load(net, AdapterOptions()).build(None)
         given = model(*batch)
         pairs = zip(
             expected if isinstance(expected, list | tuple) else [expected],
@@ -70,7 +70,7 @@ def test_what_the_adapter_reads_is_what_the_block_computes() -> None:
 
 def test_training_afterwards_does_not_change_the_model_that_was_read() -> None:
     net, x = networks.plain(), networks.images(4)
-    adapter = MXNetAdapter.open(net, AdapterOptions())
+    adapter = MXNetAdapter.load(net, AdapterOptions())
     before = adapter.build(None)(x)
     for parameter in net.collect_params().values():
         parameter.set_data(parameter.data() * 3)
@@ -81,8 +81,8 @@ def test_outputs_that_are_made_for_training_need_no_labels() -> None:
     x = networks.images(4)
     scores = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=5, name="fc")
     args = {"fc_weight": mx.nd.random.normal(shape=(5, 432)) / 20, "fc_bias": mx.nd.zeros(5)}
-    model = MXNetAdapter.open((mx.sym.SoftmaxOutput(scores, name="softmax"), args, {}), AdapterOptions()).build(None)
-    plain = MXNetAdapter.open((mx.sym.softmax(scores), args, {}), AdapterOptions()).build(None)
+    model = MXNetAdapter.load((mx.sym.SoftmaxOutput(scores, name="softmax"), args, {}), AdapterOptions()).build(None)
+    plain = MXNetAdapter.load((mx.sym.softmax(scores), args, {}), AdapterOptions()).build(None)
     assert np.allclose(model(x), plain(x))
     assert np.allclose(model(x).sum(axis=1), 1)
 
@@ -101,7 +101,7 @@ LOADERS = {
 @pytest.mark.parametrize("form", LOADERS)
 def test_calibration_data_can_come_as(form: str) -> None:
     x, y = networks.images(), np.zeros(48, np.float32)
-    adapter, expected = (MXNetAdapter.open(networks.plain(), AdapterOptions()) for _ in range(2))
+    adapter, expected = (MXNetAdapter.load(networks.plain(), AdapterOptions()) for _ in range(2))
     loader = LOADERS[form](x, y)
     for _ in range(2):  # an iterator of MXNet stands at its end after the first time
         assert adapter.calibrate(loader)["ranges"]["data"] == expected.calibrate(x)["ranges"]["data"]
@@ -125,7 +125,7 @@ def test_what_cannot_be_taken_is_named(tmp_path: Path) -> None:
         (mx.nd.zeros(3), "is no model"),
     ):
         with pytest.raises(ModelError, match=words):
-            MXNetAdapter.take(model, AdapterOptions())
+            load_with(MXNetAdapter, model, AdapterOptions())
 
 
 def test_a_damaged_file_is_the_models_fault(tmp_path: Path) -> None:
@@ -134,12 +134,12 @@ def test_a_damaged_file_is_the_models_fault(tmp_path: Path) -> None:
         good = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ModelError):
-            MXNetAdapter.take(str(prefix), AdapterOptions())
+            load_with(MXNetAdapter, str(prefix), AdapterOptions())
         (tmp_path / name).write_bytes(good)
 
 
 def test_a_graph_alone_is_not_saved(tmp_path: Path) -> None:
-    model = MXNetAdapter.open(networks.plain(), AdapterOptions()).build(None)
+    model = MXNetAdapter.load(networks.plain(), AdapterOptions()).build(None)
     with pytest.raises(BuildError, match="export"):
         model.save(tmp_path / "net-symbol.json")
 

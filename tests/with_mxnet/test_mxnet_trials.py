@@ -29,7 +29,7 @@ def case(request: pytest.FixtureRequest) -> Any:
 @pytest.mark.parametrize("name", networks.NETWORKS)
 def test_the_adapter_keeps_its_contract(name: str) -> None:
     net = networks.NETWORKS[name]()
-    check_adapter(lambda options: MXNetAdapter.open(net, options), networks.data_for(name), model=net)
+    check_adapter(lambda options: MXNetAdapter.load(net, options), networks.data_for(name), model=net)
 
 
 def kernels(model: Any) -> dict[str, bool]:
@@ -40,7 +40,7 @@ def kernels(model: Any) -> dict[str, bool]:
 def test_an_op_runs_as_the_configuration_says(case: Any) -> None:
     adapter, space = case
     chance = random.Random(1)
-    feed = adapter.kept[0]
+    feed = adapter.probe_samples[0]
     for share in (0.0, 0.2, 0.5, 0.8, 1.0):
         config = space.configure(lambda op, s=share: op.choices[0] if chance.random() < s else FLOAT)
         built = adapter.build(config)
@@ -108,7 +108,7 @@ def test_convolutions_have_a_scale_for_each_channel_and_fully_connected_layers_o
         ranges = {name: dict(methods) for name, methods in adapter._builder._ranges.items()}
         ranges[adapter._builder.output(adapter._builder.units[0].node)]["minmax"] = (-5.0, 5.0)  # the others' range
         adapter._builder.calibrate(ranges)
-        feed = adapter.kept[0]
+        feed = adapter.probe_samples[0]
         exact, int8 = adapter.build(None).run(feed)[:, 1:], adapter.build(space.default_config()).run(feed)[:, 1:]
         lost = float(np.abs(exact - int8).mean() / np.abs(exact).mean())
         assert lost < 0.1 if granularity == "per_channel" else lost > 0.5
@@ -130,7 +130,7 @@ def test_thresholds_by_entropy_reach_the_graph() -> None:
 def test_a_tensor_without_values_does_not_break_a_trial() -> None:
     """Six digits are written of a range; one of nothing would divide by it."""
     adapter, space = networks.opened(networks.plain(), np.zeros((4, *networks.SHAPE), np.float32))
-    assert np.isfinite(adapter.build(space.default_config()).run(adapter.kept[0])).all()
+    assert np.isfinite(adapter.build(space.default_config()).run(adapter.probe_samples[0])).all()
 
 
 def test_the_saved_file_is_one_of_mxnet_and_holds_all(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_model_called_with_ndarrays_gives_ndarrays() -> None:
 def test_threads_are_those_of_the_thread_that_computes() -> None:
     from quaver.adapters.mxnet.run import worker_thread as engine
 
-    adapter = MXNetAdapter.open(networks.plain(), AdapterOptions(threads=2))
+    adapter = MXNetAdapter.load(networks.plain(), AdapterOptions(threads=2))
     adapter.build(None).run({"data": networks.images(2)})
     assert engine.inside(engine._openmp().omp_get_max_threads) == 2
     adapter.build(None).on_threads(1).run({"data": networks.images(2)})
@@ -179,7 +179,7 @@ def test_threads_are_those_of_the_thread_that_computes() -> None:
 
 
 def test_the_clock_is_that_of_the_thread_that_computes() -> None:
-    adapter = MXNetAdapter.open(networks.plain(), AdapterOptions(threads=1))
+    adapter = MXNetAdapter.load(networks.plain(), AdapterOptions(threads=1))
     model, feed = adapter.build(None), {"data": networks.images(400)}
     model.run(feed)
     before = model.processor_time()

@@ -49,9 +49,9 @@ def fitted(net: Any, calibration: Any, accuracy: Any, folder: Path, **settings: 
 
 
 def test_the_plant_leaves_fp32_as_it_was_and_ruins_int8(net: Any, calibration: Any, accuracy: Any) -> None:
-    adapter = MXNetAdapter.open(net, AdapterOptions())
+    adapter = MXNetAdapter.load(net, AdapterOptions())
     adapter.calibrate(calibration)
-    config = TuningSpace(adapter.inspect()).default_config()
+    config = TuningSpace(adapter.ops()).default_config()
     fp32 = accuracy(adapter.build(None))
     assert fp32 == accuracy(net) > 0.85
     assert accuracy(adapter.build(config)) < 0.6
@@ -105,9 +105,9 @@ def test_any_trial_comes_back_without_calibration_data(
 
 def test_local_errors_are_those_of_each_op_alone(net: Any, calibration: Any) -> None:
     """Each op that reads the same range alone as among others gives the same numbers."""
-    adapter = MXNetAdapter.open(net, AdapterOptions())
+    adapter = MXNetAdapter.load(net, AdapterOptions())
     adapter.calibrate(calibration)
-    config = TuningSpace(adapter.inspect()).default_config()
+    config = TuningSpace(adapter.ops()).default_config()
     beside = adapter.local_errors(config)
     alone = super(MXNetAdapter, adapter).local_errors(config)
     same = [name for name in config if np.allclose(beside[name], alone[name], rtol=0.02)]
@@ -128,20 +128,20 @@ def test_diagnosis_shows_scales_weights_and_errors_of_every_op(net: Any, calibra
 
 
 def test_ops_are_timed_and_what_is_no_op_is_named(net: Any, calibration: Any) -> None:
-    adapter = MXNetAdapter.open(net, AdapterOptions(threads=1))
+    adapter = MXNetAdapter.load(net, AdapterOptions(threads=1))
     adapter.calibrate(calibration)
     seconds = adapter.op_seconds(None, threads=1)
-    assert set(seconds) == {"", *(op.name for op in adapter.inspect())}
+    assert set(seconds) == {"", *(op.name for op in adapter.ops())}
     assert sum(seconds.values()) > 0
     assert adapter.unquantizable() == []
-    others = MXNetAdapter.open(networks.joined(), AdapterOptions())
+    others = MXNetAdapter.load(networks.joined(), AdapterOptions())
     assert {one.kind: one.count for one in others.unquantizable()} == {"relu": 1, "sigmoid": 2, "mean": 1}
 
 
 def test_a_saved_model_is_profiled_from_the_command_line(net: Any, calibration: Any, tmp_path: Path) -> None:
-    adapter = MXNetAdapter.open(net, AdapterOptions())
+    adapter = MXNetAdapter.load(net, AdapterOptions())
     adapter.calibrate(calibration)
-    adapter.assemble(TuningSpace(adapter.inspect()).default_config()).save(tmp_path / "int8.params")
+    adapter.assemble(TuningSpace(adapter.ops()).default_config()).save(tmp_path / "int8.params")
     np.save(tmp_path / "data.npy", resnet.digits()[0][:8])
     told = subprocess.run(
         [sys.executable, "-m", "quaver.command.main", "profile", "int8.params", "--calib", "data.npy", "--runs", "5"],

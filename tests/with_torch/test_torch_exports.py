@@ -13,7 +13,7 @@ from torch import nn
 from transformers import LayoutLMv3Config, LayoutLMv3ForTokenClassification
 
 import quaver
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 
 # What the walk with LayoutLMv3 sends back to fp32.
 WIDE = (r"/layoutlmv3/encoder/layer.\d+/output/dense/MatMul", r"/layoutlmv3/encoder/layer.\d+/output/Add")
@@ -71,8 +71,8 @@ def test_masks_of_the_real_layoutlmv3_are_no_ops_and_the_documents_rules_meet_it
 ) -> None:
     tagger, path = Tagger(), tmp_path / "tagger.onnx"
     torch_scenes.save_onnx(tagger, tuple(tokens.values()), path)
-    adapter = open_model(path, AdapterOptions())
-    names = [op.name for op in adapter.inspect()]
+    adapter = load_model(path, AdapterOptions())
+    names = [op.name for op in adapter.ops()]
     assert [sum(re.fullmatch(rule, name) is not None for name in names) for rule in WIDE] == [LAYERS, LAYERS]
     assert {one.kind: one.count for one in adapter.unquantizable()}["Add"] == LAYERS  # each adds the mask
     adapter.close()

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters import Model, adapter_for, open_given
+from quaver.adapters import Model, adapter_for, load_unmodified
 from quaver.adapters.data import samples
 from quaver.adapters.samples import one_batch
 from quaver.api.arguments import keywords_checked
@@ -120,7 +120,7 @@ def check(
         threads=threads,
     )
     check_direction(eval_func, config)
-    fp32, int8 = (open_given(expanded(one), threads) for one in (model, quantized))
+    fp32, int8 = (load_unmodified(expanded(one), threads) for one in (model, quantized))
     bound = bind_reference(eval_func, lambda: fp32)
     baseline = score(bound, fp32, EarlyStopReference(config.criterion))
     losses = Losses(config.criterion, baseline)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters import Adapter, AdapterOptions, adapter_for
+from quaver.adapters import Adapter, AdapterOptions, adapter_for, load_with
 from quaver.adapters.data import open_batch, samples
 from quaver.adapters.samples import check_batch
 from quaver.api.arguments import keywords_checked
@@ -81,7 +81,7 @@ def calibrated(model: ModelLike, place: Path, data: Any, batch: int = 1) -> Iter
     kind = adapter_for(model)
     with (
         temporary_folder() as folder,
-        contextlib.closing(kind.take(model, AdapterOptions(folder, batch=batch))) as adapter,
+        contextlib.closing(load_with(kind, model, AdapterOptions(folder, batch=batch))) as adapter,
     ):
         check_batch(adapter.inputs, batch)
         calibrate(adapter, config, data, Observers(), True)
@@ -115,7 +115,7 @@ def with_conversions(cost: CostModel, given: str | os.PathLike[str], adapter: Ad
     """The same with the conversions between ops, as large as they are in this model; kept in the history."""
     path = os.fspath(given)
     history.note(NOTE, {"path": path, "content": cost.to_dict()})
-    between = borders(adapter, adapter.timing_feed) if adapter.kept else ()
+    between = borders(adapter, adapter.timing_feed) if adapter.probe_samples else ()
     return cost.among(between)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from quaver.adapters import Adapter, AdapterOptions, adapter_for, open_given
+from quaver.adapters import Adapter, AdapterOptions, adapter_for, load_unmodified, load_with
 from quaver.api.arguments import check_metrics, check_samples, check_writable, keywords_checked
 from quaver.api.config.config import Config
 from quaver.api.config.resolve import make_config
@@ -113,12 +113,12 @@ def diagnose(
         options = AdapterOptions(
             folder,
             chosen.threads,
-            kind.recorded_format(target.settings),
+            kind.recorded_quant_format(target.settings),
             target.optimised,
             left_out=target.left_out,
             portable=target.portable,
         )
-        adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
+        adapter = stack.enter_context(contextlib.closing(load_with(kind, model, options)))
         given = op_name_dict is not None or op_type_dict is not None
         space = _space(adapter, chosen if given else None, target)
         config = _config(adapter, space, target)
@@ -133,8 +133,8 @@ def diagnose(
             if adapter.options != options:  # calibration has left out a rewrite, and with it ops may be others
                 space = _space(adapter, chosen if given else None, target)
             if target.config is None and config is not None:
-                config = space.without(adapter.has_mask_values).default_config()
-            view = adapter.look(target.file if config is None else config)
+                config = space.without(adapter.ops_with_mask_values).default_config()
+            view = adapter.inspect_quantized(target.file if config is None else config)
             found = examine(adapter, view, config, again, wishes, watch, space)
     if workspace is not None:
         found.save(workspace)
@@ -151,7 +151,7 @@ def _float_alone(adapter: Adapter, data: Any, wishes: DiagnosisOptions, watch: O
 
 def _space(adapter: Adapter, given: Config | None, target: Target) -> TuningSpace:
     """What the rules leave: those that are given, or those of the run."""
-    ops = adapter.inspect()
+    ops = adapter.ops()
     if given is not None:
         return TuningSpace(apply_rules(ops, given.op_name_dict, given.op_type_dict))
     try:
@@ -167,7 +167,7 @@ def _config(adapter: Adapter, space: TuningSpace, target: Target) -> QuantConfig
     if target.config is None:
         return space.default_config() if target.file is None else None
     try:
-        return TuningSpace(adapter.inspect()).check(target.config)
+        return TuningSpace(adapter.ops()).check(target.config)
     except StrategyError as error:
         raise SettingsError(f"the configuration is one for another model: {error}") from None
 
@@ -181,7 +181,7 @@ def _calibrate(
         check_same_model(adapter, snapshot.header, snapshot.path)
         restore(adapter, snapshot.header, snapshot.path)
     if snapshot is not None or not needed:
-        adapter.keep(data)
+        adapter.keep_probe_samples(data)
         return
     calibrate(adapter, chosen, data, watch, heard)
 
@@ -233,7 +233,7 @@ def diagnose_quantized(
     view = adapter_for(quantized).inspect_standalone(quantized, threads)
     direct = {name: Direct(function) for name, function in (layer_direct_metrics or {}).items()}
     metrics = {**(layer_metrics or {}), **direct}
-    beside = None if float_model is None else open_given(expanded(float_model), threads=threads)
+    beside = None if float_model is None else load_unmodified(expanded(float_model), threads=threads)
     found = examine_alone(view, calib_dataloader, samples, watch, metrics, model_metrics or {}, beside)
     if metrics and not found.layers:
         raise SettingsError(

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from quaver.adapters import Adapter, AdapterOptions, TimingOptions, adapter_for
+from quaver.adapters import Adapter, AdapterOptions, TimingOptions, adapter_for, load_with
 from quaver.api.arguments import keywords_checked
 from quaver.api.subject import Target, find_target
 from quaver.diagnosis import Profile, make_profile
@@ -62,7 +62,7 @@ def profile(
     model = expanded(model)
     kind = adapter_for(model)
     timing = TimingOptions(batch, threads, warmup, runs)
-    quant_format = kind.recorded_format(target.settings)
+    quant_format = kind.recorded_quant_format(target.settings)
     with (
         temporary_folder() as folder,
         _opened(
@@ -79,9 +79,9 @@ def profile(
         ) as adapter,
     ):
         other = _other(target, adapter)
-        beside = None if other is None else kind.time(other, data, timing, adapter)
+        beside = None if other is None else kind.profile(other, data, timing, adapter)
         source = model if adapter is None else adapter.assemble(None).SerializeToString()
-        first = kind.time(source, data, timing, adapter)
+        first = kind.profile(source, data, timing, adapter)
     return make_profile(first, beside)
 
 
@@ -89,7 +89,7 @@ def profile(
 def _opened(kind: type[Adapter], model: ModelLike, options: AdapterOptions) -> Iterator[Adapter | None]:
     """The model with its ops, if it has any: a quantized one can be timed, but not taken apart."""
     try:
-        adapter = kind.take(model, options)
+        adapter = load_with(kind, model, options)
     except ModelError:
         yield None
         return

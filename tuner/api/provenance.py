@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from quaver.adapters import adapter_for
-from quaver.adapters.model_errors import reading
+from quaver.adapters.model_errors import as_model_error
 from quaver.errors import ModelError
 from quaver.files.paths import check_regular, expanded
 from quaver.provenance import Provenance
@@ -29,7 +29,7 @@ def read_provenance(path: str | os.PathLike[str]) -> Provenance:
         raise ModelError(f"no model at {os.fspath(path)!r}")
     check_regular(place, "the model", ModelError)
     kind = adapter_for(str(place))
-    with reading(f"the provenance in {os.fspath(path)!r}"):
+    with as_model_error(f"the provenance in {os.fspath(path)!r}"):
         properties, model_hash = kind.read_provenance(place)
     if not properties:
         raise ModelError(

@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Mapping
 
-from quaver.adapters import Adapter, AdapterOptions, Model, adapter_for
+from quaver.adapters import Adapter, AdapterOptions, Model, adapter_for, load_with
 from quaver.adapters.calibration.stored import left_out_of
 from quaver.engine.compatibility import check_same_model, complete, restore, versions_of, was_optimised, was_portable
 from quaver.engine.provenance import add_provenance
@@ -42,12 +42,12 @@ def recover(model: ModelLike, history: str | os.PathLike[str], trial: int, *, th
         options = AdapterOptions(
             folder,
             threads,
-            kind.recorded_format(run.settings),
+            kind.recorded_quant_format(run.settings),
             was_optimised(run.settings),
             left_out=left_out_of(snapshot.header.calibration),
             portable=was_portable(run.settings),
         )
-        adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
+        adapter = stack.enter_context(contextlib.closing(load_with(kind, model, options)))
         rebuilt = _rebuild(adapter, snapshot, trial)
         # The model reads weights from the adapter's files whenever it needs them.
         weakref.finalize(rebuilt, stack.pop_all().close)
@@ -57,7 +57,7 @@ def recover(model: ModelLike, history: str | os.PathLike[str], trial: int, *, th
 def _rebuild(adapter: Adapter, snapshot: Snapshot, number: int) -> Model:
     check_same_model(adapter, snapshot.header, snapshot.path)
     restore(adapter, snapshot.header, snapshot.path)
-    record, ops = snapshot.trial(number), adapter.inspect()
+    record, ops = snapshot.trial(number), adapter.ops()
     config = complete(record.config, ops) if number else None
     then, now = _list(snapshot.run_of(number).versions), _list(versions_of(adapter))
     advice = f"the run used {then}; here are {now}. Install the versions of the run"

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from quaver.adapters import AdapterOptions, Model, adapter_for
+from quaver.adapters import AdapterOptions, Model, adapter_for, load_with
 from quaver.adapters.calibration.stored import comparison_of, left_out_of
 from quaver.adapters.samples import check_batch
 from quaver.api.config.config import Config, Settings
@@ -143,9 +143,9 @@ class TuningRun:
         model = expanded(model)
         kind = adapter_for(model, self.config.framework)
         if history.header is None:
-            wanted = kind.quant_format(self.config.quant_format, self.config.framework)
+            wanted = kind.resolve_quant_format(self.config.quant_format, self.config.framework)
         else:
-            wanted = kind.recorded_format(history.run.settings)
+            wanted = kind.recorded_quant_format(history.run.settings)
         portable = kind.resolve_portable(self.config.portable)
         self.config = config = replace(self.config, quant_format=wanted, portable=portable)
         if self._data is None and config.diagnosis:
@@ -192,7 +192,7 @@ class TuningRun:
         self._best_path = self.workspace / f"best_model{kind.suffix}"
         remove_orphans(self._best_path)
         remove_orphaned_folders()
-        self._adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
+        self._adapter = stack.enter_context(contextlib.closing(load_with(kind, model, options)))
         self._given = model
         check_batch(self._adapter.inputs, config.batch)
         self.space = self._space(config, objective, history)
@@ -203,10 +203,10 @@ class TuningRun:
         prepare(self._adapter, history, config, self._data, self._tell, bool(self._observers), self._clock)
         check_timing_batch(self._adapter, config.batch)
         # An older calibration may not know enough for repairs.
-        self.space = self._space(config, objective, history).without(self._adapter.has_mask_values)
+        self.space = self._space(config, objective, history).without(self._adapter.ops_with_mask_values)
         if not self.space.quantizable:
             raise SettingsError("what can be quantized holds stand-ins for infinity, and must stay in fp32")
-        if objective.needs_all and not self._adapter.kept:
+        if objective.needs_all and not self._adapter.probe_samples:
             raise SettingsError(
                 "`max_latency` is measured on calibration samples, and there are none: pass calib_dataloader, also to "
                 "a resumed run"
@@ -406,7 +406,7 @@ class TuningRun:
                     built = self._adapter.assemble(best.config)
                     add_provenance(built, history, best)
                     model_path = built.save(self._best_path)
-                    model = self._adapter.load(model_path)
+                    model = self._adapter.load_saved(model_path)
                     self._compare_outputs(best, built)
         if self.config.diagnosis:
             number = "no trial" if best is None else f"trial {best.number}"

@@ -37,7 +37,7 @@ from quaver.types import PlainDict
 
 def space_of(adapter: Adapter, config: Config, objective: Objective, calibrated: bool) -> TuningSpace:
     """What may be chosen. Where size counts, by default all that gets smaller is reduced, and nothing else."""
-    offered = adapter.inspect()
+    offered = adapter.ops()
     if isinstance(objective, Size):  # before the rules, which may leave no choice by which a weight is known
         offered = smallest_first(offered)
     ops = apply_rules(offered, config.op_name_dict, config.op_type_dict)
@@ -124,7 +124,7 @@ def calibrate(
     found = adapter.calibrate(data, limit, progress, enough)
     if enough() and seen < limit:
         tell(CalibrationCut(seen, f"{SHARE:.0%} of the timeout is used up"), watch, heard)
-    elif wanted is None and adapter.data_left:
+    elif wanted is None and adapter.has_data_left:
         advice = "more rarely help, and calibration_sampling_size sets another number"
         tell(CalibrationCut(seen, advice), watch, heard)
     return found
@@ -160,7 +160,7 @@ def prepare(
         else:
             calibration = calibrate(adapter, config, data, observer, heard, clock)
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        history.begin(Header(adapter.fingerprint, adapter.name, adapter.inspect(), calibration, now))
+        history.begin(Header(adapter.fingerprint, adapter.name, adapter.ops(), calibration, now))
         history.start_run(config.to_dict(), versions_of(adapter))
         return
     clock.go_on(history)
@@ -169,7 +169,7 @@ def prepare(
     restore(adapter, header, history.path)
     history.forget_trailing_failures(lambda tried: is_fatal(history, tried))
     if data is not None:
-        adapter.keep(data)
+        adapter.keep_probe_samples(data)
 
 
 def check_timing_batch(adapter: Adapter, batch: int) -> None:
@@ -177,7 +177,7 @@ def check_timing_batch(adapter: Adapter, batch: int) -> None:
 
     Whether a model that leaves its batch open takes several samples at once shows only when it is run.
     """
-    if not adapter.kept:
+    if not adapter.probe_samples:
         return
     feed = adapter.timing_feed
     if batch == 1:

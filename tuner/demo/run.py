@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import quaver
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.command import text as wording
 from quaver.demo.data import Accuracy, Images, digits
 from quaver.engine.events import BaselineScored, Event, Planned, StageStarted, TrialFinished, silent
@@ -110,12 +110,12 @@ def tell(event: Event) -> None:
 
 def sensitivities(result: quaver.TuneResult, calibration: Images) -> Mapping[str, float]:
     """How much each op disturbs the output when it alone runs in int8; from the history, if it is there."""
-    opened = open_model(MODEL, AdapterOptions(threads=1))
+    opened = load_model(MODEL, AdapterOptions(threads=1))
     with contextlib.closing(opened) as adapter, History.resume(result.history_path) as history:
         assert history.header is not None
         adapter.restore(history.header.calibration)
-        adapter.keep(calibration)
-        space = TuningSpace(apply_rules(adapter.inspect(), op_type_dict=RULES))
+        adapter.keep_probe_samples(calibration)
+        space = TuningSpace(apply_rules(adapter.ops(), op_type_dict=RULES))
         return AdapterProbe(adapter, space, history, silent).sensitivity()
 
 

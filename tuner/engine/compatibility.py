@@ -26,7 +26,7 @@ def check_same_model(adapter: Adapter, header: Header, path: Path) -> None:
             f"{path} belongs to another model: its fingerprint is {header.model_fingerprint[:12]}, "
             f"this one's {adapter.fingerprint[:12]}. Give the float model that the run started from"
         )
-    now = {op.name for op in adapter.inspect()}
+    now = {op.name for op in adapter.ops()}
     gone = [op.name for op in header.ops if op.name not in now]
     if gone:
         raise HistoryError(
@@ -39,7 +39,7 @@ def check_same_ops(adapter: Adapter, header: Header, path: Path) -> None:
     """Refuse to go on with a history of this model if the ops to decide about are others now."""
     check_same_model(adapter, header, path)
     recorded = {op.name for op in header.ops}
-    new = [op.name for op in adapter.inspect() if op.name not in recorded]
+    new = [op.name for op in adapter.ops() if op.name not in recorded]
     if new:
         raise HistoryError(
             f"{path} cannot be resumed: this version of quaver finds the op {new[0]!r} in the model, for which it "

@@ -98,7 +98,7 @@ class EmulatedSession:
         progress: Callable[[int], None] | None = None,
     ) -> None:
         self._native, self._limit, self._progress = native, limit, progress
-        script = adapter_for(str(path)).emulated_script()
+        script = adapter_for(str(path)).emulation_script()
         self._command = [*command, sys.executable, str(script), str(path), "1"]
         self._process: subprocess.Popen[bytes] | None = None
         self._log: Any = None

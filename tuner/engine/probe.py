@@ -100,7 +100,7 @@ class AdapterProbe(Probe):
     def has_samples(self) -> bool:
         # A run that was calibrated goes by what was measured then, or asks for samples.
         header = self._history.header
-        return bool(self._adapter.kept) or header is None or header.calibrated
+        return bool(self._adapter.probe_samples) or header is None or header.calibrated
 
     def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
         config = config or self._space.default_config()
@@ -330,12 +330,12 @@ class AdapterProbe(Probe):
             raise OutOfTime
 
     def _samples(self) -> Sequence[Any]:
-        if not self._adapter.kept:
+        if not self._adapter.probe_samples:
             raise CalibrationError(
                 "this strategy measures ops on calibration samples, and there are none: pass calib_dataloader, also to "
                 "a resumed run"
             )
-        return self._adapter.kept
+        return self._adapter.probe_samples
 
     def _once(self, name: str, stage: Stage, measure: Callable[[], Any]) -> Any:
         """A measurement as a whole, from the history if it was taken before of what the rules leave now."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.adapters import Model, open_given
+from quaver.adapters import Model, load_unmodified
 from quaver.errors import EvaluationError, SettingsError
 from quaver.metrics.inference import Data, SampleData
 from quaver.metrics.metric import Metric, Scores
@@ -43,7 +43,7 @@ class _Opened:
 
     def __call__(self) -> Model:
         """Open the model."""
-        return open_given(self._source)
+        return load_unmodified(self._source)
 
 
 class _Agreement(Metric):
@@ -139,5 +139,5 @@ def disagreements(data: SampleData, model: ModelLike, *quantized: ModelLike, out
 
 
 def _classes(data: Data, model: ModelLike, output: int) -> NDArray[np.int64]:
-    opened = model if isinstance(model, Model) else open_given(model)
+    opened = model if isinstance(model, Model) else load_unmodified(model)
     return np.concatenate([batch.outputs[output].argmax(axis=-1) for batch in data.run(opened)])

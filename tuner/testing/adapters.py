@@ -31,14 +31,14 @@ RANDOM = 3
 
 
 def check_adapter(
-    open_adapter: Callable[[AdapterOptions], Adapter], calibration_data: Any, *, model: ModelLike = None
+    load_adapter: Callable[[AdapterOptions], Adapter], calibration_data: Any, *, model: ModelLike = None
 ) -> None:
     """Take an adapter through all it must be able to do, on one model.
 
     Args:
-        open_adapter: opens the model anew each time: `lambda options: MyAdapter.open("model.xyz", options)`.
+        load_adapter: opens the model anew each time: `lambda options: MyAdapter.load("model.xyz", options)`.
         calibration_data: what a user would pass as `calib_dataloader`; iterated several times.
-        model: the same model as `open_adapter` opens, to see that it is accepted and never changed.
+        model: the same model as `load_adapter` opens, to see that it is accepted and never changed.
 
     Raises:
         AssertionError: with a sentence that says which promise of `quaver.adapters.base.Adapter` is not kept.
@@ -47,7 +47,7 @@ def check_adapter(
     for given in (False, True):
         with _scratch() as scratch:
             folder = scratch / "given" if given else None
-            case = _Case.open(open_adapter, calibration_data, model, scratch, folder)
+            case = _Case.open(load_adapter, calibration_data, model, scratch, folder)
             for check in CHECKS if not given else ():
                 check(case)
             _check_close(case)
@@ -70,14 +70,14 @@ class _Case:
     @classmethod
     def open(
         cls,
-        open_adapter: Callable[[AdapterOptions], Adapter],
+        load_adapter: Callable[[AdapterOptions], Adapter],
         data: Any,
         model: ModelLike,
         scratch: Path,
         folder: Path | None,
     ) -> _Case:
         def another() -> Adapter:
-            return open_adapter(AdapterOptions(folder=folder, threads=1))
+            return load_adapter(AdapterOptions(folder=folder, threads=1))
 
         if folder is not None:
             folder.mkdir()
@@ -119,13 +119,13 @@ class _Case:
 
     def outputs(self, model: Model) -> list[Outputs]:
         """What a model gives for each kept sample batch."""
-        return [as_list(model.run(feed)) for feed in self.adapter.kept]
+        return [as_list(model.run(feed)) for feed in self.adapter.probe_samples]
 
 
 def _check_ops(adapter: Adapter) -> tuple[Op, ...]:
-    ops = adapter.inspect()
-    assert isinstance(ops, tuple) and ops, f"inspect must return a tuple of ops, and at least one, not {ops!r:.80}"
-    assert adapter.inspect() == ops, "inspect gives other ops when it is called again"
+    ops = adapter.ops()
+    assert isinstance(ops, tuple) and ops, f"ops must return a tuple of ops, and at least one, not {ops!r:.80}"
+    assert adapter.ops() == ops, "inspect gives other ops when it is called again"
     names = [op.name for op in ops]
     twice = next((name for name in names if names.count(name) > 1), None)
     assert twice is None, f"two ops are called {twice!r}; names must be unique"
@@ -148,7 +148,7 @@ def _check_identity(case: _Case) -> None:
     for stranger in (object(), None, 3, "no such model"):
         assert not kind.accepts(stranger), f"accepts says yes to {stranger!r}"
     if case.model is not None:
-        assert kind.accepts(case.model), f"accepts says no to the model that open takes, {case.model!r:.80}"
+        assert kind.accepts(case.model), f"accepts says no to the model that load takes, {case.model!r:.80}"
     assert adapter.versions, "versions is empty; which packages do the bytes of a model depend on?"
     for package, version in adapter.versions.items():
         assert type(package) is str and type(version) is str, f"versions must map str to str: {package!r}, {version!r}"
@@ -156,28 +156,34 @@ def _check_identity(case: _Case) -> None:
     try:
         assert adapter.fingerprint and isinstance(adapter.fingerprint, str), "fingerprint must be a string"
         assert other.fingerprint == adapter.fingerprint, "the fingerprint of the same model differs when opened again"
-        assert other.inspect() == adapter.inspect(), "inspect gives other ops when the same model is opened again"
+        assert other.ops() == adapter.ops(), "inspect gives other ops when the same model is opened again"
     finally:
         other.close()
 
 
 def _check_formats(kind: type[Adapter]) -> None:
     """What `quant_format` may be is said by the adapter, and checked before it opens anything."""
-    assert isinstance(kind.formats, tuple), f"`formats` must be a tuple of names, not {kind.formats!r:.80}"
-    usual = kind.quant_format(None)
-    assert usual == next(iter(kind.formats), None), (
-        f"quant_format without a wish is {usual!r}, not the first of `formats`"
+    assert isinstance(kind.quant_formats, tuple), (
+        f"`quant_formats` must be a tuple of names, not {kind.quant_formats!r:.80}"
     )
-    for name in kind.formats:
-        assert kind.quant_format(name) == name, f"quant_format {name!r} is among `formats`, but becomes another"
+    usual = kind.resolve_quant_format(None)
+    assert usual == next(iter(kind.quant_formats), None), (
+        f"quant_format without a value is {usual!r}, not the first of `quant_formats`"
+    )
+    for name in kind.quant_formats:
+        assert kind.resolve_quant_format(name) == name, (
+            f"quant_format {name!r} is among `quant_formats`, but becomes another"
+        )
     for name, implied in kind.implied_formats.items():
-        known = name in kind.frameworks and implied in kind.formats
-        assert known, f"implied_formats says {implied!r} for {name!r}, and `formats` or `frameworks` does not know it"
+        known = name in kind.frameworks and implied in kind.quant_formats
+        assert known, (
+            f"implied_formats says {implied!r} for {name!r}, and `quant_formats` or `frameworks` does not know it"
+        )
     try:
-        kind.quant_format("no such format")
+        kind.resolve_quant_format("no such format")
     except SettingsError:
         return
-    raise AssertionError("quant_format takes a format that is not among `formats`; it must raise a SettingsError")
+    raise AssertionError("quant_format takes a format that is not among `quant_formats`; it must raise a SettingsError")
 
 
 def _check_calibration(case: _Case) -> None:
@@ -185,13 +191,15 @@ def _check_calibration(case: _Case) -> None:
     assert strange is None, f"calibrate must return builtins only, but there is {strange}"
     names = [spec.name for spec in case.adapter.inputs]
     assert names, "inputs is empty"
-    assert case.adapter.kept, "calibrate keeps no samples, so nothing can be measured without labels"
-    for feed in case.adapter.kept:
+    assert case.adapter.probe_samples, "calibrate keeps no samples, so nothing can be measured without labels"
+    for feed in case.adapter.probe_samples:
         assert sorted(feed) == sorted(names), f"a kept sample has the inputs {sorted(feed)}, the model {sorted(names)}"
     other = case.another()
     try:
-        other.keep(case.data)
-        assert equal_feeds(other.kept, case.adapter.kept), "keep takes other samples than calibrate does"
+        other.keep_probe_samples(case.data)
+        assert equal_feeds(other.probe_samples, case.adapter.probe_samples), (
+            "keep takes other samples than calibrate does"
+        )
     finally:
         other.close()
 
@@ -229,7 +237,7 @@ def _check_builds(case: _Case) -> None:
 
 
 def _check_calls(case: _Case, model: Model, expected: list[Outputs]) -> None:
-    feed = case.adapter.kept[0]
+    feed = case.adapter.probe_samples[0]
     ways: dict[str, Callable[[], Any]] = {
         "by position": lambda: model(*(feed[spec.name] for spec in case.adapter.inputs)),
         "by input name": lambda: model(**feed),
@@ -275,7 +283,7 @@ def _check_bytes(case: _Case) -> None:
         path = case.scratch / f"saved{number}{case.adapter.suffix}"
         assert Path(model.save(path)) == path, f"save of {words} must return the path it was given"
         assert path.read_bytes() == data, f"the saved file of {words} holds other bytes than sha256 is taken of"
-        loaded = case.adapter.load(path)
+        loaded = case.adapter.load_saved(path)
         far = difference(case.outputs(model), case.outputs(loaded))
         assert far <= SAME, f"{words} gives other outputs after it was saved and loaded"
         assert loaded.sha256 == model.sha256, f"{words} has another sha256 after it was saved and loaded"
@@ -297,7 +305,7 @@ def _check_provenance(case: _Case) -> None:
         path = case.scratch / f"provenance{case.adapter.suffix}"
         model.save(path)
         assert path.read_bytes() == data, f"the saved file of {words} with provenance holds other bytes than it gives"
-        loaded = case.adapter.load(path)
+        loaded = case.adapter.load_saved(path)
         assert loaded.sha256 == scored, f"{words} has another sha256 after it was saved with provenance and loaded"
         far = difference(case.outputs(model), case.outputs(loaded))
         assert far <= SAME, f"{words} gives other outputs after it was saved with provenance and loaded"
@@ -314,7 +322,7 @@ def _check_provenance(case: _Case) -> None:
 
 def _check_watch(case: _Case) -> None:
     names = [op.name for op in case.space.ops]
-    feed = case.adapter.kept[0]
+    feed = case.adapter.probe_samples[0]
     fp32, int8 = (
         case.adapter.record_outputs(None, names)(feed),
         case.adapter.record_outputs(case.default_config, names)(feed),
@@ -328,7 +336,7 @@ def _check_watch(case: _Case) -> None:
         assert fp32[name].shape == int8[name].shape, f"watch gives op {name!r} in another shape when it is int8"
     some = case.adapter.record_outputs(None, names[-1:])(feed)
     assert list(some) == names[-1:], "watch gives other ops than it was asked for"
-    told = case.adapter.look(case.default_config).precisions
+    told = case.adapter.inspect_quantized(case.default_config).precisions
     assert sorted(told) == sorted(names), "look tells the precision of other ops than inspect lists"
 
 
@@ -375,8 +383,8 @@ def _check_close(case: _Case) -> None:
     """Temporary files go, and a saved model stays usable."""
     path = case.scratch / f"saved{case.adapter.suffix}"
     model = case.adapter.assemble(case.default_config)
-    expected, feed = as_list(model.run(case.adapter.kept[0])), case.adapter.kept[0]
-    loaded = case.adapter.load(model.save(path))
+    expected, feed = as_list(model.run(case.adapter.probe_samples[0])), case.adapter.probe_samples[0]
+    loaded = case.adapter.load_saved(model.save(path))
     model.close()
     case.adapter.close()
     del model

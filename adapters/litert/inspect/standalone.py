@@ -19,7 +19,7 @@ from quaver.adapters.litert.load.graph import Graph, Operator
 from quaver.adapters.litert.load.model_file import any_lite
 from quaver.adapters.litert.run.calibrator import Whole
 from quaver.adapters.litert.run.session import as_taken, float_specs
-from quaver.adapters.model_errors import reading
+from quaver.adapters.model_errors import as_model_error
 from quaver.affine import QuantizedTensor
 from quaver.introspection import AloneRun, QuantizedOp, QuantizedPair
 from quaver.types import Feed
@@ -83,7 +83,7 @@ def _without_verify(content: bytes) -> tuple[bytes, dict[int, tuple[str, str]]]:
     """A model without its NumericVerify; by quantized tensor the name of that, and of the float tensor beside it."""
     if not sources.is_lite(content):
         return content, {}
-    with reading("the model"):
+    with as_model_error("the model"):
         graph = Graph(content)
     verify = [op for op in graph.operators if op.kind == VERIFY and len(op.inputs) > 1 and op.outputs]
     if not verify:

@@ -59,7 +59,7 @@ def function_of(model: ModelLike, signature: str | None) -> Function:
         return _of_tf_function(model)
     if hasattr(model, "structured_outputs") and hasattr(model, "inputs"):
         return Function(model, model)
-    raise ModelError(f"a {type(model).__name__} is no model; quaver takes {sources.TAKES}")
+    raise ModelError(f"a {type(model).__name__} is no model; quaver takes {sources.ACCEPTED_FORMS}")
 
 
 def caller(concrete: Any) -> Callable[[PlainMapping], Any]:

@@ -16,7 +16,7 @@ from quaver.adapters.litert.load import sources
 from quaver.adapters.litert.load.graph import Graph
 from quaver.adapters.litert.load.sources import FrozenGraph, Signature
 from quaver.adapters.litert.load.structure import try_out
-from quaver.adapters.model_errors import reading
+from quaver.adapters.model_errors import as_model_error
 from quaver.errors import ModelError
 from quaver.types import Array, Feed, ModelLike
 
@@ -43,7 +43,7 @@ class Taken:
 
 def take_in(model: ModelLike) -> Taken:
     """Read a model in any form, converting it where it is no .tflite yet. What is wrong with it is a `ModelError`."""
-    with reading("the model"):
+    with as_model_error("the model"):
         return _take_in(model)
 
 
@@ -70,7 +70,7 @@ def _take_in(model: ModelLike) -> Taken:
 
 def any_lite(model: ModelLike) -> bytes:
     """A model in any form as a .tflite, also if it is quantized already."""
-    with reading("the model"):
+    with as_model_error("the model"):
         return _any_lite(model)
 
 

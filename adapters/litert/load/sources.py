@@ -11,7 +11,7 @@ from pathlib import Path
 from quaver.errors import ModelError
 from quaver.types import ModelLike
 
-TAKES = (
+ACCEPTED_FORMS = (
     "a Keras model, a .keras or .h5 file, a SavedModel folder, a frozen .pb graph, a tf.function, "
     "or a float .tflite as path or bytes"
 )

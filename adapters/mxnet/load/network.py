@@ -85,7 +85,7 @@ SYMBOL_ENTRY = "symbol"
 
 
 def take_in(model: ModelLike) -> Network:
-    """Read a model in any form that `sources.TAKES` names."""
+    """Read a model in any form that `sources.ACCEPTED_FORMS` names."""
     mx = import_mxnet()
     if isinstance(model, bytes):
         return _from_params(mx, mx.nd.load_frombuffer(model), None, "the file of parameters")
@@ -107,7 +107,7 @@ def take_in(model: ModelLike) -> Network:
             f"{type(model).__name__} is a Gluon Block without a graph: derive it from HybridBlock, and use "
             "nn.HybridSequential instead of nn.Sequential"
         )
-    raise ModelError(f"a {type(model).__name__} of MXNet is no model; quaver takes {sources.TAKES}")
+    raise ModelError(f"a {type(model).__name__} of MXNet is no model; quaver takes {sources.ACCEPTED_FORMS}")
 
 
 def _from_params(mx: Any, found: Any, symbol_file: Path | None, where: str) -> Network:

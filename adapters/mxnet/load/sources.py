@@ -12,7 +12,7 @@ from typing import Any
 from quaver.errors import ModelError
 from quaver.types import ModelLike
 
-TAKES = (
+ACCEPTED_FORMS = (
     "a Gluon hybrid block, a Module that is bound, (symbol, arg_params, aux_params), or files as "
     "`export` and `save_checkpoint` write them: PREFIX, PREFIX-symbol.json or PREFIX-0000.params"
 )

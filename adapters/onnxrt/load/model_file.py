@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, ValueInfoProto
 
-from quaver.adapters.model_errors import reading
+from quaver.adapters.model_errors import as_model_error
 from quaver.adapters.onnxrt.load.cleanup import separate_constants
 from quaver.adapters.onnxrt.load.graph import Graph, subgraphs, with_bodies
 from quaver.adapters.onnxrt.load.old_opsets import open_negative_dimensions, opset_of_model, to_modern_opset
@@ -59,7 +59,7 @@ def read_model(source: Any, optimise_float: bool = True, left_out: Collection[st
         optimise_float: rewrite the float graph so that it is fast before it is quantized.
         left_out: names of rewrites that must not be applied.
     """
-    with reading("the ONNX model"):
+    with as_model_error("the ONNX model"):
         model, folder = read_model_file(source)
         check_structure(model)
         _refuse_quantized(model)
@@ -78,7 +78,7 @@ def read_model(source: Any, optimise_float: bool = True, left_out: Collection[st
 
 def check_readable(source: Any) -> None:
     """Refuse what cannot be read, or is not put together as a model is; a quantized one is fine."""
-    with reading("the ONNX model"):
+    with as_model_error("the ONNX model"):
         check_structure(read_model_file(source)[0])
 
 

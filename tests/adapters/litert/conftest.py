@@ -29,7 +29,7 @@ def forms(digits_model: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     function = tf.function(
         lambda x: digits_model(x, training=False), input_signature=[tf.TensorSpec([None, 8, 8, 1], name="image")]
     )
-    float_model = LiteRTAdapter.open(digits_model, AdapterOptions()).assemble(None)
+    float_model = LiteRTAdapter.load(digits_model, AdapterOptions()).assemble(None)
     return {
         "object": digits_model,
         "keras": folder / "digits.keras",

@@ -168,9 +168,9 @@ def samples(adapter: LiteRTAdapter, batches: int = 3, size: int = 4) -> list[dic
 
 def opened(model: Any, data: Any = None) -> tuple[LiteRTAdapter, TuningSpace]:
     """An adapter, calibrated, and its space."""
-    adapter = LiteRTAdapter.open(model, AdapterOptions(threads=1))
+    adapter = LiteRTAdapter.load(model, AdapterOptions(threads=1))
     adapter.calibrate(samples(adapter) if data is None else data)
-    return adapter, TuningSpace(adapter.inspect())
+    return adapter, TuningSpace(adapter.ops())
 
 
 def every_int8(op: Op) -> OpConfig:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import quaver
 from quaver import Verdict, metrics
-from quaver.adapters import open_given
+from quaver.adapters import load_unmodified
 
 
 def converted(model: Any, scale: float = 1.0, **settings: Any) -> bytes:
@@ -43,7 +43,7 @@ def test_a_model_in_integers_from_end_to_end_takes_and_gives_real_numbers(
     found = quaver.check(forms[form], integers_only, metrics.top1(images, labels), relative=0.05, faster_than=1e-6)
     assert found.verdict is Verdict.MET
     assert found.limits[0].samples == len(images)
-    outputs = open_given(integers_only)(images[:8])
+    outputs = load_unmodified(integers_only)(images[:8])
     assert outputs.dtype == np.float32
     assert outputs.sum(axis=1) == pytest.approx(np.ones(8), abs=0.1)  # a softmax
 

@@ -30,7 +30,7 @@ def diagnosed(model: Any, data: Any = None, quantized: Any = None, **settings: A
 
 def ruled(model: Any, rules: Any) -> quaver.QuantConfig:
     """The configuration that rules on types lead to, by itself: what is advised for it is not bound by them."""
-    return TuningSpace(apply_rules(LiteRTAdapter.open(model, AdapterOptions()).inspect(), {}, rules)).default_config()
+    return TuningSpace(apply_rules(LiteRTAdapter.load(model, AdapterOptions()).ops(), {}, rules)).default_config()
 
 
 def told(found: quaver.Diagnosis) -> set[tuple[str, str]]:
@@ -208,7 +208,7 @@ def test_rules_never_ask_for_what_an_op_cannot_do() -> None:
     for model, data, rules in bad:
         found = diagnosed(model, data, op_type_dict=rules)
         assert found.causes
-        ops = LiteRTAdapter.open(model, AdapterOptions(threads=1)).inspect()
+        ops = LiteRTAdapter.load(model, AdapterOptions(threads=1)).ops()
         for cause in found.causes:
             chosen = {op.name: op for op in apply_rules(ops, dict(cause.rules))}
             for name, rule in cause.rules.items():
@@ -217,7 +217,7 @@ def test_rules_never_ask_for_what_an_op_cannot_do() -> None:
 
 def test_what_surrounds_an_op_is_known() -> None:
     adapter, space = models.opened(models.mixed())
-    contexts = adapter.look(space.default_config()).contexts()
+    contexts = adapter.inspect_quantized(space.default_config()).contexts()
     assert set(contexts) == set(space.quantizable)
     gate = contexts["gate"]
     assert [tensor.origin for tensor in gate.reads] == ["conv"] and gate.reads[0].moved == ("MAX_POOL_2D",)
@@ -255,9 +255,16 @@ def test_each_sample_goes_once_through_each_model(digits_model: Any, monkeypatch
     monkeypatch.setattr(Session, "invoke", counted)
     config = space.default_config()
     found = examine(
-        adapter, adapter.look(config), config, models.digits()[0][:40], DiagnosisOptions(timing=False), silent
+        adapter,
+        adapter.inspect_quantized(config),
+        config,
+        models.digits()[0][:40],
+        DiagnosisOptions(timing=False),
+        silent,
     )
-    kept = sum(len(next(iter(feed.values()))) for feed in adapter.kept)  # these go through repaired ops besides
+    kept = sum(
+        len(next(iter(feed.values()))) for feed in adapter.probe_samples
+    )  # these go through repaired ops besides
     whole = [count for count in counts.values() if count != kept]
     assert found.samples == 40 != kept and whole == [40] * (2 + len(config.int8_ops))
 

@@ -29,9 +29,9 @@ def diagnosed(model: Any, quantized: Any = None, data: Any = None, **settings: A
 
 
 def own_file(model: Any, path: Path, data: Any) -> Path:
-    adapter = LiteRTAdapter.open(model, AdapterOptions(threads=1))
+    adapter = LiteRTAdapter.load(model, AdapterOptions(threads=1))
     adapter.calibrate(data)
-    return adapter.assemble(TuningSpace(adapter.inspect()).default_config()).save(path)
+    return adapter.assemble(TuningSpace(adapter.ops()).default_config()).save(path)
 
 
 def converted(model: Any, path: Path, data: Any, **settings: Any) -> Path:
@@ -137,9 +137,9 @@ def test_what_is_not_found_in_a_file_is_said(
 
 def test_a_file_is_timed_by_the_ops_of_the_float_model(tmp_path: Path) -> None:
     path = own_file(nets.chain(), tmp_path / "int8.tflite", nets.images())
-    adapter = LiteRTAdapter.open(nets.chain(), AdapterOptions(threads=1))
-    adapter.keep(nets.images(8))
-    seconds = adapter.look(path).seconds()
+    adapter = LiteRTAdapter.load(nets.chain(), AdapterOptions(threads=1))
+    adapter.keep_probe_samples(nets.images(8))
+    seconds = adapter.inspect_quantized(path).seconds()
     assert set(seconds) == {"", "first", "second", "third"}
     assert all(seconds[name] > 0 for name in ("first", "second", "third"))
 
@@ -166,7 +166,7 @@ def test_the_recipe_makes_the_quantizer_choose_the_ops_of_the_configuration(case
     found = diagnosed(model, None, data)
     recipe = found.save(tmp_path)["recipe.json"]
     assert json.loads(recipe.read_text()) and found.fallback
-    adapter = LiteRTAdapter.open(model, AdapterOptions(threads=1))
+    adapter = LiteRTAdapter.load(model, AdapterOptions(threads=1))
     float_file = adapter.assemble(None).save(tmp_path / "float.tflite")
     theirs = quantizer.Quantizer(str(float_file))
     theirs.load_quantization_recipe(str(recipe))

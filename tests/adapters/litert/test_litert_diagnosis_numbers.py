@@ -78,7 +78,7 @@ class Truth:
     """The float and the quantized model by numpy, from the bytes of the files."""
 
     def __init__(self, config: QuantConfig) -> None:
-        source = LiteRTAdapter.open(model(), AdapterOptions(threads=1))
+        source = LiteRTAdapter.load(model(), AdapterOptions(threads=1))
         source.calibrate(data())
         self.float = File(source.assemble(None).SerializeToString())
         self.int8 = File(source.assemble(config).SerializeToString())
@@ -133,8 +133,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module", params=CONFIGS)
 def case(request: pytest.FixtureRequest) -> tuple[quaver.Diagnosis, Truth]:
-    source = LiteRTAdapter.open(model(), AdapterOptions(threads=1))
-    config = TuningSpace(apply_rules(source.inspect(), **CONFIGS[request.param])).default_config()
+    source = LiteRTAdapter.load(model(), AdapterOptions(threads=1))
+    config = TuningSpace(apply_rules(source.ops(), **CONFIGS[request.param])).default_config()
     found = quaver.diagnose(
         model(), config, [data()[:50], data()[50:]], layer_metrics=METRICS, threads=1, timing=False,
         model_metrics={"argmax_accuracy": lambda f, q: np.argmax(f[0]) == np.argmax(q[0])},
@@ -215,9 +215,9 @@ def test_the_model_statistics_and_the_error_at_the_output(case: tuple[quaver.Dia
 
 def test_the_kernel_in_a_branch_is_that_of_the_whole_model() -> None:
     """The first op reads the same in both; what it writes must be the same, value by value."""
-    source = LiteRTAdapter.open(model(), AdapterOptions(threads=1))
+    source = LiteRTAdapter.load(model(), AdapterOptions(threads=1))
     source.calibrate(data())
-    view = source.look(TuningSpace(source.inspect()).default_config())
+    view = source.inspect_quantized(TuningSpace(source.ops()).default_config())
     local, whole = view.local(NAMES, ["x"])({"x": data()}), view.quantized(NAMES)({"x": data()})
     np.testing.assert_array_equal(local.ops[NAMES[0]][1].values, whole.ops[NAMES[0]].values)  # type: ignore[union-attr]
     np.testing.assert_array_equal(local.tensors["x"], data())

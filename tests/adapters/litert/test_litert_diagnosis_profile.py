@@ -46,9 +46,9 @@ def samples(count: int = 4) -> np.ndarray:
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The float and the int8 model."""
     folder = tmp_path_factory.mktemp("models")
-    adapter = LiteRTAdapter.open(heavy(), AdapterOptions(threads=1))
+    adapter = LiteRTAdapter.load(heavy(), AdapterOptions(threads=1))
     adapter.calibrate(samples())
-    int8 = adapter.assemble(TuningSpace(adapter.inspect()).default_config()).save(folder / "int8.tflite")
+    int8 = adapter.assemble(TuningSpace(adapter.ops()).default_config()).save(folder / "int8.tflite")
     return adapter.assemble(None).save(folder / "float.tflite"), int8
 
 
@@ -169,7 +169,7 @@ def test_control_flow_gets_what_the_others_leave() -> None:
         y = tf.while_loop(lambda i, _: i < turns, lambda i, y: (i + 1, tf.tanh(tf.matmul(y, weight))), [0, x])[1]
         return tf.matmul(y, weight, name="last")
 
-    graph = Graph(LiteRTAdapter.open(run, AdapterOptions(threads=1)).assemble(None).SerializeToString())
+    graph = Graph(LiteRTAdapter.load(run, AdapterOptions(threads=1)).assemble(None).SerializeToString())
     feed = {"x": np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)}
     latencies, seconds = measure(graph, feed, 1, Effort(2, 20, 1.0))
     loop = next(op.index for op in graph.operators if op.kind == "WHILE")

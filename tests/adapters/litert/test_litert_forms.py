@@ -19,7 +19,7 @@ from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert import FrozenGraph, Signature
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.adapters.registry import open_model
+from quaver.adapters.registry import load_model
 from quaver.space import TuningSpace
 
 FORMS = ["object", "keras", "h5", "saved_model", "graph", "function", "concrete", "tflite", "bytes"]
@@ -33,9 +33,9 @@ from quaver.space import TuningSpace
 
 ranges, *paths = sys.argv[1:]
 for path in paths:
-    adapter = LiteRTAdapter.open(path, AdapterOptions())
+    adapter = LiteRTAdapter.load(path, AdapterOptions())
     adapter.restore({"ranges": json.loads(Path(ranges).read_text())})
-    space = TuningSpace(adapter.inspect())
+    space = TuningSpace(adapter.ops())
     config = space.default_config(calibration="entropy").fallback(*space.tunable[::3])
     print(json.dumps([adapter.fingerprint, [op.name for op in space.ops], adapter.assemble(config).sha256]))
 print(json.dumps("tensorflow" in sys.modules))
@@ -44,14 +44,14 @@ print(json.dumps("tensorflow" in sys.modules))
 
 def described(adapter: LiteRTAdapter, ranges: Any) -> list[Any]:
     adapter.restore({"ranges": ranges})
-    space = TuningSpace(adapter.inspect())
+    space = TuningSpace(adapter.ops())
     config = space.default_config(calibration="entropy").fallback(*space.tunable[::3])
     return [adapter.fingerprint, [op.name for op in space.ops], adapter.assemble(config).sha256]
 
 
 @pytest.fixture(scope="module")
 def expected(float_tflite: Path) -> tuple[Any, list[Any]]:
-    adapter = LiteRTAdapter.open(float_tflite, AdapterOptions())
+    adapter = LiteRTAdapter.load(float_tflite, AdapterOptions())
     ranges = adapter.calibrate(models.digits()[0][:64])["ranges"]
     return ranges, described(adapter, ranges)
 
@@ -59,7 +59,7 @@ def expected(float_tflite: Path) -> tuple[Any, list[Any]]:
 @pytest.mark.parametrize("form", FORMS)
 def test_each_form_gives_the_same_model(form: str, forms: dict[str, Any], expected: tuple[Any, list[Any]]) -> None:
     ranges, wanted = expected
-    adapter = open_model(forms[form], AdapterOptions())
+    adapter = load_model(forms[form], AdapterOptions())
     assert isinstance(adapter, LiteRTAdapter)
     assert described(adapter, ranges) == wanted
 
@@ -96,14 +96,14 @@ def run(script: str, *arguments: Any) -> list[Any]:
 
 
 def test_ops_are_called_after_the_layers(digits_model: Any) -> None:
-    adapter = LiteRTAdapter.open(digits_model, AdapterOptions())
-    assert [op.name for op in adapter.inspect()] == models.LAYERS
+    adapter = LiteRTAdapter.load(digits_model, AdapterOptions())
+    assert [op.name for op in adapter.ops()] == models.LAYERS
     assert {spec.name: spec.shape for spec in adapter.inputs} == {"image": (None, 8, 8, 1)}
 
 
 def test_a_tflite_of_tensorflow_itself_has_the_same_ops(digits_model: Any) -> None:
-    adapter = LiteRTAdapter.open(models.lite(digits_model), AdapterOptions())
-    assert [op.name for op in adapter.inspect()] == models.LAYERS
+    adapter = LiteRTAdapter.load(models.lite(digits_model), AdapterOptions())
+    assert [op.name for op in adapter.ops()] == models.LAYERS
     assert adapter.inputs[0].name == "image"
 
 
@@ -117,10 +117,10 @@ def test_layers_of_any_name_and_nesting_are_recognised() -> None:
     image = keras.Input((8, 8, 2), name="image")
     gate = layers.Dense(4, name="dense_7")(layers.GlobalAveragePooling2D(name="pool")(image))
     x = layers.Multiply(name="gated")([inner(image), layers.Reshape((1, 1, 4))(gate)])
-    adapter = LiteRTAdapter.open(
+    adapter = LiteRTAdapter.load(
         keras.Model({"image": image}, layers.Dense(3, name="out")(layers.Flatten()(x))), AdapterOptions()
     )
-    assert sorted(op.name for op in adapter.inspect()) == [
+    assert sorted(op.name for op in adapter.ops()) == [
         "dense_7", "gated", "out", "part_2/conv", "part_2/conv_1", "pool",
     ]  # fmt: skip
 
@@ -133,7 +133,7 @@ def test_an_input_without_a_name_keeps_the_one_it_has_in_the_file(tmp_path: Path
         keras.Input((2,))
     model = keras.Sequential([keras.Input((8,)), layers.Dense(4), layers.Dense(2)])
     model.save(tmp_path / "model.keras")
-    kept = [LiteRTAdapter.open(form, AdapterOptions()) for form in (model, tmp_path / "model.keras")]
+    kept = [LiteRTAdapter.load(form, AdapterOptions()) for form in (model, tmp_path / "model.keras")]
     assert kept[0].inputs == kept[1].inputs
     assert kept[0].fingerprint == kept[1].fingerprint
 
@@ -177,8 +177,8 @@ def test_a_recurrent_model_takes_samples_one_by_one_and_forgets_them(caplog: pyt
 
 def test_a_frozen_graph_with_named_ends(forms: dict[str, Any], tmp_path: Path) -> None:
     graph = FrozenGraph(forms["graph"], ["image:0"], ["digits_1/pool_1/Mean"])
-    adapter = LiteRTAdapter.open(graph, AdapterOptions())
-    assert [op.name for op in adapter.inspect()] == models.LAYERS[:-1]
+    adapter = LiteRTAdapter.load(graph, AdapterOptions())
+    assert [op.name for op in adapter.ops()] == models.LAYERS[:-1]
     adapter.calibrate(models.digits()[0][:8])
     assert adapter.build(None)(np.zeros((3, 8, 8, 1), np.float32)).shape == (3, 48)
 
@@ -201,16 +201,16 @@ def test_a_signature_among_several(tmp_path: Path) -> None:
     module, folder = Two(), str(tmp_path / "two")
     tf.saved_model.save(module, folder, {"plain": module.plain, "squashed": module.squashed})
     with pytest.raises(quaver.QuaverError, match=r"'plain', 'squashed'. Choose one with"):
-        LiteRTAdapter.open(folder, AdapterOptions())
+        LiteRTAdapter.load(folder, AdapterOptions())
     content = tf.lite.TFLiteConverter.from_saved_model(folder, ["plain", "squashed"]).convert()
     for model in (folder, content):
         kinds = [
-            [op.kind for op in LiteRTAdapter.open(Signature(model, name), AdapterOptions()).inspect()]
+            [op.kind for op in LiteRTAdapter.load(Signature(model, name), AdapterOptions()).ops()]
             for name in ("plain", "squashed")
         ]
         assert kinds == [["FULLY_CONNECTED"], ["FULLY_CONNECTED", "TANH"]]
         with pytest.raises(quaver.QuaverError, match="no signature 'third'"):
-            LiteRTAdapter.open(Signature(model, "third"), AdapterOptions())
+            LiteRTAdapter.load(Signature(model, "third"), AdapterOptions())
 
 
 def test_what_is_whose(forms: dict[str, Any], float_tflite: Path) -> None:
@@ -218,7 +218,7 @@ def test_what_is_whose(forms: dict[str, Any], float_tflite: Path) -> None:
         assert LiteRTAdapter.accepts(form)
     onnx_model = (models.WEIGHTS.parent / "digits_resnet.onnx").read_bytes()
     assert not LiteRTAdapter.accepts(onnx_model) and OnnxAdapter.accepts(onnx_model)
-    assert isinstance(open_model(float_tflite.read_bytes(), AdapterOptions()), LiteRTAdapter)
+    assert isinstance(load_model(float_tflite.read_bytes(), AdapterOptions()), LiteRTAdapter)
 
 
 def test_the_users_model_is_not_changed(digits_model: Any) -> None:

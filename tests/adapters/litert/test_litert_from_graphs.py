@@ -79,8 +79,8 @@ def test_a_mask_that_is_given_stays_float_however_far_the_softmax_is() -> None:
         return tf.matmul(tf.nn.softmax(scores - tf.reduce_max(scores, -1, keepdims=True)), weight)
 
     mask = np.where(rng.random((16, 8)) < 0.3, -1e9, 0.0).astype(np.float32)
-    adapter = LiteRTAdapter.open(network, AdapterOptions())
+    adapter = LiteRTAdapter.load(network, AdapterOptions())
     adapter.calibrate({"x": rng.normal(size=(16, 8)).astype(np.float32), "mask": mask})
-    kept = [op.kind for op in adapter.inspect() if op.name in adapter.has_mask_values]
+    kept = [op.kind for op in adapter.ops() if op.name in adapter.ops_with_mask_values]
     assert "ADD" in kept and "FULLY_CONNECTED" not in kept
     adapter.close()

@@ -83,15 +83,15 @@ def test_a_part_that_cannot_be_so_is_named(change: Callable[[Any], None], messag
     model = graphs.read(SOUND)
     change(model)
     with pytest.raises(ModelError, match=message):
-        LiteRTAdapter.open(graphs.write(model), AdapterOptions())
+        LiteRTAdapter.load(graphs.write(model), AdapterOptions())
 
 
 def test_a_file_without_faults_is_taken_as_it_is() -> None:
-    adapter = LiteRTAdapter.open(SOUND, AdapterOptions())
+    adapter = LiteRTAdapter.load(SOUND, AdapterOptions())
     assert adapter.assemble(None).SerializeToString() == SOUND
 
 
 @pytest.mark.parametrize("kept", [8, 100, 700, len(SOUND) - 1])
 def test_a_file_that_was_cut_is_refused(kept: int) -> None:
     with pytest.raises(ModelError):
-        LiteRTAdapter.open(SOUND[:kept], AdapterOptions())
+        LiteRTAdapter.load(SOUND[:kept], AdapterOptions())

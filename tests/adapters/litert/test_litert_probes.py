@@ -25,7 +25,7 @@ def test_watching_gives_what_the_layers_give(digits_model: Any) -> None:
 
     adapter, space = models.opened(digits_model, models.digits()[0][:64])
     names = ["block0_add", "block2_add", "pool"]
-    feed = adapter.kept[0]
+    feed = adapter.probe_samples[0]
     seen = adapter.record_outputs(None, names)(feed)
     for name in names:
         layer = keras.Model(digits_model.input, digits_model.get_layer(name).output)
@@ -37,7 +37,7 @@ def test_watching_gives_what_the_layers_give(digits_model: Any) -> None:
 def test_the_last_op_is_watched_before_and_after(planted: Any) -> None:
     adapter, space = planted
     pair = [
-        adapter.record_outputs(config, ["classes"])(adapter.kept[0])["classes"]
+        adapter.record_outputs(config, ["classes"])(adapter.probe_samples[0])["classes"]
         for config in (None, space.default_config())
     ]
     assert pair[0].shape == pair[1].shape == (1, 10) and pair[1].dtype == np.float32
@@ -66,7 +66,7 @@ def test_ops_are_timed_and_add_up(float_tflite: Path) -> None:
         seconds = adapter.op_seconds(config)
         assert set(seconds) == {"", *space.quantizable}
         model = adapter.build(config)
-        feed = {name: array[:1] for name, array in adapter.kept[0].items()}
+        feed = {name: array[:1] for name, array in adapter.probe_samples[0].items()}
         model.run(feed)
         times = []
         for _ in range(50):
@@ -85,6 +85,6 @@ def test_an_op_that_is_slower_in_int8_is_seen_to_be(float_tflite: Path) -> None:
 def test_samples_are_kept_and_may_be_given_later(float_tflite: Path) -> None:
     adapter, _ = models.opened(float_tflite, models.digits()[0][:40])
     other, _ = models.opened(float_tflite, models.digits()[2][:8])
-    assert sum(len(feed["image"]) for feed in adapter.kept) == KEPT_SAMPLES
-    other.keep(models.digits()[0][:40])
-    np.testing.assert_array_equal(other.kept[0]["image"], adapter.kept[0]["image"])
+    assert sum(len(feed["image"]) for feed in adapter.probe_samples) == KEPT_SAMPLES
+    other.keep_probe_samples(models.digits()[0][:40])
+    np.testing.assert_array_equal(other.probe_samples[0]["image"], adapter.probe_samples[0]["image"])

@@ -37,11 +37,11 @@ def network() -> keras.Model:
 @needs_emulator
 @pytest.mark.parametrize("quant_format", ["float_io", "full_integer"])
 def test_sums_that_would_overflow_16_bits_are_the_same_there(tmp_path: Path, quant_format: str) -> None:
-    adapter = LiteRTAdapter.open(network(), AdapterOptions(threads=1, quant_format=quant_format))
+    adapter = LiteRTAdapter.load(network(), AdapterOptions(threads=1, quant_format=quant_format))
     (spec,) = adapter.inputs
     x = np.random.default_rng(1).uniform(0.7, 1.0, (4, 10, 10, 8)).astype(np.float32)
     adapter.calibrate([{spec.name: x}, {spec.name: np.zeros_like(x)}])
-    config = TuningSpace(adapter.inspect()).default_config()
+    config = TuningSpace(adapter.ops()).default_config()
     assert len(config.int8_ops) >= 4
     path = adapter.assemble(config).save(tmp_path / "model.tflite")
     (native,), (emulated,) = on_haswell(path, {spec.name: x[:1]})

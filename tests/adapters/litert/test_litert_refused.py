@@ -28,7 +28,7 @@ from quaver.errors import ModelError, SettingsError
 
 def refused(model: Any, match: str) -> None:
     with pytest.raises(ModelError, match=match):
-        LiteRTAdapter.open(model, AdapterOptions())
+        LiteRTAdapter.load(model, AdapterOptions())
 
 
 def test_a_quantized_tflite_is_refused(float_tflite: Path) -> None:
@@ -112,7 +112,7 @@ def test_weights_in_float64_are_named() -> None:
 def test_the_formats_of_others_are_refused(float_tflite: Path, tmp_path: Path) -> None:
     for quant_format in ("qdq", "qoperator"):
         with pytest.raises(SettingsError, match=f"unknown quant_format {quant_format!r} for litert"):
-            LiteRTAdapter.open(float_tflite, AdapterOptions(quant_format=quant_format))
+            LiteRTAdapter.load(float_tflite, AdapterOptions(quant_format=quant_format))
         with pytest.raises(SettingsError, match="full_integer"):
             quaver.fit(
                 float_tflite, calib_dataloader=models.digits()[0][:8], eval_func=models.accuracy,
@@ -122,7 +122,7 @@ def test_the_formats_of_others_are_refused(float_tflite: Path, tmp_path: Path) -
 
 
 def test_a_name_that_belongs_to_another_framework_is_refused(float_tflite: Path, tmp_path: Path) -> None:
-    model = LiteRTAdapter.open(float_tflite, AdapterOptions()).assemble(None)
+    model = LiteRTAdapter.load(float_tflite, AdapterOptions()).assemble(None)
     assert isinstance(model, quaver.Model)
     with pytest.raises(quaver.BuildError, match=r"model\.onnx' is the name of a file for ONNX.*as 'model\.tflite'"):
         model.save(tmp_path / "model.onnx")
@@ -154,7 +154,7 @@ def test_a_model_that_draws_random_numbers_drifts() -> None:
 
 def test_a_conversion_that_went_wrong_is_noticed(float_tflite: Path) -> None:
     adapter, _ = models.opened(float_tflite, models.digits()[0][:8])
-    model, feeds = adapter.assemble(None), adapter.kept[:1]
+    model, feeds = adapter.assemble(None), adapter.probe_samples[:1]
     right = model.run(feeds[0])
 
     def compared(source: Any) -> Comparison:

@@ -66,7 +66,7 @@ def one_sided(adapter: LiteRTAdapter, count: int = 16) -> list[NDArray[np.float3
 
 @contextmanager
 def opened(model: Any) -> Iterator[LiteRTAdapter]:
-    adapter = LiteRTAdapter.open(model, AdapterOptions(threads=1))
+    adapter = LiteRTAdapter.load(model, AdapterOptions(threads=1))
     yield adapter
     adapter.close()
 
@@ -90,7 +90,7 @@ def test_it_takes_out_the_mean_error_and_is_the_same_again(which: str) -> None:
     with opened(model) as adapter, opened(model) as other:
         calibration = adapter.calibrate(one_sided(adapter))
         other.restore(pickle.loads(pickle.dumps(calibration)))
-        space = TuningSpace(adapter.inspect())
+        space = TuningSpace(adapter.ops())
         plain = space.default_config(granularity="per_tensor")
         config = repaired(plain, space)
         assert mean_error(adapter, config) < 0.8 * mean_error(adapter, plain)
@@ -103,7 +103,7 @@ def test_it_takes_out_the_mean_error_and_is_the_same_again(which: str) -> None:
 def test_nothing_but_biases_changes_in_the_file() -> None:
     with opened(models.trained()) as adapter:
         adapter.calibrate([models.digits()[0][:32]])
-        space = TuningSpace(adapter.inspect())
+        space = TuningSpace(adapter.ops())
         plain = space.default_config()
         files = [Graph(adapter.assemble(one)._content) for one in (plain, repaired(plain, space))]
         assert [op.kind for op in files[0].operators] == [op.kind for op in files[1].operators]
@@ -119,7 +119,7 @@ def test_nothing_but_biases_changes_in_the_file() -> None:
 def test_ops_without_a_bias_or_in_another_mode_do_not_offer_it() -> None:
     with opened(models.trained()) as adapter:
         adapter.calibrate([models.digits()[0][:8]])
-        for op in adapter.inspect():
+        for op in adapter.ops():
             assert bool(op.repairs) == (op.kind in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"))
             for choice in op.quantized_choices:
                 assert op.repaired(choice, NAME).repairs == ((NAME,) if op.repairs and choice.mode == "static" else ())
@@ -128,7 +128,7 @@ def test_ops_without_a_bias_or_in_another_mode_do_not_offer_it() -> None:
 def test_a_dynamic_op_cannot_be_repaired() -> None:
     with opened(models.trained()) as adapter:
         adapter.calibrate([models.digits()[0][:8]])
-        space = TuningSpace(adapter.inspect())
+        space = TuningSpace(adapter.ops())
         config = space.default_config(mode="dynamic")
         name = next(name for name, pick in config.items() if pick.mode == "dynamic")
         with pytest.raises(quaver.BuildError, match="needs calibrated activations, and it is dynamic"):
@@ -139,7 +139,7 @@ def test_a_calibration_without_statistics_offers_none() -> None:
     with opened(models.trained()) as adapter, opened(models.trained()) as old:
         found = adapter.calibrate([models.digits()[0][:8]])
         old.restore({"ranges": found["ranges"]})
-        assert any(op.repairs for op in adapter.inspect()) and not any(op.repairs for op in old.inspect())
+        assert any(op.repairs for op in adapter.ops()) and not any(op.repairs for op in old.ops())
 
 
 def test_a_run_finds_it_and_recovers_it(tmp_path: Path) -> None:

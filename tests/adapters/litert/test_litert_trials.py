@@ -49,7 +49,7 @@ def types(content: bytes) -> dict[str, Any]:
 def test_an_op_runs_as_the_configuration_says(case: Any) -> None:
     adapter, space = case
     chance = random.Random(1)
-    feed = adapter.kept[0]
+    feed = adapter.probe_samples[0]
     for share in (0.2, 0.5, 0.8, 1.0):
         config = space.configure(lambda op, share=share: models.every_int8(op) if chance.random() < share else FLOAT)
         built = adapter.build(config)
@@ -62,7 +62,7 @@ def test_an_op_runs_as_the_configuration_says(case: Any) -> None:
 
 def test_int8_is_close_to_fp32(case: Any) -> None:
     adapter, space = case
-    feed = adapter.kept[0]
+    feed = adapter.probe_samples[0]
     for expected, given in zip(
         models.outputs(adapter.build(None), feed),
         models.outputs(adapter.build(space.default_config()), feed),
@@ -74,7 +74,7 @@ def test_int8_is_close_to_fp32(case: Any) -> None:
 @pytest.mark.parametrize("form", ["tflite", "object"])
 def test_the_adapter_keeps_its_contract(form: str, forms: dict[str, Any]) -> None:
     model = forms[form]
-    check_adapter(lambda options: LiteRTAdapter.open(model, options), [models.digits()[0][:32]], model=model)
+    check_adapter(lambda options: LiteRTAdapter.load(model, options), [models.digits()[0][:32]], model=model)
 
 
 def test_the_contract_with_several_outputs_and_open_shapes() -> None:
@@ -82,8 +82,8 @@ def test_the_contract_with_several_outputs_and_open_shapes() -> None:
         (models.mixed, [np.random.default_rng(0).normal(size=(4, 16, 16, 3)).astype(np.float32)]),
         (models.transformer, [np.arange(24, dtype=np.int32).reshape(4, 6)]),
     ):
-        content = LiteRTAdapter.open(make(), AdapterOptions()).assemble(None).model
-        check_adapter(lambda options, content=content: LiteRTAdapter.open(content, options), data, model=content)
+        content = LiteRTAdapter.load(make(), AdapterOptions()).assemble(None).model
+        check_adapter(lambda options, content=content: LiteRTAdapter.load(content, options), data, model=content)
 
 
 def test_the_bytes_are_those_of_the_quantizers_own_front_door(case: Any) -> None:
@@ -117,9 +117,9 @@ def test_all_choices_of_an_op_differ(float_tflite: Path) -> None:
 
 
 def test_dynamic_ops_read_float_write_float_and_need_no_calibration(float_tflite: Path) -> None:
-    adapter = LiteRTAdapter.open(float_tflite, AdapterOptions(threads=1))
+    adapter = LiteRTAdapter.load(float_tflite, AdapterOptions(threads=1))
     adapter.restore({"ranges": {}})
-    space = TuningSpace(without_calibration(adapter.inspect()))
+    space = TuningSpace(without_calibration(adapter.ops()))
     assert {op.kind for op in space.ops if op.quantizable} == {"CONV_2D", "FULLY_CONNECTED"}
     config = space.default_config()
     assert {pick.mode for pick in config.values() if pick.quantized} == {"dynamic"}
@@ -128,10 +128,12 @@ def test_dynamic_ops_read_float_write_float_and_need_no_calibration(float_tflite
     assert model.size < 0.6 * adapter.assemble(None).size
     graph = Graph(model.SerializeToString())
     assert not [op.kind for op in graph.operators if op.kind in ("QUANTIZE", "DEQUANTIZE")]
-    assert {name for name, found in adapter.look(config).precisions.items() if found == "int8"} == set(config.int8_ops)
+    assert {name for name, found in adapter.inspect_quantized(config).precisions.items() if found == "int8"} == set(
+        config.int8_ops
+    )
     assert set(adapter.weight_errors(config)) == set(config.int8_ops)
     with pytest.raises(CalibrationError, match="no ranges to quantize with"):
-        adapter.assemble(TuningSpace(adapter.inspect()).default_config())
+        adapter.assemble(TuningSpace(adapter.ops()).default_config())
 
 
 def test_dynamic_ops_stand_beside_static_ones(float_tflite: Path) -> None:
@@ -147,7 +149,7 @@ def test_dynamic_ops_stand_beside_static_ones(float_tflite: Path) -> None:
 
 def test_ranges_are_exact_and_one_pass_is_enough_for_all_methods(float_tflite: Path) -> None:
     images = models.digits()[0][:48]
-    adapter = LiteRTAdapter.open(float_tflite, AdapterOptions(threads=1))
+    adapter = LiteRTAdapter.load(float_tflite, AdapterOptions(threads=1))
     ranges = adapter.calibrate(iter([images[:5], images[5:]]))["ranges"]
     seen = adapter.record_outputs(None, ["stem", "classes"])({"image": images})
     for name, values in {"image": images, **seen}.items():
@@ -161,11 +163,11 @@ def test_the_batches_of_the_calibration_data_do_not_matter(float_tflite: Path) -
     images = models.digits()[0][:250]
     results = []
     for data in (list(images[:, None]), np.split(images, 25), np.split(images, 10), images):
-        adapter = LiteRTAdapter.open(float_tflite, AdapterOptions(threads=1))
+        adapter = LiteRTAdapter.load(float_tflite, AdapterOptions(threads=1))
         calibration = adapter.calibrate(data)
-        ops = TuningSpace(adapter.inspect())
+        ops = TuningSpace(adapter.ops())
         built = [adapter.assemble(ops.default_config(calibration=method)).sha256 for method in ("minmax", "percentile")]
-        results.append((calibration, built, adapter.local_errors(ops.default_config()), len(adapter.kept)))
+        results.append((calibration, built, adapter.local_errors(ops.default_config()), len(adapter.probe_samples)))
     assert all(result == results[0] for result in results)
 
 
@@ -202,8 +204,8 @@ def test_a_dead_channel_keeps_its_bias() -> None:
     dead.set_weights([kernel, np.array([0.1, -0.2, 0.7, 0.0], np.float32)])
     adapter, space = models.opened(model)
     for granularity in ("per_channel", "per_tensor"):
-        given = adapter.build(space.default_config(granularity=granularity)).run(adapter.kept[0])
-        expected = adapter.build(None).run(adapter.kept[0])
+        given = adapter.build(space.default_config(granularity=granularity)).run(adapter.probe_samples[0])
+        expected = adapter.build(None).run(adapter.probe_samples[0])
         np.testing.assert_allclose(given, expected, atol=0.06)
 
 
@@ -234,12 +236,12 @@ def test_ops_that_give_nothing_but_zero_load_all_the_same() -> None:
     total = layers.Add(name="total")([*zeros, y])
     pooled = layers.GlobalAveragePooling2D(name="pool")(zeros[0])
     adapter, space = models.opened(keras.Model(x, [total, pooled, layers.Dense(2, name="out")(pooled)]))
-    expected = models.outputs(adapter.build(None), adapter.kept[0])
-    given = models.outputs(adapter.build(space.configure(models.every_int8)), adapter.kept[0])
+    expected = models.outputs(adapter.build(None), adapter.probe_samples[0])
+    given = models.outputs(adapter.build(space.configure(models.every_int8)), adapter.probe_samples[0])
     assert models.relative_error(expected[0], given[0]) < 0.01
     np.testing.assert_allclose(given[1], 0, atol=0.3)
     for name in space.quantizable:
-        adapter.build(space.only_int8(name)).run(adapter.kept[0])
+        adapter.build(space.only_int8(name)).run(adapter.probe_samples[0])
 
 
 def test_an_input_that_was_always_zero_keeps_the_bias_behind_it() -> None:
@@ -247,7 +249,7 @@ def test_an_input_that_was_always_zero_keeps_the_bias_behind_it() -> None:
     hidden = layers.Dense(4, activation="relu", bias_initializer=keras.initializers.Constant(-100.0), name="silent")(x)
     model = keras.Model(x, layers.Dense(2, bias_initializer=keras.initializers.Constant(3.0), name="out")(hidden))
     adapter, space = models.opened(model)
-    np.testing.assert_allclose(adapter.build(space.default_config()).run(adapter.kept[0]), 3.0, atol=0.05)
+    np.testing.assert_allclose(adapter.build(space.default_config()).run(adapter.probe_samples[0]), 3.0, atol=0.05)
 
 
 def test_the_model_object(float_tflite: Path, tmp_path: Path) -> None:
@@ -276,8 +278,8 @@ def test_the_model_object(float_tflite: Path, tmp_path: Path) -> None:
 
 
 def test_a_calibration_of_another_model_is_refused(float_tflite: Path) -> None:
-    adapter = LiteRTAdapter.open(float_tflite, AdapterOptions())
-    other = LiteRTAdapter.open(models.twins(), AdapterOptions())
+    adapter = LiteRTAdapter.load(float_tflite, AdapterOptions())
+    other = LiteRTAdapter.load(models.twins(), AdapterOptions())
     with pytest.raises(quaver.CalibrationError, match="holds no range of tensor 'image'"):
         adapter.restore(other.calibrate(models.samples(other)))
     mine = models.opened(float_tflite, models.digits()[0][:4])[0].calibrate(models.digits()[0][:4])
@@ -286,7 +288,7 @@ def test_a_calibration_of_another_model_is_refused(float_tflite: Path) -> None:
         adapter.restore(mine)
     assert adapter.assemble(None).model == float_tflite.read_bytes()
     with pytest.raises(quaver.CalibrationError, match="nothing was calibrated"):
-        adapter.assemble(quaver.TuningSpace(adapter.inspect()).default_config())
+        adapter.assemble(quaver.TuningSpace(adapter.ops()).default_config())
 
 
 def test_inputs_and_outputs_of_the_file_stay_float(case: Any) -> None:

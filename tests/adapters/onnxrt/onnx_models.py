@@ -109,7 +109,7 @@ def _values(rng: np.random.Generator, spec: Any, batch: int) -> Array:
 @contextmanager
 def opened(model: Any, calibrate: bool = True, **options: Any) -> Iterator[OnnxAdapter]:
     """An adapter on a model, calibrated with random data."""
-    adapter = OnnxAdapter.open(model, AdapterOptions(threads=1, **options))
+    adapter = OnnxAdapter.load(model, AdapterOptions(threads=1, **options))
     try:
         if calibrate:
             adapter.calibrate(data(adapter))
@@ -119,7 +119,7 @@ def opened(model: Any, calibrate: bool = True, **options: Any) -> Iterator[OnnxA
 
 
 def space(adapter: OnnxAdapter) -> TuningSpace:
-    return TuningSpace(adapter.inspect())
+    return TuningSpace(adapter.ops())
 
 
 def random_config(ops: TuningSpace, rng: np.random.Generator, share: float = 0.5) -> QuantConfig:
@@ -136,7 +136,7 @@ def random_config(ops: TuningSpace, rng: np.random.Generator, share: float = 0.5
 def kernels(adapter: OnnxAdapter, config: QuantConfig | None) -> dict[str, str]:
     """What ONNX Runtime runs in integers of a built model, by op."""
     model = adapter.assemble(config)
-    return integer_kernels(model.SerializeToString(), [op.name for op in adapter.inspect()])
+    return integer_kernels(model.SerializeToString(), [op.name for op in adapter.ops()])
 
 
 def as_given(model: onnx.ModelProto, feed: dict[str, Array]) -> list[Array]:

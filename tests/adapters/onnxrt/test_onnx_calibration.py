@@ -92,7 +92,7 @@ def test_calibration_ends_when_that_will_do_within_a_batch_too_and_takes_one_sam
     with opened(small_net(), calibrate=False) as adapter:
         found = adapter.calibrate([whole], enough=lambda: True)
         assert found["ranges"]["x"]["minmax"] == (whole[:1].min(), whole[:1].max())
-        assert adapter.kept
+        assert adapter.probe_samples
 
 
 def test_int8_needs_a_calibration_and_fp32_does_not() -> None:
@@ -204,7 +204,7 @@ def test_a_fixed_batch_is_never_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "HELD_BYTES", 1)
     with opened(small_net(batch=4), calibrate=False) as adapter:
         assert sizes_of_parts(adapter, [images(4), images(4)]) == [4, 4]
-        assert [feed["x"].shape[0] for feed in adapter.kept] == [4, 4]
+        assert [feed["x"].shape[0] for feed in adapter.probe_samples] == [4, 4]
         assert set(kernels(adapter, space(adapter).default_config())) == {"first", "last"}
 
 
@@ -250,12 +250,12 @@ def test_a_few_samples_are_kept_and_are_copies() -> None:
     batches = [images(10, seed=i) for i in range(4)]
     with opened(small_net(), calibrate=False) as adapter:
         adapter.calibrate(batches)
-        kept = np.concatenate([feed["x"] for feed in adapter.kept])
+        kept = np.concatenate([feed["x"] for feed in adapter.probe_samples])
         assert np.array_equal(kept, np.concatenate(batches)[:KEPT_SAMPLES])
         batches[0][:] = 0
-        assert adapter.kept[0]["x"].any()
-        adapter.keep(images(3, seed=9))
-        assert [feed["x"].shape[0] for feed in adapter.kept] == [1, 1, 1]
+        assert adapter.probe_samples[0]["x"].any()
+        adapter.keep_probe_samples(images(3, seed=9))
+        assert [feed["x"].shape[0] for feed in adapter.probe_samples] == [1, 1, 1]
 
 
 def test_shapes_that_depend_on_the_data_are_followed() -> None:

@@ -71,7 +71,7 @@ def test_integers_are_those_of_the_definition(which: str) -> None:
             config = space(adapter).default_config(scheme=scheme)
             assert kernels(adapter, config)["op"] == kernel
             given = data(adapter)[0]
-            seen = adapter.look(config).quantized(["before", "op"])(given).ops
+            seen = adapter.inspect_quantized(config).quantized(["before", "op"])(given).ops
             parameters = seen["before"].parameters
             assert seen["op"].parameters == parameters
             real = definition(model, as_float(seen["before"]))
@@ -122,7 +122,11 @@ def test_one_after_another_have_one_scale() -> None:
             config = ops.only_int8(*names)
             assert set(kernels(adapter, config)) == set(names)
             adapter.build(config).close()
-        seen = adapter.look(ops.default_config()).quantized(["before", "max", "pad", "relu"])(data(adapter)[0]).ops
+        seen = (
+            adapter.inspect_quantized(ops.default_config())
+            .quantized(["before", "max", "pad", "relu"])(data(adapter)[0])
+            .ops
+        )
         assert len({found.parameters for found in seen.values()}) == 1
 
 
@@ -131,12 +135,12 @@ def test_where_nobody_computes_in_8_bits_around_them_they_are_not_offered() -> N
     x = net.Sigmoid(net.Relu(net.Tanh(net.input(None, 4, 6, 6)), name="float before"))
     model = net.model(net.Tanh(net.Relu(x, name="float behind")))
     with opened(model) as adapter:
-        assert [op.kind for op in adapter.inspect()] == ["Sigmoid"]
+        assert [op.kind for op in adapter.ops()] == ["Sigmoid"]
 
 
 def test_without_rewrites_the_ops_are_those_of_version_0_1_0() -> None:
     with opened(between(CARRIERS["Pad"][0]), optimise_float=False) as adapter:
-        assert [op.name for op in adapter.inspect()] == ["before", "after"]
+        assert [op.name for op in adapter.ops()] == ["before", "after"]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +155,7 @@ def test_a_number_that_is_added_or_multiplied_with_is_exact(kind: str, number: f
         config = space(adapter).default_config()
         assert kernels(adapter, config)["op"] == f"QLinear{kind}"
         assert set(kernels(adapter, config.fallback("op"))) == {"before", "after"}
-        seen = adapter.look(config).quantized(["before", "op"])(data(adapter)[0]).ops
+        seen = adapter.inspect_quantized(config).quantized(["before", "op"])(data(adapter)[0]).ops
         parameters = seen["op"].parameters
         real = definition(model, as_float(seen["before"]))
         expected = np.clip(np.rint(real / parameters.scale) + parameters.zero_point, 0, 255)
@@ -168,7 +172,7 @@ def test_a_choice_of_two_activations_is_exact() -> None:
         config = space(adapter).default_config()
         assert kernels(adapter, config)["op"] == "QLinearWhere"
         assert set(kernels(adapter, config.fallback("op"))) == {"before", "other", "after"}
-        seen = adapter.look(config).quantized(["before", "other", "op"])(data(adapter)[0]).ops
+        seen = adapter.inspect_quantized(config).quantized(["before", "other", "op"])(data(adapter)[0]).ops
         parameters = seen["op"].parameters
         real = np.where(mask, as_float(seen["before"]), as_float(seen["other"]))
         expected = np.clip(np.rint(real / parameters.scale) + parameters.zero_point, 0, 255)
@@ -182,7 +186,7 @@ def test_what_stands_before_a_softmax_stays_float() -> None:
     net.Softmax(chosen, outputs=["p"])
     model = net.model(net.Sigmoid(net.Add(chosen, "p")))
     with opened(model) as adapter:
-        assert "Where" not in [op.kind for op in adapter.inspect()]
+        assert "Where" not in [op.kind for op in adapter.ops()]
 
 
 @pytest.mark.parametrize("keepdims", [0, 1])
@@ -192,7 +196,7 @@ def test_the_mean_of_an_image_is_a_pooling(keepdims: int) -> None:
         config = space(adapter).default_config()
         assert kernels(adapter, config)["op"] == "QLinearGlobalAveragePool"
         assert set(kernels(adapter, config.fallback("op"))) == {"before", "after"}
-        seen = adapter.look(config).quantized(["before", "op"])(data(adapter)[0]).ops
+        seen = adapter.inspect_quantized(config).quantized(["before", "op"])(data(adapter)[0]).ops
         parameters = seen["op"].parameters
         real = definition(model, as_float(seen["before"]))
         expected = np.clip(np.rint(real / parameters.scale) + parameters.zero_point, 0, 255)
@@ -214,14 +218,14 @@ def test_they_are_seen_from_inside(which: str, tmp_path: Path) -> None:
         config = space(adapter).default_config()
         assert set(adapter.local_errors(config)) == {"before", "op", "after"}
         path = adapter.assemble(config).save(tmp_path / "int8.onnx")
-        by_config, by_file = adapter.look(config), adapter.look(path)
+        by_config, by_file = adapter.inspect_quantized(config), adapter.inspect_quantized(path)
         assert dict(by_file.precisions) == dict.fromkeys(config, "int8")
         given = data(adapter)[0]
         for view in (by_config, by_file):
             assert view.contexts()["op"].writes is not None
         for ask in (lambda view: view.quantized(["op"])(given).ops["op"], _local(given)):
             assert np.array_equal(as_float(ask(by_config)), as_float(ask(by_file)))
-        timing = OnnxAdapter.time(path, None, TimingOptions(1, 1, warmup=1, runs=3), adapter)
+        timing = OnnxAdapter.profile(path, None, TimingOptions(1, 1, warmup=1, runs=3), adapter)
         assert timing.precisions["op"] == "int8"
 
 

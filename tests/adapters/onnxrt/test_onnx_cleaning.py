@@ -53,7 +53,7 @@ def test_an_old_opset_is_converted_and_computes_the_same(opset: int, tmp_path: P
     model = old_model(opset)
     model.metadata_props.add(key="labels", value="cat,dog")
     with opened(model) as adapter:
-        assert [op.kind for op in adapter.inspect()] == ["Conv", "Conv", "GlobalAveragePool", "Gemm"]
+        assert [op.kind for op in adapter.ops()] == ["Conv", "Conv", "GlobalAveragePool", "Gemm"]
         assert deviation(model, adapter) < 1e-5
         config = space(adapter).default_config()
         assert set(kernels(adapter, config)) == set(config.int8_ops)
@@ -78,7 +78,7 @@ def test_a_failing_conversion_says_what_to_do() -> None:
     x = net.Conv(net.input(1, 4, 8, 8), weight(4, 4, 1, 1))
     model = net.model(tensor(net.Unheard(x), 1, 4, 8, 8), opset=11)
     with pytest.raises(ModelError, match=r"of opset 11; per-channel int8 needs 13, .*Unheard.* Export it again with"):
-        OnnxAdapter.open(model, AdapterOptions())
+        OnnxAdapter.load(model, AdapterOptions())
 
 
 # --- constants ---
@@ -251,7 +251,7 @@ def test_a_matrix_product_of_other_numbers_is_left_alone(dtype: Any) -> None:
     product = net.Add(net.MatMul(other, np.ones((4, 3), dtype)), np.ones(3, dtype))
     model = net.model(net.Gemm(net.Cast(product, to=1), weight(3, 2)))
     with opened(model) as adapter:
-        assert [op.name for op in adapter.inspect()] == ["Gemm_4"]
+        assert [op.name for op in adapter.ops()] == ["Gemm_4"]
         assert deviation(model, adapter) == 0
 
 
@@ -266,9 +266,9 @@ def test_nameless_and_repeated_nodes_get_names_that_stay() -> None:
     x = net.Conv(x, weight(4, 4, 1, 1), name="", outputs=["fourth"])
     model = net.model(net.Conv(x, weight(4, 4, 1, 1), name="fourth", outputs=["fifth"]))
     with opened(model) as one, opened(model.SerializeToString()) as other:
-        names = [op.name for op in one.inspect()]
+        names = [op.name for op in one.ops()]
         assert names == ["first", "twin", "third", "fourth_2", "fourth"]
-        assert [op.name for op in other.inspect()] == names
+        assert [op.name for op in other.ops()] == names
         assert list(kernels(one, space(one).default_config())) == names
 
 

@@ -172,7 +172,7 @@ def test_what_is_seen_of_an_op_is_what_it_is_in_the_float_model(which: str) -> N
     """Ops on the way write divided channels; those who look at them do not notice."""
     with opened(FOLDED[which]()) as adapter:
         config = given(space(adapter).default_config())
-        ops = [op.name for op in adapter.inspect() if config[op.name].quantized]
+        ops = [op.name for op in adapter.ops() if config[op.name].quantized]
         for feed in data(adapter):
             right, found = (adapter.record_outputs(one, ops)(feed) for one in (None, config))
             for name in ops:
@@ -199,7 +199,7 @@ def test_it_survives_restore_and_rebuild_byte_for_byte(which: str) -> None:
 @pytest.mark.parametrize("which", BY_AN_OP)
 def test_equalisation_helps_where_a_weight_has_one_scale(which: str) -> None:
     with opened(BY_AN_OP[which]()) as adapter:
-        assert EQUAL in next(op for op in adapter.inspect() if op.name == "last").repairs
+        assert EQUAL in next(op for op in adapter.ops() if op.name == "last").repairs
         config = space(adapter).default_config(granularity="per_tensor")
         assert off(adapter, given(config, repairs=(EQUAL,))) < 0.5 * off(adapter, config)
         assert kernels(adapter, given(config, repairs=(EQUAL,))) == kernels(adapter, config)
@@ -208,7 +208,7 @@ def test_equalisation_helps_where_a_weight_has_one_scale(which: str) -> None:
 @pytest.mark.parametrize("which", BY_CONSTANTS)
 def test_equalisation_needs_an_op_with_a_weight_on_both_sides(which: str) -> None:
     with opened(BY_CONSTANTS[which]()) as adapter:
-        last = next(op for op in adapter.inspect() if op.name == "last")
+        last = next(op for op in adapter.ops() if op.name == "last")
         assert EQUAL not in last.repairs and SMOOTH in last.repairs
 
 
@@ -237,7 +237,7 @@ NOT_FOLDED = {
 @pytest.mark.parametrize("which", NOT_FOLDED)
 def test_what_lets_no_factors_pass_offers_neither_to_convolutions(which: str) -> None:
     with opened(NOT_FOLDED[which]()) as adapter:
-        last = next(op for op in adapter.inspect() if op.name == "last")
+        last = next(op for op in adapter.ops() if op.name == "last")
         assert not [one for one in last.repairs if one != "bias_correction"]
         with pytest.raises(BuildError, match="what it reads cannot be rescaled"):
             adapter.build(given(space(adapter).default_config()))

@@ -105,7 +105,7 @@ def test_what_is_packed_comes_back() -> None:
 @pytest.mark.parametrize("model", [*map(product, PRODUCTS), lookup()])
 def test_four_bits_are_no_choice_by_themselves(model: onnx.ModelProto) -> None:
     with opened(model) as adapter:
-        (op,) = adapter.inspect()
+        (op,) = adapter.ops()
         assert op.smaller == (INT4_PER_BLOCK,) and INT4_PER_BLOCK not in op.choices
         assert op.with_smaller().choices == (*op.choices, INT4_PER_BLOCK)
         assert INT4 not in {choice.precision for choice in op.choices}
@@ -123,14 +123,14 @@ def test_four_bits_are_no_choice_by_themselves(model: onnx.ModelProto) -> None:
 )
 def test_they_are_not_there_where_no_kernel_takes_them_or_they_save_nothing(model: onnx.ModelProto) -> None:
     with opened(model) as adapter:
-        assert [op.smaller for op in adapter.inspect()] == [()]
+        assert [op.smaller for op in adapter.ops()] == [()]
 
 
 def test_a_weight_that_two_ops_read_is_not_offered_in_four_bits() -> None:
     net = Net()
     shared, x = net.constant(weight(64, 64)), net.input(None, 64)
     with opened(net.model(net.MatMul(net.Tanh(net.MatMul(x, shared)), shared))) as adapter:
-        assert [op.smaller for op in adapter.inspect()] == [(), ()]
+        assert [op.smaller for op in adapter.ops()] == [(), ()]
 
 
 # --- what is built ---
@@ -142,7 +142,7 @@ def test_a_product_computes_with_the_rounded_matrix(which: str) -> None:
         config = QuantConfig({"op": INT4_PER_BLOCK})
         assert kernels(adapter, config) == {"op": "MatMulNBits"}
         x = np.random.default_rng(1).normal(size=(5, 100)).astype(np.float32)
-        (seen,) = adapter.look(config).weights()
+        (seen,) = adapter.inspect_quantized(config).weights()
         stored = weight(72, 100) if which == "Gemm with transB" else weight(100, 72).T
         matrix = by_definition(stored)
         assert np.allclose(seen.optimized, matrix if which == "Gemm with transB" else matrix.T, atol=1e-6)
@@ -162,7 +162,7 @@ def test_rows_are_those_of_the_rounded_table() -> None:
 @pytest.mark.parametrize("model", [product("Gemm", 256, 256), lookup()])
 def test_the_file_has_a_little_over_half_of_the_bytes_of_eight_bits(model: onnx.ModelProto, tmp_path: Path) -> None:
     with opened(model, calibrate=False) as adapter:
-        (op,) = adapter.inspect()
+        (op,) = adapter.ops()
         usual = next(choice for choice in op.choices if choice.mode == "weight_only")
         four, eight = (adapter.build(QuantConfig({"op": choice})) for choice in (INT4_PER_BLOCK, usual))
         assert 0.5 < four.size / eight.size < 0.65
@@ -271,7 +271,7 @@ def test_a_file_of_four_bits_is_seen_as_what_it_is(tmp_path: Path) -> None:
     with opened(text()) as adapter:
         config = space(adapter).configure(lambda op: next(iter(op.smaller), FLOAT))
         path = adapter.build(config).save(tmp_path / "four.onnx")
-        view, own = adapter.look(path), adapter.look(config)
+        view, own = adapter.inspect_quantized(path), adapter.inspect_quantized(config)
         assert {name for name, precision in view.precisions.items() if precision == "int4"} == set(config.ops_in(INT4))
         for in_file, expected in zip(view.weights(), own.weights(), strict=True):
             assert in_file.op == expected.op and np.allclose(in_file.optimized, expected.optimized, atol=1e-6)

@@ -52,7 +52,7 @@ def test_where_x_reaches_both_ends_its_integers_are_cut_off() -> None:
     with opened(swish(USUAL)) as adapter:
         config = space(adapter).default_config()
         assert kernels(adapter, config)["gate"] == "Clip" and kernels(adapter, config)["product"] == "QLinearMul"
-        feed = {name: np.asarray(values) for name, values in adapter.kept[0].items()}
+        feed = {name: np.asarray(values) for name, values in adapter.probe_samples[0].items()}
         seen = adapter.record_outputs(config, ["before", "gate", "product"])(feed)
         step = float(np.ptp(seen["before"])) / 255
         assert np.abs(seen["gate"] - hard_sigmoid(seen["before"], 1 / 6, 0.5)).max() < 0.6 * step / 6
@@ -64,7 +64,7 @@ def test_where_x_does_not_reach_down_to_zero_a_table_does_it() -> None:
         config = space(adapter).default_config()
         assert kernels(adapter, config)["gate"] == "QLinearLeakyRelu"
         seen = adapter.record_outputs(config, ["before", "gate"])(
-            {name: np.asarray(x) for name, x in adapter.kept[0].items()}
+            {name: np.asarray(x) for name, x in adapter.probe_samples[0].items()}
         )
         assert np.abs(seen["gate"] - hard_sigmoid(seen["before"], 1 / 6, 0.5)).max() < 1 / 255
 
@@ -88,7 +88,7 @@ def test_what_runs_is_what_was_asked_for_in_any_mixture(factor: float) -> None:
 def test_a_file_is_read_as_it_was_written(factor: float) -> None:
     model = swish(factor)
     with opened(model) as adapter:
-        feeds, built = list(adapter.kept), adapter.build(space(adapter).default_config()).model
+        feeds, built = list(adapter.probe_samples), adapter.build(space(adapter).default_config()).model
     told = quaver.diagnose(model, built.SerializeToString(), feeds, timing=False)
     rows = {row.op: row for row in told.layers}
     assert told.precisions["product"] == "int8" and 0 < rows["gate"].error < 1e-4

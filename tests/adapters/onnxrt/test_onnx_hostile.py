@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx_models import Net, weight
 
 import quaver
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.adapters.onnxrt.load.model_file import read_model
 from quaver.adapters.onnxrt.load.structure import check_structure
@@ -45,7 +45,7 @@ def outside(folder: Path, **said: str) -> Path:
 
 def refused(model: object, message: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
-        OnnxAdapter.open(model, AdapterOptions())
+        OnnxAdapter.load(model, AdapterOptions())
     assert len(str(caught.value)) < 600
 
 
@@ -190,8 +190,8 @@ def test_a_sparse_constant_of_a_few_values_is_still_written_out() -> None:
     model = small()
     values = numpy_helper.to_array(kernel(model))
     _sparse([8, 4, 3, 3], values.reshape(-1), np.arange(values.size))(model)
-    whole, sparse = (OnnxAdapter.open(one, AdapterOptions()) for one in (small(), model))
-    assert sparse.inspect() == whole.inspect() and sparse.fingerprint == whole.fingerprint
+    whole, sparse = (OnnxAdapter.load(one, AdapterOptions()) for one in (small(), model))
+    assert sparse.ops() == whole.ops() and sparse.fingerprint == whole.fingerprint
     whole.close()
     sparse.close()
 
@@ -200,7 +200,7 @@ def test_an_input_of_any_size_costs_no_memory() -> None:
     """A rewrite is checked on inputs that are made up; those of 10^14 elements are not."""
     net = Net()
     hidden = net.Conv(net.input("batch", 4, 10**7, 10**7), weight(4, 4, 1, 1))
-    assert open_model(net.model(net.Mul(hidden, np.float32(2))), AdapterOptions()).inspect()
+    assert load_model(net.model(net.Mul(hidden, np.float32(2))), AdapterOptions()).ops()
 
 
 def test_what_nobody_foresaw_is_a_model_error_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_what_nobody_foresaw_is_a_model_error_with_its_cause(monkeypatch: pytest
 
     monkeypatch.setattr("quaver.adapters.onnxrt.load.model_file.check_structure", fail)
     with pytest.raises(ModelError, match=re.escape("cannot be taken in, it is damaged or of a kind")) as caught:
-        open_model(small(), AdapterOptions())
+        load_model(small(), AdapterOptions())
     assert isinstance(caught.value.__cause__, KeyError)
 
 

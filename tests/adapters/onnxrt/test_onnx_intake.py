@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_models import Net, data, kernels, opened, space, tensor, weight
 
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.errors import ModelError
 
@@ -60,7 +60,7 @@ def test_every_form_gives_the_same_fingerprint_ops_and_bytes(form: str, tmp_path
     assert OnnxAdapter.accepts(source)
     with opened(model) as one, opened(source) as other:
         assert other.fingerprint == one.fingerprint
-        assert other.inspect() == one.inspect()
+        assert other.ops() == one.ops()
         config = space(one).default_config()
         assert other.assemble(config).SerializeToString() == one.assemble(config).SerializeToString()
         assert other.assemble(None).sha256 == one.assemble(None).sha256
@@ -129,7 +129,7 @@ def test_missing_external_data_is_named(tmp_path: Path) -> None:
     path = save_external(two_convs(), tmp_path)
     (tmp_path / "weights.bin").unlink()
     with pytest.raises(ModelError, match=r"external data of 'c0', '.*weights\.bin', is missing; keep it beside"):
-        OnnxAdapter.open(path, AdapterOptions())
+        OnnxAdapter.load(path, AdapterOptions())
 
 
 def test_external_data_that_is_too_short_is_named(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_external_data_that_is_too_short_is_named(tmp_path: Path) -> None:
     with open(tmp_path / "weights.bin", "r+b") as file:
         file.truncate(100)
     with pytest.raises(ModelError, match=r"external data of 'c0', .* is too short \(100 bytes\)"):
-        OnnxAdapter.open(path, AdapterOptions())
+        OnnxAdapter.load(path, AdapterOptions())
 
 
 @pytest.mark.parametrize("location", ["../weights.bin", "/elsewhere/weights.bin", "", "a/../../weights.bin"])
@@ -147,7 +147,7 @@ def test_external_data_outside_the_models_folder_is_refused(location: str, tmp_p
     path = move_data(save_external(two_convs(), inside), location)
     (inside / "weights.bin").rename(tmp_path / "weights.bin")
     with pytest.raises(ModelError, match=re.escape(f"said to lie at {location!r}, outside the model's folder")):
-        OnnxAdapter.open(path, AdapterOptions())
+        OnnxAdapter.load(path, AdapterOptions())
 
 
 def test_external_data_behind_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_external_data_behind_a_link_out_of_the_folder_is_refused(tmp_path: Path
     (inside / "weights.bin").rename(tmp_path / "weights.bin")
     (inside / "weights.bin").symlink_to(tmp_path / "weights.bin")
     with pytest.raises(ModelError, match="outside the model's folder"):
-        OnnxAdapter.open(path, AdapterOptions())
+        OnnxAdapter.load(path, AdapterOptions())
 
 
 def test_external_data_may_lie_in_a_folder_below(tmp_path: Path) -> None:
@@ -180,22 +180,22 @@ def test_garbage_is_refused_by_name(content: bytes, message: str, tmp_path: Path
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
     with pytest.raises(ModelError, match=rf"model\.onnx' {re.escape(message)}"):
-        open_model(path, AdapterOptions())
+        load_model(path, AdapterOptions())
     with pytest.raises(ModelError, match=rf"the bytes given as model {re.escape(message)}"):
-        open_model(content, AdapterOptions())
+        load_model(content, AdapterOptions())
 
 
 def test_a_path_without_a_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no model file at '.*nowhere\.onnx'"):
-        open_model(tmp_path / "nowhere.onnx", AdapterOptions())
+        load_model(tmp_path / "nowhere.onnx", AdapterOptions())
     with pytest.raises(ModelError, match="no model file at"):
-        open_model(str(tmp_path / "folder.onnx"), AdapterOptions())
+        load_model(str(tmp_path / "folder.onnx"), AdapterOptions())
 
 
 def test_a_stranger_is_refused_with_the_known_forms() -> None:
     assert not OnnxAdapter.accepts(object())
     with pytest.raises(ModelError, match=r"no adapter knows what to do with a list.*path ending in \.onnx"):
-        open_model([1, 2], AdapterOptions())
+        load_model([1, 2], AdapterOptions())
 
 
 @pytest.mark.parametrize("quant_op", ["QuantizeLinear", "DynamicQuantizeLinear"])
@@ -208,7 +208,7 @@ def test_a_quantized_model_is_refused(quant_op: str) -> None:
     else:
         y = net.DequantizeLinear(*net.DynamicQuantizeLinear(x, outputs=3, name="q"))
     with pytest.raises(ModelError, match=rf"quantized already \(it holds a {quant_op} node, 'q'\)"):
-        OnnxAdapter.open(net.model(y), AdapterOptions())
+        OnnxAdapter.load(net.model(y), AdapterOptions())
 
 
 def test_a_quantized_model_is_refused_when_only_a_body_is_quantized() -> None:
@@ -218,7 +218,7 @@ def test_a_quantized_model_is_refused_when_only_a_body_is_quantized() -> None:
     inner = body.DequantizeLinear(body.QuantizeLinear(x, *scale, name="q"), *scale, outputs=["inner"])
     y = net.If(net.input(name="flag", dtype=TensorProto.BOOL), then_branch=body.graph(inner), else_branch=_passing(x))
     with pytest.raises(ModelError, match="quantized already"):
-        OnnxAdapter.open(net.model(y), AdapterOptions())
+        OnnxAdapter.load(net.model(y), AdapterOptions())
 
 
 def _passing(name: str) -> onnx.GraphProto:
@@ -229,7 +229,7 @@ def _passing(name: str) -> onnx.GraphProto:
 def test_a_model_with_nothing_to_quantize_is_refused_with_what_it_holds() -> None:
     net = Net()
     with pytest.raises(ModelError, match="nothing in the model can run in int8: it holds Relu, Tanh"):
-        OnnxAdapter.open(net.model(net.Tanh(net.Relu(net.input(2, 4)))), AdapterOptions())
+        OnnxAdapter.load(net.model(net.Tanh(net.Relu(net.input(2, 4)))), AdapterOptions())
 
 
 def test_a_float16_model_is_refused_with_a_hint() -> None:
@@ -237,7 +237,7 @@ def test_a_float16_model_is_refused_with_a_hint() -> None:
     x = net.input(1, 4, 8, 8, dtype=TensorProto.FLOAT16)
     y = tensor(net.Conv(x, weight(4, 4, 1, 1).astype(np.float16)), 1, 4, 8, 8, dtype=TensorProto.FLOAT16)
     with pytest.raises(ModelError, match="Its weights are float16: give the float32 model"):
-        OnnxAdapter.open(net.model(y), AdapterOptions())
+        OnnxAdapter.load(net.model(y), AdapterOptions())
 
 
 def test_a_float64_model_is_refused_with_the_names_of_its_weights() -> None:
@@ -248,7 +248,7 @@ def test_a_float64_model_is_refused_with_the_names_of_its_weights() -> None:
     with pytest.raises(
         ModelError, match=r"it holds Gemm\. Its weights are float64: give the float32 .*'dense\.weight'"
     ):
-        OnnxAdapter.open(model, AdapterOptions())
+        OnnxAdapter.load(model, AdapterOptions())
 
 
 def test_ops_that_are_left_out_because_of_float64_are_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -258,7 +258,7 @@ def test_ops_that_are_left_out_because_of_float64_are_named(caplog: pytest.LogCa
     second = net.MatMul(net.Cast(first, to=TensorProto.DOUBLE), wide, name="second")
     model = net.model(tensor(second, None, 3, dtype=TensorProto.DOUBLE))
     with opened(model) as adapter:
-        assert [op.name for op in adapter.inspect()] == ["first"]
+        assert [op.name for op in adapter.ops()] == ["first"]
     assert caplog.messages == [
         "1 op(s) compute in float64 and are left out: 'second'. Convert their weights to float32 ('head.weight')"
     ]
@@ -272,7 +272,7 @@ def test_an_input_that_is_a_sequence_is_refused_by_name() -> None:
     net.inputs.append(helper.make_tensor_sequence_value_info("parts", TensorProto.FLOAT, [2, 4]))
     model = net.model(net.Gemm(net.ConcatFromSequence("parts", axis=0), weight(4, 3)))
     with pytest.raises(ModelError, match="input 'parts' is not a tensor"):
-        OnnxAdapter.open(model, AdapterOptions())
+        OnnxAdapter.load(model, AdapterOptions())
 
 
 @pytest.mark.parametrize("ir", [3, 4, 8, 10, 13, onnx.IR_VERSION, 99])
@@ -291,7 +291,7 @@ def test_a_model_without_opset_is_refused() -> None:
     model = two_convs(4)
     del model.opset_import[:]
     with pytest.raises(ModelError, match="imports no version of the standard operators"):
-        OnnxAdapter.open(model, AdapterOptions())
+        OnnxAdapter.load(model, AdapterOptions())
 
 
 def test_outputs_that_are_inputs_or_constants_stay() -> None:

@@ -75,7 +75,7 @@ def test_two_files_can_be_loaded_tuned_and_saved_under_another_name(tmp_path: Pa
     with opened(small_model()) as adapter:
         feed = data(adapter)[0]
         path = adapter.build(None).save(tmp_path / "first.onnx")
-        loaded = adapter.load(path)
+        loaded = adapter.load_saved(path)
         assert loaded.size > 30_000
         copy = loaded.save(tmp_path / "second.onnx")
         path.unlink()
@@ -83,7 +83,7 @@ def test_two_files_can_be_loaded_tuned_and_saved_under_another_name(tmp_path: Pa
         (expected,) = as_given(small_model(), feed)
         assert np.allclose(plain_run(copy, feed), expected, atol=1e-5)
         with opened(copy) as again:
-            assert again.inspect() == adapter.inspect()
+            assert again.ops() == adapter.ops()
             config = space(again).default_config()
             assert again.assemble(config).sha256 == adapter.assemble(config).sha256
 
@@ -123,7 +123,7 @@ def test_a_model_over_2_gb_is_tuned_run_and_saved(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(2, WIDE)).astype(np.float32)
     expected = np.maximum(x[:, :LIVE] @ rows[0], 0)[:, :LIVE] @ rows[1]
     with opened(path, calibrate=False) as adapter:
-        assert [op.name for op in adapter.inspect()] == ["first", "second"]
+        assert [op.name for op in adapter.ops()] == ["first", "second"]
         adapter.calibrate([x])
         gc.collect()
         _check_int8(adapter, x, expected, tmp_path / "int8.onnx")

@@ -16,7 +16,7 @@ import pytest
 from onnx_models import Array, Net, data, opened, space, weight
 
 import quaver
-from quaver.adapters import open_model
+from quaver.adapters import load_model
 from quaver.adapters.base import AdapterOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.adapters.onnxrt.run.model import OnnxModel, SavedModel
@@ -155,7 +155,9 @@ def test_a_name_that_no_file_can_have_is_refused(model: OnnxModel, tmp_path: Pat
 
 def test_what_eval_func_gets_is_a_quaver_model(adapter: OnnxAdapter, tmp_path: Path) -> None:
     model = adapter.build(None)
-    assert isinstance(model, quaver.Model) and isinstance(adapter.load(model.save(tmp_path / "a.onnx")), quaver.Model)
+    assert isinstance(model, quaver.Model) and isinstance(
+        adapter.load_saved(model.save(tmp_path / "a.onnx")), quaver.Model
+    )
     assert isinstance(model.model, onnx.ModelProto)
 
 
@@ -190,7 +192,7 @@ def test_a_saved_model_can_be_loaded_and_outlives_the_adapter(tmp_path: Path) ->
     with opened(two_inputs()) as adapter:
         model = adapter.build(space(adapter).default_config())
         wanted, size, digest = expected(model), model.size, model.sha256
-        loaded = adapter.load(model.save(tmp_path / "model.onnx"))
+        loaded = adapter.load_saved(model.save(tmp_path / "model.onnx"))
     assert all(np.array_equal(got, want) for got, want in zip(loaded(X, Y), wanted, strict=True))
     assert (loaded.size, loaded.sha256) == (size, digest)
     again = loaded.save(tmp_path / "again.onnx")
@@ -220,7 +222,7 @@ def test_the_weight_file_lies_in_the_folder_given_and_is_removed(tmp_path: Path)
 
 
 def test_a_file_that_a_killed_run_left_behind_is_removed(tmp_path: Path) -> None:
-    adapter = OnnxAdapter.open(two_inputs(), AdapterOptions(folder=tmp_path))
+    adapter = OnnxAdapter.load(two_inputs(), AdapterOptions(folder=tmp_path))
     adapter.build(None).close()
     left = adapter._store.path
     content = left.read_bytes()
@@ -261,12 +263,12 @@ def test_two_adapters_can_share_a_folder(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match=r"cannot write the weight file into '.*nowhere'"):
-        open_model(two_inputs(), AdapterOptions(folder=tmp_path / "nowhere"))
+        load_model(two_inputs(), AdapterOptions(folder=tmp_path / "nowhere"))
 
 
 def test_an_unknown_format_is_named() -> None:
     with pytest.raises(SettingsError, match="unknown quant_format 'tflite' for onnxrt; known are: 'qdq', 'qoperator'"):
-        open_model(two_inputs(), AdapterOptions(quant_format="tflite"))
+        load_model(two_inputs(), AdapterOptions(quant_format="tflite"))
 
 
 def test_an_adapter_says_what_its_bytes_depend_on(adapter: OnnxAdapter) -> None:

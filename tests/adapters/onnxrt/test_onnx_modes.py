@@ -65,9 +65,9 @@ def as_dynamic(x: Array) -> Array:
 @pytest.mark.parametrize("which", PRODUCTS)
 def test_a_dynamic_product_quantizes_what_it_reads_by_the_range_of_the_moment(which: str) -> None:
     with opened(product(which), calibrate=False) as adapter:
-        (op,) = adapter.inspect()
+        (op,) = adapter.ops()
         model = adapter.build(QuantConfig({op.name: DYNAMIC}))
-        matrix = next(adapter.look(QuantConfig({op.name: DYNAMIC})).weights()).optimized.dequantized()  # type: ignore[union-attr]
+        matrix = next(adapter.inspect_quantized(QuantConfig({op.name: DYNAMIC})).weights()).optimized.dequantized()  # type: ignore[union-attr]
         matrix = matrix.T if which == "Gemm with transB" else matrix
         for size in (1.0, 1000.0):
             x = size * np.random.default_rng(1).normal(size=(5, 16)).astype(np.float32)
@@ -78,7 +78,7 @@ def test_a_dynamic_product_quantizes_what_it_reads_by_the_range_of_the_moment(wh
 @pytest.mark.parametrize("which", PRODUCTS)
 def test_a_product_with_its_weight_alone_in_8_bits_is_nearer_to_float(which: str) -> None:
     with opened(product(which), calibrate=False) as adapter:
-        (op,) = adapter.inspect()
+        (op,) = adapter.ops()
         x = np.random.default_rng(1).normal(size=(5, 16)).astype(np.float32)
         x[0] *= 1000  # an outlier among the rows
         expected = adapter.build(None)(x)[1:]
@@ -95,7 +95,7 @@ def test_a_tensor_that_only_dynamic_ops_read_is_quantized_once_for_all_of_them()
     model = net.model(net.Add(net.MatMul(x, weight(16, 8)), net.MatMul(x, weight(16, 8, seed=1))))
     with opened(model) as adapter:
         config = space(adapter).float_config()
-        config = config.replace({op.name: DYNAMIC for op in adapter.inspect() if op.kind == "MatMul"})
+        config = config.replace({op.name: DYNAMIC for op in adapter.ops() if op.kind == "MatMul"})
         kinds = [node.op_type for node in optimised(adapter.assemble(config).SerializeToString()).graph.node]
         assert kinds.count("DynamicQuantizeLinear") == 1
         assert kinds.count("MatMulIntegerToFloat") == 2
@@ -111,7 +111,7 @@ def test_a_tensor_that_only_dynamic_ops_read_is_quantized_once_for_all_of_them()
 def test_an_lstm_runs_in_8_bits_with_dynamic_ranges(shape: dict[str, Any], granularity: str) -> None:
     model = lstm(**shape)
     with opened(model) as adapter:
-        (op,) = adapter.inspect()
+        (op,) = adapter.ops()
         assert op.kind == "LSTM" and op.choices[-1] == FLOAT
         config = QuantConfig({op.name: OpConfig(INT8, mode="dynamic", granularity=granularity)})
         assert kernels(adapter, config) == {op.name: "DynamicQuantizeLSTM"}
@@ -126,7 +126,7 @@ def test_an_lstm_runs_in_8_bits_with_dynamic_ranges(shape: dict[str, Any], granu
 
 def test_only_a_model_with_ops_of_onnx_runtime_says_that_it_needs_them() -> None:
     with opened(lstm()) as adapter:
-        (op,) = adapter.inspect()
+        (op,) = adapter.ops()
         domains = [
             [entry.domain for entry in adapter.assemble(config).model.opset_import]
             for config in (None, QuantConfig({op.name: FLOAT}), QuantConfig({op.name: DYNAMIC}))
@@ -144,7 +144,7 @@ def test_an_lstm_whose_batch_comes_first_or_whose_weights_are_computed_stays_in_
     model.graph.initializer.append(numpy_helper.from_array(weight(4, 3), "g"))
     model.graph.output.append(helper.make_tensor_value_info("w", 1, None))
     with opened(model, calibrate=False) as adapter:
-        assert [op.kind for op in adapter.inspect()] == ["Gemm"]
+        assert [op.kind for op in adapter.ops()] == ["Gemm"]
         assert [one.kind for one in adapter.unquantizable()] == ["LSTM"]
 
 
@@ -160,9 +160,7 @@ def test_a_weight_that_two_ops_read_is_not_offered_alone_in_8_bits() -> None:
                     if name == initializer.name:
                         node.input[slot] = model.graph.initializer[0].name
     with opened(model, calibrate=False) as adapter:
-        assert [{choice.mode for choice in op.quantized_choices} for op in adapter.inspect()] == [
-            {"static", "dynamic"}
-        ] * 2
+        assert [{choice.mode for choice in op.quantized_choices} for op in adapter.ops()] == [{"static", "dynamic"}] * 2
 
 
 @pytest.mark.parametrize("mode", ["dynamic", "weight_only"])
@@ -190,7 +188,7 @@ def test_the_error_of_weights_needs_no_samples_and_tells_bad_ones() -> None:
     x = net.MatMul(net.input(None, 16), weight(16, 16), name="good")
     model = net.model(net.MatMul(x, bad.astype(np.float32), name="bad"))
     with opened(model, calibrate=False) as adapter:
-        assert not adapter.kept
+        assert not adapter.probe_samples
         per_tensor = OpConfig(INT8, mode="dynamic", granularity="per_tensor")
         errors = adapter.weight_errors(QuantConfig({"good": DYNAMIC, "bad": FLOAT}))
         assert set(errors) == {"good"} and 0 < errors["good"] < 1e-3

@@ -126,7 +126,7 @@ def test_a_portable_model_gives_the_same_answers_and_another_does_not(
     feed = {"x": np.abs(weight(1, 4, 6, 6, seed=5)) + f32(1)}
     with opened(lstm_model(), calibrate=False, portable=portable, quant_format=quant_format) as adapter:
         adapter.calibrate([feed, {"x": np.zeros((1, 4, 6, 6), f32)}])
-        picks = {op.name: next(c for c in op.choices if c != FLOAT) for op in adapter.inspect()}
+        picks = {op.name: next(c for c in op.choices if c != FLOAT) for op in adapter.ops()}
         config = QuantConfig({**picks, "dynamic": OpConfig(INT8, mode="dynamic")})
         assert config["LSTM_3"].mode == "dynamic" and config["static"].mode == "static"
         (native,), (emulated,) = on_haswell(adapter.assemble(config).save(tmp_path / "model.onnx"), feed)

@@ -88,7 +88,7 @@ def test_signature_and_metadata_are_kept(tmp_path: Path) -> None:
 def test_it_is_timed_as_what_it_is(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not as the model of pairs that has the same kernels in the end."""
     qdq, qoperator, (default_config, *_) = pair
-    qoperator.keep(data(qdq, batch=8))
+    qoperator.keep_probe_samples(data(qdq, batch=8))
     content = qoperator.assemble(default_config).SerializeToString()
     made: list[bytes] = []
     create = sessions.create
@@ -101,7 +101,7 @@ def test_it_is_timed_as_what_it_is(pair: Pair, monkeypatch: pytest.MonkeyPatch) 
     seconds = qoperator.op_seconds(default_config)
     assert made[-1] == content
     assert all(seconds[name] > 0 for name in default_config.int8_ops)
-    timed = qoperator.time(content, None, TimingOptions(threads=1, warmup=1, runs=5), qoperator)
+    timed = qoperator.profile(content, None, TimingOptions(threads=1, warmup=1, runs=5), qoperator)
     assert {kernel.op for kernel in timed.kernels if kernel.kernel in INTEGER_KERNELS} == set(default_config.int8_ops)
     assert {name for name, precision in timed.precisions.items() if precision == "int8"} == set(default_config.int8_ops)
 

@@ -47,13 +47,13 @@ def test_the_same_samples_in_any_batches_give_the_same_calibration_samples_and_b
     for channel_axis_of_, cut in WAYS.items():
         with opened(str(DATA / name), calibrate=False) as adapter:
             calibration = adapter.calibrate(cut(IMAGES))
-            feeds, ops = list(adapter.kept), space(adapter)
+            feeds, ops = list(adapter.probe_samples), space(adapter)
             models = [
                 adapter.assemble(ops.default_config(calibration=method)).sha256 for method in ("minmax", "percentile")
             ]
             errors = adapter.local_errors(ops.default_config())
-            adapter.keep(cut(IMAGES))
-            assert equal_feeds(adapter.kept, feeds), channel_axis_of_
+            adapter.keep_probe_samples(cut(IMAGES))
+            assert equal_feeds(adapter.probe_samples, feeds), channel_axis_of_
             results[channel_axis_of_] = (
                 calibration,
                 models,
@@ -85,7 +85,7 @@ def test_an_axis_of_time_is_neither_cut_nor_joined() -> None:
     y = net.MatMul(net.Reshape(hidden[0], np.array([-1, 8])), weight(8, 3))
     with opened(net.model(y), calibrate=False) as adapter:
         assert sizes_of_runs(adapter, [random_values(20, 1, 4), random_values(30, 1, 4)]) == [20, 30]
-        assert [len(feed["x"]) for feed in adapter.kept] == [20, 30]
+        assert [len(feed["x"]) for feed in adapter.probe_samples] == [20, 30]
         assert len(adapter.timing_feed["x"]) == 20
 
 
@@ -121,7 +121,7 @@ def test_an_input_without_a_batch_axis_is_fed_whole() -> None:
     with opened(model, calibrate=False) as adapter:
         found = [adapter.calibrate(channel_axis_of_) for channel_axis_of_ in batches]
         assert found[0] == found[1]
-        assert {feed["table"].shape for feed in adapter.kept} == {(4, 8)}
+        assert {feed["table"].shape for feed in adapter.probe_samples} == {(4, 8)}
 
 
 def test_samples_whose_unbatched_inputs_differ_are_not_joined() -> None:

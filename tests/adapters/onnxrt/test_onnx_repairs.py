@@ -127,7 +127,7 @@ def test_it_survives_a_snapshot(tmp_path: Path) -> None:
     with calibrated(model) as (adapter, calibration):
         config = repaired(space(adapter).default_config())
         digest = adapter.assemble(config).sha256
-        header = Header(adapter.fingerprint, adapter.name, adapter.inspect(), calibration, "now")
+        header = Header(adapter.fingerprint, adapter.name, adapter.ops(), calibration, "now")
     with History.create(tmp_path / "history.snapshot") as history:
         history.begin(header)
     with opened(model, calibrate=False) as again:

@@ -147,7 +147,7 @@ def static(op: Op, granularity: str, repairs: tuple[str, ...] = ()) -> OpConfig:
 def test_all_static_kernels_are_bounded(granularity: str) -> None:
     model = network()
     with opened(model) as adapter:
-        config = QuantConfig({op.name: static(op, granularity) for op in adapter.inspect()})
+        config = QuantConfig({op.name: static(op, granularity) for op in adapter.ops()})
     assert sum(overflowing(model, config, portable=False).values()) == 4  # all but the depthwise one
     assert not any(overflowing(model, config, portable=True).values())
 
@@ -164,8 +164,8 @@ def test_a_portable_model_has_other_bytes_and_the_same_ones_every_time(quant_for
 def test_dynamic_kernels_are_bounded_and_weights_alone_are_not_coarser() -> None:
     model = network()
     with opened(model) as adapter:
-        products = [op.name for op in adapter.inspect() if op.kind in ("Gemm", "MatMul")]
-        floats = {op.name: FLOAT for op in adapter.inspect()}
+        products = [op.name for op in adapter.ops() if op.kind in ("Gemm", "MatMul")]
+        floats = {op.name: FLOAT for op in adapter.ops()}
     for granularity in ("per_channel", "per_tensor"):
         config = QuantConfig(floats | dict.fromkeys(products, OpConfig(INT8, mode="dynamic", granularity=granularity)))
         assert all(overflowing(model, config, portable=False).values())
@@ -187,7 +187,7 @@ def test_a_depthwise_convolution_is_not_coarser() -> None:
 def test_repaired_weights_are_bounded(repair: str) -> None:
     model, name = network(), repair.partition(":")[0]
     with opened(model) as adapter:
-        ops = {op.name: op for op in adapter.inspect()}
+        ops = {op.name: op for op in adapter.ops()}
     repaired = [op.name for op in ops.values() if name in {offered.partition(":")[0] for offered in op.repairs}]
     picks = {op.name: static(op, "per_channel", (repair,) if op.name in repaired else ()) for op in ops.values()}
     config = QuantConfig(picks)

@@ -174,7 +174,7 @@ def test_it_survives_a_snapshot(tmp_path: Path) -> None:
         calibration = adapter.calibrate([{"x": x} for x in feeds(adapter)])
         config = smoothed(space(adapter).default_config())
         digest = adapter.assemble(config).sha256
-        header = Header(adapter.fingerprint, adapter.name, adapter.inspect(), calibration, "now")
+        header = Header(adapter.fingerprint, adapter.name, adapter.ops(), calibration, "now")
     with History.create(tmp_path / "history.snapshot") as history:
         history.begin(header)
     with opened(model, calibrate=False) as again:
@@ -198,7 +198,7 @@ def test_an_operator_format_has_it_too(which: str) -> None:
 
 def test_ops_offer_it_with_what_they_read() -> None:
     with calibrated(normalized()) as adapter:
-        one, two = adapter.inspect()
+        one, two = adapter.ops()
         assert one.repairs == ("bias_correction", "smoothing:0.5", "smoothing:0.7", "smoothing:0.85")
         assert two.repairs == one.repairs[1:] and one.reads == two.reads  # a product without an addition has no bias
 
@@ -207,7 +207,7 @@ def test_a_calibration_without_statistics_offers_no_repairs() -> None:
     with calibrated(normalized()) as adapter, opened(normalized(), calibrate=False) as old:
         ranges = adapter.calibrate([{"x": x} for x in feeds(adapter)])["ranges"]
         old.restore({"ranges": ranges})
-        assert all(op.repairs == () for op in old.inspect())
+        assert all(op.repairs == () for op in old.ops())
         old.assemble(space(old).default_config())
 
 
@@ -217,6 +217,6 @@ def test_what_an_int8_op_writes_cannot_be_smoothed() -> None:
     hidden = net.Flatten(net.Relu(net.Conv(x, weight(4, 4, 1, 1), name="first")))
     with calibrated(net.model(net.Gemm(hidden, weight(144, 3), name="last"))) as adapter:
         config = space(adapter).default_config()
-        assert [op.repairs for op in adapter.inspect()] == [("bias_correction",), ("bias_correction",)]
+        assert [op.repairs for op in adapter.ops()] == [("bias_correction",), ("bias_correction",)]
         with pytest.raises(BuildError, match=r"repair 'smoothing:0\.7' cannot be done to op 'last', which is a Gemm"):
             adapter.build(smoothed(config, "last"))

@@ -92,15 +92,15 @@ def run(adapter: OnnxAdapter, config: QuantConfig | None, given: dict[str, Array
 
 def test_a_large_table_is_an_op_whose_rows_may_have_a_scale_each() -> None:
     with opened(simple(), calibrate=False) as adapter:
-        (op,) = adapter.inspect()
+        (op,) = adapter.ops()
     assert (op.name, op.kind, op.choices) == ("look", "Gather", (ROWS, TENSOR, FLOAT))
 
 
 def test_short_rows_share_one_scale() -> None:
     net = Net()
     with opened(net.model(net.Gather(weight(8192, 4), words(net))), calibrate=False) as adapter:
-        assert adapter.inspect()[0].choices == (TENSOR, FLOAT)
-        assert "short" in adapter.look(space(adapter).default_config()).contexts()["Gather_0"].one_scale
+        assert adapter.ops()[0].choices == (TENSOR, FLOAT)
+        assert "short" in adapter.inspect_quantized(space(adapter).default_config()).contexts()["Gather_0"].one_scale
 
 
 @pytest.mark.parametrize(
@@ -112,14 +112,14 @@ def test_other_tables_are_left_alone(values: Array) -> None:
     net = Net()
     rows = net.Cast(net.Gather(values, words(net)), to=TensorProto.FLOAT)
     with opened(net.model(net.Sigmoid(rows))) as adapter:
-        assert [op.kind for op in adapter.inspect()] == ["Sigmoid"]
+        assert [op.kind for op in adapter.ops()] == ["Sigmoid"]
 
 
 def test_rows_that_are_always_the_same_are_left_to_the_optimiser() -> None:
     net = Net()
     net.input(None, WIDTH)
     with opened(net.model(net.Sigmoid(net.Add("x", net.Gather(table(), np.array([3])))))) as adapter:
-        assert [op.kind for op in adapter.inspect()] == ["Sigmoid"]
+        assert [op.kind for op in adapter.ops()] == ["Sigmoid"]
 
 
 # --- what is computed ---
@@ -265,7 +265,7 @@ def test_a_table_that_holds_infinity_stays_in_float() -> None:
     values[5, 5] = np.inf
     net = Net()
     with pytest.raises(ModelError, match="nothing in the model can run in int8: it holds Gather"):
-        OnnxAdapter.open(net.model(net.Gather(values, words(net), name="look")), AdapterOptions())
+        OnnxAdapter.load(net.model(net.Gather(values, words(net), name="look")), AdapterOptions())
 
 
 def test_a_table_cannot_be_repaired() -> None:
@@ -292,7 +292,7 @@ def test_tables_in_a_second_file_are_read_from_there_and_written_there(
             saved = model.save(tmp_path / granularity / "model.onnx")
             assert sorted(os.listdir(saved.parent)) == ["model.onnx", "model.onnx.data"]
             given = feed("words", "places")
-            assert np.array_equal(adapter.load(saved).run(given), model.run(given))
+            assert np.array_equal(adapter.load_saved(saved).run(given), model.run(given))
 
 
 def tuned(folder: Path, **settings: Any) -> quaver.TuneResult:
@@ -338,7 +338,7 @@ def test_the_error_of_a_table_is_that_of_its_rows() -> None:
             config = space(adapter).default_config(granularity=granularity)
             errors = adapter.local_errors(config)
             assert set(errors) == set(config.int8_ops)
-            view = adapter.look(config)
+            view = adapter.inspect_quantized(config)
             real, int8 = view.local(["word"], [])(given).ops["word"]
             expected = form(table())[given["words"]]
             assert np.array_equal(real, table()[given["words"]])
@@ -355,7 +355,7 @@ def test_our_own_file_is_seen_as_the_configuration_that_it_is(granularity: str, 
     with opened(encoder()) as adapter:
         config = space(adapter).default_config(granularity=granularity)
         path = adapter.assemble(config).save(tmp_path / "int8.onnx")
-        by_config, by_file = adapter.look(config), adapter.look(path)
+        by_config, by_file = adapter.inspect_quantized(config), adapter.inspect_quantized(path)
         assert dict(by_file.precisions) == dict.fromkeys(config, "int8")
         given = feed("words", "places")
         for name in ("word", "add") if granularity == "per_tensor" else ("add",):
@@ -384,7 +384,7 @@ def test_a_table_that_another_tool_quantized_is_recognised(tmp_path: Path) -> No
     onnx.save(encoder(), tmp_path / "float.onnx")
     quantize_static(tmp_path / "float.onnx", tmp_path / "int8.onnx", Reader(), nodes_to_exclude=["place"])
     with opened(encoder()) as adapter:
-        view = adapter.look(tmp_path / "int8.onnx")
+        view = adapter.inspect_quantized(tmp_path / "int8.onnx")
         assert (view.precisions["word"], view.precisions["place"]) == ("int8", "fp32")
         weights = {found.op: found for found in view.weights()}
         assert weights["word"].optimized.nbytes == VOCABULARY * WIDTH
@@ -395,7 +395,7 @@ def test_profiling_says_that_a_table_is_in_8_bits(tmp_path: Path) -> None:
     with opened(encoder()) as adapter:
         config = space(adapter).default_config().fallback("place")
         path = adapter.assemble(config).save(tmp_path / "int8.onnx")
-        timing = OnnxAdapter.time(path, None, TimingOptions(1, 1, warmup=1, runs=3), adapter)
+        timing = OnnxAdapter.profile(path, None, TimingOptions(1, 1, warmup=1, runs=3), adapter)
     assert (timing.precisions["word"], timing.precisions["place"]) == ("int8", "fp32")
 
 

@@ -27,9 +27,9 @@ def int8(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
     """The model with all ops in int8, portable or not."""
     folder, paths = tmp_path_factory.mktemp("int8"), {}
     for portable in (False, True):
-        adapter = OnnxAdapter.open(MODEL, AdapterOptions(threads=1, portable=portable))
+        adapter = OnnxAdapter.load(MODEL, AdapterOptions(threads=1, portable=portable))
         adapter.calibrate([{"image": digits()[0][:64]}])
-        config = TuningSpace(adapter.inspect()).default_config()
+        config = TuningSpace(adapter.ops()).default_config()
         paths[portable] = adapter.assemble(config).save(folder / f"{portable}.onnx")
         adapter.close()
     return paths
@@ -82,9 +82,9 @@ def test_an_eval_func_that_does_not_call_the_model_is_named(int8: dict[bool, Pat
 
 
 def test_an_error_of_the_emulated_process_is_repeated(tmp_path: Path, int8: dict[bool, Path]) -> None:
-    from quaver.adapters import open_given
+    from quaver.adapters import load_unmodified
 
-    native = open_given(str(int8[True]), 1)
+    native = load_unmodified(str(int8[True]), 1)
     (tmp_path / "bad.onnx").write_bytes(b"no model")
     with pytest.raises(EvaluationError, match=r"(?s)the emulated process ended with exit code 1: .*bad.onnx"):
         emulation.EmulatedSession(tmp_path / "bad.onnx", [], native).run(None, {})

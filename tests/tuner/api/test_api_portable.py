@@ -11,7 +11,7 @@ from fake import FakeAdapter, FakeFloat, quality
 
 import quaver
 from quaver import Config, SettingsError, metrics
-from quaver.adapters import open_given, registry
+from quaver.adapters import load_unmodified, registry
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.api.check import _record
@@ -126,7 +126,7 @@ def test_what_is_verified_of_the_best_model_is_noted_in_its_run(runs: dict[bool 
     run = runs[None]
     assert run.best is not None and run.model_path is not None and run.model is not None
     processor = ProcessorVerdict(Verdict.MET, "haswell", "AVX2", 8, 0.01, 0.01, 1.0, 1.0, True, ())
-    _record(run.model_path, open_given(str(run.model_path)), processor)
+    _record(run.model_path, load_unmodified(str(run.model_path)), processor)
     noted = noted_portability(quaver.read_snapshot(run.workspace).notes, run.best.model_hash)
     assert noted is not None and [one.cpu for one in noted.verified] == ["haswell"]
     again = tuned_again(run.workspace)
@@ -139,5 +139,5 @@ def test_another_model_in_the_same_folder_is_not_taken_for_it(
     shutil.copy(runs[True].history_path, tmp_path / "history.snapshot")
     shutil.copy(MODEL, tmp_path / "other.onnx")
     processor = ProcessorVerdict(Verdict.MET, "haswell", "AVX2", 8, 0.01, 0.01, 1.0, 1.0, True, ())
-    _record(tmp_path / "other.onnx", open_given(str(tmp_path / "other.onnx")), processor)
+    _record(tmp_path / "other.onnx", load_unmodified(str(tmp_path / "other.onnx")), processor)
     assert VERIFIED not in quaver.read_snapshot(tmp_path).notes

@@ -70,7 +70,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def tuned(path: Path, trials: int, **more: Any) -> tuple[Any, list[Event]]:
     adapter, seen = FakeAdapter(MODEL), []
-    adapter.keep(np.zeros((4, 2), np.float32))
+    adapter.keep_probe_samples(np.zeros((4, 2), np.float32))
     budget = more.pop("budget", Budget(timeout=1e6))
     outcome = drive(
         MODEL, Scripted(trials), path, criterion=EVERYTHING, budget=budget, objective=Latency(), adapter=adapter,

@@ -22,7 +22,7 @@ class Spells(FakeAdapter):
 def test_a_slow_spell_does_not_count() -> None:
     adapter = Spells(FakeFloat({"a": 0.1, "b": 0.0}))
     adapter.asked = []
-    config = QuantConfig({op.name: op.choices[0] for op in adapter.inspect()})
+    config = QuantConfig({op.name: op.choices[0] for op in adapter.ops()})
     calm = FakeAdapter(FakeFloat({"a": 0.1, "b": 0.0}))
     assert op_times(adapter, config) == (calm.op_seconds(None), calm.op_seconds(config))
     assert adapter.asked[:4] == [True, False, True, False]

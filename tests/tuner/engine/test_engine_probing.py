@@ -18,7 +18,7 @@ from fake import MINMAX, FakeAdapter, FakeFloat, FakeModel, drive, history_of
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from benchmarks import planted
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.budget import Budget
 from quaver.demo.data import digits
 from quaver.engine import probe as probing
@@ -46,7 +46,7 @@ def history(tmp_path: Path) -> Iterator[History]:
 def probe_of(history: History, samples: bool = True) -> AdapterProbe:
     adapter = FakeAdapter(MODEL)
     if samples:
-        adapter.keep(np.zeros((4, 2), np.float32))
+        adapter.keep_probe_samples(np.zeros((4, 2), np.float32))
     return AdapterProbe(adapter, SPACE, history, silent)
 
 
@@ -99,13 +99,13 @@ def test_what_was_measured_before_an_error_is_kept(history: History, monkeypatch
 def test_what_ops_before_it_did_is_not_counted_against_an_op(history: History) -> None:
     """A convolution with one far channel spoils all that comes behind it, and still leads."""
     model = planted.plant(onnx.load(planted.MODEL), planted.CASES["A1"])
-    with contextlib.closing(open_model(model, AdapterOptions(threads=1))) as adapter:
+    with contextlib.closing(load_model(model, AdapterOptions(threads=1))) as adapter:
         adapter.calibrate(digits()[0][:64])
-        space = TuningSpace(adapter.inspect())
+        space = TuningSpace(adapter.ops())
         added = AdapterProbe(adapter, space, history, silent).mse()
         names = list(space.quantizable)
         fp32, int8 = adapter.record_outputs(None, names), adapter.record_outputs(space.default_config(), names)
-        feed = adapter.kept[0]
+        feed = adapter.probe_samples[0]
         inherited = {name: float(np.square(fp32(feed)[name] - int8(feed)[name]).mean()) for name in names}
     convolutions = [node.name for node in model.graph.node if node.op_type == "Conv"]
     culprits = convolutions[1:3]
@@ -129,7 +129,7 @@ def measured_apart(path: Path, told: list[Event] | None = None, here: bool = Fal
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     with history_of(MODEL, path) as history:
         adapter = Ending(MODEL)
-        adapter.keep(np.zeros((4, 2), np.float32))
+        adapter.keep_probe_samples(np.zeros((4, 2), np.float32))
         errors = AdapterProbe(adapter, SPACE, history, silent if told is None else told.append).sensitivity()
     if not here:
         os._exit(0)

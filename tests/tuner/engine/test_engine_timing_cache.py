@@ -11,7 +11,7 @@ import pytest
 from networks import Closeness, chain, inputs
 
 import quaver
-from quaver.adapters import AdapterOptions, open_model
+from quaver.adapters import AdapterOptions, load_model
 from quaver.demo.data import Accuracy, digits
 from quaver.demo.run import MODEL as NETWORK
 from quaver.engine.events import Stage, StageStarted, TimingsReused
@@ -92,8 +92,8 @@ def test_another_graph_has_times_of_its_own(tmp_path: Path) -> None:
 def test_another_batch_has_times_of_its_own() -> None:
     paths = []
     for batch in (1, 4):
-        adapter = open_model(MODEL, AdapterOptions(batch=batch))
-        adapter.keep([inputs(4)])
+        adapter = load_model(MODEL, AdapterOptions(batch=batch))
+        adapter.keep_probe_samples([inputs(4)])
         paths.append(timing_cache.timing_cache(adapter)._path)
         adapter.close()
     assert len(set(paths)) == 2

@@ -10,7 +10,7 @@ import pytest
 
 import quaver
 from quaver import EvaluationError, SettingsError, metrics
-from quaver.adapters import open_given
+from quaver.adapters import load_unmodified
 from quaver.demo.data import digits
 
 MODEL = Path(__file__).parents[2] / "data" / "digits_resnet.onnx"
@@ -37,7 +37,7 @@ def fitted(tmp_path: Path, eval_func: Any, images: np.ndarray, **settings: Any) 
 @pytest.mark.parametrize(("kind", "best"), [("top1", 1.0), ("cosine", 1.0), ("sqnr", 100.0)])
 def test_a_model_agrees_with_itself(kind: str, best: float, images: np.ndarray) -> None:
     metric = metrics.agreement(images, kind, model=MODEL)
-    found = np.concatenate([batch[metric.name] for batch in metric(open_given(MODEL, threads=1))])
+    found = np.concatenate([batch[metric.name] for batch in metric(load_unmodified(MODEL, threads=1))])
     assert len(found) == 300
     assert found == pytest.approx(best, abs=1e-6)
 
@@ -69,7 +69,7 @@ def test_one_metric_serves_several_models(tmp_path: Path, images: np.ndarray) ->
     metric = metrics.agreement(images)
     fitted(tmp_path / "one", metric, images, max_trials=1)
     with pytest.raises(EvaluationError, match="does not know the fp32 model"):
-        next(iter(metric(open_given(MODEL))))
+        next(iter(metric(load_unmodified(MODEL))))
 
 
 def test_an_unknown_kind_is_named(images: np.ndarray) -> None:
@@ -82,7 +82,7 @@ def test_only_samples_on_which_models_disagree_need_labels(tmp_path: Path, image
     config = {"op_type_dict": {"Conv": {"weight": {"granularity": ["per_tensor"]}}}}
     result = fitted(tmp_path, metrics.top1(images, labels), images, allow_any_loss=True, relative=1.0, **config)
     numbers = metrics.disagreements(images, MODEL, result.model)
-    fp32, int8 = (model(images).argmax(axis=1) for model in (open_given(MODEL), result.model))
+    fp32, int8 = (model(images).argmax(axis=1) for model in (load_unmodified(MODEL), result.model))
     assert np.array_equal(numbers, np.flatnonzero(fp32 != int8))
     few = np.zeros(300, int)
     few[numbers] = labels[numbers]

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from sklearn.metrics import f1_score, jaccard_score, roc_auc_score, top_k_accuracy_score
 
 from quaver import EvaluationError, SettingsError, metrics
-from quaver.adapters import Model, open_given
+from quaver.adapters import Model, load_unmodified
 
 
 def passing_on(*shape: int | str | None, outputs: int = 1) -> Model:
@@ -26,7 +26,7 @@ def passing_on(*shape: int | str | None, outputs: int = 1) -> Model:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.checker.check_model(model)
-    return open_given(model.SerializeToString(), threads=1)
+    return load_unmodified(model.SerializeToString(), threads=1)
 
 
 def scores(metric: metrics.Metric, model: Model) -> Any:

@@ -58,7 +58,7 @@ def convolutions() -> onnx.ModelProto:
 @pytest.mark.parametrize("quant_format", ["qdq", "qoperator"])
 def test_the_onnx_adapter_passes(quant_format: str) -> None:
     def opened(options: AdapterOptions) -> OnnxAdapter:
-        return OnnxAdapter.open(MODEL, replace(options, quant_format=quant_format))
+        return OnnxAdapter.load(MODEL, replace(options, quant_format=quant_format))
 
     check_adapter(opened, DATA, model=MODEL)
 
@@ -69,23 +69,23 @@ def test_it_passes_with_two_inputs_and_two_outputs() -> None:
         {name: chance.normal(size=(2, channels, 8, 8)).astype(np.float32) for name, channels in (("x", 3), ("y", 4))}
         for _ in range(3)
     ]
-    check_adapter(lambda options: OnnxAdapter.open(model, options), data, model=model)
+    check_adapter(lambda options: OnnxAdapter.load(model, options), data, model=model)
 
 
 def test_it_passes_on_a_file_and_one_array(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(MODEL, path)
-    check_adapter(lambda options: OnnxAdapter.open(path, options), networks.inputs(8), model=path)
+    check_adapter(lambda options: OnnxAdapter.load(path, options), networks.inputs(8), model=path)
 
 
 def test_the_fake_passes() -> None:
     model = FakeFloat({"a": 0.1, "b": 0.2, "c": 0.0})
-    check_adapter(lambda options: FakeAdapter.open(model, options), np.zeros((40, 2), np.float32), model=model)
+    check_adapter(lambda options: FakeAdapter.load(model, options), np.zeros((40, 2), np.float32), model=model)
 
 
 def test_it_leaves_the_folder_for_temporary_files_as_it_was() -> None:
     before = tempfile.gettempdir()
-    check_adapter(lambda options: OnnxAdapter.open(MODEL, options), DATA)
+    check_adapter(lambda options: OnnxAdapter.load(MODEL, options), DATA)
     assert tempfile.gettempdir() == before
 
 
@@ -94,7 +94,7 @@ def changed(method: str, change: Callable[..., Any]) -> type[OnnxAdapter]:
     right = getattr(OnnxAdapter, method)
     if isinstance(right, property):
         wrong: Any = property(lambda self: change(right.fget(self)))
-    elif method in ("accepts", "quant_format"):
+    elif method in ("accepts", "resolve_quant_format"):
         wrong = classmethod(lambda cls, *arguments: change(right(*arguments), *arguments))
     else:
 
@@ -179,7 +179,7 @@ def other_outputs(model: Any, path: Path) -> Any:
 
 FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
     "accepts everything": ("accepts", lambda right, model: True, "accepts says yes to <object"),
-    "accepts nothing": ("accepts", lambda right, model: False, "accepts says no to the model that open takes"),
+    "accepts nothing": ("accepts", lambda right, model: False, "accepts says no to the model that load takes"),
     "no fingerprint": ("fingerprint", lambda right: "", "fingerprint must be a string"),
     "another fingerprint": (
         "fingerprint",
@@ -189,17 +189,17 @@ FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
     "no versions": ("versions", lambda right: {}, "versions is empty"),
     "versions that are no text": ("versions", lambda right: {"onnx": 1.23}, "versions must map str to str"),
     "no inputs": ("inputs", lambda right: (), "inputs is empty"),
-    "no ops": ("inspect", lambda ops: (), "inspect must return a tuple of ops, and at least one"),
-    "names that are not unique": ("inspect", lambda ops: ops + ops[:1], "two ops are called 'layer.0/Gemm'"),
-    "no nodes": ("inspect", on_ops(lambda op: replace(op, nodes=())), "op 'layer.0/Gemm' covers no node"),
+    "no ops": ("ops", lambda ops: (), "ops must return a tuple of ops, and at least one"),
+    "names that are not unique": ("ops", lambda ops: ops + ops[:1], "two ops are called 'layer.0/Gemm'"),
+    "no nodes": ("ops", on_ops(lambda op: replace(op, nodes=())), "op 'layer.0/Gemm' covers no node"),
     "no fp32": (
-        "inspect",
+        "ops",
         on_ops(lambda op: replace(op, choices=tuple(choice for choice in op.choices if choice != FLOAT))),
         "fp32 is not among the choices of op 'layer.0/Gemm'",
     ),
-    "no int8": ("inspect", on_ops(lambda op: replace(op, choices=(FLOAT,))), "int8 is not among the choices"),
+    "no int8": ("ops", on_ops(lambda op: replace(op, choices=(FLOAT,))), "int8 is not among the choices"),
     "a choice twice": (
-        "inspect",
+        "ops",
         on_ops(lambda op: replace(op, choices=op.choices + op.choices[:1])),
         "a choice of op 'layer.0/Gemm' is listed twice",
     ),
@@ -213,9 +213,17 @@ FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
         lambda model, config: type("Other", (), {"run": model.run})(),
         "build must return a quaver.Model, not a Other",
     ),
-    "a format of its own liking": ("quant_format", lambda right, *_: "qoperator", "without a wish is 'qoperator'"),
-    "nothing kept": ("kept", lambda kept: [], "calibrate keeps no samples"),
-    "kept under another name": ("kept", lambda kept: [{"z": feed["x"]} for feed in kept], r"has the inputs \['z'\]"),
+    "a format of its own liking": (
+        "resolve_quant_format",
+        lambda right, *_: "qoperator",
+        "without a value is 'qoperator'",
+    ),
+    "nothing kept": ("probe_samples", lambda kept: [], "calibrate keeps no samples"),
+    "kept under another name": (
+        "probe_samples",
+        lambda kept: [{"z": feed["x"]} for feed in kept],
+        r"has the inputs \['z'\]",
+    ),
     "outputs of another shape": (
         "build",
         on_built(quantized, run=lambda model: lambda feed: model.run(feed)[..., :1]),
@@ -243,7 +251,7 @@ FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
     ),
     "a wrong size": ("build", on_built(quantized, size=lambda model: 1), "size of the all-int8 model is 1"),
     "other bytes when rebuilt": (
-        "rebuild",
+        "assemble",
         on_built(
             quantized, SerializeToString=lambda model: lambda: model.SerializeToString() + str(next(NUMBERS)).encode()
         ),
@@ -259,28 +267,28 @@ FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
         on_built(quantized, save=lambda model: lambda path: model.save(path).parent),
         "save of the all-int8 model must return the path",
     ),
-    "another model when loaded": ("load", other_outputs, "gives other outputs after it was saved and loaded"),
+    "another model when loaded": ("load_saved", other_outputs, "gives other outputs after it was saved and loaded"),
     "another hash when loaded": (
-        "load",
+        "load_saved",
         lambda model, path: altered(model, sha256="0" * 64),
         "has another sha256 after it was saved and loaded",
     ),
-    "provenance that is lost": ("load", forgetful, "loses provenance when it is loaded and saved again"),
+    "provenance that is lost": ("load_saved", forgetful, "loses provenance when it is loaded and saved again"),
     "provenance in the hash": (
-        "rebuild",
+        "assemble",
         hashed_with_provenance,
         "the float model has another sha256 with provenance",
     ),
-    "an op that cannot be watched": ("watch", watched(without_first), "gives no output of op 'layer.0/Gemm'"),
+    "an op that cannot be watched": ("record_outputs", watched(without_first), "gives no output of op 'layer.0/Gemm'"),
     "outputs that are no floats": (
-        "watch",
+        "record_outputs",
         watched(lambda seen: {name: value.astype(np.int8) for name, value in seen.items()}),
         "gives op 'layer.0/Gemm' not as float",
     ),
     "more ops than asked for": (
-        "watch",
+        "record_outputs",
         watched(lambda seen: {**seen, "more": np.ones(1)}),
-        "watch gives other ops than it was asked for",
+        "record_outputs gives other ops than it was asked for",
     ),
     "an op without local error": ("local_errors", without_first, "local_errors must cover the int8 ops"),
     "a local error that is no number": (
@@ -312,19 +320,19 @@ def test_an_adapter_with(fault: str) -> None:
     method, change, sentence = FAULTS[fault]
     kind = changed(method, change)
     with pytest.raises(AssertionError, match=sentence):
-        check_adapter(lambda options: kind.open(MODEL, options), DATA, model=MODEL)
+        check_adapter(lambda options: kind.load(MODEL, options), DATA, model=MODEL)
 
 
 def check(kind: type[OnnxAdapter], sentence: str, model: Any = None) -> None:
     with pytest.raises(AssertionError, match=sentence):
-        check_adapter(lambda options: kind.open(MODEL, options), DATA, model=model)
+        check_adapter(lambda options: kind.load(MODEL, options), DATA, model=model)
 
 
 def test_an_adapter_that_ignores_the_calibration_it_should_restore() -> None:
     class Forgetful(OnnxAdapter):
         def restore(self, calibration: dict[str, Any]) -> None:
             wider = {name: _wider(values) for name, values in calibration["ranges"].items()}
-            super().restore(calibration | ({} if self._kept else {"ranges": wider}))
+            super().restore(calibration | ({} if self._probe_samples else {"ranges": wider}))
 
     check(Forgetful, "the all-int8 model has other bytes after `restore`")
 
@@ -339,17 +347,17 @@ def _wider(value: Any) -> Any:
 
 def test_an_adapter_that_keeps_other_samples_the_second_time() -> None:
     class Moody(OnnxAdapter):
-        def keep(self, data: Any) -> None:
-            super().keep(data[1:])
+        def keep_probe_samples(self, data: Any) -> None:
+            super().keep_probe_samples(data[1:])
 
     check(Moody, "keep takes other samples than calibrate does")
 
 
 def test_an_adapter_that_inspects_otherwise_the_second_time() -> None:
     class Moody(OnnxAdapter):
-        def inspect(self) -> tuple[Op, ...]:
+        def ops(self) -> tuple[Op, ...]:
             self.calls = getattr(self, "calls", 0) + 1
-            return super().inspect()[: 3 - self.calls % 2]
+            return super().ops()[: 3 - self.calls % 2]
 
     check(Moody, "inspect gives other ops when it is called again")
 
@@ -363,11 +371,11 @@ def test_an_adapter_without_a_name_or_frameworks() -> None:
 def test_an_adapter_that_takes_any_format() -> None:
     class Easy(OnnxAdapter):
         @classmethod
-        def quant_format(cls, wanted: str | None, framework: str | None = None) -> str | None:
+        def resolve_quant_format(cls, wanted: str | None, framework: str | None = None) -> str | None:
             return wanted or "qdq"
 
-    check(Easy, "quant_format takes a format that is not among `formats`")
-    check(type("Vague", (OnnxAdapter,), {"formats": ["qdq"]}), "`formats` must be a tuple of names")
+    check(Easy, "quant_format takes a format that is not among `quant_formats`")
+    check(type("Vague", (OnnxAdapter,), {"quant_formats": ["qdq"]}), "`quant_formats` must be a tuple of names")
     implied = {"onnxrt_qlinearops": "qlinear"}
     check(type("Vague", (OnnxAdapter,), {"implied_formats": implied}), "implied_formats says 'qlinear' for 'onnxrt_ql")
 
@@ -397,7 +405,7 @@ def test_an_adapter_that_looks_at_other_ops() -> None:
         precisions = {"other": "int8"}  # noqa: RUF012
 
     class Looking(OnnxAdapter):
-        def look(self, quantized: Any) -> Any:
+        def inspect_quantized(self, quantized: Any) -> Any:
             return View()
 
     check(Looking, "look tells the precision of other ops")
@@ -419,8 +427,8 @@ def test_an_adapter_whose_models_die_with_it() -> None:
     class Mortal(OnnxAdapter):
         alive = 1
 
-        def load(self, path: Path) -> Any:
-            loaded = super().load(path)
+        def load_saved(self, path: Path) -> Any:
+            loaded = super().load_saved(path)
             return altered(loaded, run=lambda feed: loaded.run(feed) * self.alive)
 
         def close(self) -> None:
@@ -472,8 +480,8 @@ def test_an_adapter_that_finds_other_ops_when_opened_again() -> None:
     opened = itertools.count()
 
     class Moody(OnnxAdapter):
-        def inspect(self) -> tuple[Op, ...]:
+        def ops(self) -> tuple[Op, ...]:
             self.number = getattr(self, "number", None) or next(opened) + 1
-            return super().inspect()[: 4 - self.number]
+            return super().ops()[: 4 - self.number]
 
     check(Moody, "inspect gives other ops when the same model is opened again")

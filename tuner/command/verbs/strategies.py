@@ -66,11 +66,11 @@ def _space(args: argparse.Namespace) -> TuningSpace:
 
         return SimulatedModel(ops=args.ops, culprits=0).space
 
-    from quaver.adapters import AdapterOptions, open_model
+    from quaver.adapters import AdapterOptions, load_model
     from quaver.space import TuningSpace
 
-    with contextlib.closing(open_model(args.model, AdapterOptions())) as adapter:
-        return TuningSpace(adapter.inspect())
+    with contextlib.closing(load_model(args.model, AdapterOptions())) as adapter:
+        return TuningSpace(adapter.ops())
 
 
 def _counts(item: Listed, space: TuningSpace) -> tuple[str, str]:

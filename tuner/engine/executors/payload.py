@@ -194,7 +194,7 @@ class RunPayload:
                 if function is not None:
                     _write(folder / EVAL_FUNC, function)
                 _write(folder / OPENING, pickle.dumps(opening))
-                _write(folder / SAMPLES, pickle.dumps(list(adapter.kept)))
+                _write(folder / SAMPLES, pickle.dumps(list(adapter.probe_samples)))
                 yield site
             finally:
                 shutil.rmtree(folder, ignore_errors=True)

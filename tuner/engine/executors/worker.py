@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from quaver.adapters import Adapter
+from quaver.adapters import Adapter, load_with
 from quaver.engine.executors.base import Kind, Outcome, State, Task
 from quaver.engine.executors.errors import want_of_space
 from quaver.engine.executors.payload import CALIBRATION, EVAL_FUNC, MODEL, OPENING, PREFIX, SAMPLES, Opening
@@ -105,13 +105,13 @@ class WorkerContext:
             model = _model(opening, folder, task)
             options = replace(opening.options, folder=shared, threads=task.threads, shared=True)
             kind: type[Adapter] = _load(opening.kind)
-            self.adapter = stack.enter_context(contextlib.closing(kind.take(model, options)))
+            self.adapter = stack.enter_context(contextlib.closing(load_with(kind, model, options)))
             _check_versions(self.adapter.versions, opening.versions)
             _check("model", self.adapter.fingerprint, task.model)
             calibration = (folder / CALIBRATION).read_bytes()
             _check("calibration", hashlib.sha256(calibration).hexdigest(), task.calibration)
             self.adapter.restore(_load(calibration))
-            self.ops = self.adapter.inspect()
+            self.ops = self.adapter.ops()
             self._folder, self._site = folder, folder if there else None
             self._stack = stack.pop_all()
 
@@ -130,8 +130,8 @@ class WorkerContext:
     @functools.cached_property
     def bench(self) -> Bench:
         """What measurements run on: the model, and the few calibration samples that the run has."""
-        self.adapter.keep(list(_load((self._folder / SAMPLES).read_bytes())))
-        return Bench(self.adapter, self.ops[-1].name, self.adapter.kept)
+        self.adapter.keep_probe_samples(list(_load((self._folder / SAMPLES).read_bytes())))
+        return Bench(self.adapter, self.ops[-1].name, self.adapter.probe_samples)
 
     @property
     def is_over(self) -> bool:

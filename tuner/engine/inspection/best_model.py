@@ -71,11 +71,11 @@ def note_inside(
     config = everything_reduced(space, best)
     config = config.replace({name: best.config[name] for name in avoided(config)})
     try:
-        view = adapter.look(config)
+        view = adapter.inspect_quantized(config)
         found = diagnosis
-        if found is None and adapter.kept:
+        if found is None and adapter.probe_samples:
             wishes = DiagnosisOptions(samples=SAMPLES, timing=False)
-            found = examine(adapter, view, config, list(adapter.kept), wishes, observer, space)
+            found = examine(adapter, view, config, list(adapter.probe_samples), wishes, observer, space)
         history.note(OPS, describe(view, found))
         if found is not None:
             history.note(CAUSES, causes(found))
@@ -177,10 +177,10 @@ def _profile(adapter: Adapter, best: Trial, history: History, threads: int) -> P
     base = history.baseline
     usual = 1e-3 * (base.measured.get("latency_ms", 50.0) if base is not None else 50.0)
     runs = max(3, min(PROFILE_RUNS, int(PROFILE_SECONDS / max(usual, 1e-6))))
-    kind, data = type(adapter), [adapter.timing_feed] if adapter.kept else None
+    kind, data = type(adapter), [adapter.timing_feed] if adapter.probe_samples else None
     options = TimingOptions(1 if data is None else samples(data[0]), threads or 1, 2, runs)
     fp32, other = (
-        kind.time(adapter.assemble(config).SerializeToString(), data, options, adapter)
+        kind.profile(adapter.assemble(config).SerializeToString(), data, options, adapter)
         for config in (None, best.config)
     )
     sides = _by_op(fp32), _by_op(other)

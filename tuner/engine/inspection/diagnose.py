@@ -88,14 +88,14 @@ def examine(
 
     What is advised lies in `space`, which holds what the user's rules leave; None is all that the framework offers.
     """
-    ops = adapter.inspect()
+    ops = adapter.ops()
     names = [op.name for op in ops]
     contexts = view.contexts() or _bare(names)
     others = view.others()
     around = {name: other.context for name, other in others.items()}
     recorder = Recorder(contexts, wishes.layer_metrics, wishes.model_metrics, around)
     observer(StageStarted(Stage.DIAGNOSING))
-    stream: Iterable[Feed] = adapter.kept if data is None else feeds(data, adapter.inputs, wishes.samples)
+    stream: Iterable[Feed] = adapter.probe_samples if data is None else feeds(data, adapter.inputs, wishes.samples)
     dynamic = config is not None and any(pick.mode == "dynamic" for pick in config.values())
     _record(
         Batches(adapter.inputs, as_given=dynamic), view, [*names, *others], stream, recorder, wishes.samples, observer
@@ -111,9 +111,14 @@ def examine(
 
 def examine_float(adapter: Adapter, data: Any, wishes: DiagnosisOptions, observer: Observer) -> Diagnosis:
     """Diagnose the float model alone, to see where it goes wrong."""
-    config = QuantConfig((op.name, FLOAT) for op in adapter.inspect())
+    config = QuantConfig((op.name, FLOAT) for op in adapter.ops())
     return examine(
-        adapter, adapter.look(config), config, data, DiagnosisOptions(wishes.samples, timing=False), observer
+        adapter,
+        adapter.inspect_quantized(config),
+        config,
+        data,
+        DiagnosisOptions(wishes.samples, timing=False),
+        observer,
     )
 
 
@@ -126,7 +131,7 @@ def diagnose_run(
     """
     config = everything_reduced(space, best)
     try:
-        found = examine(adapter, adapter.look(config), config, data, DiagnosisOptions(), observer, space)
+        found = examine(adapter, adapter.inspect_quantized(config), config, data, DiagnosisOptions(), observer, space)
         found.save(folder)
     except KeyboardInterrupt:
         log.warning("interrupted while diagnosing; the result of the run is complete")
@@ -189,7 +194,7 @@ def _seconds(
     adapter: Adapter, view: View, observer: Observer
 ) -> tuple[Sequence[Mapping[str, float]], Sequence[Mapping[str, float]]]:
     """Seconds of each op in fp32 and in the quantized model, in turns. Without them there is just one cause less."""
-    if not adapter.kept:
+    if not adapter.probe_samples:
         return (), ()
     observer(StageStarted(Stage.TIMING))
     try:

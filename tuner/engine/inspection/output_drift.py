@@ -124,10 +124,10 @@ def note_drift(adapter: Adapter, best: Trial, model: Model, history: History) ->
         model: the model of the trial. Its session is closed afterwards.
         history: where the drift is noted.
     """
-    if not adapter.kept or drift_of(history.notes, best) is not None:
+    if not adapter.probe_samples or drift_of(history.notes, best) is not None:
         return
     try:
-        drift = measure_drift(adapter.assemble(None), model, adapter.kept, best.number)
+        drift = measure_drift(adapter.assemble(None), model, adapter.probe_samples, best.number)
         outputs = [asdict(item) for item in drift.outputs]
         record = {"trial": best.number, "fingerprint": best.config.fingerprint, "samples": drift.samples}
         history.note(NOTE, {**record, "outputs": outputs})

@@ -34,9 +34,9 @@ def mode_errors(
     A failure costs a diagnosis just this.
     """
     able = [op for op in space.ops if config is not None and config[op.name].calibrated and errors[op.name] > LEAST]
-    offered = {op.name: op for op in adapter.inspect()}
+    offered = {op.name: op for op in adapter.ops()}
     others = {op.name: found for op in able if (found := _others(op, offered[op.name]))}
-    if config is None or not others or not adapter.kept:
+    if config is None or not others or not adapter.probe_samples:
         return None
     picks = {"": {name: config[name] for name in others}}
     for mode in MODES[1:]:
@@ -69,12 +69,14 @@ def _errors(
     In another mode an op writes float. Where others read that in integers they round it as before, which counts.
     """
     alone = QuantConfig((name, replace(given[name], repairs=()) if name in given else FLOAT) for name in config)
-    run = adapter.look(alone).local(list(given), ())
+    run = adapter.inspect_quantized(alone).local(list(given), ())
     records = {name: OpRecord(contexts[name], None, {}) for name in given}
     read = readers(contexts)
     rounded = {name: contexts[name].writes for name in given if read.get(name)}
     seen = 0
-    for feed in adapter.kept[: -(-len(adapter.kept) // 2)]:  # an op's own error hardly depends on which samples it sees
+    for feed in adapter.probe_samples[
+        : -(-len(adapter.probe_samples) // 2)
+    ]:  # an op's own error hardly depends on which samples it sees
         for name, (before, after) in run(feed).ops.items():
             scale = None if isinstance(after, QuantizedTensor) else rounded.get(name)
             if after is not None and scale is not None:
@@ -92,7 +94,7 @@ def repaired_errors(
     None if there is nothing to repair. A failure costs a diagnosis just this.
     """
     able = [op for op in space.ops if config is not None and op.repairs and config[op.name].quantized]
-    if config is None or not able or not adapter.kept:
+    if config is None or not able or not adapter.probe_samples:
         return None
     bare = {op.name: replace(config[op.name], repairs=()) for op in able}
     alone = QuantConfig((name, bare.get(name, FLOAT)) for name in config)

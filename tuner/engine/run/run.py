@@ -382,7 +382,9 @@ class Run:
         """Once in a run, and not before the first trial: note what cannot be quantized, and its time."""
         if not self._named:
             self._named = True
-            note_unquantizable(self.adapter, self.history, timed=bool(self.adapter.kept) and not self.out_of_time())
+            note_unquantizable(
+                self.adapter, self.history, timed=bool(self.adapter.probe_samples) and not self.out_of_time()
+            )
 
     def _count_repeat(self, repeated: bool) -> None:
         self._repeats = self._repeats + 1 if repeated else 0

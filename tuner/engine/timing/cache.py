@@ -78,7 +78,7 @@ class TimingCache:
 
 def timing_cache(adapter: Adapter, *options: Any) -> TimingCache:
     """That of a model on the batch that is timed; `options` are those that change what is built of it."""
-    if not adapter.kept:
+    if not adapter.probe_samples:
         return TimingCache(None)
     shapes = {name: [list(values.shape), str(values.dtype)] for name, values in adapter.timing_feed.items()}
     meant = [adapter.name, adapter.fingerprint, versions_of(adapter), machine(), shapes, options]

@@ -121,7 +121,7 @@ def _by_the_clock(adapter: Adapter, configs: Sequence[QuantConfig], feed: Feed) 
 
 def plan_for(adapter: Adapter) -> Plan:
     """What to time of a calibrated model."""
-    plan = Plan(TuningSpace(adapter.inspect()))
+    plan = Plan(TuningSpace(adapter.ops()))
     return replace(plan, alone=tuple(absorbed(plan.default_config, adapter.op_seconds(None, threads=1))))
 
 
@@ -183,7 +183,7 @@ def resolved(data: Any, adapter: Adapter, source: str) -> CostModel:
     # What the board says names ops by what they are in this model, so that must be the same one first.
     known = CostModel(str(data.get("target")), str(data.get("adapter")), str(data.get("model")), TimeModel({}, {}))
     check_fingerprint(known, adapter, source)
-    plan = Plan(TuningSpace(adapter.inspect()), tuple(data.get("alone", ())))
+    plan = Plan(TuningSpace(adapter.ops()), tuple(data.get("alone", ())))
     if any(name not in plan.default_config for name in plan.alone) or data.get("configs") != plan.fingerprints:
         raise SettingsError(
             f"cost model {source!r} was prepared by another version of quaver: prepare and take it again"
@@ -192,7 +192,7 @@ def resolved(data: Any, adapter: Adapter, source: str) -> CostModel:
         raw = data["raw"]
         graphs = [base64.b64decode(graph, validate=True) for graph in raw["graphs"]]
         times = [{str(name): _time(one) for name, one in taken.items()} for taken in raw["kernels"]]
-        profiles = [adapter.op_seconds_from(*pair) for pair in zip(times, graphs, strict=True)]
+        profiles = [adapter.op_seconds_from_kernels(*pair) for pair in zip(times, graphs, strict=True)]
         between = tuple(Edge(str(one), tuple(readers), int(count)) for one, readers, count in data["borders"])
         model, ways = plan.put_together(profiles, [_time(one) for one in raw["whole"]], between)
         batch = _batch(data)
@@ -218,7 +218,7 @@ def fitting(cost: CostModel, adapter: Adapter, source: str) -> CostModel:
     """The cost model, if it is of the model in hand; else it is refused."""
     if cost.adapter != adapter.name:
         raise SettingsError(f"cost model {source!r} is of a model of {cost.adapter}, and this one is of {adapter.name}")
-    names = [op.name for op in adapter.inspect()]
+    names = [op.name for op in adapter.ops()]
     for name in cost.model.fp32:
         if name not in names:
             raise SettingsError(

@@ -108,7 +108,7 @@ class ObjectiveMeasurer:
             return self._with_figures(trial, model) if may_run else trial
 
     def _with_figures(self, trial: Trial, model: Model) -> Trial:
-        feed = self._adapter.timing_feed if self._adapter.kept else None
+        feed = self._adapter.timing_feed if self._adapter.probe_samples else None
         try:
             figures = self._objective.measure(model, self._reference, feed) | self._objective.predict(trial.config)
             name = recorded_name(self._objective)
@@ -163,5 +163,5 @@ class ObjectiveMeasurer:
 
     def _undecided(self) -> bool:
         """Whether the winner is to be found among trials that are about as fast as each other."""
-        measurable = type(self._objective) is Latency and bool(self._adapter.kept)
+        measurable = type(self._objective) is Latency and bool(self._adapter.probe_samples)
         return measurable and undecided(self._judge, self._history)

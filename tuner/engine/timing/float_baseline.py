@@ -32,10 +32,10 @@ class FloatBaseline:
 
     def _faster(self) -> Model:
         models = [as_deployed(self._adapter.assemble(None))]
-        if not self._adapter.kept:
+        if not self._adapter.probe_samples:
             return models[0]
         if self._adapter.rewrites:
-            models.append(as_deployed(self._adapter.as_given()))
+            models.append(as_deployed(self._adapter.build_unmodified()))
         feed = self._adapter.timing_feed
         taken = measure(models, feed)
         figures = {

@@ -54,7 +54,7 @@ def test_what_does_not_turn_back_is_turned_once() -> None:
 
 def test_the_names_that_went_are_listed() -> None:
     with opened(between_convs(last(*NORM)), calibrate=False) as adapter:
-        first = next(op for op in adapter.inspect() if op.kind == "Conv")
+        first = next(op for op in adapter.ops() if op.kind == "Conv")
         assert {"Add_2", "Sub_3", "Mul_4"} <= set(first.nodes)
 
 
@@ -78,5 +78,5 @@ def test_a_result_that_is_an_output_keeps_its_place() -> None:
     model = net.model(net.Conv(net.Transpose(y, perm=BACK), weight(4, 8, 1, 1)), y)
     with opened(model, calibrate=False) as adapter:
         feed = {adapter.inputs[0].name: np.random.default_rng(0).standard_normal((2, 4, 8, 8)).astype(np.float32)}
-        for made, given in zip(adapter.build(None).run(feed), adapter.as_given().run(feed), strict=True):
+        for made, given in zip(adapter.build(None).run(feed), adapter.build_unmodified().run(feed), strict=True):
             np.testing.assert_allclose(made, given, rtol=1e-4, atol=1e-5)

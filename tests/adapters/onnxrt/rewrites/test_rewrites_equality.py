@@ -183,20 +183,20 @@ def test_the_model_as_given_is_at_hand_in_every_form(form: str, tmp_path: Path) 
         onnx.save(model, path)
     source: Any = {"bytes": model.SerializeToString(), "ModelProto": model}.get(form, path)
     with opened(source, calibrate=False) as adapter:
-        given = adapter.as_given()
+        given = adapter.build_unmodified()
         assert [node.op_type for node in given.model.graph.node] == ["Pad", "Conv", "Neg", "Relu"]
         feed = data(adapter)[0]
         for found, expected in zip(given(feed), as_given(model, feed), strict=True):
             assert np.array_equal(found, expected)
         assert given.size >= path.stat().st_size
         copy = given.save(tmp_path / "copies" / "copy.onnx")
-        assert np.array_equal(adapter.load(copy)(feed)[0], given(feed)[0])
+        assert np.array_equal(adapter.load_saved(copy)(feed)[0], given(feed)[0])
 
 
 def test_the_float_model_that_is_built_is_the_optimised_one() -> None:
     with opened(padded(), calibrate=False) as adapter:
         assert [node.op_type for node in adapter.build(None).model.graph.node] == ["Conv", "Neg", "Relu"]
-        assert adapter.build(None).sha256 != adapter.as_given().sha256
+        assert adapter.build(None).sha256 != adapter.build_unmodified().sha256
 
 
 def test_the_fingerprint_is_that_of_the_model_as_given() -> None:
@@ -210,7 +210,7 @@ def test_a_model_that_the_runtime_does_not_load_as_it_is_says_so() -> None:
     with opened(model) as adapter:
         adapter.build(space(adapter).default_config()).close()
         with pytest.raises(BuildError, match="ONNX Runtime cannot load the model"):
-            adapter.as_given()
+            adapter.build_unmodified()
 
 
 def test_a_saved_copy_replaces_nothing_of_the_users(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_saved_copy_replaces_nothing_of_the_users(tmp_path: Path) -> None:
     onnx.save_model(padded(), path, save_as_external_data=True, location="weights.bin", size_threshold=100)
     before = (tmp_path / "weights.bin").stat().st_mtime_ns
     with opened(path, calibrate=False) as adapter:
-        adapter.as_given().save(tmp_path / "second.onnx")
+        adapter.build_unmodified().save(tmp_path / "second.onnx")
     assert (tmp_path / "weights.bin").stat().st_mtime_ns == before
 
 

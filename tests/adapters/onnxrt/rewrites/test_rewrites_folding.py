@@ -30,7 +30,7 @@ def test_numbers_behind_a_convolution_go_into_it(part: Part) -> None:
     assert kinds(model) == "Conv Relu Conv"
     with opened(model, calibrate=False) as adapter:
         assert {node.name for node in onnx.load_from_string(model.SerializeToString()).graph.node} == {
-            name for op in adapter.inspect() for name in op.nodes
+            name for op in adapter.ops() for name in op.nodes
         }
     kernels_are_right(model)
 

@@ -37,7 +37,7 @@ def test_hard_sigmoid_is_one_node() -> None:
 
 def test_the_names_that_went_are_listed() -> None:
     with opened(between_convs(HARD_SWISH["x * clip / 6"]), calibrate=False) as adapter:
-        op = next(op for op in adapter.inspect() if op.kind == "Mul")
+        op = next(op for op in adapter.ops() if op.kind == "Mul")
         assert op.name == "Mul_3" and set(op.nodes) == {"Mul_3", "Add_1", "Div_4"}
 
 

@@ -33,7 +33,7 @@ def test_with_a_slope_for_each_channel_it_is_spelled_out_exactly(values: tuple[f
     assert kinds(model) == "Conv Relu Clip Mul Add Conv"
     assert kinds(model, optimise_float=False) == "Conv PRelu Conv"
     with opened(model) as adapter:
-        feed = dict(adapter.kept[0])
+        feed = dict(adapter.probe_samples[0])
         assert np.array_equal(adapter.build(None)(feed), as_given(model, feed)[0])
     kernels_are_right(model)
 

@@ -31,7 +31,7 @@ def test_padding_goes_into_the_convolution_and_is_listed_with_it() -> None:
     assert kinds(padded()) == "Conv Relu Conv"
     assert applied(padded()) == {"runtime's basic level": 1}
     with opened(padded(), calibrate=False) as adapter:
-        assert [(op.name, op.nodes) for op in adapter.inspect()][1] == ("conv", ("conv", "pad"))
+        assert [(op.name, op.nodes) for op in adapter.ops()][1] == ("conv", ("conv", "pad"))
     kernels_are_right(padded())
 
 
@@ -63,7 +63,7 @@ def test_weights_that_are_computed_from_constants_become_weights() -> None:
     model = net.model(net.Conv(net.input(2, 4, 12, 12), kernel, name="conv"))
     assert kinds(model) == "Conv"
     with opened(model, calibrate=False) as adapter:
-        assert [op.name for op in adapter.inspect()] == ["conv"]
+        assert [op.name for op in adapter.ops()] == ["conv"]
 
 
 def test_constants_that_would_grow_are_not_spelled_out() -> None:
@@ -81,14 +81,14 @@ def test_ops_that_compute_the_same_keep_their_names() -> None:
     x, kernel = net.input(2, 4, 8, 8), net.constant(weight(4, 4, 1, 1))
     twins = [net.Conv(net.Identity(x), kernel, name=name) for name in ("left", "right")]
     with opened(net.model(net.Concat(*twins, axis=1)), calibrate=False) as adapter:
-        assert [op.name for op in adapter.inspect()] == ["left", "right", "Concat_2"]
+        assert [op.name for op in adapter.ops()] == ["left", "right", "Concat_2"]
 
 
 def test_a_function_of_the_runtime_is_called_as_the_user_called_it() -> None:
     model = between_convs(lambda net, x: net.HardSwish(x, name="swish"))
     assert kinds(model) == "Conv HardSigmoid Mul Conv"
     with opened(model, calibrate=False) as adapter:
-        assert [op.name for op in adapter.inspect()] == ["Conv_0", "swish.HardSigmoid", "swish", "Conv_1"]
+        assert [op.name for op in adapter.ops()] == ["Conv_0", "swish.HardSigmoid", "swish", "Conv_1"]
 
 
 def test_large_constants_are_not_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_an_operator_that_the_runtime_does_not_know_is_no_obstacle(caplog: pytes
     x = net.Conv(net.Pad(net.input(2, 4, 8, 8), PADS), weight(4, 4, 3, 3))
     model = net.model(x, tensor(net.Unheard(x, domain="elsewhere"), 2, 4, 7, 7), opsets=[("elsewhere", 1)])
     with caplog.at_level(logging.INFO), opened(model, calibrate=False) as adapter:
-        assert [op.name for op in adapter.inspect()] == ["Conv_1"]
+        assert [op.name for op in adapter.ops()] == ["Conv_1"]
         assert adapter.rewrites == ()
     assert "basic optimisations are left out" in caplog.text
 
@@ -142,15 +142,15 @@ def test_branches_that_are_always_taken_are_left_to_the_names_they_have() -> Non
     model = net.model(net.Conv(net.If(np.array(True), **bodies), weight(4, 4, 1, 1)), opset=17)
     with opened(model, calibrate=False) as adapter:
         assert deviation(model, adapter) < 1e-6
-        assert {"Conv_0", "Conv_2"} <= {op.name for op in adapter.inspect()}
+        assert {"Conv_0", "Conv_2"} <= {op.name for op in adapter.ops()}
 
 
 def test_another_process_makes_the_same_bytes(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(padded(), path)
     script = (
-        "import sys; from quaver.adapters import AdapterOptions, open_model;"
-        "print(open_model(sys.argv[1], AdapterOptions(threads=1)).assemble(None).sha256)"
+        "import sys; from quaver.adapters import AdapterOptions, load_model;"
+        "print(load_model(sys.argv[1], AdapterOptions(threads=1)).assemble(None).sha256)"
     )
     with opened(padded(), calibrate=False) as adapter:
         expected = adapter.assemble(None).sha256
