@@ -281,7 +281,7 @@ def test_a_broken_plug_in_beside_a_working_one(tmp_path: Path) -> None:
     )
     install(site, "broken_adapter", "0.3", "import a_module_that_is_gone\n", "broken = broken_adapter:Adapter")
     install(site, "toy_adapter", "1.0", working, "toys = toy_adapter:Toy")
-    path = os.pathsep.join([str(site), str(SUPPORT)])
+    path = os.pathsep.join([str(site), str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         cwd=tmp_path,

@@ -125,7 +125,7 @@ class _Case:
 def _check_ops(adapter: Adapter) -> tuple[Op, ...]:
     ops = adapter.ops()
     assert isinstance(ops, tuple) and ops, f"ops must return a tuple of ops, and at least one, not {ops!r:.80}"
-    assert adapter.ops() == ops, "inspect gives other ops when it is called again"
+    assert adapter.ops() == ops, "ops gives other ops when it is called again"
     names = [op.name for op in ops]
     twice = next((name for name in names if names.count(name) > 1), None)
     assert twice is None, f"two ops are called {twice!r}; names must be unique"
@@ -156,7 +156,7 @@ def _check_identity(case: _Case) -> None:
     try:
         assert adapter.fingerprint and isinstance(adapter.fingerprint, str), "fingerprint must be a string"
         assert other.fingerprint == adapter.fingerprint, "the fingerprint of the same model differs when opened again"
-        assert other.ops() == adapter.ops(), "inspect gives other ops when the same model is opened again"
+        assert other.ops() == adapter.ops(), "ops gives other ops when the same model is opened again"
     finally:
         other.close()
 
@@ -198,7 +198,7 @@ def _check_calibration(case: _Case) -> None:
     try:
         other.keep_probe_samples(case.data)
         assert equal_feeds(other.probe_samples, case.adapter.probe_samples), (
-            "keep takes other samples than calibrate does"
+            "keep_probe_samples takes other samples than calibrate does"
         )
     finally:
         other.close()
@@ -279,7 +279,7 @@ def _check_bytes(case: _Case) -> None:
         data = model.SerializeToString()
         assert model.sha256 == hashlib.sha256(data).hexdigest(), f"sha256 of {words} is not the hash of its bytes"
         assert model.size == len(data), f"size of {words} is {model.size}, but it has {len(data)} bytes"
-        assert case.adapter.assemble(config).SerializeToString() == data, f"`rebuild` of {words} gives other bytes"
+        assert case.adapter.assemble(config).SerializeToString() == data, f"`assemble` of {words} gives other bytes"
         path = case.scratch / f"saved{number}{case.adapter.suffix}"
         assert Path(model.save(path)) == path, f"save of {words} must return the path it was given"
         assert path.read_bytes() == data, f"the saved file of {words} holds other bytes than sha256 is taken of"
@@ -329,15 +329,15 @@ def _check_watch(case: _Case) -> None:
     )
     for seen, words in ((fp32, "the float model"), (int8, "the all-int8 model")):
         missing = [name for name in names if name not in seen]
-        assert not missing, f"watch of {words} gives no output of op {missing[0]!r}"
+        assert not missing, f"record_outputs of {words} gives no output of op {missing[0]!r}"
         for name in names:
-            assert np.asarray(seen[name]).dtype.kind == "f", f"watch of {words} gives op {name!r} not as float"
+            assert np.asarray(seen[name]).dtype.kind == "f", f"record_outputs of {words} gives op {name!r} not as float"
     for name in names:
-        assert fp32[name].shape == int8[name].shape, f"watch gives op {name!r} in another shape when it is int8"
+        assert fp32[name].shape == int8[name].shape, f"record_outputs gives op {name!r} in another shape when it is int8"
     some = case.adapter.record_outputs(None, names[-1:])(feed)
-    assert list(some) == names[-1:], "watch gives other ops than it was asked for"
+    assert list(some) == names[-1:], "record_outputs gives other ops than it was asked for"
     told = case.adapter.inspect_quantized(case.default_config).precisions
-    assert sorted(told) == sorted(names), "look tells the precision of other ops than inspect lists"
+    assert sorted(told) == sorted(names), "inspect_quantized tells the precision of other ops than ops() lists"
 
 
 def _check_local_errors(case: _Case) -> None:

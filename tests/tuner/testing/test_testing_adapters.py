@@ -359,7 +359,7 @@ def test_an_adapter_that_inspects_otherwise_the_second_time() -> None:
             self.calls = getattr(self, "calls", 0) + 1
             return super().ops()[: 3 - self.calls % 2]
 
-    check(Moody, "inspect gives other ops when it is called again")
+    check(Moody, "ops gives other ops when it is called again")
 
 
 def test_an_adapter_without_a_name_or_frameworks() -> None:
@@ -408,7 +408,7 @@ def test_an_adapter_that_looks_at_other_ops() -> None:
         def inspect_quantized(self, quantized: Any) -> Any:
             return View()
 
-    check(Looking, "look tells the precision of other ops")
+    check(Looking, "inspect_quantized tells the precision of other ops")
 
 
 @pytest.mark.parametrize("given", [True, False])
@@ -473,7 +473,7 @@ def test_an_adapter_that_builds_other_bytes_than_it_rebuilds() -> None:
                 model, SerializeToString=lambda: data, sha256=hashlib.sha256(data).hexdigest(), size=len(data)
             )
 
-    check(Twofold, "`rebuild` of the float model gives other bytes")
+    check(Twofold, "`assemble` of the float model gives other bytes")
 
 
 def test_an_adapter_that_finds_other_ops_when_opened_again() -> None:
@@ -484,4 +484,4 @@ def test_an_adapter_that_finds_other_ops_when_opened_again() -> None:
             self.number = getattr(self, "number", None) or next(opened) + 1
             return super().ops()[: 4 - self.number]
 
-    check(Moody, "inspect gives other ops when the same model is opened again")
+    check(Moody, "ops gives other ops when the same model is opened again")
