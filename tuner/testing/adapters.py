@@ -333,7 +333,9 @@ def _check_watch(case: _Case) -> None:
         for name in names:
             assert np.asarray(seen[name]).dtype.kind == "f", f"record_outputs of {words} gives op {name!r} not as float"
     for name in names:
-        assert fp32[name].shape == int8[name].shape, f"record_outputs gives op {name!r} in another shape when it is int8"
+        assert fp32[name].shape == int8[name].shape, (
+            f"record_outputs gives op {name!r} in another shape when it is int8"
+        )
     some = case.adapter.record_outputs(None, names[-1:])(feed)
     assert list(some) == names[-1:], "record_outputs gives other ops than it was asked for"
     told = case.adapter.inspect_quantized(case.default_config).precisions
