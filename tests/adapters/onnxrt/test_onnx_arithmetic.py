@@ -231,7 +231,7 @@ def test_the_mean_of_an_image_that_is_about_zero_has_a_scale_that_the_kernel_tak
     feeds = [{model.graph.input[0].name: np.float32(peak) * (image + np.float32(offset))}]
     with opened(model, calibrate=False) as adapter:
         adapter.calibrate(feeds)
-        config = space(adapter).all_int8()
+        config = space(adapter).default_config()
         assert "pool" in config.int8_ops
-        (mean,) = adapter.rebuild(config).run(feeds[0])
+        (mean,) = adapter.assemble(config).run(feeds[0])
         assert abs(float(mean.item()) - peak * offset) <= 0.02 * peak

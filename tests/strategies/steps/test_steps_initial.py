@@ -10,7 +10,7 @@ from quaver.space import TuningSpace
 from quaver.strategies.steps.initial import ERROR_BAR, TIE, fastest
 
 SPACE = TuningSpace([Op(name, "Conv", (name,), (OpConfig(INT8), FLOAT)) for name in "abcd"])
-ALL = SPACE.all_int8()
+ALL = SPACE.default_config()
 THREE, TWO, ONE = ALL.fallback("a"), ALL.fallback("a", "b"), ALL.fallback("a", "b", "c")
 
 
@@ -18,7 +18,7 @@ class Errors:
     """A probe of ops whose errors add up."""
 
     def output_error(self, config: QuantConfig) -> float:
-        return float(config.reduced_count)
+        return float(config.quantized_count)
 
 
 PROBE: Any = Errors()
