@@ -19,8 +19,8 @@ from benchmarks.peers import memory
 from quaver.adapters import AdapterOptions, load_model
 from quaver.demo.data import digits
 from quaver.demo.run import MODEL
-from quaver.engine.events import silent
 from quaver.engine.inspection.diagnose import DiagnosisOptions, examine
+from quaver.engine.observers import silent
 from quaver.space import TuningSpace
 
 Feeds = list[Mapping[str, Any]]

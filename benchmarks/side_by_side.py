@@ -18,7 +18,8 @@ import quaver
 from benchmarks import planted, shapes
 from benchmarks.simulated_workers import table
 from quaver.demo.data import Accuracy, digits
-from quaver.engine.events import Event, Progressed, Stage, TrialFinished, TrialStarted
+from quaver.engine.event_base import Event, Stage
+from quaver.engine.events import Progressed, TrialFinished, TrialStarted
 
 TRIALS, SAMPLES = 30, 48
 ROUNDS = 3

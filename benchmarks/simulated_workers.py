@@ -15,8 +15,8 @@ from typing import Any
 
 from quaver.budget import Budget
 from quaver.criterion import Criterion
-from quaver.engine.events import silent
 from quaver.engine.executors.base import Outcome, State, Task
+from quaver.engine.observers import silent
 from quaver.engine.run.loop import drive
 from quaver.engine.run.run import Run
 from quaver.engine.timing.objective import Objective

@@ -28,7 +28,8 @@ from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
 from quaver.diagnosis import Cause, Diagnosis, Profile, QuantizedStatistics
 from quaver.engine import events
-from quaver.engine.events import Observer, Stage
+from quaver.engine.event_base import Stage
+from quaver.engine.observers import Observer
 from quaver.engine.timing.objective import Objective
 from quaver.errors import (
     BuildError,

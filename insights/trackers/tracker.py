@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 from quaver.api.run_log import LOG
 from quaver.api.workspace import SETTINGS
-from quaver.engine.events import BaselineScored, Event, RunFinished, RunStarted, TrialFinished
+from quaver.engine.event_base import Event
+from quaver.engine.events import BaselineScored, RunFinished, RunStarted, TrialFinished
 from quaver.errors import MissingPackageError
 from quaver.history import FILE_NAME
 from quaver.trial import Trial

@@ -17,8 +17,8 @@ import quaver
 from quaver.adapters import AdapterOptions, load_model
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.diagnosis import Recorder
-from quaver.engine.events import silent
 from quaver.engine.inspection.diagnose import DiagnosisOptions, examine
+from quaver.engine.observers import silent
 from quaver.space import TuningSpace
 
 

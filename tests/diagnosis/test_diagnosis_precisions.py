@@ -13,8 +13,8 @@ from fake import FakeAdapter, FakeFloat
 
 from quaver.adapters import View
 from quaver.affine import QuantizationParameters, QuantizedTensor
-from quaver.engine.events import silent
 from quaver.engine.inspection.diagnose import DiagnosisOptions, examine
+from quaver.engine.observers import silent
 from quaver.introspection import LocalRun, OpContext, OpWeight, QuantizedRun
 from quaver.ops import FLOAT, OpConfig, Precision
 from quaver.space import TuningSpace

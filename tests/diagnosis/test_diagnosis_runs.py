@@ -15,8 +15,10 @@ from fake import FakeAdapter, FakeFloat
 import quaver
 from quaver.api.subject import Target
 from quaver.diagnosis import read_histograms
-from quaver.engine.events import Diagnosed, Event, Progressed, Stage, silent
+from quaver.engine.event_base import Event, Stage
+from quaver.engine.events import Diagnosed, Progressed
 from quaver.engine.inspection.diagnose import DiagnosisOptions, examine
+from quaver.engine.observers import silent
 from quaver.space import TuningSpace
 
 ONE_SCALE = {"Conv": {"weight": {"granularity": ["per_tensor"]}}}

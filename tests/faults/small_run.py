@@ -18,7 +18,8 @@ from faulty_io import FaultyIO
 
 import quaver
 from quaver.adapters import registry
-from quaver.engine.events import Event, TrialFinished
+from quaver.engine.event_base import Event
+from quaver.engine.events import TrialFinished
 
 MODEL = FakeFloat({"a": 0.0, "b": 0.03, "c": 0.02})
 FILES = ["best_model.fake", "history.snapshot", "quaver.log", "quaver.yaml"]

@@ -15,7 +15,8 @@ from sample_scores import MODEL, SETTINGS, agrees_elsewhere, as_array, as_number
 import quaver
 from quaver import EvaluationError, SettingsError
 from quaver.command import main
-from quaver.engine.events import Confirmed, Event, StartedFrom, TrialFinished
+from quaver.engine.event_base import Event
+from quaver.engine.events import Confirmed, StartedFrom, TrialFinished
 from quaver.engine.scoring.judge import judge_snapshot
 from quaver.insights import FollowedRun, write_report
 from quaver.insights.data.summary import verdict

@@ -13,7 +13,8 @@ from sample_scores import BATCH, FORMS, MODEL, SAMPLES, SETTINGS, agrees, as_arr
 
 import quaver
 from quaver import EvaluationError, TrialState
-from quaver.engine.events import Event, SamplesOrdered
+from quaver.engine.event_base import Event
+from quaver.engine.events import SamplesOrdered
 
 pytestmark = pytest.mark.filterwarnings("ignore:resumed run")
 

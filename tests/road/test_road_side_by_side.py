@@ -16,7 +16,8 @@ import pytest
 from networks import Closeness, chain, inputs
 
 import quaver
-from quaver.engine.events import Event, TrialFinished, TrialStarted
+from quaver.engine.event_base import Event
+from quaver.engine.events import TrialFinished, TrialStarted
 from quaver.errors import EvaluationError, ExecutorError, SettingsError
 
 MODEL = chain(6)

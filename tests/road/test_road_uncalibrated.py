@@ -18,7 +18,8 @@ from quaver import demo
 from quaver.adapters import AdapterOptions, load_model
 from quaver.command.main import main
 from quaver.demo import run as digits
-from quaver.engine.events import Event, Uncalibrated
+from quaver.engine.event_base import Event
+from quaver.engine.events import Uncalibrated
 from quaver.history import read_snapshot
 
 CNN = Path(demo.__file__).parent / "digits_dscnn.onnx"

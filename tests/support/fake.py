@@ -22,8 +22,9 @@ from quaver.adapters.data import InputSpec
 from quaver.adapters.repairs.base import refuse_repairs
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
-from quaver.engine.events import Observer, TrialSlow, silent
+from quaver.engine.events import TrialSlow
 from quaver.engine.executors.in_process import InProcess
+from quaver.engine.observers import Observer, silent
 from quaver.engine.run.loop import drive as drive_run
 from quaver.engine.run.run import Run
 from quaver.engine.timing.objective import Objective, Size

@@ -19,7 +19,7 @@ from quaver.adapters.samples import check_batch
 from quaver.api.arguments import keywords_checked
 from quaver.api.config.config import Config
 from quaver.api.setup import calibrate, check_timing_batch
-from quaver.engine.events import Observers
+from quaver.engine.observers import silent
 from quaver.engine.timing.cost_model import (
     KIND,
     VERSION,
@@ -84,7 +84,7 @@ def calibrated(model: ModelLike, place: Path, data: Any, batch: int = 1) -> Iter
         contextlib.closing(load_with(kind, model, AdapterOptions(folder, batch=batch))) as adapter,
     ):
         check_batch(adapter.inputs, batch)
-        calibrate(adapter, config, data, Observers(), True)
+        calibrate(adapter, config, data, silent)
         check_timing_batch(adapter, batch)
         yield adapter
 

@@ -13,13 +13,15 @@ from quaver.adapters import Adapter, AdapterOptions, adapter_for, load_unmodifie
 from quaver.api.arguments import check_metrics, check_samples, check_writable, keywords_checked
 from quaver.api.config.config import Config
 from quaver.api.config.resolve import make_config
+from quaver.api.display.warnings import warn_of_notices
 from quaver.api.setup import calibrate
 from quaver.api.subject import Target, find_target
 from quaver.diagnosis import Diagnosis
 from quaver.diagnosis.quantized_only import QuantizedStatistics
 from quaver.diagnosis.statistics.errors import Direct
 from quaver.engine.compatibility import check_same_model, restore
-from quaver.engine.events import Observer, Observers, Stage, StageStarted, make_observers
+from quaver.engine.event_base import Stage
+from quaver.engine.events import StageStarted
 from quaver.engine.inspection.diagnose import (
     SAMPLES,
     DiagnosisOptions,
@@ -28,6 +30,7 @@ from quaver.engine.inspection.diagnose import (
     examine_float,
     replayable,
 )
+from quaver.engine.observers import Observer, Observers, make_observers
 from quaver.errors import CalibrationError, SettingsError, StrategyError
 from quaver.files.paths import expanded
 from quaver.files.temporary import temporary_folder
@@ -100,8 +103,7 @@ def diagnose(
     if workspace is not None:
         check_writable(Path(expanded(workspace)))
     target = find_target(quantized, history, "diagnose")
-    observers = make_observers(observer)
-    watch = Observers(*observers)
+    watch = Observers(*(make_observers(observer) or [warn_of_notices]))
     watch(StageStarted(Stage.READING))
     direct = {name: Direct(function) for name, function in (layer_direct_metrics or {}).items()}
     wishes = DiagnosisOptions(samples, {**(layer_metrics or {}), **direct}, model_metrics or {}, timing)
@@ -123,7 +125,7 @@ def diagnose(
         space = _space(adapter, chosen if given else None, target)
         config = _config(adapter, space, target)
         try:
-            _calibrate(adapter, config is not None, target, calib_dataloader, chosen, watch, bool(observers))
+            _calibrate(adapter, config is not None, target, calib_dataloader, chosen, watch)
         except CalibrationError as error:
             found = _float_alone(adapter, again, wishes, watch)
             if found is None or not found.causes:
@@ -172,9 +174,7 @@ def _config(adapter: Adapter, space: TuningSpace, target: Target) -> QuantConfig
         raise SettingsError(f"the configuration is one for another model: {error}") from None
 
 
-def _calibrate(
-    adapter: Adapter, needed: bool, target: Target, data: Any, chosen: Config, watch: Observer, heard: bool
-) -> None:
+def _calibrate(adapter: Adapter, needed: bool, target: Target, data: Any, chosen: Config, watch: Observer) -> None:
     """Get the ranges from the snapshot, or from the data; an already quantized model needs none."""
     snapshot = target.snapshot
     if snapshot is not None:
@@ -183,7 +183,7 @@ def _calibrate(
     if snapshot is not None or not needed:
         adapter.keep_probe_samples(data)
         return
-    calibrate(adapter, chosen, data, watch, heard)
+    calibrate(adapter, chosen, data, watch)
 
 
 @keywords_checked

@@ -14,8 +14,8 @@ from quaver.api.display.choose import display
 from quaver.api.result import TuneResult
 from quaver.api.session import TuningRun
 from quaver.api.signals import terminating
-from quaver.engine.events import Observer, make_observers
 from quaver.engine.inspection.diagnose import replayable
+from quaver.engine.observers import Observer, make_observers
 from quaver.errors import SettingsError
 from quaver.scores import too_many_scores
 from quaver.types import CalibrationData, EvalFunc, ModelLike

@@ -1,4 +1,4 @@
-"""The log file of a run: a line an event, with the time."""
+"""The log file of a run: one line per event, with the time."""
 
 from __future__ import annotations
 
@@ -12,45 +12,25 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TextIO
 
-from quaver.engine.events import (
-    BaselineScored,
-    CalibrationCut,
-    Confirmed,
-    Diagnosed,
-    Event,
-    MeasurementDied,
-    ModelConverted,
-    PageOpened,
-    Planned,
-    RunFinished,
-    SamplesOrdered,
-    SettingChanged,
-    StageStarted,
-    StartedFrom,
-    TimingsReused,
-    TrialFinished,
-    TrialSlow,
-    Uncalibrated,
-)
-from quaver.trial import Trial
+from quaver.engine.event_base import Event
 
 LOG = "quaver.log"
-# A new one is for the user alone: tracebacks of eval_func may hold what others should not see.
+# Only the user may read a new log: a traceback of eval_func may contain private data.
 PRIVATE = 0o600
-# The run whose work is done just now, and all that are open.
+# The run that is active in this thread, and all open runs of the process.
 _current: ContextVar[RunLog | None] = ContextVar("quaver_run_log", default=None)
 _open: list[RunLog] = []
 
 
 class RunLog:
-    """An observer that writes down what happens."""
+    """An observer that writes events to the log file."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
 
     @contextlib.contextmanager
     def here(self) -> Iterator[None]:
-        """While this lasts, warnings of the library belong to this run, in this thread."""
+        """Have warnings that the library logs in this thread belong to this run, for a while."""
         token = _current.set(self)
         try:
             yield
@@ -58,50 +38,28 @@ class RunLog:
             _current.reset(token)
 
     def owns(self, record: logging.LogRecord) -> bool:
-        """Whether a record is of this run; one of no run (a helper thread) is, if there is no other run."""
+        """Return whether a log record belongs to this run. One from a helper thread does if no other run is open."""
         current = _current.get()
         return current is self or (current is None and _open == [self])
 
     def __call__(self, event: Event) -> None:
-        """Write the lines of an event, if it has any."""
+        """Write the line and the details of an event."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.time))
-        for text in _lines(event):
-            with contextlib.suppress(OSError):  # a log must not end a run
+        for text in filter(None, (event.line(), event.details())):
+            with contextlib.suppress(OSError):  # a log that cannot be written must not end the run
                 print(stamp, text, file=self._file, flush=True)
 
 
-def _lines(event: Event) -> Iterator[str]:
-    match event:
-        case StageStarted(stage):
-            yield str(stage)
-        case Planned() | SettingChanged() | ModelConverted() | CalibrationCut() | PageOpened() | Uncalibrated():
-            yield str(event)
-        case SamplesOrdered() | StartedFrom() | Confirmed() | TimingsReused() | MeasurementDied():
-            yield str(event)
-        case BaselineScored(trial):
-            yield f"fp32 baseline: score {trial.score:.6g} in {trial.seconds:.1f} s"
-        case TrialSlow(number, seconds, usual):
-            yield f"trial {number}: eval_func has been running for {seconds:.0f} s; the baseline took {usual:.1f} s"
-        case TrialFinished(trial, _):
-            yield f"{trial}, {trial.seconds:.1f} s evaluating, {trial.build_seconds:.2f} s building{_by(trial)}"
-            if trial.error:
-                yield trial.error.rstrip()
-        case Diagnosed(diagnosis):
-            yield str(diagnosis)
-        case RunFinished():
-            yield event.summary
-
-
-class _Quiet(logging.StreamHandler[TextIO]):
-    """A log that cannot be written must not fill the terminal, where the error that matters will stand."""
+class _LogHandler(logging.StreamHandler[TextIO]):
+    """A handler that hides its own failures, so that the error that matters stays visible on the terminal."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
-        """Say nothing."""
+        """Ignore an error while writing."""
 
 
 @contextlib.contextmanager
 def run_log(folder: Path) -> Iterator[RunLog]:
-    """The log file of a run. Warnings of the library go there too. Without one, the run goes on."""
+    """Open the log file of a run, which also gets the warnings of the library. Without a log file the run goes on."""
     logger = logging.getLogger("quaver")
     try:
         handle = os.open(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE)
@@ -110,20 +68,16 @@ def run_log(folder: Path) -> Iterator[RunLog]:
         logger.warning("cannot write %s: %s", folder / LOG, error.strerror)
         yield RunLog(io.StringIO())
         return
-    handler = _Quiet(file)
+    handler = _LogHandler(file)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-    found = RunLog(file)
-    handler.addFilter(found.owns)
+    log = RunLog(file)
+    handler.addFilter(log.owns)
     logger.addHandler(handler)
-    _open.append(found)
+    _open.append(log)
     try:
-        yield found
+        yield log
     finally:
-        _open.remove(found)
+        _open.remove(log)
         logger.removeHandler(handler)
-        with contextlib.suppress(OSError):  # a full disk shows again when the file is closed
+        with contextlib.suppress(OSError):  # a full disk is reported again when the file is closed
             file.close()
-
-
-def _by(trial: Trial) -> str:
-    return f", by {trial.worker}" if trial.worker else ""

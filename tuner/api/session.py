@@ -17,10 +17,10 @@ from quaver.adapters.calibration.stored import comparison_of, left_out_of
 from quaver.adapters.samples import check_batch
 from quaver.api.config.config import Config, Settings
 from quaver.api.config.resolve import ConfigLike, ResolvedSettings, resolve_settings
-from quaver.api.config.resume import announce, changed_versions, settings_of_run
+from quaver.api.config.resume import changed_versions, settings_of_run
 from quaver.api.cost_model import load_cost_model, target_of, with_conversions
 from quaver.api.display.format import conversions
-from quaver.api.display.warnings import aloud, levels_to_the_caller, tell
+from quaver.api.display.warnings import levels_to_the_caller, warn_of_notices
 from quaver.api.plugins import shown, write_report
 from quaver.api.result import TuneResult
 from quaver.api.result_warnings import run_warnings, skipped_measurements, warn_of_failed_trials
@@ -29,19 +29,8 @@ from quaver.api.setup import check_timing_batch, first_config, pointing_to, prep
 from quaver.api.workspace import open_workspace, write_settings
 from quaver.budget import StopReason
 from quaver.engine.compatibility import versions_of
-from quaver.engine.events import (
-    Observer,
-    Observers,
-    PageOpened,
-    Planned,
-    RunFinished,
-    RunStarted,
-    Stage,
-    StageStarted,
-    TrialSlow,
-    Uncalibrated,
-    make_observers,
-)
+from quaver.engine.event_base import Stage
+from quaver.engine.events import PageOpened, Planned, RunFinished, RunStarted, StageStarted, TrialSlow, Uncalibrated
 from quaver.engine.executors.base import Executor
 from quaver.engine.executors.in_process import InProcess
 from quaver.engine.executors.parallel_probe import measuring_worker
@@ -52,10 +41,11 @@ from quaver.engine.executors.select import ExecutorSpec, open_pool
 from quaver.engine.inspection.best_model import note_inside
 from quaver.engine.inspection.diagnose import diagnose_run, replayable
 from quaver.engine.inspection.output_drift import drift_of, note_drift
+from quaver.engine.observers import Observer, Observers, StageTimes, make_observers
 from quaver.engine.probe import AdapterProbe
 from quaver.engine.provenance import add_provenance
 from quaver.engine.run.crashes import CONFIRMING, check_confirming, last_step, step
-from quaver.engine.run.finish import StageTimes, confirm, note_ending, require_confirmation
+from quaver.engine.run.finish import confirm, note_ending, require_confirmation
 from quaver.engine.run.loop import drive
 from quaver.engine.run.pending_trial import PendingTrial
 from quaver.engine.run.run import Run
@@ -170,14 +160,15 @@ class TuningRun:
             target_budget=config.criterion.target_budget,
         )
         self._stages = StageTimes()
-        self._tell = Observers(self._stages, self._log, *(self._observers or [aloud]))
+        self._tell = Observers(self._stages, self._log, *(self._observers or [warn_of_notices]))
         spent = 0.0 if history.header is None else used(history.notes, history.trials)
         self._tell(RunStarted(self.workspace, config.to_dict(), history.header is not None, spent))
-        announce(changes, self._tell, heard=bool(self._observers))
+        for change in changes:
+            self._tell(change)
         if config.insights:
             page = shown("page")(self.workspace)
             stack.callback(page.close)
-            tell(PageOpened(page.url), self._tell, heard=bool(self._observers))
+            self._tell(PageOpened(page.url))
         self._model = os.fspath(model) if isinstance(model, str | os.PathLike) else ""
         self._tell(StageStarted(Stage.READING))
         options = AdapterOptions(
@@ -198,9 +189,9 @@ class TuningRun:
         self.space = self._space(config, objective, history)
         cost = load_cost_model(config.cost_model, self._adapter, history, config.batch)
         stack.enter_context(pointing_to(history))
-        others = changed_versions(history.run.versions, versions_of(self._adapter))
-        announce(others, self._tell, heard=bool(self._observers))
-        prepare(self._adapter, history, config, self._data, self._tell, bool(self._observers), self._clock)
+        for change in changed_versions(history.run.versions, versions_of(self._adapter)):
+            self._tell(change)
+        prepare(self._adapter, history, config, self._data, self._tell, self._clock)
         check_timing_batch(self._adapter, config.batch)
         # An older calibration may not know enough for repairs.
         self.space = self._space(config, objective, history).without(self._adapter.ops_with_mask_values)
@@ -217,7 +208,7 @@ class TuningRun:
         say_conversions(self._adapter, history, self._tell)
         if not self._calibrated(history):
             able, total = len(self.space.quantizable), len(self.space)
-            tell(Uncalibrated(able, total - able), self._tell, bool(self._observers))
+            self._tell(Uncalibrated(able, total - able))
         write_settings(self.workspace, config)
         self._run = Run(
             self._adapter,
@@ -312,7 +303,9 @@ class TuningRun:
                     warnings.warn(failed, UserWarning, stacklevel=levels_to_the_caller())
                 if self.config.report:  # before anybody is told that the run is over: trackers keep it
                     write_report(self.workspace)
-                self._tell(RunFinished(said.reason, said.best, said.baseline, said.evaluations, str(said)))
+                self._tell(
+                    RunFinished(said.reason, said.best, said.baseline, said.evaluations, str(said), self._stages.all)
+                )
         return self._result
 
     def drive(self, eval_func: EvalFunc) -> StopReason:
@@ -480,6 +473,6 @@ class TuningRun:
 
     def _note_ending(self, reason: StopReason) -> None:
         try:
-            note_ending(self._run.history, reason, self._stages.until_now(), self._clock.seconds, self._model)
+            note_ending(self._run.history, reason, self._stages.stages, self._clock.seconds, self._model)
         except HistoryError as error:
             log.warning("how the run ended could not be noted: %s", error)

@@ -17,9 +17,10 @@ from quaver.adapters import Adapter
 from quaver.adapters.data import samples
 from quaver.api.config.config import Config
 from quaver.api.display.format import CONVERSIONS, conversions
-from quaver.api.display.warnings import tell
 from quaver.engine.compatibility import check_same_ops, restore, versions_of
-from quaver.engine.events import CalibrationCut, ModelConverted, Observer, Progressed, Stage, StageStarted, StartedFrom
+from quaver.engine.event_base import Stage
+from quaver.engine.events import CalibrationCut, ModelConverted, Progressed, StageStarted, StartedFrom
+from quaver.engine.observers import Observer
 from quaver.engine.run.crashes import is_fatal
 from quaver.engine.run.scheduling import Clock
 from quaver.engine.scoring.judge import judge_snapshot
@@ -106,9 +107,7 @@ MOST_SAMPLES = 256
 SHARE = 0.5
 
 
-def calibrate(
-    adapter: Adapter, config: Config, data: Any, watch: Observer, heard: bool, clock: Clock | None = None
-) -> PlainDict:
+def calibrate(adapter: Adapter, config: Config, data: Any, watch: Observer, clock: Clock | None = None) -> PlainDict:
     """Calibrate, and say so if not all of the data was used."""
     wanted, seen = config.most_samples, 0
     limit = MOST_SAMPLES if wanted is None else wanted
@@ -123,10 +122,10 @@ def calibrate(
     enough = _out_of_time(config.timeout, clock)
     found = adapter.calibrate(data, limit, progress, enough)
     if enough() and seen < limit:
-        tell(CalibrationCut(seen, f"{SHARE:.0%} of the timeout is used up"), watch, heard)
+        watch(CalibrationCut(seen, f"{SHARE:.0%} of the timeout is used up"))
     elif wanted is None and adapter.has_data_left:
         advice = "more rarely help, and calibration_sampling_size sets another number"
-        tell(CalibrationCut(seen, advice), watch, heard)
+        watch(CalibrationCut(seen, advice))
     return found
 
 
@@ -145,9 +144,7 @@ def _out_of_time(timeout: float, clock: Clock | None) -> Callable[[], bool]:
 log = logging.getLogger(__name__)
 
 
-def prepare(
-    adapter: Adapter, history: History, config: Config, data: Any, observer: Observer, heard: bool, clock: Clock
-) -> None:
+def prepare(adapter: Adapter, history: History, config: Config, data: Any, observer: Observer, clock: Clock) -> None:
     """Calibrate and begin the history, or take the calibration from a history that was begun before."""
     header = history.header
     if header is None:
@@ -158,7 +155,7 @@ def prepare(
             calibration["comparison"] = adapter.compare().to_dict()
             adapter.restore(calibration)
         else:
-            calibration = calibrate(adapter, config, data, observer, heard, clock)
+            calibration = calibrate(adapter, config, data, observer, clock)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         history.begin(Header(adapter.fingerprint, adapter.name, adapter.ops(), calibration, now))
         history.start_run(config.to_dict(), versions_of(adapter))

@@ -16,7 +16,9 @@ import quaver
 from quaver.adapters import AdapterOptions, load_model
 from quaver.command import text as wording
 from quaver.demo.data import Accuracy, Images, digits
-from quaver.engine.events import BaselineScored, Event, Planned, StageStarted, TrialFinished, silent
+from quaver.engine.event_base import Event
+from quaver.engine.events import BaselineScored, Planned, StageStarted, TrialFinished
+from quaver.engine.observers import silent
 from quaver.engine.probe import AdapterProbe
 from quaver.engine.scoring.benefit import LATENCY, Benefit
 from quaver.engine.timing.latency import relative_latency

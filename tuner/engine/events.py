@@ -1,61 +1,39 @@
-"""What happens in a run, as typed events, and who is told: the log, the terminal, the page, the user's own."""
+"""Everything that happens in a run, as typed events. `quaver.engine.observers` passes them on.
+
+A new event is one class in this file: the log, the console and the live display show its `line`, and `tone` chooses the
+colour. An observer that wants more matches on the class.
+"""
 
 from __future__ import annotations
 
-import enum
-import logging
-import time
-import warnings
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from quaver.budget import StopReason
-from quaver.errors import SettingsError
+from quaver.engine.event_base import Event, Stage, Tone
+from quaver.formatting import duration, last_line, op_counts, scores, verdict
+from quaver.limit import loss_phrase
 from quaver.trial import Trial
 from quaver.types import PlainMapping
 
 if TYPE_CHECKING:
     from quaver.diagnosis import Diagnosis
 
-log = logging.getLogger(__name__)
-
-
-class Stage(enum.StrEnum):
-    """What a run is busy with."""
-
-    READING = "reading the model"
-    CALIBRATING = "calibrating"
-    SENSITIVITY = "measuring the sensitivity of ops"
-    LOCAL_ERRORS = "measuring the error of each op by itself"
-    REPAIRS = "measuring what repairs bring"
-    TIMING = "timing each op"
-    FINALISTS = "measuring the best trials again, in turns"
-    CONFIRMING = "scoring the winner on other data"
-    DIAGNOSING = "looking into the quantized model"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something that happened.
-
-    Attributes:
-        time: when, in seconds since the epoch.
-    """
-
-    time: float = field(default_factory=time.time)
+# Ops that a line names. Judgement: more do not fit on a line of a terminal.
+MAX_NAMED_OPS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class RunStarted(Event):
-    """A run begins, or goes on; the first event of all.
+    """A run begins or is resumed. This is the first event.
 
     Attributes:
-        workspace: its folder.
-        settings: those it goes by, as builtins.
-        resumed: whether it was begun before.
-        spent: seconds that earlier runs have used of the timeout.
+        workspace: the folder of the run.
+        settings: its settings, as builtins.
+        resumed: whether it continues an earlier run.
+        spent: seconds of the timeout that earlier runs used.
     """
 
     workspace: Path
@@ -70,10 +48,13 @@ class StageStarted(Event):
 
     stage: Stage
 
+    def line(self) -> str:
+        return str(self.stage)
+
 
 @dataclass(frozen=True, slots=True)
 class Progressed(Event):
-    """A long stage has come this far; `total` is None when nobody knows the end."""
+    """A long stage makes progress; `total` is None while the end is unknown."""
 
     stage: Stage
     done: int
@@ -82,66 +63,78 @@ class Progressed(Event):
 
 @dataclass(frozen=True, slots=True)
 class SettingChanged(Event):
-    """A resumed run goes on with another value of a setting than it had, or another version of a package."""
+    """A resumed run continues with another value of a setting, or another version of a package."""
+
+    notice: ClassVar[bool] = True
 
     name: str
     before: Any
     now: Any
 
-    def __str__(self) -> str:
-        return f"{self.name} is {self.now!r} from here on; it was {self.before!r}"
+    def line(self) -> str:
+        return f"resumed run: {self.name} is {self.now!r} from here on; it was {self.before!r}"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConverted(Event):
-    """The model was read as another version of its format than it was given in; `what` is such as "opset 11 to 17"."""
+    """The model was loaded as another version of its format; `what` is such as "opset 11 to 17"."""
 
     what: str
 
-    def __str__(self) -> str:
+    def line(self) -> str:
         return f"the model was converted from {self.what}"
 
 
 @dataclass(frozen=True, slots=True)
 class CalibrationCut(Event):
-    """Calibration ended before the data did, after so many samples."""
+    """Calibration ended before the data did.
+
+    Attributes:
+        samples: how many samples were used.
+        why: the reason, and how to use more.
+    """
+
+    notice: ClassVar[bool] = True
 
     samples: int
     why: str
 
-    def __str__(self) -> str:
+    def line(self) -> str:
         return f"calibrated on the first {self.samples:,} samples: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
 class Uncalibrated(Event):
-    """There is no calibration data: what needs ranges found beforehand is left out.
+    """There is no calibration data, so choices that need calibrated ranges are not offered.
 
     Attributes:
-        ops: how many can run with ranges taken as the model runs, or with their weights alone in 8 bits.
-        left_out: how many stay in fp32 because they cannot.
+        ops: how many ops can run with dynamic ranges, or with their weights alone in 8 bits.
+        left_out: how many ops stay in fp32 because they can do neither.
     """
+
+    notice: ClassVar[bool] = True
 
     ops: int
     left_out: int
 
-    def __str__(self) -> str:
-        rest = f"; {self.left_out} stay in fp32" if self.left_out else ""
+    def line(self) -> str:
+        in_fp32 = f"; {self.left_out} stay in fp32" if self.left_out else ""
         return (
-            f"no calibration data: {self.ops} ops can run with dynamic ranges or with weights alone in 8 bits{rest}. "
-            "Ops are ranked by the error of their weights, and no latency is measured"
+            f"no calibration data: {self.ops} ops can run with dynamic ranges or with weights alone in 8 bits{in_fp32}"
+            ". Ops are ranked by the error of their weights, and no latency is measured"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Planned(Event):
-    """Tuning begins.
+    """The search begins.
 
     Attributes:
-        strategy: its name.
-        ops: how many can be tuned.
-        evaluations: the most there can be, by the strategy's own end and `max_trials`; the baseline is not counted.
-        first_success: the most that the strategy needs to a first success, if it knows.
+        strategy: the name of the strategy.
+        ops: how many ops can be tuned.
+        evaluations: the largest number of evaluations, by the strategy's own limit and `max_trials`, without the
+            baseline.
+        first_success: the largest number that the strategy needs for a first success, if it can tell.
         timeout: seconds; 0 ends the run at the first success.
     """
 
@@ -151,34 +144,37 @@ class Planned(Event):
     first_success: int | None
     timeout: float
 
-    def __str__(self) -> str:
-        most = f"at most {self.evaluations:,} evaluations, and the baseline"
+    def line(self) -> str:
+        limit = f"at most {self.evaluations:,} evaluations, and the baseline"
         if self.first_success is not None and self.first_success < self.evaluations:
-            most += f" (a first success needs at most {self.first_success:,})"
-        return f"tuning {self.ops} ops with strategy {self.strategy}: {most}"
+            limit += f" (a first success needs at most {self.first_success:,})"
+        return f"tuning {self.ops} ops with strategy {self.strategy}: {limit}"
 
 
 @dataclass(frozen=True, slots=True)
 class TimingsReused(Event):
-    """What ops take is known from an earlier run on this machine, and not measured again."""
+    """The times of ops come from the timing cache and are not measured again."""
 
-    def __str__(self) -> str:
-        return "times of ops are those that an earlier run measured on this machine (timing_cache=False measures anew)"
+    def line(self) -> str:
+        return "op times come from an earlier run on this machine (timing_cache=False measures them again)"
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurementDied(Event):
-    """A measurement without labels ended its process too often and is given up.
+    """A measurement without labels ended its process too often and is skipped.
 
     Attributes:
         what: the measurement, such as "the output error of a configuration (conv: int8 minmax)".
         deaths: how often its process ended.
     """
 
+    notice: ClassVar[bool] = True
+    usual_tone: ClassVar[Tone] = Tone.WARNING
+
     what: str
     deaths: int
 
-    def __str__(self) -> str:
+    def line(self) -> str:
         return (
             f"the runtime ended the process {self.deaths} times while measuring {self.what}, so this candidate is "
             "skipped: its error counts as infinite and it counts as slow"
@@ -187,28 +183,34 @@ class MeasurementDied(Event):
 
 @dataclass(frozen=True, slots=True)
 class BaselineScored(Event):
-    """The fp32 model has its score."""
+    """The fp32 model has a score."""
 
     trial: Trial
+
+    def line(self) -> str:
+        return f"fp32: score {scores(self.trial)}, {duration(self.trial.seconds)}"
 
 
 @dataclass(frozen=True, slots=True)
 class SamplesOrdered(Event):
-    """The scores of the fp32 model do not come in random order, which early stop rests on.
+    """The scores of the fp32 model do not come in random order, which early stop assumes.
 
     Attributes:
-        metric: whose scores.
-        chance: how likely random order looks like that.
+        metric: the metric of the scores.
+        chance: the p-value of that order under randomness.
     """
+
+    notice: ClassVar[bool] = True
+    usual_tone: ClassVar[Tone] = Tone.WARNING
 
     metric: str
     chance: float
 
-    def __str__(self) -> str:
+    def line(self) -> str:
         return (
-            f"the samples do not come in random order (by their {self.metric} in fp32; by chance that happens with "
-            f"p = {self.chance:.1g}), so trials may be stopped too soon or too late: shuffle them once, with a fixed "
-            "seed, or use early_stop=False"
+            f"the samples do not come in random order (by their {self.metric} in fp32; p = {self.chance:.1g} if they "
+            "did), so trials may be stopped too soon or too late: shuffle the samples once, with a fixed seed, or use "
+            "early_stop=False"
         )
 
 
@@ -222,19 +224,62 @@ class TrialStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class TrialSlow(Event):
-    """An evaluation takes far longer than the baseline's did. It may hang."""
+    """An evaluation takes far longer than the baseline's did, so it may hang.
+
+    Attributes:
+        number: the number of the trial.
+        seconds: how long it has been running.
+        usual: how long the evaluation of the fp32 model took.
+    """
+
+    usual_tone: ClassVar[Tone] = Tone.WARNING
 
     number: int
     seconds: float
     usual: float
 
+    def line(self) -> str:
+        subject = "the baseline" if self.number == 0 else f"trial {self.number}"
+        return (
+            f"{subject}: eval_func has been running for {duration(self.seconds)}; it took {duration(self.usual)} on "
+            "the fp32 model. It may hang. Ctrl-C ends the run with the best so far"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TrialFinished(Event):
-    """A trial is over, judged and recorded."""
+    """A trial is judged and recorded.
+
+    Attributes:
+        trial: the trial.
+        best: the best trial so far.
+        is_relative: whether its loss is a fraction of the baseline.
+    """
 
     trial: Trial
     best: Trial | None
+    is_relative: bool = True
+
+    def line(self) -> str:
+        trial = self.trial
+        if trial.failed:
+            return f"trial {trial.number}: failed: {last_line(trial.error)}"
+        estimated = "about " if trial.estimated else ""
+        loss = "loss unknown" if trial.loss is None else loss_phrase(trial.loss, self.is_relative)
+        is_best = self.best is not None and self.best.number == trial.number
+        return (
+            f"trial {trial.number}: score {estimated}{scores(trial)}, {loss}, {verdict(trial)}, "
+            f"{op_counts(trial)} ops, {duration(trial.seconds)}{', best so far' if is_best else ''}"
+        )
+
+    def details(self) -> str:
+        worker = f", on {self.trial.worker}" if self.trial.worker else ""
+        facts = f"trial {self.trial.number}: model built and recorded in {self.trial.build_seconds:.2f} s{worker}"
+        return "\n".join(filter(None, [facts, (self.trial.error or "").rstrip()]))
+
+    @property
+    def tone(self) -> Tone:
+        return Tone.GOOD if self.trial.met else Tone.BAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,11 +287,11 @@ class Confirmed(Event):
     """The winner so far was scored on data that took no part in choosing it.
 
     Attributes:
-        number: of the trial.
-        score: what it scores there.
-        baseline: what the fp32 model scores there.
-        loss: how much worse that is, in the criterion's unit.
-        met: whether that is within the criterion. If not, the next best trial is scored there, too.
+        number: the number of the trial.
+        score: its score on that data.
+        baseline: the score of the fp32 model there.
+        loss: its loss there, in the criterion's unit.
+        met: whether that is within the criterion. If not, the next best trial is scored there too.
     """
 
     number: int
@@ -255,11 +300,17 @@ class Confirmed(Event):
     loss: float
     met: bool
 
-    def __str__(self) -> str:
+    def line(self) -> str:
         verdict = "is confirmed" if self.met else "is NOT confirmed"
-        return (
-            f"trial {self.number} {verdict}: score {self.score:.6g} against {self.baseline:.6g} in fp32 on other data"
-        )
+        return f"trial {self.number} {verdict}: score {self.score:.6g} vs {self.baseline:.6g} in fp32 on other data"
+
+    @property
+    def tone(self) -> Tone:
+        return Tone.GOOD if self.met else Tone.BAD
+
+    @property
+    def is_notice(self) -> bool:
+        return not self.met
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +319,13 @@ class StartedFrom(Event):
 
     Attributes:
         path: the snapshot of that run.
-        number: of its winner.
+        number: the number of its winner.
         taken: how many ops run as they did there.
-        ops: how many there are.
-        not_offered: ops that ran in a way that is not offered now.
+        ops: how many ops there are.
+        not_offered: ops whose choice there is not offered now.
     """
+
+    notice: ClassVar[bool] = True
 
     path: Path
     number: int
@@ -280,28 +333,36 @@ class StartedFrom(Event):
     ops: int
     not_offered: tuple[str, ...]
 
-    def __str__(self) -> str:
-        said = f"starting from trial {self.number} of {self.path}: {self.taken} of {self.ops} ops run as they did there"
+    def line(self) -> str:
+        start = (
+            f"starting from trial {self.number} of {self.path}: {self.taken} of {self.ops} ops run as they did there"
+        )
         if not self.not_offered:
-            return said
-        more = f" and {len(self.not_offered) - 5} more" if len(self.not_offered) > 5 else ""
-        return f"{said}; no longer offered is what it chose for {', '.join(self.not_offered[:5])}{more}"
+            return start
+        more = len(self.not_offered) - MAX_NAMED_OPS
+        names = ", ".join(self.not_offered[:MAX_NAMED_OPS]) + (f" and {more} more" if more > 0 else "")
+        return f"{start}; its choice is no longer offered for {names}"
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosed(Event):
-    """The quantized model was looked into; the tables are in the workspace."""
+    """The quantized model was diagnosed; the tables are in the workspace."""
 
     diagnosis: Diagnosis
+
+    def details(self) -> str:
+        return str(self.diagnosis)
 
 
 @dataclass(frozen=True, slots=True)
 class PageOpened(Event):
-    """The run can be looked at in a browser."""
+    """A web page shows the run."""
+
+    notice: ClassVar[bool] = True
 
     url: str
 
-    def __str__(self) -> str:
+    def line(self) -> str:
         return f"this run is shown on {self.url}"
 
 
@@ -310,63 +371,27 @@ class RunFinished(Event):
     """The run is over.
 
     Attributes:
-        reason: why.
+        reason: why it ended.
         best: the winner, or the most accurate trial if none meets the criterion; None if no trial has a score.
         baseline: the score of the fp32 model; None if nothing was evaluated.
         evaluations: calls of eval_func in all, those of earlier, resumed runs included.
-        summary: how it ended, in a few sentences, a line each.
+        summary: the result in a few lines.
+        stages: the seconds of each stage, and of `EVALUATING`.
     """
+
+    usual_tone: ClassVar[Tone] = Tone.QUIET
 
     reason: StopReason
     best: Trial | None
     baseline: float | None
     evaluations: int
     summary: str
+    stages: Mapping[str, float] = field(default_factory=dict)
 
+    def line(self) -> str:
+        longest = sorted(self.stages.items(), key=lambda item: -item[1])
+        times = "; ".join(f"{stage}: {duration(seconds)}" for stage, seconds in longest)
+        return f"done: {self.reason}. {times}"
 
-class Observer(Protocol):
-    """Whoever wants to know: anything that can be called with an `Event`. Nothing it does may change the run."""
-
-    def __call__(self, event: Event, /) -> None:
-        """Take an event; `match event:` tells which one it is."""
-
-
-class Observers:
-    """Several of them as one. One that fails is reported to the user once; the run goes on."""
-
-    def __init__(self, *observers: Observer) -> None:
-        self._observers = observers
-        self._failed: set[int] = set()
-
-    def __call__(self, event: Event) -> None:
-        """Tell all of them."""
-        for index, observer in enumerate(self._observers):
-            try:
-                observer(event)
-            except Exception as error:
-                name, what = _name(observer), type(event).__name__
-                log.exception("observer %s failed on %s; the run goes on", name, what)
-                if index not in self._failed:
-                    self._failed.add(index)
-                    said = f"observer {name} failed on {what} ({type(error).__name__}: {error}); the run goes on"
-                    warnings.warn(said, RuntimeWarning, stacklevel=2)
-
-
-def make_observers(given: Observer | Iterable[Observer] | None) -> list[Observer]:
-    """One observer, several, or none, as a list."""
-    listed = [] if given is None else [given] if callable(given) else given
-    if isinstance(listed, str | bytes) or not isinstance(listed, Iterable):
-        raise SettingsError(f"observer must be a function of an event, or a list of them, not {given!r}")
-    listed = list(listed)
-    for one in listed:
-        if not callable(one):
-            raise SettingsError(f"observer must be a function of an event, or a list of them, not {one!r}")
-    return listed
-
-
-def silent(event: Event) -> None:
-    """Tell nobody."""
-
-
-def _name(observer: Observer) -> str:
-    return getattr(observer, "__qualname__", type(observer).__qualname__)
+    def details(self) -> str:
+        return self.summary

@@ -12,9 +12,10 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from quaver.engine.events import MeasurementDied, Observer
+from quaver.engine.events import MeasurementDied
 from quaver.engine.executors.base import Executor, Kind, State, Task
 from quaver.engine.measurements import OUTPUT_ERROR, Bench, Measurement, carry_out
+from quaver.engine.observers import Observer
 from quaver.engine.run.crashes import DIED, FATAL_OPS, MAX_DEATHS, fatal_key, fatal_ops, step
 from quaver.errors import QuaverError
 from quaver.history import History

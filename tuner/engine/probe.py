@@ -13,7 +13,8 @@ import numpy as np
 
 from quaver.adapters import Adapter
 from quaver.adapters.data import samples
-from quaver.engine.events import Observer, Progressed, Stage, StageStarted, TimingsReused
+from quaver.engine.event_base import Stage
+from quaver.engine.events import Progressed, StageStarted, TimingsReused
 from quaver.engine.executors.base import Executor
 from quaver.engine.executors.parallel_probe import measured_beside
 from quaver.engine.measurement_runner import MeasurementRunner, OpenWorker, ProcessDied
@@ -27,6 +28,7 @@ from quaver.engine.measurements import (
     Bench,
     Measurement,
 )
+from quaver.engine.observers import Observer
 from quaver.engine.timing.cache import TimingCache
 from quaver.engine.timing.cost_model import CostModel
 from quaver.engine.timing.time_model import from_dict, to_dict

@@ -15,8 +15,8 @@ import quaver
 from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.litert.run.session import Session
-from quaver.engine.events import silent
 from quaver.engine.inspection.diagnose import DiagnosisOptions, examine
+from quaver.engine.observers import silent
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 

@@ -14,7 +14,8 @@ from fake import FakeAdapter, FakeFloat, quality
 import quaver
 from quaver.adapters import registry
 from quaver.api.setup import MOST_SAMPLES
-from quaver.engine.events import CalibrationCut, Event, Progressed, Stage
+from quaver.engine.event_base import Event, Stage
+from quaver.engine.events import CalibrationCut, Progressed
 
 MODEL = FakeFloat({"a": 0.0, "b": 0.2})
 

@@ -13,8 +13,8 @@ from fake import FakeAdapter  # noqa: F401 - registers the framework
 from networks import Closeness, chain, inputs
 
 import quaver
-from quaver.api.display.live import KEPT, Relay, Screen
-from quaver.engine.events import Event
+from quaver.api.display.live import MAX_PENDING, Relay, Screen
+from quaver.engine.event_base import Event
 
 MODEL = chain(3, 0)
 
@@ -94,7 +94,7 @@ def test_a_screen_follows_bars_and_settles_lines() -> None:
     screen.end()
     assert settled == [] and screen.pending == []
     screen.take("".join(f"line {number}\n" for number in range(10)))
-    assert settled == [f"line {number}" for number in range(10 - KEPT)]
+    assert settled == [f"line {number}" for number in range(10 - MAX_PENDING)]
     screen.end()
     assert settled == [f"line {number}" for number in range(10)]
     screen.take("a part")
@@ -107,6 +107,6 @@ def test_a_stream_that_outlives_the_display_writes_to_the_real_one() -> None:
     relay = Relay(beneath, Screen(lambda line: None))
     print("shown", file=relay)
     assert beneath.getvalue() == ""
-    relay.hand_back()
+    relay.detach_display()
     print("later", file=relay, flush=True)
     assert beneath.getvalue() == "later\n"

@@ -17,7 +17,8 @@ from quaver import Config, Criterion, OpConfig, SettingsError, TuneResult
 from quaver.adapters import registry
 from quaver.api.config.resolve import resolve_settings
 from quaver.api.config.resume import resumed_config
-from quaver.engine.events import Event, SettingChanged
+from quaver.engine.event_base import Event
+from quaver.engine.events import SettingChanged
 from quaver.strategies import registry as strategy_registry
 
 EARLIER = Config(

@@ -25,7 +25,7 @@ from quaver import (
 )
 from quaver.adapters import registry
 from quaver.api import workspace
-from quaver.engine.events import Event
+from quaver.engine.event_base import Event
 
 pytestmark = pytest.mark.filterwarnings("ignore:resumed run")  # of which test_api_resuming tells
 
@@ -190,7 +190,7 @@ def test_the_log_tells_the_story_a_line_an_event() -> None:
 
     result = fit(workspace="here", eval_func=hard)
     log = (result.workspace / "quaver.log").read_text(encoding="utf-8")
-    for line in ("reading the model", "calibrating", "tuning 2 ops with strategy basic: at", "fp32 baseline: score"):
+    for line in ("reading the model", "calibrating", "tuning 2 ops with strategy basic: at", "fp32: score"):
         assert len(re.findall(rf"^\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d {line}", log, re.MULTILINE)) == 1, line
     assert r"ValueError: a label \udcff that is no text" in log
     assert log.rstrip().endswith(str(result))

@@ -121,13 +121,13 @@ def test_the_time_left_comes_from_the_trials_or_from_the_timeout() -> None:
     clock = TimeLeft(0.0, 50, 0.0)
     assert clock.left() == ""
     clock.planned(11)
-    clock.usual(trial(100))
+    clock.baseline(trial(100))
     clock.evaluating(1)
-    clock.tried(trial(60))
+    clock.finished(trial(60))
     assert clock.left() == "at most about 10 min left"
     hurried = TimeLeft(100.0, 100, 40.0)
     hurried.planned(100)
-    hurried.usual(trial(60))
+    hurried.baseline(trial(60))
     assert hurried.left() == "60 s left"
 
 

@@ -24,7 +24,7 @@ from quaver import (
 )
 from quaver.budget import Budget
 from quaver.criterion import Criterion
-from quaver.engine.events import silent
+from quaver.engine.observers import silent
 from quaver.engine.probe import OutOfTime
 from quaver.engine.run.crashes import CONFIRMING, MAX_DEATHS, check_confirming, last_step
 from quaver.engine.run.run import Run

@@ -13,7 +13,8 @@ import pytest
 from fake import FakeAdapter, FakeFloat, FakeModel, drive
 
 from quaver import Budget, Criterion, Probe, QuantConfig, Stage, StopReason, Strategy, TuningSpace, read_snapshot
-from quaver.engine.events import Event, StageStarted
+from quaver.engine.event_base import Event
+from quaver.engine.events import StageStarted
 from quaver.engine.run import run
 from quaver.engine.run import scheduling as clock
 from quaver.engine.scoring.judge import judge_snapshot

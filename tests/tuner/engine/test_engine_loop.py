@@ -31,7 +31,8 @@ from quaver import (
     TuningSpace,
     read_snapshot,
 )
-from quaver.engine.events import BaselineScored, Event, TrialFinished, TrialSlow, TrialStarted
+from quaver.engine.event_base import Event
+from quaver.engine.events import BaselineScored, TrialFinished, TrialSlow, TrialStarted
 from quaver.engine.run import loop, run
 from quaver.engine.run import scheduling as clock
 from quaver.engine.scoring import evaluate as evaluation

@@ -22,9 +22,11 @@ from quaver.adapters import AdapterOptions, load_model
 from quaver.budget import Budget
 from quaver.demo.data import digits
 from quaver.engine import probe as probing
-from quaver.engine.events import Event, MeasurementDied, silent
+from quaver.engine.event_base import Event
+from quaver.engine.events import MeasurementDied
 from quaver.engine.measurement_runner import MeasurementRunner
 from quaver.engine.measurements import OUTPUT_ERROR, Bench, Measurement
+from quaver.engine.observers import silent
 from quaver.engine.probe import AdapterProbe
 from quaver.engine.run.crashes import step
 from quaver.history import History, read_snapshot

@@ -14,7 +14,8 @@ import quaver
 from quaver.adapters import AdapterOptions, load_model
 from quaver.demo.data import Accuracy, digits
 from quaver.demo.run import MODEL as NETWORK
-from quaver.engine.events import Stage, StageStarted, TimingsReused
+from quaver.engine.event_base import Stage
+from quaver.engine.events import StageStarted, TimingsReused
 from quaver.engine.timing import cache as timing_cache
 from quaver.engine.timing import latency
 from quaver.engine.timing.cache import TimingCache

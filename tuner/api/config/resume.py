@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
 from quaver.api.config.config import Config
 from quaver.api.config.resolve import ResolvedSettings, merge_settings
-from quaver.api.display.warnings import tell
-from quaver.engine.events import Observer, SettingChanged
+from quaver.engine.events import SettingChanged
 from quaver.engine.scoring.losses import Losses
 from quaver.engine.timing.objective import make_objective
 from quaver.errors import HistoryError, SettingsError
@@ -92,9 +91,3 @@ def _find(setting: str, name: Any, find: Callable[[Any], object]) -> None:
         find(name)
     except SettingsError as error:
         raise SettingsError(f"the run used {setting} {name!r}, pass it again ({error})") from None
-
-
-def announce(changes: Sequence[SettingChanged], watch: Observer, heard: bool) -> None:
-    """Tell the observers, and whoever runs this if nobody else is told."""
-    for change in changes:
-        tell(change, watch, heard, "resumed run: ")

@@ -1,4 +1,4 @@
-"""What a terminal shows of a run while it goes on."""
+"""Show a run live in a terminal."""
 
 from __future__ import annotations
 
@@ -17,103 +17,93 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from quaver import formatting
-from quaver.api.display.console import Stages, slow, tried
 from quaver.criterion import Criterion
+from quaver.engine.event_base import Event, Stage, Tone
 from quaver.engine.events import (
     BaselineScored,
-    CalibrationCut,
-    Confirmed,
-    Event,
-    MeasurementDied,
-    ModelConverted,
-    PageOpened,
     Planned,
     Progressed,
-    RunFinished,
     RunStarted,
-    SamplesOrdered,
-    SettingChanged,
-    Stage,
     StageStarted,
-    StartedFrom,
-    TimingsReused,
     TrialFinished,
-    TrialSlow,
     TrialStarted,
-    Uncalibrated,
 )
+from quaver.formatting import duration, loss_or_gain, printable, score, verdict
 from quaver.trial import Trial
+
+# The colour of each tone.
+STYLES = {Tone.PLAIN: "", Tone.GOOD: "green", Tone.BAD: "red", Tone.WARNING: "yellow", Tone.QUIET: "dim"}
 
 
 class TimeLeft:
-    """Told what happens, it says what is left.
+    """Estimates the time that is left, from the timeout and from how long evaluations take.
 
     Args:
         timeout: seconds that the run may take; 0 is no timeout.
-        most: trials that it may make.
-        spent: seconds of the timeout that earlier, resumed runs have used.
+        max_trials: trials that the run may make.
+        spent: seconds of the timeout that earlier, resumed runs used.
     """
 
-    def __init__(self, timeout: float, most: int, spent: float) -> None:
-        self._timeout, self._most, self._spent = timeout, most, spent
-        self._made, self._planned = time.monotonic(), False
-        self._begun: float | None = None
+    def __init__(self, timeout: float, max_trials: int, spent: float) -> None:
+        self._timeout, self._max_trials, self._spent = timeout, max_trials, spent
+        self._start, self._is_planned = time.monotonic(), False
+        self._evaluation_start: float | None = None
         self._number = 0
-        self._taken: list[float] = []
-        self._usual = 0.0
-        self._beside = 1
+        self._durations: list[float] = []
+        self._baseline_seconds = 0.0
+        self._parallel = 1
 
     def planned(self, evaluations: int) -> None:
-        """The tuning begins, with at most so many evaluations."""
-        self._planned = True
-        self._most = min(self._most, evaluations)
+        """Note that the search begins, with at most this many evaluations."""
+        self._is_planned = True
+        self._max_trials = min(self._max_trials, evaluations)
 
-    def usual(self, trial: Trial) -> None:
-        """The baseline's seconds, for want of better."""
-        self._usual, self._begun = trial.seconds + trial.build_seconds, None
+    def baseline(self, trial: Trial) -> None:
+        """Note the time of the baseline, which stands for that of a trial until there is one."""
+        self._baseline_seconds, self._evaluation_start = trial.seconds + trial.build_seconds, None
 
     def evaluating(self, number: int) -> None:
-        """An evaluation begins."""
-        self._number, self._begun = number, time.monotonic()
+        """Note that an evaluation begins."""
+        self._number, self._evaluation_start = number, time.monotonic()
 
-    def tried(self, trial: Trial, others: int = 0) -> None:
-        """An evaluation is over; so many others are still under way."""
-        self._taken.append(trial.seconds + trial.build_seconds)
-        self._beside = max(self._beside, others + 1)
-        if not others:
-            self._begun = None
+    def finished(self, trial: Trial, running: int = 0) -> None:
+        """Note that an evaluation is over, and how many others are still running."""
+        self._durations.append(trial.seconds + trial.build_seconds)
+        self._parallel = max(self._parallel, running + 1)
+        if not running:
+            self._evaluation_start = None
 
     def running(self) -> float | None:
-        """Seconds since the current evaluation began."""
-        begun = self._begun
-        return None if begun is None else time.monotonic() - begun
+        """Return the seconds since the current evaluation began; None if there is none."""
+        start = self._evaluation_start
+        return None if start is None else time.monotonic() - start
 
     def left(self) -> str:
-        """In words, what is left of the timeout or, without one, of the trials; empty while nobody knows."""
-        if not self._planned or not (self._taken or self._usual):
+        """Return how much is left of the timeout or of the trials; empty while that is unknown."""
+        if not self._is_planned or not (self._durations or self._baseline_seconds):
             return ""
-        mean = (sum(self._taken) / len(self._taken) if self._taken else self._usual) / self._beside
+        seconds = sum(self._durations) / len(self._durations) if self._durations else self._baseline_seconds
+        mean = seconds / self._parallel
         running = self.running() or 0.0
-        done = self._number - (self._begun is not None)
-        by_trials = max(mean * max(self._most - done, 0) - min(running, mean), 0.0)
+        done = self._number - (self._evaluation_start is not None)
+        by_trials = max(mean * max(self._max_trials - done, 0) - min(running, mean), 0.0)
         if self._timeout > 0:
-            by_timeout = max(self._timeout - self._spent - (time.monotonic() - self._made), 0.0)
+            by_timeout = max(self._timeout - self._spent - (time.monotonic() - self._start), 0.0)
             if by_timeout <= by_trials:
-                return f"{formatting.duration(by_timeout)} left"
-        return f"at most about {formatting.duration(by_trials)} left"
+                return f"{duration(by_timeout)} left"
+        return f"at most about {duration(by_trials)} left"
 
 
-# So many lines are kept back, because a bar may go up to them again (nested bars of tqdm do); older ones are settled.
-KEPT = 4
+# Lines that may still change, because nested tqdm bars move up to them. Judgement: nobody nests more bars than this.
+MAX_PENDING = 4
 _PARTS = re.compile(r"\r|\n|\x1b\[(\d*)A|\x1b\[[0-9;?]*[A-Za-z]|[^\r\n\x1b]+|\x1b")
 
 
 class Screen:
-    """The last lines that were printed. It follows carriage returns and moves up, as a terminal would.
+    """The last printed lines, with carriage returns and moves up applied as a terminal would.
 
     Args:
-        settle: called with each line that will not change any more.
+        settle: called with each line that cannot change any more.
     """
 
     def __init__(self, settle: Callable[[str], None]) -> None:
@@ -125,24 +115,24 @@ class Screen:
 
     @property
     def pending(self) -> list[str]:
-        """The lines that may still change."""
+        """Return the lines that may still change."""
         with self._lock:
             return [line for line in self._lines if line.strip()]
 
     def take(self, text: str) -> None:
-        """Text is printed, a bar's or a line's."""
+        """Print text: of a progress bar, or lines."""
         settled = []
         with self._lock:
             for part in _PARTS.finditer(text):
                 self._take(part)
-                if self._row > KEPT:
+                if self._row > MAX_PENDING:
                     settled.append(self._lines.pop(0))
                     self._row -= 1
         for line in settled:
             self._settle(line)
 
     def end(self) -> None:
-        """Settle what is left: nothing of it changes any more."""
+        """Settle all lines."""
         with self._lock:
             lines, self._lines, self._row, self._fresh = self.pending, [""], 0, True
         for line in lines:
@@ -165,50 +155,50 @@ class Screen:
 
 
 class Relay(io.TextIOBase):
-    """Stands in for stdout or stderr and prints on a screen; the real stream is asked for all but that."""
+    """Stands in for stdout or stderr: prints on a screen, and leaves everything else to the real stream."""
 
-    def __init__(self, beneath: TextIO, screen: Screen) -> None:
-        self._beneath, self._screen = beneath, screen
+    def __init__(self, stream: TextIO, screen: Screen) -> None:
+        self._stream, self._screen = stream, screen
         self._open = True
 
     def write(self, text: str) -> int:
-        """Print on the screen, or on the real stream once the display is gone: some still hold this one then."""
+        """Print on the screen; on the real stream once the display is gone, for those who still hold this object."""
         if not self._open:
-            return self._beneath.write(text)
+            return self._stream.write(text)
         self._screen.take(text)
         return len(text)
 
-    def hand_back(self) -> None:
-        """The display is gone."""
+    def detach_display(self) -> None:
+        """Print on the real stream from now on."""
         self._open = False
 
     def flush(self) -> None:
-        """Nothing is kept back that could be shown."""
+        """Flush the real stream; the screen needs none."""
         if not self._open:
-            self._beneath.flush()
+            self._stream.flush()
 
     def isatty(self) -> bool:
-        """As the real stream says."""
-        return self._beneath.isatty()
+        """Return what the real stream returns."""
+        return self._stream.isatty()
 
     def fileno(self) -> int:
-        """Of the real stream; bars ask it how wide the terminal is."""
-        return self._beneath.fileno()
+        """Return the descriptor of the real stream, which progress bars ask for the width of the terminal."""
+        return self._stream.fileno()
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """Of the real stream."""
-        return self._beneath.encoding
+        """Return the encoding of the real stream."""
+        return self._stream.encoding
 
 
-class Progress:
-    """For a terminal: bars for calibration and probes, a line for each trial, and one for what goes on now.
+class LiveDisplay:
+    """An observer for terminals: bars for calibration and probes, one line per event, and a status line.
 
-    What eval_func prints is shown above, and bars of its own (tqdm's) beside ours.
+    What eval_func prints appears above; its own tqdm bars appear beside ours.
     """
 
     def __init__(self) -> None:
@@ -216,7 +206,6 @@ class Progress:
         self._console = Console(file=sys.stderr, markup=False, highlight=False, emoji=False)
         self._relays: list[Relay] = []
         self._screen = Screen(lambda line: self._console.print(Text.from_ansi(line)))
-        self._stages = Stages()
         self._bar: tuple[str, int, int | None] | None = None
         self._doing = ""
         self._under_way: list[int] = []
@@ -235,7 +224,7 @@ class Progress:
         self._live.start()
         self._before = sys.stdout, sys.stderr
         sys.stderr = self._relay(sys.stderr)
-        if sys.stdout is not None and sys.stdout.isatty():  # what eval_func prints into a file must get there
+        if sys.stdout is not None and sys.stdout.isatty():  # a redirected stdout must reach its file
             sys.stdout = self._relay(sys.stdout)
         return self
 
@@ -248,7 +237,7 @@ class Progress:
             sys.stdout = self._before[0]
         self._screen.end()
         for relay in self._relays:
-            relay.hand_back()
+            relay.detach_display()
         self._live.stop()
 
     def _relay(self, stream: TextIO) -> TextIO:
@@ -258,47 +247,43 @@ class Progress:
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
-        self._stages(event)
+        self._follow(event)
+        line = event.line()
+        if line:
+            self._console.print(Text(printable(line), style=STYLES[event.tone]))
+        if isinstance(event, TrialStarted):
+            self._live.refresh()
+
+    def _follow(self, event: Event) -> None:
+        """Update the bar and the status line."""
         match event:
             case RunStarted(settings=settings, spent=spent):
                 self._criterion = Criterion.from_settings(settings)
                 self._clock = TimeLeft(settings["timeout"], settings["max_trials"], spent)
             case StageStarted(stage):
                 self._bar, self._doing = None, str(stage)
-                self._print(str(stage))
-            case CalibrationCut() | SettingChanged() | ModelConverted() | PageOpened() | StartedFrom() | Uncalibrated():
-                self._print(str(event))
-            case TimingsReused():
-                self._print(str(event))
-            case SamplesOrdered() | MeasurementDied():
-                self._print(str(event), "yellow")
-            case Confirmed(met=met):
-                self._print(str(event), "green" if met else "red")
-            case Planned(evaluations=most):
-                self._clock.planned(most)
-                self._print(str(event))
+            case Planned(evaluations=evaluations):
+                self._clock.planned(evaluations)
             case Progressed(stage, done, total):
                 self._progressed(stage, done, total)
             case BaselineScored(trial):
                 self._bar, self._doing, self._under_way = None, "asking the strategy", []
-                self._clock.usual(trial)
+                self._clock.baseline(trial)
                 self._screen.end()
-                self._print(f"fp32: score {formatting.scores(trial)}, {formatting.duration(trial.seconds)}")
             case TrialStarted(number, best):
                 self._bar, self._best = None, best
                 self._under_way.append(number)
                 self._doing = self._evaluating()
                 self._clock.evaluating(number)
-                self._live.refresh()
-            case TrialFinished(trial, best):
-                self._tried(trial, best)
-            case TrialSlow():
-                self._print(slow(event), "yellow")
-            case RunFinished():
-                self._print(str(self._stages), "dim")
+            case TrialFinished(trial=trial, best=best):
+                self._best = best
+                self._under_way = [number for number in self._under_way if number != trial.number]
+                self._doing = self._evaluating() or "asking the strategy"
+                self._clock.finished(trial, len(self._under_way))
+                self._screen.end()
 
     def _evaluating(self) -> str:
-        """All trials that are under way, in words."""
+        """Return which trials are being evaluated, in words."""
         if self._under_way == [0]:
             return "scoring the fp32 model"
         numbers = ", ".join(map(str, self._under_way))
@@ -310,27 +295,16 @@ class Progress:
         if first:
             self._live.refresh()
 
-    def _tried(self, trial: Trial, best: Trial | None) -> None:
-        self._best = best
-        self._under_way = [number for number in self._under_way if number != trial.number]
-        self._doing = self._evaluating() or "asking the strategy"
-        self._clock.tried(trial, len(self._under_way))
-        self._screen.end()
-        self._print(tried(trial, best, self._criterion), "green" if trial.met else "red")
-
-    def _print(self, line: str, style: str = "") -> None:
-        self._console.print(Text(formatting.printable(line), style=style))
-
     def _render(self) -> RenderableType:
-        """Called by the display, several times a second and from its own thread."""
+        """Draw the screen; the display calls this several times a second from its own thread."""
         lines: list[RenderableType] = [Text(line, overflow="crop", no_wrap=True) for line in self._screen.pending]
         bar = self._bar
         if bar is not None:
-            what, done, total = bar
+            stage, done, total = bar
             row = Table.grid(padding=(0, 1))
             pulse = time.monotonic() if total is None else None
             row.add_row(
-                Text(what),
+                Text(stage),
                 ProgressBar(total=total, completed=done, width=30, pulse=total is None, animation_time=pulse),
                 Text(str(done) if total is None else f"{done}/{total}"),
             )
@@ -339,13 +313,13 @@ class Progress:
         return Group(*lines)
 
     def _status(self) -> list[str]:
-        parts = [formatting.printable(self._doing)]
+        parts = [printable(self._doing)]
         running = self._clock.running()
         if running is not None:
-            parts.append(f"for {formatting.duration(running)}")
+            parts.append(f"for {duration(running)}")
         best = self._best
         if best is not None:
-            loss = formatting.loss_or_gain(best.loss, self._criterion)
-            parts.append(f"| best {formatting.score(best.score)} ({loss}, {formatting.verdict(best)})")
+            loss = loss_or_gain(best.loss, self._criterion)
+            parts.append(f"| best {score(best.score)} ({loss}, {verdict(best)})")
         left = self._clock.left()
         return [*parts, f"| {left}"] if left else parts

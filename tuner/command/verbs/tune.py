@@ -91,8 +91,7 @@ def run(args: argparse.Namespace) -> int:
     data = None if args.calib is None else loading.calibration(args.calib)
 
     import quaver
-    from quaver.api.display.choose import warn_when_slow
-    from quaver.api.display.warnings import aloud
+    from quaver.api.display.choose import print_warnings
     from quaver.api.fit import TuneRequest, tune
     from quaver.command import json_records as as_json
     from quaver.command import summary
@@ -109,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
             calib_dataloader=data,
             eval_func=eval_func,
             confirm=confirm,
-            observer=[*trackers, warn_when_slow, aloud] if quiet else trackers,
+            observer=[*trackers, print_warnings] if quiet else trackers,
             verbose=0 if quiet else None,
         )
         result = tune(request)

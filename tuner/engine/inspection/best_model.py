@@ -21,8 +21,8 @@ from quaver.adapters import Adapter, TimingOptions, View
 from quaver.adapters.data import samples
 from quaver.diagnosis import Bars, Diagnosis, Histograms
 from quaver.diagnosis.histogram_file import from_arrays
-from quaver.engine.events import Observer
 from quaver.engine.inspection.diagnose import DiagnosisOptions, everything_reduced, examine
+from quaver.engine.observers import Observer
 from quaver.history import History
 from quaver.introspection import KernelTime, OpContext, Timing
 from quaver.ops import QuantConfig

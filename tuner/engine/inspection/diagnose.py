@@ -18,8 +18,10 @@ from quaver.affine import QuantizedTensor
 from quaver.diagnosis import Diagnosis, Recorder, conclude
 from quaver.diagnosis.quantized_only import QuantizedOnlyRecorder, QuantizedStatistics
 from quaver.diagnosis.statistics.integers import MOST_BITS, weight_row
-from quaver.engine.events import Diagnosed, Observer, Progressed, Stage, StageStarted
+from quaver.engine.event_base import Stage
+from quaver.engine.events import Diagnosed, Progressed, StageStarted
 from quaver.engine.inspection.what_if import mode_errors, repaired_errors
+from quaver.engine.observers import Observer
 from quaver.errors import CalibrationError, ModelError
 from quaver.introspection import LocalRun, OpContext, QuantizedRun
 from quaver.ops import DETAILS, FLOAT, QuantConfig

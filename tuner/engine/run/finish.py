@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from quaver.adapters import Adapter
 from quaver.budget import StopReason
-from quaver.engine.events import (
-    Confirmed,
-    Event,
-    Observer,
-    RunFinished,
-    Stage,
-    StageStarted,
-    TrialFinished,
-    TrialStarted,
-)
+from quaver.engine.event_base import Stage
+from quaver.engine.events import Confirmed, StageStarted
+from quaver.engine.observers import Observer
 from quaver.engine.run.crashes import last_step
 from quaver.engine.scoring.confirmation import CONFIRMATION_NOTE, confirmations, is_required, noted, there
 from quaver.engine.scoring.early_stop import EarlyStopReference
@@ -36,33 +28,6 @@ from quaver.unquantizable import UNQUANTIZABLE_NOTE, Unquantizable, from_notes, 
 ENDING_NOTE = "run.ended"
 # The note of warnings, by topic: what any part of a run has to say to whoever reads the result.
 WARNINGS = "warnings"
-
-
-class StageTimes:
-    """An observer that adds up what each stage takes. A trial ends a stage; its time is its own."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._stage, self._since = "", 0.0
-
-    def __call__(self, event: Event) -> None:
-        """Take an event."""
-        match event:
-            case StageStarted(stage=stage):
-                self._end(event.time)
-                self._stage, self._since = str(stage), event.time
-            case TrialStarted() | TrialFinished() | RunFinished():
-                self._end(event.time)
-
-    def until_now(self) -> dict[str, float]:
-        """Seconds of each stage, the one that goes on included."""
-        self._end(time.time())
-        return dict(self.seconds)
-
-    def _end(self, now: float) -> None:
-        if self._stage:
-            self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + max(now - self._since, 0.0)
-        self._stage = ""
 
 
 def note_ending(history: History, reason: StopReason, stages: dict[str, float], seconds: float, model: str) -> None:

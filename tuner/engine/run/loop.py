@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quaver.budget import StopReason
-from quaver.engine.events import Observer, TrialSlow
+from quaver.engine.events import TrialSlow
 from quaver.engine.executors.base import Executor, Outcome, State, Task, limit
+from quaver.engine.observers import Observer
 from quaver.engine.run.pending_trial import PendingTrial
 from quaver.engine.run.run import Run
 from quaver.engine.scoring.evaluate import slow_after

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from quaver.adapters import Adapter, Model
 from quaver.budget import Budget, StopReason
 from quaver.criterion import Criterion
-from quaver.engine.events import BaselineScored, Observer, SamplesOrdered, TrialFinished, TrialStarted
+from quaver.engine.events import BaselineScored, SamplesOrdered, TrialFinished, TrialStarted
 from quaver.engine.executors.base import Outcome
+from quaver.engine.observers import Observer
 from quaver.engine.probe import OutOfTime
 from quaver.engine.run.crashes import check_baseline, exceeded_crash_limit, mark_released
 from quaver.engine.run.finish import note_unquantizable
@@ -192,7 +193,7 @@ class Run:
             known = record_unscored(config, self.space, self.adapter, self.history, self._measuring.measured)
             self.judge.add(known)
             self._name_what_is_left_out()
-            self._observer(TrialFinished(known, known))
+            self._observer(TrialFinished(known, known, self.judge.criterion.is_relative))
         self.reason = StopReason.UNSCORED
         self.close()
         return known
@@ -301,7 +302,7 @@ class Run:
     def _add_given_up(self, trial: Trial) -> None:
         """Take in the failed trial of a configuration that is not tried again."""
         self._numbers.add(trial.number)
-        self._observer(TrialFinished(self.judge.add(trial), self.judge.best))
+        self._finished(self.judge.add(trial))
 
     def _free_number(self) -> int:
         """The lowest that no trial has: a run that goes on gives those that were cut off the numbers they had."""
@@ -343,8 +344,11 @@ class Run:
         self._name_what_is_left_out()
         if self._dialogue is not None:
             self._dialogue.answer(trial)
-        self._observer(TrialFinished(trial, self.judge.best))
+        self._finished(trial)
         return trial
+
+    def _finished(self, trial: Trial) -> None:
+        self._observer(TrialFinished(trial, self.judge.best, self.judge.criterion.is_relative))
 
     def _take_baseline(self, trial: Trial, streamed: bool) -> Trial:
         self.judge.begin(trial)

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from quaver.adapters import Adapter, Model
-from quaver.engine.events import Observer, Stage, StageStarted
+from quaver.engine.event_base import Stage
+from quaver.engine.events import StageStarted
+from quaver.engine.observers import Observer
 from quaver.engine.run.crashes import last_step
 from quaver.engine.scoring.judge import Judge
 from quaver.engine.timing import latency
