@@ -108,8 +108,11 @@ def test_with_workers_every_trial_is_measured_too(tmp_path: Path) -> None:
     ("settings", "complaint"),
     [
         ({"objective": "accuracy"}, "within a budget: give `max_latency` or `max_size`"),
-        ({"max_latency": 0.6}, "`max_latency` is a budget for objective=\"accuracy\", and the objective is 'latency'"),
-        ({"max_size": 0.6, "objective": "size"}, "and the objective is 'size': give one or the other"),
+        (
+            {"max_latency": 0.6},
+            "`max_latency` is a target budget for objective=\"accuracy\", but the objective is 'latency'",
+        ),
+        ({"max_size": 0.6, "objective": "size"}, "but the objective is 'size': pass one or the other"),
         ({"objective": "accuracy", "max_size": 0.5, "relative": 0.01}, "leave out `relative`"),
         ({"objective": "accuracy", "max_latency": 60}, "60 % is 0.6"),
     ],

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from quaver.api.config.config import Config, Settings
+from quaver.api.config.config import Config
+from quaver.api.config.keywords import Settings
 from quaver.api.config.resolve import ConfigLike, ResolvedSettings, resolve_settings
 from quaver.api.display.choose import display
 from quaver.api.result import TuneResult
@@ -49,82 +50,90 @@ def fit(
     executor: Any = None,
     **settings: Unpack[Settings],
 ) -> TuneResult:
-    """Find the configuration that is best by the objective and loses no more accuracy than the criterion allows.
+    """Find the quantization config that is best by the objective and loses no more accuracy than allowed.
 
     Args:
-        model: the float model: a path, an `onnx.ModelProto`, bytes, or what an installed adapter takes.
-        config: a YAML file, a dict or a `Config`; keywords override it.
-        calib_dataloader: an iterable of batches (arrays, tuples, dicts by input name, or (input, label) pairs), an
-            array, or a dict of arrays. Without it ops run with ranges taken as the model runs, or with their weights
-            alone in 8 bits, where they can. Not needed for a resumed run, unless its strategy measures ops.
-        eval_func: called with a model object, returns the score as one number, as an array with the score of each
-            sample, as a dict of named metrics, or as a generator that yields scores batch by batch (docs/scores.md).
-            Without one nothing is evaluated: the result is the model that the strategy would try first, chosen without
-            labels, and `result.met` is None.
-        confirm: a second eval_func, on data that takes no part in choosing: it scores the winner and the fp32 model
+        model: The float model: a path, an `onnx.ModelProto`, bytes, or what an installed adapter accepts.
+        config: A YAML file, a dict or a `Config`; keywords override it.
+        calib_dataloader: Calibration data: an iterable of batches (arrays, tuples, dicts by input name, or (input,
+            label) pairs), an array, or a dict of arrays. Without it, only ops that support dynamic ranges
+            or weight-only quantization are quantized. A resumed run needs it only if its strategy measures ops.
+        eval_func: Takes a model object and returns the score: one number, an array with the score of each sample, a
+            dict of named metrics, or a generator that yields scores batch by batch (docs/scores.md). Without it nothing
+            is evaluated: the result is the model that the strategy would try first, and `result.met` is None.
+        confirm: A second eval_func, on data that takes no part in the search. It scores the winner and the fp32 model
             once, and the next best trials if the winner misses the criterion there.
-        observer: called with an event for all that happens (see `quaver.Observer`); a list for several.
-        verbose: what is shown meanwhile: None is a display in a terminal, and plain lines in a notebook and elsewhere
-            (on stderr); 0 is nothing, 1 is always lines.
-        executor: a `concurrent.futures.Executor` or a `dask.distributed.Client` whose workers evaluate, instead of
+        observer: Called with every event (see `quaver.Observer`); a list for several observers.
+        verbose: What is shown during the run: None is a live display in a terminal and plain lines on stderr elsewhere,
+            0 is nothing, 1 is always plain lines.
+        executor: A `concurrent.futures.Executor` or a `dask.distributed.Client` whose workers evaluate, instead of
             `n_jobs` processes.
-        strategy: who proposes: a name (`quaver strategies` lists them), a Strategy class or an instance.
-        strategy_options: keywords for the strategy's constructor.
-        relative: allowed loss as a fraction of the fp32 score: 0.01 is 1 %, and the default. By metric as a dict.
-        absolute: allowed loss in units of the score, instead of `relative`. By metric as a dict.
-        higher_is_better: False for scores like perplexity. By metric as a dict.
-        slices: parts of the samples that are judged by themselves: a name for each sample, or indices or masks by name.
-        slice_limit: the loss allowed on each slice, or by slice as a dict; as on all samples if None.
-        confidence: demand to be so sure (0.95) that the loss on such data is within the criterion.
-        early_stop: whether an evaluation that yields its scores is ended when they rule the trial out.
-        early_stop_delta: the chance at most that a trial is ended so which all samples would accept.
-        confirm_tries: how many trials are scored by `confirm` at most, the best first.
-        start_from: the snapshot or workspace of a run on an earlier version of the model: its winner is tried first.
-        allow_any_loss: True to allow a `relative` of 0.5 and more.
-        timeout: seconds to go on improving; 0 stops at the first success, which with a budget is a trial within it
-            that loses nothing.
-        max_trials: how many trials may be evaluated in all.
-        objective: what decides between trials that meet the criterion: "latency", "size", "int8_ops" or a function;
-            "accuracy" for the most accurate model within a budget instead of a criterion.
-        max_latency: that budget: latency as a fraction of the fp32 model's, such as 0.6.
-        max_size: that budget: file size as a fraction of the fp32 model's.
-        cost_model: a file with op times of the machine that the model is meant for (see `quaver profile --save`).
-        seed: the only source of chance.
-        calibration_sampling_size: how many calibration samples to use; at most 256 if None. Of a list of sizes each
-            gets a run, until one meets the criterion.
-        op_name_dict: rules by op name, such as {"/head/.*": "fp32"} (see `quaver.rules`).
-        op_type_dict: rules by op type, such as {"Softmax": "fp32"}.
-        quant_format: how int8 is written, where a framework knows several ways; for ONNX "qdq" or "qoperator",
-            for TensorFlow "float_io" or "full_integer" (int8 inputs and outputs).
-        timing_cache: whether to use and to keep what is measured of ops on this machine, so that the same call gives
-            the same model.
-        optimise_float: whether the float graph is made fast, exactly, before it is quantized.
-        portable: whether int8 models give the same answers on x86 processors without VNNI as on those with it; None is
-            True where the framework's adapter can do it.
-        threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
-            measured on one.
-        batch: samples of one inference, as it will be deployed: latency is measured at this batch.
-        diagnosis: whether to say at the end which ops are bad in int8 and why: tables and causes are printed (unless
-            verbose is 0), written into the workspace, and are `result.diagnosis`.
-        report: whether to look into the best model at the end, and to write report.html into the workspace.
-        insights: True to show the run on a web page of this machine, live; its address is told to the observers.
-        provenance: whether saved models say where they come from (see `quaver.read_provenance`); False to keep scores
-            and versions out of a file that you give to others.
-        workspace: the folder of the run; a dated one under quaver_workspace/ if None.
-        resume: the snapshot or workspace of an earlier run; whatever is not given is as it was there.
-        framework: the framework whose adapter takes the model; usually left to the model itself.
-        n_jobs: trials to evaluate at once, each in a process of its own; -1 is one for each core, or for each worker
-            of a cluster. None is one, or what `joblib.parallel_config` says.
-        backend: who has the workers: "loky" (processes of this machine), "dask" or "ray"; None is joblib's active one.
-        scheduler: the address of the cluster, such as "tcp://host:8786"; None is the one that is connected.
-        isolate: evaluate in a process of its own even if there is but one, so that a crash or a hang ends no run.
-        trial_timeout: seconds that an evaluation may take before its process is ended and the trial has failed; or
-            "10x" for ten times what the fp32 model took. It implies `isolate`.
-        width: how many trials a strategy proposes at once; None is as many as are evaluated at once. The same width
+        relative: Allowed loss as a fraction of the fp32 score. The default is 0.01 (1 %), unless `absolute` or a target
+            budget is set. A dict sets it per metric.
+        absolute: Allowed loss in units of the score, instead of `relative`. A dict sets it per metric.
+        higher_is_better: False for scores such as perplexity, where lower is better. A dict sets it per metric.
+        slices: Parts of the samples that are judged separately. A slice name for each sample, or a dict of indices or
+            masks by slice name.
+        slice_limit: Allowed loss on each slice; by default the limit for all samples. A dict sets it per slice.
+        confidence: Required confidence that the loss on new data is within the criterion, such as 0.95. It needs a
+            score for each sample. By default the measured score alone decides.
+        allow_any_loss: Allow a `relative` of 0.5 or more, which is refused otherwise. A loss of 1 % is 0.01.
+        max_latency: With objective="accuracy": maximum latency as a fraction of the fp32 latency.
+        max_size: With objective="accuracy": maximum file size as a fraction of the fp32 file.
+        early_stop: Stop an evaluation as soon as its scores rule the trial out. This needs an eval_func that yields
+            scores batch by batch.
+        early_stop_delta: Maximum probability of wrongly stopping a trial that would pass.
+        confirm_tries: Maximum number of trials that `confirm` scores, best first.
+        strategy: The search strategy: a name (see `quaver strategies`), a Strategy class or an instance.
+        strategy_options: Keyword arguments for the constructor of the strategy.
+        objective: What to minimize among trials that meet the criterion: "latency", "size", "int8_ops" or a function of
+            the model. "accuracy" looks for the most accurate model within a target budget (`max_latency`, `max_size`)
+            instead of a criterion.
+        timeout: Seconds to keep improving; 0 stops at the first success. With a target budget, success is a trial
+            within it that loses no accuracy; if there is none, the strategy runs to its end.
+        max_trials: Maximum number of evaluated trials, those of a resumed run included.
+        seed: Seed of every random choice.
+        start_from: Workspace or snapshot of a run on an earlier version of the model; its best config is tried first.
+        width: Trials that a strategy proposes at once; by default as many as are evaluated at once. The same width
             gives the same trials on any number of workers.
+        calibration_sampling_size: Number of calibration samples; by default at most 256. `fit` tries a list of sizes in
+            order until one meets the criterion; other calls use the largest.
+        op_name_dict: Rules by op name, such as {"/head/.*": "fp32"}. See docs/rules.md.
+        op_type_dict: Rules by op type, such as {"Softmax": "fp32"}.
+        quant_format: Format of the int8 model: "qdq" or "qoperator" for ONNX, "float_io" or "full_integer" for
+            TensorFlow. "full_integer" has int8 inputs and outputs. None is the default of the framework.
+        optimise_float: Rewrite the float graph before quantization so that it runs faster and computes the same.
+        portable: Make int8 models compute the same on x86 processors with and without VNNI. True limits weights so that
+            no sum overflows without VNNI. By default it is on where the adapter supports it.
+        framework: The framework whose adapter loads the model; by default the model decides.
+        threads: Threads of one inference, as deployed; 0 lets the runtime choose. With 0, latency is measured on one
+            thread.
+        batch: Samples per inference, as deployed; latency is measured at this batch. A model with a fixed batch is
+            measured at that batch, and any number but 1 is refused.
+        timing_cache: Reuse op times that earlier runs on this model measured on this machine, and store new ones. The
+            same call then gives the same model, even on a busy machine.
+        cost_model: Op times of another machine, from `quaver profile --save`; latency is predicted for that machine.
+            The latency on this machine is reported separately.
+        n_jobs: Trials to evaluate at once, each in its own process; -1 uses every core, or every worker of a cluster.
+            By default 1, or what `joblib.parallel_config` sets.
+        backend: Where workers run: "loky" (processes on this machine), "dask" or "ray"; by default the active joblib
+            backend.
+        scheduler: Address of the cluster, such as "tcp://host:8786"; by default the connected cluster.
+        isolate: Evaluate in a separate process, so that a crash or a hang of eval_func does not end the run.
+        trial_timeout: Maximum seconds of one evaluation, or "10x" for ten times the fp32 evaluation; implies `isolate`.
+            A longer evaluation is stopped, and the trial has failed.
+        workspace: Folder of the run; by default a dated folder in quaver_workspace/.
+        resume: Workspace or snapshot of an earlier run to continue. Settings that are not passed keep their earlier
+            values.
+        report: Inspect the best model at the end, and write report.html into the workspace.
+        insights: Show the run live on a local web page. Observers are told its address.
+        diagnosis: Find out at the end which ops are bad in int8 and why; tables and causes go to the workspace. They
+            are `result.diagnosis`, too, and printed unless `verbose` is 0.
+        provenance: Record in saved models where they come from: versions, float model, criterion and scores. Use False
+            for a file that should not tell; see `quaver.read_provenance`.
 
     Returns:
-        A `TuneResult`, also when nothing meets the criterion (`result.met` is False) and after Ctrl-C or SIGTERM.
+        A `TuneResult`, even if nothing meets the criterion (`result.met` is False) and after Ctrl-C or SIGTERM.
     """
     request = TuneRequest(
         model,

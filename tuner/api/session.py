@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from quaver.adapters import AdapterOptions, Model, adapter_for, load_with
 from quaver.adapters.calibration.stored import comparison_of, left_out_of
 from quaver.adapters.samples import check_batch
-from quaver.api.config.config import Config, Settings
+from quaver.api.config.config import Config
+from quaver.api.config.keywords import Settings
 from quaver.api.config.resolve import ConfigLike, ResolvedSettings, resolve_settings
 from quaver.api.config.resume import changed_versions, settings_of_run
 from quaver.api.cost_model import load_cost_model, target_of, with_conversions

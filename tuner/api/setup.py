@@ -109,7 +109,7 @@ SHARE = 0.5
 
 def calibrate(adapter: Adapter, config: Config, data: Any, watch: Observer, clock: Clock | None = None) -> PlainDict:
     """Calibrate, and say so if not all of the data was used."""
-    wanted, seen = config.most_samples, 0
+    wanted, seen = config.max_samples, 0
     limit = MOST_SAMPLES if wanted is None else wanted
     total = count_samples(data, wanted)
 

@@ -1,11 +1,11 @@
-"""Every field of `quaver.Config` as a flag. Flags that are not given leave the YAML file and a resumed run alone."""
+"""Make a flag of every setting. Flags that are not passed leave the YAML file and a resumed run as they are."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,237 +14,101 @@ import yaml
 from quaver.api.config.config import Config
 from quaver.api.config.resolve import ResolvedSettings, explicit_settings, merge_settings
 from quaver.api.config.resume import earlier_settings, resumed_config
+from quaver.api.config.setting import GROUPS, Setting, settings_of
 from quaver.command import user_files as loading
 from quaver.errors import SettingsError
 from quaver.files.paths import check_regular, expanded
 from quaver.types import PlainDict, PlainMapping
 
-_FIELDS = tuple(item.name for item in fields(Config))
+_SETTINGS = settings_of(Config)
+# What the settings are called on the command line that are arguments of `fit` beside them.
+_ARGUMENTS = {"eval_func": "--eval", "confirm": "--confirm"}
+# Flags that `quaver check` has, too: what may be lost.
+_LOSS = ("relative", "absolute", "higher_is_better", "slices", "slice_limit")
+_RULES = ("op_name_dict", "op_type_dict")
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of all settings to a parser."""
-    goal = parser.add_argument_group("what to reach")
-    add_criterion(goal)
-    goal.add_argument(
-        "--confidence",
-        type=float,
-        metavar="LEVEL",
-        help="demand to be so sure (0.95) that the loss on such data is within the criterion; needs scores of samples",
-    )
-    goal.add_argument(
-        "--early-stop",
-        action=argparse.BooleanOptionalAction,
-        help="end an evaluation that yields its scores when they rule the trial out (default: yes)",
-    )
-    goal.add_argument(
-        "--early-stop-delta",
-        type=float,
-        metavar="CHANCE",
-        help="that a trial is ended so which all samples would accept, at most (default: 0.05)",
-    )
-    goal.add_argument(
-        "--confirm-tries",
-        type=int,
-        metavar="N",
-        help="trials that --confirm scores at most (default: 3)",
-    )
-    goal.add_argument(
-        "--allow-any-loss", action="store_true", help="allow a --relative of 0.5 and more, which is refused otherwise"
-    )
-    goal.add_argument(
-        "--objective",
-        metavar="NAME",
-        help="what decides between trials within the criterion: latency, size, int8_ops or FILE.py:FUNCTION; "
-        "accuracy takes a budget instead of a criterion",
-    )
-    goal.add_argument(
-        "--max-latency",
-        type=_fraction,
-        metavar="PART",
-        help="with --objective accuracy: what one inference may take, as a part of fp32's: 0.6 or 60%%",
-    )
-    goal.add_argument(
-        "--max-size",
-        type=_fraction,
-        metavar="PART",
-        help="with --objective accuracy: what the file may take, as a part of fp32's: 0.4 or 40%%",
-    )
-
-    goal.add_argument(
-        "--cost-model",
-        metavar="FILE",
-        help="op times of the machine that the model is meant for, from `quaver profile --save` there",
-    )
-
-    search = parser.add_argument_group("how to search")
-    search.add_argument("--strategy", metavar="NAME", help="a name (see `quaver strategies`) or FILE.py:CLASS")
-    search.add_argument(
-        "--strategy-option",
-        dest="strategy_options",
-        metavar="KEY=VALUE",
-        type=pair("KEY=VALUE", str.partition),
-        action="append",
-        help="an option of the strategy, its value in YAML; repeatable",
-    )
-    search.add_argument(
-        "--start-from",
-        metavar="FOLDER",
-        help="try the winner of a run on an earlier version of the model first: its workspace or history.snapshot",
-    )
-    search.add_argument("--timeout", type=float, metavar="SECONDS", help="0 stops at the first success")
-    search.add_argument("--max-trials", type=int, metavar="N", help="trials that may be evaluated in all")
-    search.add_argument("--seed", type=int, metavar="N", help="the only source of chance")
-    add_rules(search)
-
-    run = parser.add_argument_group("how to run")
-    run.add_argument("--calibration-sampling-size", type=int, metavar="N", help="calibration samples to use")
-    run.add_argument("--quant-format", metavar="FORMAT", help="qdq or qoperator; float_io or full_integer")
-    run.add_argument(
-        "--optimise-float",
-        action=argparse.BooleanOptionalAction,
-        help="rewrite the float graph, exactly, so that it is fast before it is quantized (default: yes)",
-    )
-    run.add_argument(
-        "--portable",
-        action=argparse.BooleanOptionalAction,
-        help="the same int8 answers on x86 processors without VNNI as with it (default: yes where the framework can)",
-    )
-    run.add_argument(
-        "--timing-cache",
-        action=argparse.BooleanOptionalAction,
-        help="use and keep what is measured of ops on this machine: the same call gives the same model (default: yes)",
-    )
-    run.add_argument(
-        "--threads",
-        type=int,
-        metavar="N",
-        help="threads of one inference; 0 lets the runtime decide, and measures latency on one",
-    )
-    run.add_argument(
-        "--batch",
-        type=int,
-        metavar="N",
-        help="samples of one inference, as it will be deployed: latency is measured at this batch (default: 1)",
-    )
-    run.add_argument(
-        "--diagnosis",
-        action=argparse.BooleanOptionalAction,
-        help="say which ops are bad in int8 and why; tables go to the workspace",
-    )
-    run.add_argument(
-        "--jobs",
-        dest="n_jobs",
-        type=int,
-        metavar="N",
-        help="trials to evaluate at once, each in a process of its own; -1 is one for each core or worker",
-    )
-    run.add_argument("--backend", metavar="NAME", help="who has the workers: loky (this machine), dask or ray")
-    run.add_argument("--scheduler", metavar="ADDRESS", help="of the cluster, such as tcp://host:8786")
-    run.add_argument(
-        "--isolate",
-        action=argparse.BooleanOptionalAction,
-        help="evaluate in a process of its own, so that a crash or a hang of --eval does not end the run",
-    )
-    run.add_argument(
-        "--trial-timeout",
-        type=_limit,
-        metavar="SECONDS",
-        help="end an evaluation that takes longer; 10x is ten times what the fp32 model took. Implies --isolate",
-    )
-    run.add_argument(
-        "--width", type=int, metavar="N", help="trials that a strategy proposes at once; as --jobs if not given"
-    )
-    run.add_argument(
-        "--report",
-        action=argparse.BooleanOptionalAction,
-        help="look into the best model at the end and write report.html into the workspace (default: yes)",
-    )
-    run.add_argument(
-        "--insights",
-        action=argparse.BooleanOptionalAction,
-        help="show the run on a web page of this machine while it goes on",
-    )
-    run.add_argument(
-        "--provenance",
-        action=argparse.BooleanOptionalAction,
-        help="write into saved models where they come from: versions, criterion, scores (default: yes)",
-    )
-    run.add_argument("--framework", metavar="NAME", help="the framework the model must be of")
-    run.add_argument("--workspace", metavar="FOLDER", help="the folder of the run")
-    run.add_argument(
-        "--resume",
-        metavar="FOLDER",
-        help="go on with an earlier run: its workspace or history.snapshot; all that is not given is as it was there",
-    )
-    parser.set_defaults(**dict.fromkeys(_FIELDS))  # None is a flag that was not given
+def add(parser: argparse.ArgumentParser, settings: Mapping[str, Setting] = _SETTINGS) -> None:
+    """Add the flags of all settings to a parser, group by group."""
+    for group, title in GROUPS.items():
+        section = parser.add_argument_group(f"{group}: {title}")
+        for setting in settings.values():
+            if setting.group == group:
+                _add_flag(section, setting)
+    parser.set_defaults(**dict.fromkeys(settings))  # None is a flag that was not passed
 
 
-def add_criterion(goal: Any) -> None:
-    """Add the flags that say what may be lost."""
-    goal.add_argument(
-        "--relative",
-        type=_one_or_named(_fraction),
-        action="append",
-        metavar="LOSS",
-        help="allowed loss as a part of the fp32 score: 0.01 or 1%%; for one metric NAME=0.01, repeatable",
-    )
-    goal.add_argument(
-        "--absolute",
-        type=_one_or_named(float),
-        action="append",
-        metavar="LOSS",
-        help="allowed loss in units of the score; for one metric NAME=0.2, repeatable",
-    )
-    goal.add_argument(
-        "--lower-is-better",
-        dest="higher_is_better",
-        nargs="?",
-        const=(None, False),
-        type=lambda name: (name, False),
-        action="append",
-        metavar="METRIC",
-        help="for scores like perplexity; for one metric with its name, repeatable",
-    )
-    goal.add_argument(
-        "--higher-is-better",
-        dest="higher_is_better",
-        action="append_const",
-        const=(None, True),
-        help="for scores like accuracy",
-    )
-    goal.add_argument(
-        "--slices",
-        metavar="FILE",
-        help="judge parts of the samples by themselves: a name for each, line by line",
-    )
-    goal.add_argument(
-        "--slice-limit",
-        type=_one_or_named(_fraction),
-        action="append",
-        metavar="LOSS",
-        help="allowed loss on each slice; for one of them NAME=0.05, repeatable. As on all samples if not given",
-    )
+def add_criterion(section: Any) -> None:
+    """Add the flags that say which loss is allowed."""
+    for name in _LOSS:
+        _add_flag(section, _SETTINGS[name])
 
 
 def add_rules(parser: Any) -> None:
     """Add the flags for rules on ops."""
-    parser.add_argument(
-        "--op-name",
-        dest="op_name_dict",
-        metavar="REGEX=RULE",
-        type=pair("REGEX=fp32", str.rpartition),
+    for name in _RULES:
+        _add_flag(parser, _SETTINGS[name])
+
+
+def _add_flag(section: Any, setting: Setting) -> None:
+    """Add the flag of one setting, as its type or its `Flag.value` says it."""
+    value = setting.flag.value or setting.kind
+    if value == "direction":
+        _add_direction(section, setting.name)
+        return
+    metavar: PlainDict = {} if setting.flag.metavar is None else {"metavar": setting.flag.metavar}
+    arguments = {**READERS[value], **metavar}
+    if value in _PAIRS:
+        arguments["type"] = pair(arguments["metavar"], _PAIRS[value])
+    section.add_argument(setting.flag.name, dest=setting.name, help=_help(setting), **arguments)
+
+
+def _add_direction(section: Any, name: str) -> None:
+    section.add_argument(
+        "--lower-is-better",
+        dest=name,
+        nargs="?",
+        const=(None, False),
+        type=lambda metric: (metric, False),
         action="append",
-        help="a rule for the ops of that name: fp32, int8, or the longer form in YAML; repeatable, added to the others",
+        metavar="METRIC",
+        help="lower scores are better, as for perplexity (with the name of a metric, for that one; repeatable)",
     )
-    parser.add_argument(
-        "--op-type",
-        dest="op_type_dict",
-        metavar="TYPE=RULE",
-        type=pair("Conv=fp32", str.rpartition),
-        action="append",
-        help="a rule for the ops of that type, such as Conv=fp32; repeatable, added to the others",
+    section.add_argument(
+        "--higher-is-better",
+        dest=name,
+        action="append_const",
+        const=(None, True),
+        help="higher scores are better, as for accuracy",
     )
+
+
+def _help(setting: Setting) -> str:
+    """Return the summary in the words of the command line, with its note and its default."""
+    text = re.sub(r'(\w+)="(\w+)"', lambda match: f"{_flag_of(match[1])} {match[2]}", setting.summary)
+    text = re.sub(r"`?\b(\w+)\b`?", lambda match: _flag_of(match[1], match[0]), text).rstrip(".")
+    text = text[0].lower() + text[1:]
+    notes = [] if setting.flag.note is None else [setting.flag.note]
+    if (default := _default(setting)) is not None:
+        notes.append(f"default: {default}")
+    return (f"{text} ({'; '.join(notes)})" if notes else text).replace("%", "%%")
+
+
+def _flag_of(name: str, text: str | None = None) -> str:
+    """Return the flag of a setting or an argument in backticks, and anything else as it is."""
+    text = f"`{name}`" if text is None else text
+    if name in _ARGUMENTS and (text.startswith("`") or name == "eval_func"):
+        return _ARGUMENTS[name]
+    return str(_SETTINGS[name].flag.name) if name in _SETTINGS and text.startswith("`") else text
+
+
+def _default(setting: Setting) -> str | None:
+    """Return a default as `--help` shows it."""
+    if setting.flag.value == "switch" or setting.default is None or isinstance(setting.default, Mapping):
+        return None
+    if isinstance(setting.default, bool):
+        return "yes" if setting.default else "no"
+    return f"{setting.default:g}" if isinstance(setting.default, float) else str(setting.default)
 
 
 class CommandLineSettings(NamedTuple):
@@ -276,58 +140,65 @@ class CommandLineSettings(NamedTuple):
 def parse_settings(args: argparse.Namespace) -> CommandLineSettings:
     """Merge the YAML file, the flags and, for rules and options of a strategy, the run that is resumed."""
     file = _load_references(explicit_settings(args.config))
-    flags = _load_references({name: getattr(args, name) for name in _FIELDS if getattr(args, name) is not None})
+    flags = _load_references(_passed(args, _SETTINGS))
     earlier = earlier_settings(merge_settings(file, flags).get("resume"))
     lower = merge_settings(earlier, file)
     if "strategy_options" in flags and "strategy" in flags:  # the options of another strategy are dropped
         lower = merge_settings(lower, {"strategy": flags["strategy"]})
-    for name in ("relative", "absolute", "slice_limit", "higher_is_better"):
-        if name in flags:
-            flags[name] = _one_or_dict(name, flags[name])
-    for name in ("strategy_options", "op_name_dict", "op_type_dict"):
-        if name in flags:
-            flags[name] = _behind(lower.get(name), flags[name])
+    for name in flags:
+        if (_SETTINGS[name].flag.value or _SETTINGS[name].kind) in _PAIRS:
+            flags[name] = _append_pairs(lower.get(name), flags[name])
     return CommandLineSettings(merge_settings(file, flags), earlier)
 
 
 def criterion(args: argparse.Namespace) -> PlainDict:
-    """The settings that the flags of `add_criterion` say."""
-    names = ("relative", "absolute", "slice_limit", "higher_is_better")
-    found = {name: _one_or_dict(name, value) for name in names if (value := getattr(args, name)) is not None}
-    return found if args.slices is None else {**found, "slices": loading.lines(args.slices, "--slices")}
+    """Return the settings of the flags of `add_criterion`."""
+    return _load_references(_passed(args, _LOSS))
+
+
+def _passed(args: argparse.Namespace, names: Iterable[str]) -> PlainDict:
+    """Return the settings whose flags were passed."""
+    passed = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    return {
+        name: _one_or_dict(name, value) if _SETTINGS[name].flag.value in _PER_NAME else value
+        for name, value in passed.items()
+    }
 
 
 def _load_references(settings: PlainDict) -> PlainDict:
-    """The same with what FILE.py:NAME stands for, and with the slices that a file names."""
-    if isinstance(settings.get("slices"), str):
-        settings["slices"] = loading.lines(settings["slices"], "--slices")
-    for name in ("strategy", "objective"):
-        if loading.is_reference(settings.get(name)):
-            settings[name] = loading.load(settings[name], f"--{name}")
-    return settings
+    """Replace each FILE.py:NAME by what it names, and the file of slices by its lines."""
+    loaded = dict(settings)
+    for name, value in settings.items():
+        setting = _SETTINGS.get(name)
+        if setting is not None and setting.flag.value == "lines" and isinstance(value, str):
+            loaded[name] = loading.lines(value, str(setting.flag.name))
+        elif setting is not None and setting.flag.value == "reference" and loading.is_reference(value):
+            loaded[name] = loading.load(value, str(setting.flag.name))
+    return loaded
 
 
-def _behind(there: Any, pairs: Sequence[tuple[str, Any]]) -> PlainDict:
-    """Pairs added to a mapping, behind what is there: a later rule wins."""
-    merged = dict(there) if isinstance(there, Mapping) else {}
+def _append_pairs(lower: Any, pairs: Sequence[tuple[str, Any]]) -> PlainDict:
+    """Append pairs to a mapping, because a later rule wins."""
+    merged = dict(lower) if isinstance(lower, Mapping) else {}
     for key, value in pairs:
         merged.pop(key, None)
         merged[key] = value
     return merged
 
 
-def _one_or_dict(name: str, given: Sequence[tuple[str | None, Any]]) -> Any:
-    """A value for all, or values by name, from flags that may be repeated."""
-    if all(key is not None for key, _ in given):
-        return dict(given)
-    if len(given) > 1 and any(key is not None for key, _ in given):
+def _one_or_dict(name: str, values: Sequence[tuple[str | None, Any]]) -> Any:
+    """Return one value for all metrics, or a dict of values by name, from a flag that may be repeated."""
+    if all(key is not None for key, _ in values):
+        return dict(values)
+    if len(values) > 1 and any(key is not None for key, _ in values):
         flag = "--" + name.replace("_", "-")
-        raise SettingsError(f"{flag} is given for all metrics and for {next(key for key, _ in given if key)!r}")
-    return given[-1][1]
+        metric = next(key for key, _ in values if key)
+        raise SettingsError(f"{flag} is passed for all metrics and for {metric!r}: pass one or the other")
+    return values[-1][1]
 
 
-def _one_or_named(read: Callable[[str], float]) -> Callable[[str], tuple[str | None, float]]:
-    """A parser of a number, or of NAME=number."""
+def _per_name(read: Callable[[str], float]) -> Callable[[str], tuple[str | None, float]]:
+    """Return a parser of a number, or of NAME=number."""
 
     def parse(text: str) -> tuple[str | None, float]:
         name, _, number = text.rpartition("=")
@@ -346,18 +217,18 @@ def _fraction(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number like 0.01 or 1%") from None
 
 
-def _limit(text: str) -> float | str:
+def _time_limit(text: str) -> float | str:
     try:
         return float(text)
     except ValueError:
-        return text  # "10x"; what is not is refused with all other settings
+        return text  # such as "10x"; `Config` refuses what is not possible
 
 
-def pair(example: str, cut: Callable[[str, str], tuple[str, str, str]]) -> Callable[[str], tuple[str, Any]]:
-    """A parser of KEY=VALUE with the value in YAML; `cut` says at which of several = to part them."""
+def pair(example: str, split: Callable[[str, str], tuple[str, str, str]]) -> Callable[[str], tuple[str, Any]]:
+    """Return a parser of KEY=VALUE with the value in YAML; `split` chooses among several "="."""
 
     def parse(text: str) -> tuple[str, Any]:
-        key, sign, value = cut(text, "=")
+        key, sign, value = split(text, "=")
         if not key or not sign or not value:
             raise argparse.ArgumentTypeError(f"{text!r} is not of the form {example}")
         try:
@@ -368,17 +239,40 @@ def pair(example: str, cut: Callable[[str, str], tuple[str, str, str]]) -> Calla
     return parse
 
 
+# At which of several "=" a pair is split: names of ops may hold one, values of options too.
+_PAIRS = {"option": str.partition, "mapping": str.partition, "rule": str.rpartition}
+_PER_NAME = ("fraction per name", "number per name", "direction")
+READERS: dict[str, PlainDict] = {
+    "bool": {"action": argparse.BooleanOptionalAction},
+    "switch": {"action": "store_true"},
+    "int": {"type": int, "metavar": "N"},
+    "float": {"type": float, "metavar": "NUMBER"},
+    "text": {"metavar": "TEXT"},
+    "path": {"metavar": "PATH"},
+    "mapping": {"metavar": "KEY=VALUE", "action": "append"},
+    "option": {"metavar": "KEY=VALUE", "action": "append"},
+    "rule": {"metavar": "NAME=RULE", "action": "append"},
+    "fraction": {"type": _fraction, "metavar": "FRACTION"},
+    "fraction per name": {"type": _per_name(_fraction), "action": "append"},
+    "number per name": {"type": _per_name(float), "action": "append"},
+    "time limit": {"type": _time_limit, "metavar": "SECONDS"},
+    "reference": {"metavar": "NAME"},
+    "lines": {"metavar": "FILE"},
+}
+"""The arguments of `add_argument` by the kind of value: `Flag.value`, or else the kind of the setting's type."""
+
+
 def check_output(output: str | None, model: str) -> Path | None:
-    """Where to write; refused, before any work, where it cannot be meant or cannot be done."""
+    """Return where to write the model; refuse, before any work, a target that cannot be written."""
     if output is None:
         return None
-    place, source = Path(expanded(output)), Path(expanded(model))
-    if place.is_dir():
+    target, source = Path(expanded(output)), Path(expanded(model))
+    if target.is_dir():
         raise SettingsError(f"-o takes a file to write, and {output!r} is a folder")
-    check_regular(place, "-o: the model to write")
-    if source.exists() and place.resolve() == source.resolve():
+    check_regular(target, "-o: the model to write")
+    if source.exists() and target.resolve() == source.resolve():
         raise SettingsError(f"-o {output!r} would overwrite the float model; choose another name")
-    folder = next(folder for folder in place.absolute().parents if folder.exists())
+    folder = next(folder for folder in target.absolute().parents if folder.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise SettingsError(f"-o {output!r} cannot be written: {str(folder)!r} is no folder that can be written to")
-    return place
+        raise SettingsError(f"-o {output!r} cannot be written: {str(folder)!r} is not a writable folder")
+    return target

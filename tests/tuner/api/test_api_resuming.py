@@ -133,7 +133,9 @@ def test_a_strategy_or_objective_of_ones_own_has_to_be_passed_again(monkeypatch:
 
 def test_objects_in_options_have_to_be_passed_again_and_choices_in_rules_need_not() -> None:
     options = Config(strategy="bayesian", strategy_options={"batch": small})
-    with pytest.raises(SettingsError, match=rf"of '{__name__}\.small' in `strategy_options` only the name was kept"):
+    with pytest.raises(
+        SettingsError, match=rf"of '{__name__}\.small' in `strategy_options` only the name was recorded"
+    ):
         resumed(earlier=options)
     assert resumed(earlier=options, strategy_options={"batch": 2})[0].strategy_options == {"batch": 2}
     ruled = Config(op_name_dict={"a": OpConfig(quaver.INT8, "entropy")})

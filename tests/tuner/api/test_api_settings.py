@@ -17,7 +17,7 @@ from fake import FakeFloat
 
 import quaver
 from quaver import FP32, INT8, Config, Criterion, OpConfig, Probe, SettingsError, Strategy, TuningSpace
-from quaver.api.config.config import Settings
+from quaver.api.config.keywords import Settings
 from quaver.api.config.layout import YAML_LAYOUT
 from quaver.api.config.resolve import make_config
 from quaver.engine.timing.objective import Objective, Size
@@ -137,7 +137,7 @@ def test_numbers_may_be_written_in_any_usual_way(written: Any, number: str) -> N
 
 def test_a_list_of_sampling_sizes_is_kept_to_be_tried_in_turn() -> None:
     config = make_config({"quantization": {"calibration": {"sampling_size": [50, 160]}}})
-    assert config.calibration_sampling_size == (50, 160) and config.most_samples == 160
+    assert config.calibration_sampling_size == (50, 160) and config.max_samples == 160
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_an_unknown_keyword_names_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("tuning: 5", "'tuning' must hold keys (strategy, accuracy_criterion, exit_policy, objective"),
+        ("tuning: 5", "'tuning' must hold keys (accuracy_criterion, strategy, exit_policy, workers"),
         ("tuning: {strategy: basic}", "'tuning.strategy' must hold keys (name, options), not 'basic'"),
         ("tuning: {strategy: {name: {first: basic}}}", "'tuning.strategy.name' takes a value, not a mapping"),
         ("- tuning\n- model", "must hold a mapping (version, model, quantization, tuning), not ['tuning', 'model']"),
@@ -340,18 +340,20 @@ def test_no_secret_of_an_object_is_kept_or_shown() -> None:
 
 def test_an_object_of_which_only_the_name_was_kept_has_to_be_given_again(written: Any) -> None:
     kept = Config(strategy_options={"scores": [len]}).to_dict()
-    with pytest.raises(SettingsError, match=r"of 'builtins\.len' in `strategy_options` only the name was kept: give"):
+    with pytest.raises(
+        SettingsError, match=r"of 'builtins\.len' in `strategy_options` only the name was recorded: pass"
+    ):
         make_config(written(yaml.safe_dump(kept)))
 
 
 def test_a_config_shows_what_is_not_as_by_default() -> None:
     assert repr(Config()) == "Config()"
-    assert repr(Config(strategy="basic", absolute=0.5)) == "Config(strategy='basic', absolute=0.5)"
+    assert repr(Config(strategy="basic", absolute=0.5)) == "Config(absolute=0.5, strategy='basic')"
 
 
 @pytest.mark.parametrize("relative", [0.5, 1, 1.0, 2, 100])
 def test_a_loss_of_half_the_score_must_be_said_twice(relative: float) -> None:
-    with pytest.raises(SettingsError, match=r"would allow a loss of \d+% of the fp32 score; 1 % is 0\.01\. If that"):
+    with pytest.raises(SettingsError, match=r"would allow a loss of \d+% of the fp32 score; 1 % is 0\.01\. Pass `allow_any_loss"):
         make_config(None, relative=relative)
     assert make_config(None, relative=relative, allow_any_loss=True).criterion == Criterion(relative)
     assert make_config(None, relative=0.49).relative == 0.49

@@ -49,4 +49,4 @@ def test_what_is_no_list_of_sizes_is_refused(wrong):
 
 
 def test_others_take_the_largest():
-    assert quaver.Config(calibration_sampling_size=[50, 100]).most_samples == 100
+    assert quaver.Config(calibration_sampling_size=[50, 100]).max_samples == 100

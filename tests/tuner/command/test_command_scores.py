@@ -40,7 +40,7 @@ def test_limits_are_given_for_all_or_by_name(words: list[str], expected: dict[st
 
 
 def test_a_limit_for_all_and_one_by_name_exclude_each_other() -> None:
-    with pytest.raises(ValueError, match="--relative is given for all metrics and for 'f1'"):
+    with pytest.raises(ValueError, match="--relative is passed for all metrics and for 'f1'"):
         parsed("--relative", "0.01", "--relative", "f1=0.02")
 
 

@@ -1,210 +1,366 @@
-"""One validated settings object, whether it came from keywords, a dict or a YAML file."""
+"""Define every setting of a run, once.
+
+Each field of `Config` holds the type, default, group, description, YAML key and flag of one setting. The keywords of
+`fit`, the YAML layout, the flags of `quaver tune`, docs/settings.md and the docstring of `fit` derive from it; after a
+change, run `python docs/settings.py`.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, TypedDict
+from dataclasses import dataclass
+from typing import Any
 
-from quaver.api.config.serialize import names_only, objective_name, strategy_name, to_builtins
+from quaver.api.config import validators
+from quaver.api.config.serialize import objective_name, strategy_name, to_builtins
+from quaver.api.config.setting import Flag, setting, settings_of
+from quaver.api.config.validators import CRITERION, TARGET_BUDGET
 from quaver.budget import Budget
 from quaver.criterion import Criterion
-from quaver.engine.executors.base import check_limit
-from quaver.engine.executors.select import BACKENDS
 from quaver.engine.timing.objective import Objective
 from quaver.errors import SettingsError
-from quaver.files.paths import unwritable
-from quaver.scores import too_many_scores
-from quaver.slices import Slices
 from quaver.strategies import Strategy
-from quaver.suggestions import hint
 from quaver.target_budget import TargetBudget
 from quaver.types import PlainDict, PlainMapping
 
-# Whoever allows to lose half of the score has probably written percents.
-_SUSPECT = 0.5
-# Settings that are on or off.
-_FLAGS = (
-    "allow_any_loss", "optimise_float", "timing_cache", "diagnosis", "isolate", "report", "insights", "early_stop",
-    "provenance",
-)  # fmt: skip
-# What a budget takes the place of.
-_CRITERION = ("relative", "absolute", "slices", "slice_limit", "confidence")
+_RULE = "the rule is fp32, int8 or YAML; repeatable, added to the rules of the file"
+_CRITERION_SECTION = "tuning.accuracy_criterion"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Everything that can be set for a run. Every field is a keyword of `fit` too.
+    """Every setting of a run, validated. docs/settings.md describes them; each is a keyword of `fit`, too."""
 
-    Attributes:
-        strategy: a name, a Strategy class or an instance.
-        strategy_options: keywords for the strategy's constructor.
-        relative: allowed loss as a fraction of the fp32 score; 0.01 when neither this nor `absolute` is given, and no
-            budget instead. A dict gives it by metric.
-        absolute: allowed loss in units of the score; a dict gives it by metric.
-        higher_is_better: False for scores like perplexity; a dict gives it by metric.
-        slices: parts of the samples that are judged by themselves: a name for each sample, or a dict of indices or
-            masks by name.
-        slice_limit: the loss allowed on each slice, or a dict by slice; as on all samples if None.
-        confidence: demand to be so sure (0.95) that the loss on such data is within the criterion; None lets the score
-            decide.
-        early_stop: whether an evaluation that yields its scores is ended when they rule the trial out.
-        early_stop_delta: the chance at most that a trial is ended so which all samples would accept.
-        confirm_tries: how many trials are scored by `confirm` at most, the best first.
-        start_from: the snapshot or workspace of a run on an earlier version of the model: its winner is tried first.
-        allow_any_loss: True to allow a `relative` of 0.5 and more, which is refused otherwise: 1 % is 0.01.
-        timeout: seconds; 0 stops at the first success. With a budget that is a trial within it that loses nothing;
-            if there is none the strategy goes on to its end.
-        max_trials: how many trials may be evaluated in all.
-        objective: what decides between trials that meet the criterion: "latency", "size", "int8_ops", or a function
-            of the model whose figure is to be small. "accuracy" takes a budget instead of a criterion: the most
-            accurate model within `max_latency` and `max_size`.
-        max_latency: with objective="accuracy", what one inference may take as a fraction of the fp32 model's.
-        max_size: with objective="accuracy", what the file may take as a fraction of the fp32 model's.
-        cost_model: the file with op times of another machine, as `quaver profile --save` writes it. Latency is then
-            that predicted for it, and what this machine takes is told apart.
-        seed: the only source of chance.
-        calibration_sampling_size: how many calibration samples to use; at most 256 if None. A list of sizes is tried
-            in turn by `fit`, until one meets the criterion; others take the largest.
-        op_name_dict: rules by op name (see `quaver.rules`).
-        op_type_dict: rules by op type.
-        quant_format: how int8 is written into the model, where the framework knows several ways (ONNX: "qdq" or
-            "qoperator"; TensorFlow: "float_io" or "full_integer"); None is its default.
-        optimise_float: whether the float graph is rewritten, exactly, so that it is fast before it is quantized.
-        portable: whether int8 models give the same answers on every x86 processor: True bounds weights so that no
-            sum overflows where there is no VNNI. None is True where the framework's adapter can do it.
-        timing_cache: whether to use what an earlier run on this model measured of ops on this machine, and to keep
-            what this one measures: the same call gives the same model, also on a machine that is busy by now.
-        threads: threads of one inference, as it will be deployed; 0 lets the runtime decide, and latency is then
-            measured on one.
-        batch: samples of one inference, as it will be deployed: latency is measured at this batch. Where the model
-            fixes its batch, that is the one; any other number than 1 is then refused.
-        diagnosis: whether to write tables and causes into the workspace at the end.
-        report: whether to look into the best model at the end, and to write report.html into the workspace.
-        insights: whether to show the run on a page of this machine while it goes on.
-        provenance: whether saved models say where they come from: the versions, the float model, the criterion and the
-            scores.
-        workspace: the folder of the run; a dated one under quaver_workspace/ if None.
-        resume: the snapshot or workspace of an earlier run to go on with; what is not given is as it was there.
-        framework: the framework whose adapter takes the model; usually left to the model itself.
-        n_jobs: trials to evaluate at once, each in a process of its own; -1 is one for each core, or for each worker
-            of a cluster. None is one, or what `joblib.parallel_config` says.
-        backend: who has the workers: "loky" (processes of this machine), "dask" or "ray"; None is joblib's active one.
-        scheduler: the address of the cluster, such as "tcp://host:8786"; None is the one that is connected.
-        isolate: evaluate in a process of its own even if there is but one, so that a crash or a hang ends no run.
-        trial_timeout: seconds that an evaluation may take before its process is ended and the trial has failed; or
-            "10x" for ten times what the fp32 model took. It implies `isolate`.
-        width: how many trials a strategy proposes at once; None is as many as are evaluated at once. The same width
-            gives the same trials on any number of workers.
-    """
-
-    strategy: str | type[Strategy] | Strategy = "auto"
-    strategy_options: PlainMapping = field(default_factory=dict)
-    relative: float | Mapping[str, float] | None = None
-    absolute: float | Mapping[str, float] | None = None
-    higher_is_better: bool | Mapping[str, bool] = True
-    slices: Any = None
-    slice_limit: float | Mapping[str, float] | None = None
-    confidence: float | None = None
-    early_stop: bool = True
-    early_stop_delta: float = 0.05
-    confirm_tries: int = 3
-    start_from: str | os.PathLike[str] | None = None
-    allow_any_loss: bool = False
-    timeout: float = 0.0
-    max_trials: int = 100
-    objective: str | Callable[[Any], float] | Objective | type[Objective] = "latency"
-    max_latency: float | None = None
-    max_size: float | None = None
-    cost_model: str | os.PathLike[str] | None = None
-    seed: int = 9527
-    calibration_sampling_size: int | Sequence[int] | None = None
-    op_name_dict: PlainMapping = field(default_factory=dict)
-    op_type_dict: PlainMapping = field(default_factory=dict)
-    quant_format: str | None = None
-    optimise_float: bool = True
-    portable: bool | None = None
-    timing_cache: bool = True
-    threads: int = 0
-    batch: int = 1
-    diagnosis: bool = False
-    report: bool = True
-    insights: bool = False
-    provenance: bool = True
-    workspace: str | os.PathLike[str] | None = None
-    resume: str | os.PathLike[str] | None = None
-    framework: str | None = None
-    n_jobs: int | None = None
-    backend: str | None = None
-    scheduler: str | None = None
-    isolate: bool = False
-    trial_timeout: float | str | None = None
-    width: int | None = None
+    relative: float | Mapping[str, float] | None = setting(
+        None,
+        "criterion",
+        "Allowed loss as a fraction of the fp32 score.",
+        "The default is 0.01 (1 %), unless `absolute` or a target budget is set. A dict sets it per metric.",
+        yaml=f"{_CRITERION_SECTION}.relative",
+        flag=Flag(metavar="LOSS", value="fraction per name", note="0.01 or 1%; NAME=0.01 for one metric, repeatable"),
+    )
+    absolute: float | Mapping[str, float] | None = setting(
+        None,
+        "criterion",
+        "Allowed loss in units of the score, instead of `relative`.",
+        "A dict sets it per metric.",
+        yaml=f"{_CRITERION_SECTION}.absolute",
+        flag=Flag(metavar="LOSS", value="number per name", note="NAME=0.2 for one metric, repeatable"),
+    )
+    higher_is_better: bool | Mapping[str, bool] = setting(
+        True,
+        "criterion",
+        "False for scores such as perplexity, where lower is better.",
+        "A dict sets it per metric.",
+        yaml=f"{_CRITERION_SECTION}.higher_is_better",
+        flag=Flag(value="direction"),
+    )
+    slices: Any = setting(
+        None,
+        "criterion",
+        "Parts of the samples that are judged separately.",
+        "A slice name for each sample, or a dict of indices or masks by slice name.",
+        yaml=f"{_CRITERION_SECTION}.slices",
+        flag=Flag(value="lines", note="a text file with a slice name for each sample, one per line"),
+        check=validators.sample_slices,
+    )
+    slice_limit: float | Mapping[str, float] | None = setting(
+        None,
+        "criterion",
+        "Allowed loss on each slice; by default the limit for all samples.",
+        "A dict sets it per slice.",
+        yaml=f"{_CRITERION_SECTION}.slice_limit",
+        flag=Flag(metavar="LOSS", value="fraction per name", note="NAME=0.05 for one slice, repeatable"),
+    )
+    confidence: float | None = setting(
+        None,
+        "criterion",
+        "Required confidence that the loss on new data is within the criterion, such as 0.95.",
+        "It needs a score for each sample. By default the measured score alone decides.",
+        yaml=f"{_CRITERION_SECTION}.confidence",
+        flag=Flag(metavar="LEVEL"),
+        check=validators.unchecked,
+    )
+    allow_any_loss: bool = setting(
+        False,
+        "criterion",
+        "Allow a `relative` of 0.5 or more, which is refused otherwise.",
+        "A loss of 1 % is 0.01.",
+        yaml=f"{_CRITERION_SECTION}.allow_any_loss",
+        flag=Flag(value="switch"),
+    )
+    max_latency: float | None = setting(
+        None,
+        "criterion",
+        'With objective="accuracy": maximum latency as a fraction of the fp32 latency.',
+        flag=Flag(metavar="FRACTION", value="fraction", note="0.6 or 60%"),
+        check=validators.unchecked,
+    )
+    max_size: float | None = setting(
+        None,
+        "criterion",
+        'With objective="accuracy": maximum file size as a fraction of the fp32 file.',
+        flag=Flag(metavar="FRACTION", value="fraction", note="0.4 or 40%"),
+        check=validators.unchecked,
+    )
+    early_stop: bool = setting(
+        True,
+        "criterion",
+        "Stop an evaluation as soon as its scores rule the trial out.",
+        "This needs an eval_func that yields scores batch by batch.",
+        yaml=f"{_CRITERION_SECTION}.early_stop",
+    )
+    early_stop_delta: float = setting(
+        0.05,
+        "criterion",
+        "Maximum probability of wrongly stopping a trial that would pass.",
+        yaml=f"{_CRITERION_SECTION}.early_stop_delta",
+        flag=Flag(metavar="PROBABILITY"),
+        check=validators.probability,
+    )
+    confirm_tries: int = setting(
+        3,
+        "criterion",
+        "Maximum number of trials that `confirm` scores, best first.",
+        yaml=f"{_CRITERION_SECTION}.confirm_tries",
+        check=validators.whole_number(1),
+    )
+    strategy: str | type[Strategy] | Strategy = setting(
+        "auto",
+        "search",
+        "The search strategy: a name (see `quaver strategies`), a Strategy class or an instance.",
+        yaml="tuning.strategy.name",
+        flag=Flag(metavar="NAME", value="reference", note="FILE.py:CLASS for your own"),
+    )
+    strategy_options: PlainMapping = setting(
+        dict,
+        "search",
+        "Keyword arguments for the constructor of the strategy.",
+        yaml="tuning.strategy.options",
+        flag=Flag(name="--strategy-option", metavar="KEY=VALUE", value="option", note="the value is YAML; repeatable"),
+    )
+    objective: str | Callable[[Any], float] | Objective | type[Objective] = setting(
+        "latency",
+        "search",
+        'What to minimize among trials that meet the criterion: "latency", "size", "int8_ops" or a function of the '
+        "model.",
+        '"accuracy" looks for the most accurate model within a target budget (`max_latency`, `max_size`) instead of a '
+        "criterion.",
+        flag=Flag(
+            metavar="NAME", value="reference", note="FILE.py:FUNCTION for your own; accuracy for a target budget"
+        ),
+    )
+    timeout: float = setting(
+        0.0,
+        "search",
+        "Seconds to keep improving; 0 stops at the first success.",
+        "With a target budget, success is a trial within it that loses no accuracy; if there is none, the strategy "
+        "runs to its end.",
+        yaml="tuning.exit_policy.timeout",
+        flag=Flag(metavar="SECONDS"),
+        check=validators.unchecked,
+    )
+    max_trials: int = setting(
+        100,
+        "search",
+        "Maximum number of evaluated trials, those of a resumed run included.",
+        yaml="tuning.exit_policy.max_trials",
+        check=validators.unchecked,
+    )
+    seed: int = setting(9527, "search", "Seed of every random choice.", yaml="tuning.random_seed")
+    start_from: str | os.PathLike[str] | None = setting(
+        None,
+        "search",
+        "Workspace or snapshot of a run on an earlier version of the model; its best config is tried first.",
+        flag=Flag(metavar="FOLDER"),
+        check=validators.writable_path,
+    )
+    width: int | None = setting(
+        None,
+        "search",
+        "Trials that a strategy proposes at once; by default as many as are evaluated at once.",
+        "The same width gives the same trials on any number of workers.",
+        yaml="tuning.workers.width",
+        check=validators.whole_number(1),
+    )
+    calibration_sampling_size: int | Sequence[int] | None = setting(
+        None,
+        "quantization",
+        "Number of calibration samples; by default at most 256.",
+        "`fit` tries a list of sizes in order until one meets the criterion; other calls use the largest.",
+        yaml="quantization.calibration.sampling_size",
+        flag=Flag(value="int"),
+        check=validators.sample_sizes,
+    )
+    op_name_dict: PlainMapping = setting(
+        dict,
+        "quantization",
+        'Rules by op name, such as {"/head/.*": "fp32"}.',
+        "See docs/rules.md.",
+        yaml="quantization.op_name_dict",
+        flag=Flag(name="--op-name", metavar="REGEX=RULE", value="rule", note=_RULE),
+    )
+    op_type_dict: PlainMapping = setting(
+        dict,
+        "quantization",
+        'Rules by op type, such as {"Softmax": "fp32"}.',
+        yaml="quantization.op_type_dict",
+        flag=Flag(name="--op-type", metavar="TYPE=RULE", value="rule", note=_RULE),
+    )
+    quant_format: str | None = setting(
+        None,
+        "quantization",
+        'Format of the int8 model: "qdq" or "qoperator" for ONNX, "float_io" or "full_integer" for TensorFlow.',
+        '"full_integer" has int8 inputs and outputs. None is the default of the framework.',
+        yaml="quantization.quant_format",
+        flag=Flag(metavar="FORMAT"),
+    )
+    optimise_float: bool = setting(
+        True,
+        "quantization",
+        "Rewrite the float graph before quantization so that it runs faster and computes the same.",
+        yaml="quantization.optimise_float",
+    )
+    portable: bool | None = setting(
+        None,
+        "quantization",
+        "Make int8 models compute the same on x86 processors with and without VNNI.",
+        "True limits weights so that no sum overflows without VNNI. By default it is on where the adapter supports it.",
+        yaml="quantization.portable",
+        flag=Flag(note="default: yes where the adapter supports it"),
+    )
+    framework: str | None = setting(
+        None,
+        "quantization",
+        "The framework whose adapter loads the model; by default the model decides.",
+        yaml="model.framework",
+        flag=Flag(metavar="NAME"),
+    )
+    threads: int = setting(
+        0,
+        "timing",
+        "Threads of one inference, as deployed; 0 lets the runtime choose.",
+        "With 0, latency is measured on one thread.",
+    )
+    batch: int = setting(
+        1,
+        "timing",
+        "Samples per inference, as deployed; latency is measured at this batch.",
+        "A model with a fixed batch is measured at that batch, and any number but 1 is refused.",
+        check=validators.whole_number(1),
+    )
+    timing_cache: bool = setting(
+        True,
+        "timing",
+        "Reuse op times that earlier runs on this model measured on this machine, and store new ones.",
+        "The same call then gives the same model, even on a busy machine.",
+    )
+    cost_model: str | os.PathLike[str] | None = setting(
+        None,
+        "timing",
+        "Op times of another machine, from `quaver profile --save`; latency is predicted for that machine.",
+        "The latency on this machine is reported separately.",
+        flag=Flag(metavar="FILE"),
+        check=validators.path("the path of a file"),
+    )
+    n_jobs: int | None = setting(
+        None,
+        "execution",
+        "Trials to evaluate at once, each in its own process; -1 uses every core, or every worker of a cluster.",
+        "By default 1, or what `joblib.parallel_config` sets.",
+        yaml="tuning.workers.n_jobs",
+        flag=Flag(name="--jobs"),
+        check=validators.jobs,
+    )
+    backend: str | None = setting(
+        None,
+        "execution",
+        'Where workers run: "loky" (processes on this machine), "dask" or "ray"; by default the active joblib backend.',
+        yaml="tuning.workers.backend",
+        flag=Flag(metavar="NAME"),
+        check=validators.backend,
+    )
+    scheduler: str | None = setting(
+        None,
+        "execution",
+        'Address of the cluster, such as "tcp://host:8786"; by default the connected cluster.',
+        yaml="tuning.workers.scheduler",
+        flag=Flag(metavar="ADDRESS"),
+    )
+    isolate: bool = setting(
+        False,
+        "execution",
+        "Evaluate in a separate process, so that a crash or a hang of eval_func does not end the run.",
+        yaml="tuning.workers.isolate",
+    )
+    trial_timeout: float | str | None = setting(
+        None,
+        "execution",
+        'Maximum seconds of one evaluation, or "10x" for ten times the fp32 evaluation; implies `isolate`.',
+        "A longer evaluation is stopped, and the trial has failed.",
+        yaml="tuning.workers.trial_timeout",
+        flag=Flag(metavar="SECONDS", value="time limit"),
+        check=validators.time_limit,
+    )
+    workspace: str | os.PathLike[str] | None = setting(
+        None,
+        "output",
+        "Folder of the run; by default a dated folder in quaver_workspace/.",
+        flag=Flag(metavar="FOLDER"),
+        check=validators.writable_path,
+    )
+    resume: str | os.PathLike[str] | None = setting(
+        None,
+        "output",
+        "Workspace or snapshot of an earlier run to continue.",
+        "Settings that are not passed keep their earlier values.",
+        flag=Flag(metavar="FOLDER", note="settings that are not passed keep their earlier values"),
+        check=validators.writable_path,
+    )
+    report: bool = setting(
+        True, "output", "Inspect the best model at the end, and write report.html into the workspace."
+    )
+    insights: bool = setting(
+        False, "output", "Show the run live on a local web page.", "Observers are told its address."
+    )
+    diagnosis: bool = setting(
+        False,
+        "output",
+        "Find out at the end which ops are bad in int8 and why; tables and causes go to the workspace.",
+        "They are `result.diagnosis`, too, and printed unless `verbose` is 0.",
+    )
+    provenance: bool = setting(
+        True,
+        "output",
+        "Record in saved models where they come from: versions, float model, criterion and scores.",
+        "Use False for a file that should not tell; see `quaver.read_provenance`.",
+    )
 
     def __post_init__(self) -> None:
         if self.relative is None and self.absolute is None and self.objective != "accuracy":
             object.__setattr__(self, "relative", 0.01)
-        _check_budget(self)
-        object.__setattr__(self, "calibration_sampling_size", _sampling_size(self.calibration_sampling_size))
-        if self.slices is not None:
-            object.__setattr__(self, "slices", Slices.of(self.slices))
-            if too_many := too_many_scores(self.slices.count):
-                raise SettingsError(f"`slices` names too many samples: {too_many}")
+        explicit = {name for name in (*CRITERION, *TARGET_BUDGET) if getattr(self, name) is not None}
+        validators.check_target_budget(self.objective, explicit)
+        for name, definition in settings_of(Config).items():
+            object.__setattr__(self, name, definition.validated(getattr(self, name)))
         self.criterion, self.budget  # noqa: B018 - both check their values
-        for name in _FLAGS:
-            _check(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
-        _check(self.portable is None or isinstance(self.portable, bool), "portable", self.portable, "True or False")
-        largest = max(self.relative.values()) if isinstance(self.relative, Mapping) else self.relative
-        if largest is not None and largest >= _SUSPECT and not self.allow_any_loss:
-            raise SettingsError(
-                f"`relative={self.relative}` would allow a loss of {largest:.0%} of the fp32 score; 1 % is 0.01. "
-                "If that much is meant, add `allow_any_loss=True`"
-            )
-        delta = self.early_stop_delta
-        right = isinstance(delta, float | int) and not isinstance(delta, bool) and 0 < delta < 0.5
-        _check(right, "early_stop_delta", delta, "a chance above 0 and below 0.5, such as 0.05")
-        right = _is_count(self.confirm_tries) and self.confirm_tries > 0
-        _check(right, "confirm_tries", self.confirm_tries, "a whole number of at least 1")
-        _check(_is_count(self.seed), "seed", self.seed, "a whole number of at least 0")
-        _check(_is_count(self.threads), "threads", self.threads, "a whole number; 0 lets the runtime decide")
-        _check(_is_count(self.batch) and self.batch > 0, "batch", self.batch, "a whole number of at least 1")
-        object.__setattr__(self, "trial_timeout", check_limit(self.trial_timeout))
-        _check(_is_jobs(self.n_jobs), "n_jobs", self.n_jobs, "a whole number of at least 1, or -1 for one each core")
-        _check(self.width is None or (_is_count(self.width) and self.width > 0), "width", self.width, "at least 1")
-        if self.backend is not None and self.backend not in BACKENDS:
-            raise SettingsError(f"unknown backend {self.backend!r}; {hint(str(self.backend), BACKENDS)}")
-        for name in ("quant_format", "framework", "scheduler"):
-            value = getattr(self, name)
-            _check(value is None or isinstance(value, str), name, value, "a name")
-        for name in ("op_name_dict", "op_type_dict", "strategy_options"):
-            _check(isinstance(getattr(self, name), Mapping), name, getattr(self, name), "a mapping")
-            for lost in names_only(getattr(self, name)):
-                raise SettingsError(f"of {lost!r} in `{name}` only the name was kept: give `{name}` again")
-        _check(
-            self.cost_model is None or _is_path(self.cost_model), "cost_model", self.cost_model, "the path of a file"
-        )
-        for name in ("workspace", "resume", "start_from"):
-            value = getattr(self, name)
-            _check(value is None or _is_path(value), name, value, "the path of a folder")
-            if value is not None:
-                why = unwritable(os.fspath(value))
-                _check(why is None, name, value, f"a path that every system can write; this one {why}")
+        validators.check_loss(self.relative, self.allow_any_loss)
         if self.workspace is not None and self.resume is not None:
-            raise SettingsError("give `workspace` for a new run or `resume` for an earlier one, not both")
+            raise SettingsError("pass `workspace` for a new run or `resume` for an earlier one, not both")
 
     @property
-    def most_samples(self) -> int | None:
-        """How many calibration samples to use; the most, if several sizes are named."""
+    def max_samples(self) -> int | None:
+        """Return the number of calibration samples to use: the largest, if there are several sizes."""
         size = self.calibration_sampling_size
         return max(size) if isinstance(size, Sequence) else size
 
     @property
     def criterion(self) -> Criterion:
-        """The accuracy criterion, or the budget that takes its place."""
+        """Return the accuracy criterion, or the target budget that replaces it."""
         if self.objective == "accuracy":
-            target_budget = TargetBudget(self.max_latency, self.max_size, self.cost_model is not None)
-            return Criterion.within(target_budget, self.higher_is_better)
+            ceiling = TargetBudget(self.max_latency, self.max_size, self.cost_model is not None)
+            return Criterion.within(ceiling, self.higher_is_better)
         return Criterion(
             self.relative,
             self.absolute,
@@ -216,113 +372,27 @@ class Config:
 
     @property
     def budget(self) -> Budget:
-        """When to stop."""
+        """Return the budget of the search: when to stop."""
         return Budget(self.timeout, self.max_trials)
 
     def to_dict(self) -> PlainDict:
-        """The settings as builtins, to be kept with the run. Of functions and classes the name is kept."""
-        return {item.name: _PLAIN.get(item.name, to_builtins)(getattr(self, item.name)) for item in fields(self)}
+        """Return the settings as builtins, to be recorded with the run. Of functions and classes, the name remains."""
+        return {name: _TO_BUILTINS.get(name, to_builtins)(getattr(self, name)) for name in settings_of(Config)}
 
     def changed(self) -> PlainDict:
         """Return the settings that differ from their defaults."""
         default = Config()
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        values = {name: getattr(self, name) for name in settings_of(Config)}
         return {name: value for name, value in values.items() if value != getattr(default, name)}
 
     def __repr__(self) -> str:
         default = Config().to_dict()
-        said = {name: value for name, value in self.to_dict().items() if value != default[name] and value is not None}
-        return f"Config({', '.join(f'{name}={value!r}' for name, value in said.items())})"
+        changed = {name: value for name, value in self.to_dict().items() if value not in (default[name], None)}
+        return f"Config({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
 
 
-_PLAIN: Mapping[str, Callable[[Any], Any]] = {
+_TO_BUILTINS: Mapping[str, Callable[[Any], Any]] = {
     "strategy": strategy_name,
     "objective": objective_name,
     "slices": lambda slices: None if slices is None else slices.to_dict(),
 }
-
-
-def _check_budget(config: Config) -> None:
-    """A budget goes with the objective accuracy, and with no criterion."""
-    budget = [name for name in ("max_latency", "max_size") if getattr(config, name) is not None]
-    if budget and config.objective != "accuracy":
-        said = f"the objective is {objective_name(config.objective)!r}"
-        raise SettingsError(f'`{budget[0]}` is a budget for objective="accuracy", and {said}: give one or the other')
-    criterion = [name for name in _CRITERION if getattr(config, name) is not None]
-    if config.objective == "accuracy" and criterion:
-        raise SettingsError(
-            f'with objective="accuracy" a budget takes the place of the criterion: leave out `{criterion[0]}`, '
-            "and give `max_latency` or `max_size`"
-        )
-
-
-def _sampling_size(value: Any) -> int | tuple[int, ...] | None:
-    """A number of samples, or several to be tried in turn."""
-    sizes = tuple(dict.fromkeys(value)) if isinstance(value, list | tuple) and value else (value,)
-    right = value is None or all(_is_count(size) and size > 0 for size in sizes)
-    _check(right, "calibration_sampling_size", value, "a whole number above 0, or a list of them")
-    return sizes if len(sizes) > 1 else sizes[0]
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_jobs(value: Any) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value != 0)
-
-
-def _is_path(value: Any) -> bool:
-    return isinstance(value, str | os.PathLike) and isinstance(os.fspath(value), str) and os.fspath(value) != ""
-
-
-def _check(right: bool, name: str, value: Any, wanted: str) -> None:
-    if not right:
-        raise SettingsError(f"`{name}` must be {wanted}, not {value!r}")
-
-
-class Settings(TypedDict, total=False):
-    """Every field of `quaver.Config`, none of them needed."""
-
-    strategy: str | type[Strategy] | Strategy
-    strategy_options: PlainMapping
-    relative: float | Mapping[str, float] | None
-    absolute: float | Mapping[str, float] | None
-    higher_is_better: bool | Mapping[str, bool]
-    slices: Any
-    slice_limit: float | Mapping[str, float] | None
-    confidence: float | None
-    early_stop: bool
-    early_stop_delta: float
-    confirm_tries: int
-    start_from: str | os.PathLike[str] | None
-    allow_any_loss: bool
-    timeout: float
-    max_trials: int
-    objective: str | Callable[[Any], float] | Objective | type[Objective]
-    max_latency: float | None
-    max_size: float | None
-    cost_model: str | os.PathLike[str] | None
-    seed: int
-    calibration_sampling_size: int | Sequence[int] | None
-    op_name_dict: PlainMapping
-    op_type_dict: PlainMapping
-    quant_format: str | None
-    optimise_float: bool
-    portable: bool | None
-    timing_cache: bool
-    threads: int
-    batch: int
-    diagnosis: bool
-    report: bool
-    insights: bool
-    provenance: bool
-    workspace: str | os.PathLike[str] | None
-    resume: str | os.PathLike[str] | None
-    framework: str | None
-    n_jobs: int | None
-    backend: str | None
-    scheduler: str | None
-    isolate: bool
-    trial_timeout: float | str | None
-    width: int | None

@@ -1,66 +1,31 @@
-"""The YAML layout: where each setting stands in a file."""
+"""Derive the nested layout of YAML files from the settings."""
 
 from __future__ import annotations
 
-# Where each setting stands in a YAML file.
-YAML_LAYOUT = {
-    "version": None,
-    "model.name": None,
-    "model.framework": "framework",
-    "quantization.calibration.sampling_size": "calibration_sampling_size",
-    "quantization.op_name_dict": "op_name_dict",
-    "quantization.op_type_dict": "op_type_dict",
-    "quantization.quant_format": "quant_format",
-    "quantization.optimise_float": "optimise_float",
-    "quantization.portable": "portable",
-    "tuning.strategy.name": "strategy",
-    "tuning.strategy.options": "strategy_options",
-    "tuning.accuracy_criterion.relative": "relative",
-    "tuning.accuracy_criterion.absolute": "absolute",
-    "tuning.accuracy_criterion.higher_is_better": "higher_is_better",
-    "tuning.accuracy_criterion.allow_any_loss": "allow_any_loss",
-    "tuning.accuracy_criterion.slices": "slices",
-    "tuning.accuracy_criterion.slice_limit": "slice_limit",
-    "tuning.accuracy_criterion.confidence": "confidence",
-    "tuning.accuracy_criterion.early_stop": "early_stop",
-    "tuning.accuracy_criterion.early_stop_delta": "early_stop_delta",
-    "tuning.accuracy_criterion.confirm_tries": "confirm_tries",
-    "tuning.exit_policy.timeout": "timeout",
-    "tuning.exit_policy.max_trials": "max_trials",
-    "tuning.objective": "objective",
-    "tuning.max_latency": "max_latency",
-    "tuning.max_size": "max_size",
-    "tuning.cost_model": "cost_model",
-    "tuning.random_seed": "seed",
-    "tuning.threads": "threads",
-    "tuning.batch": "batch",
-    "tuning.timing_cache": "timing_cache",
-    "tuning.diagnosis": "diagnosis",
-    "tuning.workers.n_jobs": "n_jobs",
-    "tuning.workers.backend": "backend",
-    "tuning.workers.scheduler": "scheduler",
-    "tuning.workers.isolate": "isolate",
-    "tuning.workers.trial_timeout": "trial_timeout",
-    "tuning.workers.width": "width",
-    "tuning.report": "report",
-    "tuning.insights": "insights",
-    "tuning.provenance": "provenance",
-    "tuning.workspace": "workspace",
-    "tuning.resume": "resume",
-    "tuning.start_from": "start_from",
-}
-NAMES = tuple(name for name in YAML_LAYOUT.values() if name is not None)
+from quaver.api.config.config import Config
+from quaver.api.config.setting import settings_of
+
+_SETTINGS = settings_of(Config)
+# Keys that are for the reader: they are accepted, and nothing depends on them.
+_IGNORED: dict[str, str | None] = {"version": None, "model.name": None}
+
+
+def _position(key: str) -> tuple[str, bool]:
+    """Sort by section, and keys with a section of their own inside before those that hold a value."""
+    return key.split(".")[0], key.count(".") < 2
+
+
+_KEYS: dict[str, str | None] = {**_IGNORED, **{setting.yaml: name for name, setting in _SETTINGS.items()}}
+
+YAML_LAYOUT = {key: _KEYS[key] for key in ("version", *sorted(list(_KEYS)[1:], key=_position))}
+"""The setting at each key of a file, in the order of a file; None for keys that set nothing."""
+
+NAMES = tuple(_SETTINGS)
 SECTIONS = frozenset(path.split(".")[0] for path in YAML_LAYOUT)
-# These hold the user's own keys, so their content is checked elsewhere.
-_BY_METRIC = ("relative", "absolute", "higher_is_better", "slices", "slice_limit")
-OPEN = {
-    "quantization.op_name_dict",
-    "quantization.op_type_dict",
-    "tuning.strategy.options",
-    *(f"tuning.accuracy_criterion.{name}" for name in _BY_METRIC),
-}
+# Values of these are mappings with keys of the user, which are checked elsewhere.
+OPEN = frozenset(setting.yaml for setting in _SETTINGS.values() if setting.takes_mapping)
 
 
-def is_own(place: str) -> bool:
-    """Whether a setting stands at this place, or is called so."""
-    return place in YAML_LAYOUT or place in NAMES
+def is_own(key: str) -> bool:
+    """Return True for a setting's name or its key in the layout."""
+    return key in YAML_LAYOUT or key in NAMES

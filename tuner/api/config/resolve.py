@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from quaver.api.config.config import Config
 from quaver.api.config.load import read_settings
 from quaver.api.config.serialize import strategy_name
+from quaver.api.config.setting import settings_of
+from quaver.api.config.validators import CRITERION, TARGET_BUDGET
 from quaver.errors import SettingsError
 from quaver.suggestions import hint
 from quaver.types import PlainDict, PlainMapping
@@ -18,9 +20,6 @@ ConfigLike: TypeAlias = Config | PlainMapping | str | os.PathLike[str] | None
 
 # Of each pair, only one may be set.
 _EXCLUSIVE = (("relative", "absolute"), ("workspace", "resume"))
-# A target budget (objective="accuracy") replaces these.
-CRITERION = ("relative", "absolute", "slices", "slice_limit", "confidence")
-_TARGET_BUDGET = ("max_latency", "max_size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ def make_config(config: ConfigLike, **keywords: object) -> Config:
 
 def check_names(keywords: PlainMapping) -> None:
     """Refuse a keyword that is not a setting."""
-    names = [field.name for field in fields(Config)]
+    names = list(settings_of(Config))
     for name in keywords:
         if name not in names:
             raise SettingsError(f"unknown setting {name!r}; {hint(name, names)}")
@@ -91,7 +90,7 @@ def merge_settings(lower: PlainMapping, upper: PlainMapping) -> PlainDict:
     if upper.get("objective") == "accuracy":
         dropped = (*CRITERION, "allow_any_loss")
     elif upper.get("objective") is not None:
-        dropped = _TARGET_BUDGET
+        dropped = TARGET_BUDGET
     for name in dropped:
         if name not in upper:
             remaining.pop(name, None)

@@ -82,7 +82,7 @@ def test_a_file_of_1x_runs_with_all_it_says() -> None:
     }
     assert config.op_name_dict == {"conv1": {"activation": {"dtype": ["uint8", "fp32"], "algorithm": ["minmax", "kl"]}}}
     assert (config.framework, config.strategy, config.relative) == ("onnxrt_qlinearops", "mse", 0.02)
-    assert (config.objective, config.max_trials, config.most_samples) == ("latency", 40, 100)
+    assert (config.objective, config.max_trials, config.max_samples) == ("latency", 40, 100)
     assert config.workspace == "here"
 
 
