@@ -353,7 +353,9 @@ def test_a_config_shows_what_is_not_as_by_default() -> None:
 
 @pytest.mark.parametrize("relative", [0.5, 1, 1.0, 2, 100])
 def test_a_loss_of_half_the_score_must_be_said_twice(relative: float) -> None:
-    with pytest.raises(SettingsError, match=r"would allow a loss of \d+% of the fp32 score; 1 % is 0\.01\. Pass `allow_any_loss"):
+    with pytest.raises(
+        SettingsError, match=r"would allow a loss of \d+% of the fp32 score; 1 % is 0\.01\. Pass `allow_any_loss"
+    ):
         make_config(None, relative=relative)
     assert make_config(None, relative=relative, allow_any_loss=True).criterion == Criterion(relative)
     assert make_config(None, relative=0.49).relative == 0.49
