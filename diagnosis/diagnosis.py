@@ -1,4 +1,4 @@
-"""What diagnosis found: tables, causes, histograms, and the files that hold them."""
+"""The result of a diagnosis: tables, causes, histograms, and the files that hold them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,18 @@ import numpy as np
 
 from quaver.diagnosis import export, tables
 from quaver.diagnosis.causes.advice import AllowedChoices
-from quaver.diagnosis.causes.base import Cause, Rules, joined
-from quaver.diagnosis.causes.find import find_causes
-from quaver.diagnosis.causes.op_evidence import BAD, OpEvidence, carried, readers
-from quaver.diagnosis.causes.what_if import Errors, best_relief, mode_reliefs
+from quaver.diagnosis.causes.base import Cause, Rules, joined_rules
+from quaver.diagnosis.causes.op_evidence import (
+    BAD_ERROR,
+    ErrorsByVariant,
+    ModelEvidence,
+    OpEvidence,
+    best_repairs,
+    input_reach,
+    mode_improvements,
+    readers,
+)
+from quaver.diagnosis.causes.registry import find_causes
 from quaver.diagnosis.histogram_file import HISTOGRAMS_FILE, as_arrays
 from quaver.diagnosis.recorder import OpRecord, Recorder
 from quaver.diagnosis.statistics.weights import WeightHistogram, WeightRow, WeightShape, histogram, shape_of, summarize
@@ -26,7 +34,7 @@ from quaver.diagnosis.text import percent
 from quaver.errors import SettingsError
 from quaver.files.paths import expanded
 from quaver.introspection import ActivationContext, OpContext, OpWeight, OtherOp
-from quaver.ops import FP32, INT8, Op, OpConfig, Precision, QuantConfig
+from quaver.ops import FP32, INT8, Op, Precision, QuantConfig
 from quaver.space import TuningSpace
 from quaver.types import Array, PlainDict
 
@@ -35,28 +43,28 @@ WEIGHTS_FILE = "weights_table.csv"
 LAYERS_FILE = "layer_statistics.csv"
 CAUSES_FILE = "causes.txt"
 REPORT_FILE = "diagnosis.json"
-# So many causes are told at once; the file holds all.
-TOLD = 20
+# Judgement: causes that are printed; the file holds all of them.
+MAX_PRINTED_CAUSES = 20
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Diagnosis:
-    """Which op, how bad, and why.
+    """Which ops of a quantized model are inaccurate or slow, by how much, and why.
 
     Attributes:
         ops: the ops of the model, with all the choices that the framework offers.
         space: the same ops with the choices that the user's rules leave.
-        precisions: what each runs in.
-        samples: how many samples were used.
+        precisions: the precision that each op runs in.
+        samples: the number of samples.
         activations: the activations summary, the largest MSE first.
         weights: the weights summary, the largest MSE first.
-        layers: the layer statistics, the largest error first; behind the ops what is no op to tune, and reads or writes
-            a quantized tensor.
+        layers: the layer statistics, the largest error first; after the tunable ops, other operators that read or
+            write a quantized tensor.
         causes: why ops are bad, the worst first; empty for a healthy model.
         model_statistics: the user's own figures of the model, by name.
         output_error: squared error over squared signal at the outputs of the model.
-        histograms: arrays for pictures; `quaver.diagnosis.read_histograms` reads them again from the folder.
-        config: the configuration that was looked at; None for a quantized file.
+        histograms: arrays for figures; `quaver.diagnosis.read_histograms` reads them from the folder.
+        config: the configuration that was diagnosed; None for a quantized file.
     """
 
     ops: tuple[Op, ...]
@@ -74,7 +82,7 @@ class Diagnosis:
 
     @property
     def layer_statistics(self) -> dict[str, dict[str, float]]:
-        """For each op its figures: its own where it is not in fp32, those of the running model besides."""
+        """The figures of each op: of its own error if it is quantized, and of the running model."""
         return {
             row.op: {**row.local, **{f"cumulative_{name}": value for name, value in row.cumulative.items()}}
             for row in self.layers
@@ -82,12 +90,12 @@ class Diagnosis:
 
     @property
     def rules(self) -> Rules:
-        """The rules of all causes together, to be given to `fit` as `op_name_dict`."""
-        return joined(self.causes)
+        """The rules of all causes together, as `op_name_dict` for `fit`."""
+        return joined_rules(self.causes)
 
     @property
     def fallback(self) -> tuple[str, ...]:
-        """The ops that run in fp32, and those that should by what was found; in graph order."""
+        """The ops that run in fp32 or should, according to the causes; in graph order."""
         rules = self.rules
         return tuple(op.name for op in self.ops if self._in_fp32(op.name) or rules.get(op.name) == FP32)
 
@@ -99,7 +107,7 @@ class Diagnosis:
         file.write(tables.to_csv(tables.layers(self.layers)))
 
     def save(self, folder: str | os.PathLike[str]) -> dict[str, Path]:
-        """Write everything into a folder; returns the files by name."""
+        """Write everything into a folder; return the files by name."""
         place = Path(expanded(folder))
         try:
             return self._save(place)
@@ -124,24 +132,24 @@ class Diagnosis:
         yield LAYERS_FILE, tables.to_csv(tables.layers(self.layers))
         yield CAUSES_FILE, "".join(f"{cause}\n" for cause in self.causes)
         yield REPORT_FILE, export.as_json(self.to_dict())
-        yield "rules.yaml", export.rules_yaml({**self._standing(), **self.rules})
+        yield "rules.yaml", export.rules_yaml({**self._rules_in_force(), **self.rules})
         yield "nodes_to_exclude.json", export.as_json(export.nodes_to_exclude(self.ops, self.fallback))
         yield "recipe.json", export.as_json(export.recipe(outputs, self.fallback, self.config))
         yield "error.node_data.json", export.as_json(export.error_data(self.ops, outputs, errors))
         yield "precision.node_data.json", export.as_json(export.precision_data(self.ops, outputs, self.precisions))
 
-    def _standing(self) -> Rules:
-        """Rules for the ops that run in fp32 already, and those that were given, op by op."""
-        leeway, rules = AllowedChoices(self.ops, self.space), {}
+    def _rules_in_force(self) -> Rules:
+        """Return rules for the ops that already run in fp32, and the user's rules op by op."""
+        allowed, rules = AllowedChoices(self.ops, self.space), {}
         for op in self.ops:
-            falls_back = self._in_fp32(op.name) and op.quantizable and leeway.allows(op.name, {"precision": FP32})
-            rule = str(FP32) if falls_back else leeway.standing(op.name)
+            falls_back = self._in_fp32(op.name) and op.quantizable and allowed.allows(op.name, {"precision": FP32})
+            rule = str(FP32) if falls_back else allowed.rule_in_force(op.name)
             if rule is not None:
                 rules[op.name] = rule
         return rules
 
     def to_dict(self) -> PlainDict:
-        """Everything but the histograms as builtins."""
+        """Return everything except the histograms as builtins."""
         return {
             "samples": self.samples,
             "output_error": self.output_error,
@@ -158,114 +166,153 @@ class Diagnosis:
         return f"Diagnosis({len(self.ops)} ops, {self.samples} samples, {len(self.causes)} causes)"
 
     def __str__(self) -> str:
-        found = Counter(map(Precision, self.precisions.values()))
-        counts = [f"{found[precision]} {precision}" for precision in sorted({*found, INT8, FP32})]
+        precision_counts = Counter(map(Precision, self.precisions.values()))
+        counts = [f"{precision_counts[precision]} {precision}" for precision in sorted({*precision_counts, INT8, FP32})]
         head = (
             f"{' and '.join(counts)} ops on {self.samples} samples: "
-            f"the output is off by {percent(self.output_error)} of its power"
+            f"the output error is {percent(self.output_error)} of the output's power"
         )
-        lines = [f"{head}; {self._verdict()}", *(f"- {cause}" for cause in self.causes[:TOLD])]
-        more = len(self.causes) - TOLD
+        lines = [f"{head}; {self._verdict()}", *(f"- {cause}" for cause in self.causes[:MAX_PRINTED_CAUSES])]
+        more = len(self.causes) - MAX_PRINTED_CAUSES
         return "\n".join([*lines, *([f"- ... and {more} more"] if more > 0 else [])])
 
     def _verdict(self) -> str:
         slower = sum(cause.kind == "slower" for cause in self.causes)
-        found = len(self.causes) - slower
-        if found:
-            words = f"{found} cause(s) found"
+        count = len(self.causes) - slower
+        if count:
+            words = f"{count} cause(s) found"
         else:
-            words = "no op is bad by itself" + (", the errors of all add up" if self.output_error > BAD else "")
+            words = "no op is bad by itself" + (", the errors of all add up" if self.output_error > BAD_ERROR else "")
         return f"{words}; {slower} op(s) slower than in fp32" if slower else words
 
 
-Seconds = Sequence[Mapping[str, float]]
+@dataclass(frozen=True)
+class DiagnosedModel:
+    """The quantized model that is diagnosed.
 
-
-def conclude(
-    ops: Sequence[Op],
-    space: TuningSpace,
-    precisions: Mapping[str, str],
-    config: QuantConfig | None,
-    contexts: Mapping[str, OpContext],
-    recorder: Recorder,
-    weights: Iterable[OpWeight],
-    seconds: tuple[Seconds, Seconds] = ((), ()),
-    repaired: Errors | None = None,
-    modes: Errors | None = None,
-    others: Mapping[str, OtherOp] | None = None,
-) -> Diagnosis:
-    """Put everything together.
-
-    Args:
+    Attributes:
         ops: the ops, with all the choices that the framework offers.
         space: the same ops with the choices that the user's rules leave.
-        precisions: what each runs in.
-        config: the configuration, if there is one.
-        contexts: what surrounds each op.
-        recorder: what was seen of them.
-        weights: their weights, taken one by one and let go.
-        seconds: of each op in the float and in the quantized model, each measured once or several times.
-        repaired: the error of ops by themselves with each repair that they offer, and without.
-        modes: the error of bad ops by themselves in each other mode that they offer, and as they are.
-        others: operators that are no ops, and read or write quantized tensors.
+        precisions: the precision that each op runs in.
+        contexts: the tensors and ops around each op.
+        config: the configuration; None for a quantized file.
+        other_operators: operators that are not tunable ops, and read or write quantized tensors.
     """
-    rows: list[WeightRow] = []
-    shapes: dict[str, WeightShape] = {}
-    pictures: list[WeightHistogram] = []
-    for weight in weights:
-        rows.append(summarize(weight))
-        record, context = recorder.ops.get(weight.op), contexts.get(weight.op)
-        if record is not None and context is not None and record.error > BAD:
-            shape = shape_of(weight, carried(context, recorder))
-            if shape is not None:
-                shapes[weight.op] = shape
-        picture = histogram(weight)
-        if picture is not None:
-            pictures.append(picture)
-    by_reader, leeway = readers(contexts), AllowedChoices(ops, space)
-    reliefs = best_relief(repaired or {}, {op.name: op.reads for op in ops})
-    other_modes = mode_reliefs(modes or {})
-    suspects = [
-        OpEvidence(
-            op, _pick(config, op.name), Precision(precisions.get(op.name, FP32)), contexts[op.name],
-            recorder.ops[op.name], shapes.get(op.name), recorder.read, by_reader, recorder.samples, leeway,
-            reliefs.get(op.name), other_modes.get(op.name, ()),
-        )
-        for op in ops
-    ]  # fmt: skip
+
+    ops: Sequence[Op]
+    space: TuningSpace
+    precisions: Mapping[str, str]
+    contexts: Mapping[str, OpContext]
+    config: QuantConfig | None = None
+    other_operators: Mapping[str, OtherOp] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Everything that was measured of a quantized model.
+
+    Attributes:
+        recorder: the statistics of activations and errors.
+        weights: the weights, read one by one and released.
+        fp32_seconds: the seconds of each op in the float model, measured once or several times.
+        quantized_seconds: the seconds of each op in the quantized model.
+        repair_errors: the error of each op alone, with each repair that it offers and without.
+        mode_errors: the error of each bad op alone, in each other mode that it offers and in its own.
+    """
+
+    recorder: Recorder
+    weights: Iterable[OpWeight]
+    fp32_seconds: Sequence[Mapping[str, float]] = ()
+    quantized_seconds: Sequence[Mapping[str, float]] = ()
+    repair_errors: ErrorsByVariant = field(default_factory=dict)
+    mode_errors: ErrorsByVariant = field(default_factory=dict)
+
+
+def make_diagnosis(model: DiagnosedModel, measured: Measurements) -> Diagnosis:
+    """Return tables, causes and histograms from the measurements of a quantized model."""
+    recorder = measured.recorder
+    weights = _read_weights(measured.weights, model.contexts, recorder)
+    ops = _op_evidence(model, measured, weights.shapes)
     return Diagnosis(
-        ops=tuple(ops),
-        space=space,
-        precisions=dict(precisions),
+        ops=tuple(model.ops),
+        space=model.space,
+        precisions=dict(model.precisions),
         samples=recorder.samples,
-        activations=tuple(sorted(map(_activation, suspects), key=lambda row: worst_first(row.mse))),
-        weights=tuple(sorted(rows, key=lambda row: worst_first(row.mse))),
-        layers=(*sorted(map(_layer, suspects), key=_badness), *_other_layers(others or {}, recorder)),
-        causes=find_causes(suspects, *seconds),
+        activations=tuple(sorted(map(_activation_row, ops), key=lambda row: worst_first(row.mse))),
+        weights=tuple(sorted(weights.rows, key=lambda row: worst_first(row.mse))),
+        layers=(*sorted(map(_layer_row, ops), key=_badness), *_other_rows(model.other_operators, recorder)),
+        causes=find_causes(ModelEvidence(ops, measured.fp32_seconds, measured.quantized_seconds)),
         model_statistics=recorder.model_figures(),
         output_error=recorder.outputs.relative,
-        histograms=as_arrays(recorder.ops, pictures),
-        config=config,
+        histograms=as_arrays(recorder.ops, weights.histograms),
+        config=model.config,
     )
 
 
-def _pick(config: QuantConfig | None, name: str) -> OpConfig | None:
-    return None if config is None else config[name]
+@dataclass(frozen=True)
+class _Weights:
+    """The results that are needed of the weights after their release."""
+
+    rows: list[WeightRow] = field(default_factory=list)
+    shapes: dict[str, WeightShape] = field(default_factory=dict)
+    histograms: list[WeightHistogram] = field(default_factory=list)
 
 
-def _activation(suspect: OpEvidence) -> ActivationRow:
-    return ActivationRow(suspect.name, suspect.record.cumulative.mean_squared_error, *suspect.record.output.range)
+def _read_weights(weights: Iterable[OpWeight], contexts: Mapping[str, OpContext], recorder: Recorder) -> _Weights:
+    """Return the rows, the histograms and, for bad ops, the shapes of the weights."""
+    result = _Weights()
+    for weight in weights:
+        result.rows.append(summarize(weight))
+        record, context = recorder.ops.get(weight.op), contexts.get(weight.op)
+        if record is not None and context is not None and record.error > BAD_ERROR:
+            shape = shape_of(weight, input_reach(context, recorder))
+            if shape is not None:
+                result.shapes[weight.op] = shape
+        weight_histogram = histogram(weight)
+        if weight_histogram is not None:
+            result.histograms.append(weight_histogram)
+    return result
 
 
-def _layer(suspect: OpEvidence) -> LayerRow:
-    return _row(suspect.context, suspect.op.kind, str(suspect.precision), suspect.record)
+def _op_evidence(model: DiagnosedModel, measured: Measurements, shapes: Mapping[str, WeightShape]) -> list[OpEvidence]:
+    recorder, by_op = measured.recorder, readers(model.contexts)
+    allowed = AllowedChoices(model.ops, model.space)
+    repairs = best_repairs(measured.repair_errors, {op.name: op.reads for op in model.ops})
+    modes = mode_improvements(measured.mode_errors)
+    return [
+        OpEvidence(
+            op=op,
+            choice=None if model.config is None else model.config[op.name],
+            precision=Precision(model.precisions.get(op.name, FP32)),
+            context=model.contexts[op.name],
+            record=recorder.ops[op.name],
+            weight=shapes.get(op.name),
+            activations=recorder.read,
+            readers=by_op,
+            samples=recorder.samples,
+            allowed=allowed,
+            repair=repairs.get(op.name),
+            modes=modes.get(op.name, ()),
+        )
+        for op in model.ops
+    ]
 
 
-def _other_layers(others: Mapping[str, OtherOp], recorder: Recorder) -> list[LayerRow]:
-    """The rows of what is no op."""
+def _activation_row(op: OpEvidence) -> ActivationRow:
+    return ActivationRow(op.name, op.record.cumulative.mean_squared_error, *op.record.output.range)
+
+
+def _layer_row(op: OpEvidence) -> LayerRow:
+    return _row(op.context, op.op.kind, str(op.precision), op.record)
+
+
+def _other_rows(operators: Mapping[str, OtherOp], recorder: Recorder) -> list[LayerRow]:
+    """Return the rows of operators that are not tunable ops."""
     rows = [
-        replace(_row(other.context, other.kind, other.precision, recorder.others[name]), tunable=False)
-        for name, other in others.items()
+        replace(
+            _row(operator.context, operator.kind, operator.precision, recorder.other_operators[name]), tunable=False
+        )
+        for name, operator in operators.items()
     ]
     return sorted(rows, key=_badness)
 
@@ -298,5 +345,5 @@ def _zero_points(tensors: Iterable[ActivationContext]) -> tuple[int, ...]:
 
 
 def _badness(row: LayerRow) -> tuple[bool, bool, float]:
-    """Values that are no numbers first, then the largest error; ops without one of their own come last."""
+    """Return a sort key: values that are not finite first, then the largest error; ops without an error come last."""
     return (not row.not_finite, math.isnan(row.error), 0.0 if math.isnan(row.error) else -row.error)

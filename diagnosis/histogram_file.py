@@ -1,4 +1,4 @@
-"""The histograms of a diagnosis: as arrays that a file holds, and back as what pictures are drawn from."""
+"""The histograms of a diagnosis, as arrays in a file and as objects that figures are drawn from."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ HISTOGRAMS_FILE = "histograms.npz"
 
 
 @dataclass(frozen=True, slots=True)
-class Bars:
-    """The histogram of one op's output or weight, in the float model.
+class OpHistogram:
+    """The histogram of one op's output or weight in the float model.
 
     Attributes:
-        op: its name.
-        counts: how many values lie in each bin; for a weight a row for each output channel, or, of a weight with very
-            many channels, for each run of neighbouring ones.
+        op: the op's name.
+        counts: the number of values in each bin. A weight has a row per output channel, or per group of neighbouring
+            channels if there are very many.
         edges: the borders of the bins, one more than there are bins.
-        channel_low, channel_high: the smallest and the largest value of each channel; empty if it has none.
-        scales: of a quantized weight, one or one for each channel; empty for an output and for a float weight.
+        channel_low, channel_high: the smallest and the largest value of each channel; empty without channels.
+        scales: the scales of a quantized weight, one or one per channel; empty for an output and for a float weight.
     """
 
     op: str
@@ -44,46 +44,51 @@ class Bars:
 class Histograms:
     """All histograms of a diagnosis, by op."""
 
-    activations: Mapping[str, Bars]
-    weights: Mapping[str, Bars]
+    activations: Mapping[str, OpHistogram]
+    weights: Mapping[str, OpHistogram]
 
 
 def as_arrays(records: Mapping[str, OpRecord], weights: Sequence[WeightHistogram]) -> dict[str, Array]:
-    """All histograms as arrays of plain types.
+    """Return all histograms as arrays.
 
-    The n-th weight's are under weight_counts_<n>, weight_edges_<n>, weight_channels_<n> and weight_scales_<n>.
+    The arrays of the n-th weight are weight_counts_<n>, weight_edges_<n>, weight_channels_<n> and weight_scales_<n>.
     """
-    seen = [(name, record.output, record.output.histogram) for name, record in records.items()]
-    kept = [(name, output, histogram) for name, output, histogram in seen if histogram is not None]
+    drawn = [
+        (name, record.output, record.output.histogram)
+        for name, record in records.items()
+        if record.output.histogram is not None
+    ]
     arrays: dict[str, Array] = {
-        "ops": np.array([name for name, _, _ in kept], dtype=np.str_),
-        "activation_counts": np.array([histogram.counts for _, _, histogram in kept]),
-        "activation_edges": np.array([histogram.edges for _, _, histogram in kept]),
-        "weight_ops": np.array([picture.op for picture in weights], dtype=np.str_),
+        "ops": np.array([name for name, _, _ in drawn], dtype=np.str_),
+        "activation_counts": np.array([histogram.counts for _, _, histogram in drawn]),
+        "activation_edges": np.array([histogram.edges for _, _, histogram in drawn]),
+        "weight_ops": np.array([histogram.op for histogram in weights], dtype=np.str_),
     }
-    for number, (_, output, _) in enumerate(kept):
+    for number, (_, output, _) in enumerate(drawn):
         if output.channel_low.size > 1:
             arrays[f"activation_channels_{number}"] = np.stack([output.channel_low, output.channel_high])
-    for number, picture in enumerate(weights):
-        arrays[f"weight_counts_{number}"] = picture.counts.astype(np.uint32)
-        arrays[f"weight_edges_{number}"] = picture.edges
-        arrays[f"weight_channels_{number}"] = np.stack([picture.low, picture.high])
-        arrays[f"weight_scales_{number}"] = picture.scales
+    for number, histogram in enumerate(weights):
+        arrays[f"weight_counts_{number}"] = histogram.counts.astype(np.uint32)
+        arrays[f"weight_edges_{number}"] = histogram.edges
+        arrays[f"weight_channels_{number}"] = np.stack([histogram.low, histogram.high])
+        arrays[f"weight_scales_{number}"] = histogram.scales
     return arrays
 
 
 def from_arrays(arrays: Mapping[str, Array]) -> Histograms:
-    """What `as_arrays` made, by op."""
+    """Return the histograms in arrays of `as_arrays`."""
     none = np.zeros(0)
     activations, weights = {}, {}
     for number, op in enumerate(map(str, arrays["ops"])):
         name = f"activation_channels_{number}"
         low, high = arrays.get(name, (none, none))
-        bars = Bars(op, arrays["activation_counts"][number], arrays["activation_edges"][number], low, high, none)
-        activations[op] = bars
+        histogram = OpHistogram(
+            op, arrays["activation_counts"][number], arrays["activation_edges"][number], low, high, none
+        )
+        activations[op] = histogram
     for number, op in enumerate(map(str, arrays["weight_ops"])):
         low, high = arrays[f"weight_channels_{number}"]
-        weights[op] = Bars(
+        weights[op] = OpHistogram(
             op,
             arrays[f"weight_counts_{number}"],
             arrays[f"weight_edges_{number}"],
@@ -95,7 +100,7 @@ def from_arrays(arrays: Mapping[str, Array]) -> Histograms:
 
 
 def read_histograms(place: str | os.PathLike[str]) -> Histograms:
-    """The histograms of a run or a diagnosis: from its folder, or from the file itself."""
+    """Read the histograms of a run or a diagnosis, from its folder or from the file itself."""
     path = Path(expanded(place))
     path = path / HISTOGRAMS_FILE if path.is_dir() else path
     try:

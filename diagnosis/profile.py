@@ -1,4 +1,4 @@
-"""Where the time goes: ops by what they take, one model beside another, and each as a whole."""
+"""Profiles: the time of each op, compared with another model's, and the latency of the whole model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,21 +15,21 @@ from quaver.files.paths import expanded
 from quaver.introspection import KernelTime, Timing
 
 HEADS = ("op", "kernel", "count", "seconds", "share")
-BESIDE = ("against kernel", "against count", "against seconds", "against / first")
+COMPARISON_HEADS = ("against kernel", "against count", "against seconds", "against / first")
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """A model end to end. Times are seconds of one inference.
+    """The latency of a whole model. Times are seconds of one inference.
 
     Attributes:
-        p50, p90, p99: half, nine tenths, and 99 of 100 inferences take no longer.
-        mean: of all.
-        throughput: samples a second, one inference after the other.
-        ops: what all kernels take together, in the median.
-        samples: of one inference.
-        threads: as asked for; 0 is the runtime's own choice.
-        runs: how many inferences were measured.
+        p50, p90, p99: percentiles: 50, 90 and 99 of 100 inferences take no longer.
+        mean: the mean of all inferences.
+        throughput: samples per second, one inference after the other.
+        ops: the seconds of all kernels together, in the median.
+        samples: samples of one inference.
+        threads: the number of threads asked for; 0 is the runtime's own choice.
+        runs: the number of inferences.
     """
 
     p50: float
@@ -46,15 +45,15 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """What one op takes in one inference.
+    """The time of one op in one inference.
 
     Attributes:
-        name: of the op; kernels that belong to no op stand for themselves.
-        kernel: what the runtime executes.
-        count: how many kernels.
-        seconds: what they take together.
-        share: as a part of what all ops take.
-        against: the same op in the other model: (kernel, count, seconds); None without one, or if it has none there.
+        name: the op's name; a kernel that belongs to no op has its own row.
+        kernel: the kernels that the runtime executes.
+        count: the number of kernels.
+        seconds: their time together.
+        share: their part of the time of all ops.
+        against: the same op in the other model: (kernel, count, seconds); None without such a model or op.
     """
 
     name: str
@@ -66,19 +65,19 @@ class ProfileRow:
 
     @property
     def ratio(self) -> float:
-        """How long the op takes in the other model, as a multiple; NaN if that is not known."""
+        """The time of the op in the other model as a multiple; NaN if it is not known."""
         return self.against[2] / self.seconds if self.against is not None and self.seconds > 0 else float("nan")
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Where the time of a model goes, and of another one beside it.
+    """Where the time of a model goes, compared with another model.
 
     Attributes:
-        latency: the model end to end.
-        rows: its ops, those that take most first.
-        against: the other model end to end; None without one.
-        precisions: what each op runs in in the other model, or in the model itself if there is no other.
+        latency: the latency of the model.
+        rows: its ops, the slowest first.
+        against: the latency of the other model; None without one.
+        precisions: the precision of each op in the other model, or in the model itself without another.
         how: where the times of ops come from.
     """
 
@@ -91,21 +90,21 @@ class Profile:
     @property
     def table(self) -> tables.Table:
         """The rows with their headings."""
-        beside = self.against is not None
-        rows: list[list[Any]] = []
+        is_comparison = self.against is not None
+        rows: list[list[tables.Cell]] = []
         for row in self.rows:
-            cells: list[Any] = [row.name, row.kernel, row.count, row.seconds, row.share]
-            if beside:
+            cells: list[tables.Cell] = [row.name, row.kernel, row.count, row.seconds, row.share]
+            if is_comparison:
                 cells += [*(row.against or ("", 0, float("nan"))), row.ratio]
             rows.append(cells)
-        return (*HEADS, *(BESIDE if beside else ())), rows
+        return (*HEADS, *(COMPARISON_HEADS if is_comparison else ())), rows
 
     def to_csv(self) -> str:
-        """The rows as CSV."""
+        """Return the rows as CSV."""
         return tables.to_csv(self.table)
 
     def to_json(self) -> str:
-        """Everything as JSON."""
+        """Return everything as JSON."""
         return as_json(
             {
                 "latency": asdict(self.latency),
@@ -117,31 +116,31 @@ class Profile:
         )
 
     def save(self, path: str | Path) -> Path:
-        """Write the rows as CSV, or everything as JSON, going by how the file name ends."""
+        """Write the rows as CSV, or everything as JSON, depending on the file name's suffix."""
         place = Path(expanded(path))
         place.write_text(self.to_csv() if place.suffix.lower() == ".csv" else self.to_json(), encoding="utf-8")
         return place
 
 
 def make_profile(first: Timing, other: Timing | None = None) -> Profile:
-    """A profile from what was measured."""
+    """Return the profile of one model, or of one compared with another."""
     ops = _by_op(first.kernels)
-    beside = {} if other is None else _by_op(other.kernels)
+    other_ops = {} if other is None else _by_op(other.kernels)
     total = sum(seconds for _, _, seconds in ops.values())
     rows = [
-        ProfileRow(name, kernel, count, seconds, seconds / total if total else 0.0, beside.get(name))
+        ProfileRow(name, kernel, count, seconds, seconds / total if total else 0.0, other_ops.get(name))
         for name, (kernel, count, seconds) in ops.items()
     ]
-    # What only the other model has: conversions between precisions.
-    rows += [ProfileRow(name, "", 0, 0.0, 0.0, found) for name, found in beside.items() if name not in ops]
+    # Kernels that only the other model has: conversions between precisions.
+    rows += [ProfileRow(name, "", 0, 0.0, 0.0, timed_op) for name, timed_op in other_ops.items() if name not in ops]
     rows.sort(key=lambda row: (-row.seconds, -(row.against[2] if row.against else 0.0)))
-    shown = other if other is not None else first
+    last = other if other is not None else first
     against = None if other is None else _latency(other)
-    return Profile(_latency(first), tuple(rows), against, dict(shown.precisions), first.how)
+    return Profile(_latency(first), tuple(rows), against, dict(last.precisions), first.how)
 
 
 def _by_op(kernels: Iterable[KernelTime]) -> dict[str, tuple[str, int, float]]:
-    """Kernels, how many, and seconds of each op."""
+    """Return the kernels of each op, their number, and their seconds."""
     grouped: dict[str, list[KernelTime]] = {}
     for kernel in kernels:
         grouped.setdefault(kernel.op or kernel.name, []).append(kernel)

@@ -1,4 +1,4 @@
-"""What can be told of a quantized model with no float model beside it."""
+"""Statistics of a quantized model without a float model to compare it with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TextIO
 from quaver.diagnosis import export, tables
 from quaver.diagnosis.recorder import OpRecord
 from quaver.diagnosis.statistics.errors import ModelFigures
-from quaver.diagnosis.statistics.integers import Levels, QuantizedTensorRow, QuantizedWeightRow, tensor_row
+from quaver.diagnosis.statistics.integers import IntegerCounts, QuantizedTensorRow, QuantizedWeightRow, tensor_row
 from quaver.diagnosis.tables import LayerRow
 from quaver.diagnosis.text import percent
 from quaver.errors import SettingsError
@@ -21,37 +21,39 @@ from quaver.ops import INT8
 from quaver.types import PlainDict, PlainMapping
 
 TENSORS_FILE, WEIGHTS_FILE = "quantized_tensors.csv", "quantized_weights.csv"
-# What is told of a tensor: more than this part of it at the ends of its range, and so many values at least (the largest
-# value of all lies there by right), or fewer than so many levels where there are more values than levels.
-_SATURATED, _AT_LEAST, _FEW_LEVELS = 0.01, 16, 16
+# Judgement: a tensor is suspicious if this part of it, and at least this many values, lie at the ends of its range (the
+# largest value always does), or if it has more values than levels and uses fewer levels than this.
+MIN_SATURATED_PART, MIN_SATURATED_VALUES, MIN_USED_LEVELS = 0.01, 16, 16
 
 
 class QuantizedOnlyRecorder:
-    """Takes in what the operators of a quantized model write, batch by batch, and forgets it."""
+    """Record the outputs of a quantized model's operators, batch by batch, in constant memory."""
 
     def __init__(self, ops: tuple[QuantizedOp, ...], metrics: PlainMapping, model_metrics: PlainMapping) -> None:
         self.ops, self.samples = ops, 0
         self.model = ModelFigures(model_metrics)
-        self._levels = {op.name: Levels(op.parameters) for op in ops}
-        self._beside = {op.name: OpRecord(OpContext(op.name, op.tensor), None, metrics, histogram=False) for op in ops}
+        self._levels = {op.name: IntegerCounts(op.parameters) for op in ops}
+        self._float_records = {
+            op.name: OpRecord(OpContext(op.name, op.tensor), None, metrics, histogram=False) for op in ops
+        }
 
-    def add(self, seen: Mapping[str, QuantizedPair], samples: int) -> None:
-        """Take in one batch."""
-        for name, (integers, real) in seen.items():
+    def add(self, outputs: Mapping[str, QuantizedPair], samples: int) -> None:
+        """Add one batch."""
+        for name, (integers, real) in outputs.items():
             self._levels[name].add(integers)
             if real is not None:
-                self._beside[name].add(real, integers, None, samples, self.samples)
+                self._float_records[name].add(real, integers, None, samples, self.samples)
         self.samples += samples
 
     def tensors(self) -> Iterator[QuantizedTensorRow]:
-        """The rows, in graph order."""
+        """Yield the rows of tensors, in graph order."""
         for op in self.ops:
             yield tensor_row(op.name, op.kind, op.tensor, op.parameters, self._levels[op.name], op.tensor_id)
 
     def layers(self) -> Iterator[LayerRow]:
-        """What the integers are off by, of the ops whose float values the model computes, too."""
+        """Yield the errors of the ops whose float values the model computes too."""
         for op in self.ops:
-            record, parameters = self._beside[op.name], op.parameters
+            record, parameters = self._float_records[op.name], op.parameters
             if record.local.count:
                 yield LayerRow(
                     op.name, op.tensor, op.kind, str(INT8), record.local.figures(), {}, record.error,
@@ -61,15 +63,15 @@ class QuantizedOnlyRecorder:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class QuantizedStatistics:
-    """What a quantized model shows by itself.
+    """The statistics of a quantized model by itself.
 
     Attributes:
-        samples: how many samples were used.
-        tensors: a row for each tensor in integers, in graph order.
-        weights: a row for each weight in integers.
-        layers: the layer statistics, where the model holds the float ops, too, as a debug model of TensorFlow does;
-            else empty: what an op should have computed is not known.
-        model_statistics: the user's own figures of the model, by name, where a float model was given for them.
+        samples: the number of samples.
+        tensors: a row for each quantized tensor, in graph order.
+        weights: a row for each quantized weight.
+        layers: the layer statistics, if the model also holds the float ops, as a debug model of TensorFlow does;
+            otherwise empty, because the correct output of an op is not known.
+        model_statistics: the user's own figures of the model, by name, if a float model was given for them.
     """
 
     samples: int
@@ -80,21 +82,21 @@ class QuantizedStatistics:
 
     @property
     def layer_statistics(self) -> dict[str, dict[str, float]]:
-        """For each op its figures."""
+        """The figures of each op."""
         return {row.op: dict(row.local) for row in self.layers}
 
     @property
     def suspicious(self) -> tuple[QuantizedTensorRow, ...]:
-        """The tensors that stick to the ends of their range, the worst first, and those that use few levels."""
-        found = [row for row in self.tensors if _saturated(row) or _coarse(row)]
-        return tuple(sorted(found, key=lambda row: (-row.saturated, row.levels)))
+        """The tensors that saturate, the worst first, and those that use few levels."""
+        rows = [row for row in self.tensors if _is_saturated(row) or _is_coarse(row)]
+        return tuple(sorted(rows, key=lambda row: (-row.saturated, row.levels)))
 
     def layer_statistics_dump(self, file: TextIO) -> None:
-        """Write the statistics to an open file, as CSV: those of layers if there are any, else those of tensors."""
+        """Write the statistics to an open file as CSV: those of layers if there are any, else those of tensors."""
         file.write(tables.to_csv(tables.layers(self.layers) if self.layers else _table(self.tensors)))
 
     def save(self, folder: str | os.PathLike[str]) -> dict[str, Path]:
-        """Write all tables into a folder; returns the files by name."""
+        """Write all tables into a folder; return the files by name."""
         place = Path(expanded(folder))
         texts = {
             TENSORS_FILE: tables.to_csv(_table(self.tensors)),
@@ -112,7 +114,7 @@ class QuantizedStatistics:
         return {name: place / name for name in texts}
 
     def to_dict(self) -> PlainDict:
-        """Everything as builtins."""
+        """Return everything as builtins."""
         return {
             "samples": self.samples,
             "model_statistics": dict(self.model_statistics),
@@ -125,25 +127,26 @@ class QuantizedStatistics:
         return f"QuantizedStatistics({len(self.tensors)} tensors, {len(self.weights)} weights, {self.samples} samples)"
 
     def __str__(self) -> str:
-        head = f"{len(self.tensors)} tensors and {len(self.weights)} weights in integers, on {self.samples} samples"
-        lines = [f"- {row.op}: {_said(row)}" for row in self.suspicious]
+        counts = f"{len(self.tensors)} quantized tensors and {len(self.weights)} quantized weights"
+        head = f"{counts}, on {self.samples} samples"
+        lines = [f"- {row.op}: {_describe(row)}" for row in self.suspicious]
         return "\n".join([head + ("; none is suspicious" if not lines else ":"), *lines])
 
 
-def _saturated(row: QuantizedTensorRow) -> bool:
-    return row.saturated > _SATURATED and row.saturated * row.elements >= _AT_LEAST
+def _is_saturated(row: QuantizedTensorRow) -> bool:
+    return row.saturated > MIN_SATURATED_PART and row.saturated * row.elements >= MIN_SATURATED_VALUES
 
 
-def _coarse(row: QuantizedTensorRow) -> bool:
-    return row.levels < _FEW_LEVELS and row.elements > row.of_levels
+def _is_coarse(row: QuantizedTensorRow) -> bool:
+    return row.levels < MIN_USED_LEVELS and row.elements > row.of_levels
 
 
-def _said(row: QuantizedTensorRow) -> str:
+def _describe(row: QuantizedTensorRow) -> str:
     parts = []
-    if _saturated(row):
+    if _is_saturated(row):
         ends = f"{row.lowest:.3g} .. {row.highest:.3g}"
-        parts.append(f"{percent(row.saturated)} of its output stick to the ends of the range {ends}")
-    if _coarse(row):
+        parts.append(f"{percent(row.saturated)} of its output lie at the ends of the range {ends}")
+    if _is_coarse(row):
         parts.append(f"its output uses {row.levels} of {row.of_levels} levels")
     return ", and ".join(parts)
 

@@ -1,4 +1,4 @@
-"""Takes in one batch after the other, and forgets it: what is kept of a model does not grow with the samples."""
+"""Record batch after batch in constant memory, however many samples there are."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 from quaver.affine import QuantizedTensor
 from quaver.diagnosis.statistics.activations import Activation
 from quaver.diagnosis.statistics.cells import Doubles, cut, cut_form, layout, survey
-from quaver.diagnosis.statistics.errors import Differences, Metric, ModelFigures
+from quaver.diagnosis.statistics.errors import ErrorStatistics, Metric, ModelFigures
 from quaver.diagnosis.statistics.histograms import LogHistogram
 from quaver.introspection import ActivationContext, LocalRun, OpContext, QuantizedRun
 from quaver.types import Array
 
 
 class OpRecord:
-    """What was seen of one op.
+    """The statistics of one op.
 
     Attributes:
-        output: what it writes in the float model.
-        local: its output in reduced precision beside its float output, both from the same float inputs.
-        cumulative: its output in the running quantized model beside that in the float model.
-        noise, signal: of each channel, from `local`.
+        output: its output in the float model.
+        local: the error of its quantized output against its float output, both from the same float inputs.
+        cumulative: the error of its output in the running quantized model against the float model.
+        noise, signal: squared error and squared signal of each channel, from `local`.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class OpRecord:
         histogram: bool = True,
     ) -> None:
         self.output = Activation(context.axis, limits, histogram)
-        self.local, self.cumulative = Differences(metrics), Differences(metrics)
+        self.local, self.cumulative = ErrorStatistics(metrics), ErrorStatistics(metrics)
         self.noise: Doubles = np.zeros(0)
         self.signal: Doubles = np.zeros(0)
         self._samples = LogHistogram()
-        self._error: float | None = None  # known until more is added
+        self._error: float | None = None  # cached until the next batch
 
     def add(
         self,
@@ -48,25 +48,36 @@ class OpRecord:
         samples: int,
         first: int,
     ) -> None:
-        """Take in what the op makes of a batch: in float, reduced from the same inputs, in the quantized model."""
+        """Add the outputs of a batch.
+
+        Args:
+            before: the output of the float model.
+            local: the quantized output from the same float inputs; None if the op stays float.
+            running: the output in the running quantized model; None without one.
+            samples: the number of samples in the batch.
+            first: the number of the first sample.
+        """
         if local is not None and local.shape != before.shape:
             raise ValueError(f"an output of shape {list(local.shape)} cannot be compared with {list(before.shape)}")
         if not before.size:
             return
-        if running is not None and running.shape != before.shape:  # how much there is may depend on the values
+        if running is not None and running.shape != before.shape:  # a shape may depend on the values
             running = None
         self._error = None
-        how = layout(before.shape, samples, self.output.axis)
-        pieces = cut(before, how)
-        pairs = [(into, cut_form(form, how)) for into, form in ((self.local, local), (self.cumulative, running))
-                 if form is not None]  # fmt: skip
-        found = survey(pieces, [form for _, form in pairs], how)
-        self.output.add(pieces, found, first)
-        signal = float(found.signal.sum())
-        for (into, form), compared in zip(pairs, found.others, strict=True):
-            into.add(pieces, form, compared, signal)
-        if local is not None and np.isfinite(found.others[0].noise).all():
-            self._add_cells(found.others[0].noise, found.signal)
+        cut_layout = layout(before.shape, samples, self.output.axis)
+        pieces = cut(before, cut_layout)
+        pairs = [
+            (statistics, cut_form(form, cut_layout))
+            for statistics, form in ((self.local, local), (self.cumulative, running))
+            if form is not None
+        ]
+        survey_result = survey(pieces, [form for _, form in pairs], cut_layout)
+        self.output.add(pieces, survey_result, first)
+        signal = float(survey_result.signal.sum())
+        for (statistics, form), compared in zip(pairs, survey_result.differences, strict=True):
+            statistics.add(pieces, form, compared, signal)
+        if local is not None and np.isfinite(survey_result.differences[0].noise).all():
+            self._add_cells(survey_result.differences[0].noise, survey_result.signal)
 
     def _add_cells(self, noise: Doubles, signal: Doubles) -> None:
         if self.noise.shape != noise.shape[1:]:
@@ -78,43 +89,43 @@ class OpRecord:
 
     @property
     def channel_error(self) -> float:
-        """Squared error over squared signal in the median channel; channels that are always zero do not count."""
+        """Squared error over squared signal in the median channel. Channels of zeros do not count."""
         alive = self.signal > 0
         return float(np.median(self.noise[alive] / self.signal[alive])) if alive.any() else math.nan
 
     @property
     def sample_error(self) -> float:
-        """The same in the median sample."""
+        """Squared error over squared signal in the median sample."""
         return self._samples.median()
 
     @property
     def error(self) -> float:
-        """The op's own error: of all its values, of its median channel or its median sample, whichever is worst.
+        """The op's own error: over all values, in its median channel or in its median sample, whichever is largest.
 
-        One channel or sample that outshines the others hides what becomes of them.
+        A single large channel or sample would otherwise hide the errors of the others.
         """
         if self._error is None:
-            found = [self.local.relative, self.channel_error, self.sample_error]
-            self._error = max((value for value in found if not math.isnan(value)), default=math.nan)
+            errors = [self.local.relative, self.channel_error, self.sample_error]
+            self._error = max((value for value in errors if not math.isnan(value)), default=math.nan)
         return self._error
 
 
 class Recorder:
-    """What was seen of all ops.
+    """The statistics of all ops.
 
     Attributes:
-        ops: by name.
-        others: the same of operators that are no ops.
+        ops: the statistics of each op, by name.
+        other_operators: the statistics of operators that are not tunable ops, by name.
         read: the tensors that ops read, by name.
-        wanted: those of them that no op writes; they have to be watched besides.
-        outputs: the outputs of the quantized model beside those of the float model.
-        samples: how many were taken in.
+        wanted: the tensors among them that no op writes; the adapter has to record them too.
+        outputs: the error of the quantized model's outputs against those of the float model.
+        samples: the number of samples so far.
 
     Args:
-        contexts: what surrounds each op.
+        contexts: the tensors and ops around each op.
         layer_metrics: the user's functions of an op's differences (quantized minus float).
         model_metrics: the user's functions of the outputs of the float and of the quantized model, for one sample.
-        others: what surrounds operators that are no ops.
+        other_operators: the tensors around operators that are not tunable ops.
     """
 
     def __init__(
@@ -122,12 +133,12 @@ class Recorder:
         contexts: Mapping[str, OpContext],
         layer_metrics: Mapping[str, Metric] | None = None,
         model_metrics: Mapping[str, Metric] | None = None,
-        others: Mapping[str, OpContext] | None = None,
+        other_operators: Mapping[str, OpContext] | None = None,
     ) -> None:
         self.samples = 0
-        self.others = {
+        self.other_operators = {
             name: OpRecord(context, None, layer_metrics or {}, histogram=False)
-            for name, context in (others or {}).items()
+            for name, context in (other_operators or {}).items()
         }
         limits = {
             tensor.name: tensor.parameters.limits for context in contexts.values() for tensor in _tensors(context)
@@ -137,7 +148,7 @@ class Recorder:
             for name, context in contexts.items()
         }
         written = {context.output: name for name, context in contexts.items()}
-        # What ops read, by the name of the tensor; the output of another op is that op's.
+        # A tensor that another op writes shares the statistics of that op's output.
         self.read: dict[str, Activation] = {}
         for context in contexts.values():
             for tensor in context.reads:
@@ -146,14 +157,14 @@ class Recorder:
                 elif tensor.name not in self.read:
                     self.read[tensor.name] = Activation(tensor.axis, limits[tensor.name], histogram=False)
         self.wanted = tuple(name for name in self.read if name not in written)
-        self.outputs = Differences()
+        self.outputs = ErrorStatistics()
         self._model = ModelFigures(model_metrics)
 
     def add(self, local: LocalRun, quantized: QuantizedRun | None, samples: int) -> None:
-        """Take in one batch. Without a quantized model there is the float one alone."""
+        """Add one batch. Without a quantized model there are only float values."""
         for name, (before, after) in local.ops.items():
             running = None if quantized is None else quantized.ops.get(name)
-            record = self.ops[name] if name in self.ops else self.others[name]
+            record = self.ops[name] if name in self.ops else self.other_operators[name]
             record.add(before, after, running, samples, self.samples)
         for name, values in local.tensors.items():
             if values.size:
@@ -165,16 +176,16 @@ class Recorder:
         self.samples += samples
 
     def _add_outputs(self, before: Sequence[Array], after: Sequence[Array], samples: int) -> None:
-        for one, other in zip(before, after, strict=True):
-            if one.dtype.kind == "f" and one.shape == other.shape and one.size:
-                flat = layout(one.shape, 1, None)
-                pieces, form = cut(one, flat), cut(other, flat)
-                found = survey(pieces, [form], flat)
-                self.outputs.add(pieces, form, found.others[0], float(found.signal.sum()))
+        for float_output, quantized_output in zip(before, after, strict=True):
+            if float_output.dtype.kind == "f" and float_output.shape == quantized_output.shape and float_output.size:
+                cut_layout = layout(float_output.shape, 1, None)
+                pieces, form = cut(float_output, cut_layout), cut(quantized_output, cut_layout)
+                survey_result = survey(pieces, [form], cut_layout)
+                self.outputs.add(pieces, form, survey_result.differences[0], float(survey_result.signal.sum()))
         self._model.add(before, after, samples)
 
     def model_figures(self) -> dict[str, float]:
-        """The user's figures of the model, each the mean over all samples."""
+        """Return the user's figures of the model, each the mean over all samples."""
         return self._model.figures()
 
 

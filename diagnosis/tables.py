@@ -1,4 +1,4 @@
-"""The tables as rows and as CSV, with the column names that tools for diagnosis have agreed on."""
+"""Tables as rows and as CSV, with the column names that Neural Compressor and the TensorFlow Lite debugger use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from quaver.diagnosis.statistics.weights import Summary, WeightRow
 
@@ -15,7 +14,8 @@ ACTIVATIONS = ("OP name", "MSE", "Activation min", "Activation max")
 _PARTS = ("min", "max", "mean", "standard deviation", "variance")
 WEIGHTS = ("OP name", "MSE", *(f"{model} model {part}" for model in ("Input", "Optimized") for part in _PARTS))
 
-Table = tuple[Sequence[str], list[list[Any]]]
+Cell = str | int | float | bool
+Table = tuple[Sequence[str], Sequence[Sequence[Cell]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class ActivationRow:
     """One row of the activations summary.
 
     Attributes:
-        op: its name.
+        op: the op's name.
         mse: mean squared error of its output in the quantized model against the float model.
         low: the smallest value of its output in the float model.
-        high: the largest.
+        high: the largest value of its output in the float model.
     """
 
     op: str
@@ -40,19 +40,19 @@ class LayerRow:
     """One row of the layer statistics.
 
     Attributes:
-        op: its name.
+        op: the op's name.
         tensor: the name of its output.
         kind: its op type.
-        precision: what it runs in.
-        local: statistics of its reduced output against its float output, both from the same float inputs.
+        precision: the precision it runs in.
+        local: statistics of its quantized output against its float output, both from the same float inputs.
         cumulative: statistics of its output in the running quantized model against the float model.
-        error: its own error as a part of what it computes: over all values, in the median channel or in the median
-            sample, whichever is worst.
-        not_finite: how many values are NaN or infinite in the quantized model and not in the float model.
-        scales, zero_points: of its output, where that is quantized.
-        input_scales, input_zero_points: of what it reads.
+        error: its own squared error over its squared signal: over all values, in the median channel or in the median
+            sample, whichever is largest.
+        not_finite: the number of values that are NaN or infinite in the quantized model and not in the float model.
+        scales, zero_points: the parameters of its output, if that is quantized.
+        input_scales, input_zero_points: the parameters of the tensors that it reads.
         tensor_id: the number of its output in the quantized model, where tensors have numbers.
-        tunable: whether it is an op that rules can name; pools, reshapes and the like follow their neighbours.
+        tunable: True if rules can name it; pools, reshapes and the like follow their neighbours.
     """
 
     op: str
@@ -72,17 +72,17 @@ class LayerRow:
 
 
 def worst_first(value: float) -> tuple[bool, float]:
-    """A key to sort by: what is not a number comes before all, then the largest."""
+    """Return a sort key: values that are not numbers first, then the largest."""
     return (not math.isnan(value), -value)
 
 
 def activations(rows: Iterable[ActivationRow]) -> Table:
-    """The activations summary."""
+    """Return the activations summary."""
     return ACTIVATIONS, [[row.op, row.mse, row.low, row.high] for row in rows]
 
 
 def weights(rows: Iterable[WeightRow]) -> Table:
-    """The weights summary."""
+    """Return the weights summary."""
     return WEIGHTS, [[row.op, row.mse, *_cells(row.before), *_cells(row.after)] for row in rows]
 
 
@@ -91,7 +91,7 @@ def _cells(summary: Summary) -> list[float]:
 
 
 def layers(rows: Sequence[LayerRow]) -> Table:
-    """The layer statistics. Lists of scales are written so that YAML reads them back as numbers."""
+    """Return the layer statistics. YAML reads the lists of scales back as numbers."""
     names = list(rows[0].local) if rows else []
     heads = [
         "op_name", "tensor_name", "kind", "precision", *names, *(f"cumulative_{name}" for name in names), "error",
@@ -115,17 +115,17 @@ def _list(values: Iterable[float]) -> str:
 
 
 def _plain(value: float) -> str:
-    """A number as YAML 1.1 knows it: with a point before the exponent."""
+    """Return a number as YAML 1.1 reads it: with a point before the exponent."""
     text = repr(value)
     return text.replace("e", ".0e") if "e" in text and "." not in text else text
 
 
-# How a formula may begin, for one spreadsheet or another.
+# Characters with which a formula begins in some spreadsheet.
 _FORMULA = ("=", "+", "-", "@")
 
 
 def to_csv(table: Table) -> str:
-    """A table as CSV. What is not a number stays an empty cell, which readers take for one."""
+    """Return a table as CSV. A float that is not a number becomes an empty cell, which readers take for one."""
     heads, rows = table
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -134,7 +134,7 @@ def to_csv(table: Table) -> str:
     return text.getvalue()
 
 
-def _written(row: Iterable[Any]) -> Iterator[Any]:
+def _written(row: Iterable[Cell]) -> Iterator[Cell]:
     for cell in row:
         if isinstance(cell, float):
             yield "" if math.isnan(cell) else repr(cell)
@@ -143,6 +143,9 @@ def _written(row: Iterable[Any]) -> Iterator[Any]:
 
 
 def harmless(text: str) -> str:
-    """A text that no spreadsheet takes for a formula, and no terminal for an order: names come from model files."""
+    """Return a text that no spreadsheet takes for a formula and no terminal for a command.
+
+    Names come from model files, which may be hostile.
+    """
     shown = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
     return f"'{shown}" if shown.startswith(_FORMULA) else shown

@@ -1,4 +1,7 @@
-"""Figures as sentences write them."""
+"""Figures in the sentences of a diagnosis.
+
+Errors are squared errors over squared signal, so a percentage may exceed 100 %.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +9,27 @@ import math
 
 
 def number(value: float) -> str:
-    """A figure with three digits."""
+    """Return a figure with three digits."""
     return f"{value:.3g}"
 
 
 def percent(part: float) -> str:
-    """A part of a whole; errors can be larger than that."""
+    """Return a part of a whole as a percentage."""
     if math.isnan(part):
         return "an unknown part"
     if math.isinf(part):
-        return "infinitely many percent"
+        return "infinitely many %"
     if part < 0.001:
         return f"{part * 100:.2g} %"
     return f"{part * 100:.0f} %" if part >= 0.1 else f"{part * 100:.1f} %"
 
 
 def times(ratio: float) -> str:
-    """How many times as much."""
+    """Return a ratio in words: "12 times"."""
     return f"{ratio:.0f} times" if ratio >= 10 else f"{ratio:.1f} times"
 
 
-def seconds(value: float) -> str:
-    """A short duration."""
-    if value >= 1:
-        return f"{value:.3g} s"
-    return f"{value * 1e3:.3g} ms" if value >= 1e-3 else f"{value * 1e6:.3g} us"
-
-
-def listed(names: list[str], most: int = 3) -> str:
-    """A few names, and how many more there are."""
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+def listed(names: list[str], limit: int = 3) -> str:
+    """Return the first names, and how many more there are."""
+    shown = ", ".join(names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"

@@ -1,4 +1,4 @@
-"""A reason in plain words, and what to do about it."""
+"""A cause: a reason in plain words, and what to do about it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from quaver.types import PlainDict, PlainMapping
 
 Rules = PlainDict
 
-# Causes that come with a way to keep an op in reduced precision.
-_MENDING = ("repairable", "other_mode")
+# Kinds of causes whose remedy keeps the op quantized.
+_KEEPS_QUANTIZED = ("repairable", "other_mode")
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why an op is bad in reduced precision.
+    """The reason why a quantized op is inaccurate or slow, and what to do about it.
 
     Attributes:
-        op: its name.
-        kind: which cause this is, in one word.
+        op: the op's name.
+        kind: the kind of cause, in one word.
         sentence: the reason, with figures.
         advice: what to do, in words.
-        rules: the same as `op_name_dict`, to be given to `fit`. They demand all that rules given before do; empty if
-            no rule helps, or none that may be given.
-        weight: how bad it is; the worst come first.
+        rules: the advice as `op_name_dict` for `fit`, together with the rules that are in force already. Empty if no
+            rule helps, or if the user's rules forbid it.
+        weight: how bad it is; the worst causes come first.
     """
 
     op: str
@@ -37,7 +37,7 @@ class Cause:
 
     @property
     def paste(self) -> str:
-        """The rules as a keyword of `fit`."""
+        """The rules as a keyword argument of `fit`, ready to paste."""
         return f"op_name_dict={as_python(self.rules)}" if self.rules else ""
 
     def __str__(self) -> str:
@@ -45,17 +45,17 @@ class Cause:
         return f"{self.op}: {self.sentence} {self.advice}{rule}"
 
 
-def joined(causes: Iterable[Cause]) -> Rules:
-    """The rules of several causes together. Where they differ fp32 wins, which cures every cause, else the first.
+def joined_rules(causes: Iterable[Cause]) -> Rules:
+    """Return the rules of several causes together.
 
-    A repair or another mode comes first of all: fp32 is for what these do not help.
+    Where they contradict each other, a repair or another mode wins, then fp32, then the first.
     """
     rules: Rules = {}
     causes = list(causes)
-    repaired = {name for cause in causes if cause.kind in _MENDING for name in cause.rules}
+    repaired = {name for cause in causes if cause.kind in _KEEPS_QUANTIZED for name in cause.rules}
     for cause in causes:
         for name, rule in cause.rules.items():
-            if name in repaired and cause.kind not in _MENDING:
+            if name in repaired and cause.kind not in _KEEPS_QUANTIZED:
                 continue
             if name not in rules or rule == "fp32" or name in repaired:
                 rules[name] = rule
@@ -63,5 +63,5 @@ def joined(causes: Iterable[Cause]) -> Rules:
 
 
 def as_python(rules: PlainMapping) -> str:
-    """Rules as they are written in Python; JSON does, for what they hold."""
+    """Return rules as Python source. JSON is the same for what rules hold."""
     return json.dumps(dict(rules), ensure_ascii=False)

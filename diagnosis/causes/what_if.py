@@ -1,47 +1,51 @@
-"""What repairs and other modes would do to the errors of ops."""
+"""Causes that a repair or another mode would remove, as far as these were tried."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterator
 
-# By repair or mode the error of each op that offers it, and under an empty name that without.
-Errors = Mapping[str, Mapping[str, float]]
+from quaver.diagnosis.causes.advice import repair, run_in_mode
+from quaver.diagnosis.causes.base import Cause
+from quaver.diagnosis.causes.op_evidence import BAD_ERROR, Improvement, OpEvidence
+from quaver.diagnosis.causes.registry import Stage, op_cause
+from quaver.diagnosis.text import percent
+from quaver.repairs import name_of
 
-
-class Improvement(NamedTuple):
-    """What a repair or a mode does to an op's own error: what it is without and with it, and all ops to treat so."""
-
-    spelled: str
-    before: float
-    after: float
-    ops: tuple[str, ...]
-
-
-def best_relief(errors: Errors, readers: Mapping[str, str]) -> dict[str, Improvement]:
-    """For each op the repair that cuts its error most.
-
-    `readers` holds the tensor that an op reads: ops that read the same are repaired together.
-    """
-    plain = errors.get("", {})
-    found: dict[str, Improvement] = {}
-    for spelled, repaired in errors.items():
-        for name, after in repaired.items() if spelled else ():
-            if name in plain and (name not in found or after < found[name].after):
-                ops = tuple(other for other in repaired if other == name or _same(readers, other, name))
-                found[name] = Improvement(spelled, plain[name], after, ops)
-    return found
+# Judgement: a repair or a mode is worth a line if it divides the op's own error by more than this.
+MIN_IMPROVEMENT = 3.0
+# Judgement: a smaller error, as a part of the output's power, needs no repair.
+MIN_REPAIRED_ERROR = 1e-2
 
 
-def mode_reliefs(errors: Errors) -> dict[str, tuple[Improvement, ...]]:
-    """For each op what every other mode that it offers would bring, in the order in which they were tried."""
-    plain = errors.get("", {})
-    tried = [(mode, found) for mode, found in errors.items() if mode]
-    return {
-        name: tuple(Improvement(mode, plain[name], found[name], (name,)) for mode, found in tried if name in found)
-        for name in plain
-    }
+@op_cause(Stage.MODES)
+def other_mode(evidence: OpEvidence) -> Iterator[Cause]:
+    """Find the first mode, in the order of their speed, that makes a bad op healthy."""
+    for improvement in evidence.modes:
+        if _is_cure(improvement):
+            sentence = f"mode {improvement.spelled} would {_cut(improvement)}."
+            yield evidence.cause("other_mode", sentence, [run_in_mode(evidence.name, improvement.spelled)])
+            return
 
 
-def _same(readers: Mapping[str, str], one: str, other: str) -> bool:
-    return bool(readers.get(one)) and readers.get(one) == readers.get(other)
+@op_cause(Stage.REPAIRS)
+def repairable(evidence: OpEvidence) -> Iterator[Cause]:
+    """Find the repair that makes an op healthy."""
+    improvement = evidence.repair
+    if improvement is None or not evidence.precision.quantized or improvement.before < MIN_REPAIRED_ERROR:
+        return
+    if _is_cure(improvement):
+        sentence = f"{name_of(improvement.spelled).replace('_', ' ')} would {_cut(improvement)}."
+        remedy = repair(improvement.ops, improvement.spelled)
+        yield evidence.cause("repairable", sentence, [remedy], weight=improvement.before)
+
+
+def _is_cure(improvement: Improvement) -> bool:
+    return improvement.before > MIN_IMPROVEMENT * improvement.after and improvement.after < BAD_ERROR
+
+
+def _cut(improvement: Improvement) -> str:
+    ratio = improvement.before / max(improvement.after, 1e-12)
+    return (
+        f"cut this op's error {ratio:.2g}x, from {percent(improvement.before)} of its output's power to "
+        f"{percent(improvement.after)}"
+    )

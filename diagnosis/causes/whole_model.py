@@ -1,106 +1,118 @@
-"""Causes that lie in neither weights nor ranges: values that are no numbers, time, and the unexplained."""
+"""Causes that need all ops: values that are not finite, amplified errors, slow ops and unexplained errors."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from quaver.diagnosis.causes.advice import to_fp32
 from quaver.diagnosis.causes.base import Cause
-from quaver.diagnosis.causes.op_evidence import OpEvidence
-from quaver.diagnosis.text import listed, number, percent, seconds
+from quaver.diagnosis.causes.op_evidence import ModelEvidence, OpEvidence
+from quaver.diagnosis.causes.registry import Stage, model_cause, op_cause
+from quaver.diagnosis.text import listed, number, percent
+from quaver.formatting import milliseconds
 
-# Slower by this factor at least, by so many seconds, and by this part of the whole float model: else it is noise.
-_SLOWER, _SECONDS, _PART = 1.2, 20e-6, 0.005
-# An error is amplified if it is this part of the output, and so many times what comes in and what the op adds.
-_AMPLIFIED, _ENLARGED = 0.1, 20.0
+# An op is slower if all three hold; smaller differences are noise of the profiler. Judgement: the ratio, the
+# seconds, and the part of the whole float model's time.
+MIN_SLOWDOWN, MIN_EXTRA_SECONDS, MIN_EXTRA_PART = 1.2, 20e-6, 0.005
+# Judgement: an error is amplified if it is this part of the output's power and this multiple of what the ops before
+# and the op itself add.
+MIN_AMPLIFIED_ERROR, MIN_AMPLIFICATION = 0.1, 20.0
 
 
-def not_finite(suspects: Sequence[OpEvidence]) -> Iterator[Cause]:
-    """The first op whose values are no numbers; those behind it have them from there."""
-    for suspect in suspects:
-        seen = suspect.record.output
-        if seen.not_finite:
+@model_cause()
+def not_finite(model: ModelEvidence) -> Iterator[Cause]:
+    """Find the first op with values that are not finite; ops behind it inherit them."""
+    for op in model.ops:
+        output = op.record.output
+        if output.not_finite:
             sentence = (
-                f"it writes NaN or infinity in the float model already: {seen.not_finite:,} of {seen.count:,} values, "
-                f"first in sample {seen.first_not_finite}."
+                f"it already writes NaN or infinity in the float model: {output.not_finite:,} of {output.count:,} "
+                f"values, first in sample {output.first_not_finite}."
             )
-            yield suspect.cause("not_finite", sentence, before="Mend the float model or the data", weight=math.inf)
+            yield op.cause("not_finite", sentence, before="Fix the float model or the data", weight=math.inf)
             break
-    for suspect in suspects:
-        count = max(suspect.record.local.not_finite, suspect.record.cumulative.not_finite)
-        if count and not suspect.record.output.not_finite:
+    for op in model.ops:
+        count = max(op.record.local.not_finite, op.record.cumulative.not_finite)
+        if count and not op.record.output.not_finite:
             sentence = (
                 f"its output is NaN or infinite in the quantized model, in {count:,} of "
-                f"{suspect.record.cumulative.count or suspect.record.local.count:,} values, and finite in the float "
+                f"{op.record.cumulative.count or op.record.local.count:,} values, and finite in the float "
                 "model."
             )
-            between = f" ({', '.join(suspect.context.between)})" if suspect.context.between else ""
-            before = f"Rounding pushes values out of what a function before it{between} takes: "
-            remedy = to_fp32(_behind(suspect, suspects), "keep what is there in fp32")
-            yield suspect.cause("not_finite", sentence, [remedy], before=before, weight=math.inf)
+            between = f" ({', '.join(op.context.between)})" if op.context.between else ""
+            before = f"Rounding pushes values out of the domain of a function before it{between}: "
+            remedy = to_fp32(_quantized_ops_before(op, model.ops), "keep the ops there in fp32")
+            yield op.cause("not_finite", sentence, [remedy], before=before, weight=math.inf)
             break
 
 
-def _behind(suspect: OpEvidence, suspects: Sequence[OpEvidence]) -> list[str]:
-    """The op and those before it that run in reduced precision."""
-    quantized = {other.name for other in suspects if other.precision.quantized}
-    return [name for name in (suspect.name, *suspect.context.before) if name in quantized]
+def _quantized_ops_before(op: OpEvidence, ops: Sequence[OpEvidence]) -> list[str]:
+    """Return the op and the ops before it that are quantized."""
+    quantized = {other.name for other in ops if other.precision.quantized}
+    return [name for name in (op.name, *op.context.before) if name in quantized]
 
 
-def amplified(suspects: Sequence[OpEvidence]) -> Iterator[Cause]:
-    """Ops that get far more error than the ops before them make: a float function in between enlarges it."""
-    errors = {suspect.name: suspect.record.cumulative.relative for suspect in suspects}
-    for suspect in suspects:
-        context, now = suspect.context, errors[suspect.name]
-        before = [errors[name] for name in context.before if name in errors]
-        own = suspect.record.error if suspect.record.error > 0 else 0.0
-        if not before or not context.between or not now > _AMPLIFIED or not math.isfinite(now):
-            continue
-        most = max(before)
-        if now > _ENLARGED * (most + own):
-            sentence = (
-                f"its output is off by {percent(now)} of its power in the running model, though the ops before it are "
-                f"off by {percent(most)} at most, and it adds {percent(own)}: the float functions in between "
-                f"({listed(list(context.between), 6)}) enlarge the error."
-            )
-            names = [name for name in _behind(suspect, suspects) if name != suspect.name]
-            remedy = to_fp32(names, "keep the ops before it in fp32")
-            yield suspect.cause("amplified", sentence, [remedy], weight=now)
-
-
-def no_samples(suspects: Sequence[OpEvidence]) -> Iterator[Cause]:
-    """Ops that no sample went through."""
-    for suspect in suspects:
-        if suspect.precision.quantized and suspect.samples and not suspect.record.output.count:
+@model_cause()
+def no_samples(model: ModelEvidence) -> Iterator[Cause]:
+    """Find quantized ops that no sample went through."""
+    for op in model.ops:
+        if op.precision.quantized and op.samples and not op.record.output.count:
             sentence = "no value went through it in any sample, so its range is not known."
-            yield suspect.cause("no_samples", sentence, before="Calibrate with samples that reach it", weight=0.0)
+            yield op.cause("no_samples", sentence, before="Calibrate with samples that reach this op", weight=0.0)
 
 
-def slower(
-    suspects: Sequence[OpEvidence], fp32: Sequence[Mapping[str, float]], quantized: Sequence[Mapping[str, float]]
-) -> Iterator[Cause]:
-    """Ops that are slower than in fp32. Each side was measured several times; the verdict must hold for all of them."""
+@model_cause()
+def amplified(model: ModelEvidence) -> Iterator[Cause]:
+    """Find ops whose error is far larger than the errors before them: a float function in between amplifies it."""
+    errors = {op.name: op.record.cumulative.relative for op in model.ops}
+    for op in model.ops:
+        context, now = op.context, errors[op.name]
+        before = [errors[name] for name in context.before if name in errors]
+        own = op.record.error if op.record.error > 0 else 0.0
+        if not before or not context.between or not now > MIN_AMPLIFIED_ERROR or not math.isfinite(now):
+            continue
+        largest = max(before)
+        if now > MIN_AMPLIFICATION * (largest + own):
+            sentence = (
+                f"its error in the running model is {percent(now)} of its output's power, but at most "
+                f"{percent(largest)} at the ops before it, and it adds {percent(own)}: the float functions in between "
+                f"({listed(list(context.between), 6)}) amplify the error."
+            )
+            names = [name for name in _quantized_ops_before(op, model.ops) if name != op.name]
+            remedy = to_fp32(names, "keep the ops before it in fp32")
+            yield op.cause("amplified", sentence, [remedy], weight=now)
+
+
+@model_cause(Stage.SPEED)
+def slower(model: ModelEvidence) -> Iterator[Cause]:
+    """Find ops that are slower than in fp32. The verdict must hold for all repetitions of the measurement."""
+    fp32, quantized = model.fp32_seconds, model.quantized_seconds
     if not fp32 or not quantized:
         return
     total = min(sum(times.values()) for times in fp32)
-    for suspect in suspects:
-        name = suspect.name
-        if not suspect.precision.quantized or not all(name in times for times in (*fp32, *quantized)):
+    for op in model.ops:
+        name = op.name
+        if not op.precision.quantized or not all(name in times for times in (*fp32, *quantized)):
             continue
-        before, after = max(times[name] for times in fp32), min(times[name] for times in quantized)
-        if after > before * _SLOWER and after - before > max(_SECONDS, _PART * total):
+        before, after = (
+            max(times[name] for times in fp32),
+            min(times[name] for times in quantized),
+        )
+        if after > before * MIN_SLOWDOWN and after - before > max(MIN_EXTRA_SECONDS, MIN_EXTRA_PART * total):
             ratio = f"{after / before:.1f}x slower" if before > 0 else "slower"
-            sentence = f"it takes {seconds(after)} in {suspect.precision} and {seconds(before)} in fp32 ({ratio})."
+            times_taken = f"{milliseconds(after * 1e3)} in {op.precision} and {milliseconds(before * 1e3)} in fp32"
+            sentence = f"it takes {times_taken} ({ratio})."
             weight = (after - before) / total if total else math.inf
-            yield suspect.cause("slower", sentence, [to_fp32([name])], weight=weight)
+            yield op.cause("slower", sentence, [to_fp32([name])], weight=weight)
 
 
-def unexplained(suspect: OpEvidence) -> Cause:
-    """A bad op of which nothing shows why."""
-    decibels = suspect.record.local.figures()["sqnr"]
+@op_cause(Stage.UNEXPLAINED)
+def unexplained(op: OpEvidence) -> Iterator[Cause]:
+    """Report a bad op without any other cause."""
+    decibels = op.record.local.figures()["sqnr"]
     sentence = (
-        f"its {suspect.precision} output is off by {percent(suspect.record.error)} of its power (SQNR "
-        f"{number(decibels)} dB over all values), and neither its weights nor its ranges show why."
+        f"the error of its {op.precision} output is {percent(op.record.error)} of its power (SQNR "
+        f"{number(decibels)} dB over all values), and neither its weights nor its ranges explain it."
     )
-    return suspect.cause("unexplained", sentence, [to_fp32([suspect.name])])
+    yield op.cause("unexplained", sentence, [to_fp32([op.name])])

@@ -1,13 +1,13 @@
-"""Activations cut into cells, one for each sample and channel, and what lies in each.
+"""Cut activations into cells, one for each sample and channel, and compute statistics of each cell.
 
-A float tensor and its quantized forms are gone through together, in pieces that fit the processor's cache, so that each
-is fetched from memory once, and what is in integers is only made real there.
+A float tensor and its quantized forms are read together, in pieces that fit the processor's cache. So each value is
+fetched from memory once, and integers are converted to real numbers only in the cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,11 @@ from quaver.types import Array
 
 Doubles = NDArray[np.float64]
 
-# Values of one piece.
+# Values of one piece: 256 KiB of float32, which fits the second-level cache.
 _PIECE = 65536
-# Squares of smaller values do not fit float32.
+# float32 cannot hold the squares of smaller values.
 _SMALL = 1e-15
-# Numpy deals with rows of fewer values than this in other ways better.
+# Rows of fewer values are handled by other numpy functions, which are faster there. Judgement.
 _ROW = 128
 _ONES = np.ones(_PIECE, np.float32)
 
@@ -30,9 +30,9 @@ class Layout(NamedTuple):
     """How an array is cut.
 
     Attributes:
-        samples: how many; one if the array does not show which values belong to which.
-        channels: how many; one if no axis holds them.
-        axis: where in memory the channels lie: 1 for samples x channels x rest, 2 for samples x rest x channels.
+        samples: the number of samples; 1 if the array does not show which values belong to which.
+        channels: the number of channels; 1 if no axis holds them.
+        axis: the position of the channels in memory: 1 for samples x channels x rest, 2 for samples x rest x channels.
         move: the axis to move to the end first, if it is neither the second nor the last.
     """
 
@@ -42,14 +42,14 @@ class Layout(NamedTuple):
     move: int | None = None
 
 
-class Compared(NamedTuple):
-    """What another tensor differs by.
+class TensorDifference(NamedTuple):
+    """The difference between a float tensor and another form of it.
 
     Attributes:
         noise: the sum of squared differences of each cell (samples x channels).
-        cross: the sum of products of the first tensor and the differences, over all cells.
+        cross: the sum of products of the float tensor and the differences, over all cells.
         total: the sum of differences.
-        sample_worst: the largest size of a difference in each sample; NaN if there is one.
+        sample_worst: the largest absolute difference in each sample; NaN if a difference is NaN.
     """
 
     noise: Doubles
@@ -59,18 +59,18 @@ class Compared(NamedTuple):
 
     @property
     def worst(self) -> float:
-        """The largest size of a difference; NaN if there is one."""
+        """The largest absolute difference; NaN if a difference is NaN."""
         return float(self.sample_worst.max(initial=0.0))
 
 
-class Surveyed(NamedTuple):
-    """What was seen of a float tensor, and of its other forms beside it.
+class TensorSurvey(NamedTuple):
+    """The statistics of a float tensor, and its differences from other forms of it.
 
     Attributes:
-        channel_low, channel_high: the smallest and the largest value of each channel; NaN if there is one.
-        sample_low, sample_high: of each sample.
+        channel_low, channel_high: the smallest and the largest value of each channel; NaN if a value is NaN.
+        sample_low, sample_high: the smallest and the largest value of each sample.
         signal: the sum of squares of each cell.
-        others: what each of the other forms differs by.
+        differences: the difference of each other form.
     """
 
     channel_low: Doubles
@@ -78,32 +78,32 @@ class Surveyed(NamedTuple):
     sample_low: Doubles
     sample_high: Doubles
     signal: Doubles
-    others: tuple[Compared, ...]
+    differences: tuple[TensorDifference, ...]
 
 
 def layout(shape: tuple[int, ...], samples: int, axis: int | None) -> Layout:
-    """How to cut an array of this shape, whose channels lie along `axis`."""
-    known = axis is not None and len(shape) > 1 and -len(shape) <= axis < len(shape)
-    at = axis % len(shape) if known and axis is not None else None
-    rows = samples if samples > 0 and shape and shape[0] % samples == 0 and at != 0 else 1
-    if at is None:
+    """Return how to cut an array of this shape, whose channels lie along `axis`."""
+    has_axis = axis is not None and len(shape) > 1 and -len(shape) <= axis < len(shape)
+    channel_axis = axis % len(shape) if has_axis and axis is not None else None
+    rows = samples if samples > 0 and shape and shape[0] % samples == 0 and channel_axis != 0 else 1
+    if channel_axis is None:
         return Layout(rows, 1, 1)
-    if at == len(shape) - 1:
-        return Layout(rows, shape[at], 2)
-    if at == 1 and shape[0] == rows:
+    if channel_axis == len(shape) - 1:
+        return Layout(rows, shape[channel_axis], 2)
+    if channel_axis == 1 and shape[0] == rows:
         return Layout(rows, shape[1], 1)
-    return Layout(rows, shape[at], 2, at)
+    return Layout(rows, shape[channel_axis], 2, channel_axis)
 
 
 def cut(values: Array, how: Layout) -> Array:
-    """An array as samples x channels x rest, or as samples x rest x channels."""
+    """Return an array as samples x channels x rest, or as samples x rest x channels."""
     if values.dtype not in (np.float32, np.float64):
         values = values.astype(np.float32)
     return _cut(values, how)
 
 
 def cut_form(values: Array | QuantizedTensor, how: Layout) -> Array | QuantizedTensor:
-    """The same for another form of the array, which may be in integers."""
+    """Cut another form of the array, which may be quantized."""
     if isinstance(values, QuantizedTensor):
         return values._replace(values=_cut(values.values, how))
     return cut(values, how)
@@ -116,87 +116,89 @@ def _cut(values: Array, how: Layout) -> Array:
     return np.ascontiguousarray(values).reshape(shape)
 
 
-def survey(values: Array, others: Sequence[Array | QuantizedTensor], how: Layout) -> Surveyed:
-    """Look at a float tensor that holds something, and at other forms of it; all were cut alike."""
+def survey(values: Array, forms: Sequence[Array | QuantizedTensor], how: Layout) -> TensorSurvey:
+    """Compute the statistics of a float tensor that is not empty, and its differences from other forms, cut alike."""
     with np.errstate(over="ignore", invalid="ignore"):
-        found = _survey(values, others, how)
-        clear = np.isfinite(found.signal).all() and all(_is_clear(other) for other in found.others)
-        if clear or values.dtype == np.float64:
-            return found
-        exact = [as_float(other).astype(np.float64) for other in others]
+        result = _survey(values, forms, how)
+        is_exact = np.isfinite(result.signal).all() and all(_is_clear(difference) for difference in result.differences)
+        if is_exact or values.dtype == np.float64:
+            return result
+        exact = [as_float(form).astype(np.float64) for form in forms]
         return _survey(values.astype(np.float64), exact, how)
 
 
-def _is_clear(other: Compared) -> bool:
+def _is_clear(other: TensorDifference) -> bool:
     return bool(np.isfinite(other.noise).all() and (other.worst == 0.0 or other.worst > _SMALL))
 
 
-def _survey(values: Array, others: Sequence[Array | QuantizedTensor], how: Layout) -> Surveyed:
+def _survey(values: Array, forms: Sequence[Array | QuantizedTensor], how: Layout) -> TensorSurvey:
     signal = np.zeros((how.samples, how.channels))
     low, high = (np.full(how.channels, end) for end in (np.inf, -np.inf))
     sample_low, sample_high = (np.full(how.samples, end) for end in (np.inf, -np.inf))
-    room = np.empty(min(_PIECE, values.size) if others else 0, values.dtype)
-    gaps = [_Gap(how, room) for _ in others]
+    buffer = np.empty(min(_PIECE, values.size) if forms else 0, values.dtype)
+    accumulators = [_DifferenceSum(how, buffer) for _ in forms]
     for samples, channels, index in _pieces(values.shape, how):
-        one = values[index]
+        piece = values[index]
         for by_channel, by_sample, ufunc in ((low, sample_low, np.minimum), (high, sample_high, np.maximum)):
-            in_channels, in_samples = _ends(one, how, ufunc)
+            in_channels, in_samples = _ends(piece, how, ufunc)
             by_channel[channels] = ufunc(by_channel[channels], in_channels)
             by_sample[samples] = ufunc(by_sample[samples], in_samples)
-        signal[samples, channels] += _squares(one, how)
-        for gap, other in zip(gaps, others, strict=True):
-            gap.add(one, other, samples, channels, index)
-    return Surveyed(low, high, sample_low, sample_high, signal, tuple(gap.found() for gap in gaps))
+        signal[samples, channels] += _squares(piece, how)
+        for accumulator, form in zip(accumulators, forms, strict=True):
+            accumulator.add(piece, form, samples, channels, index)
+    return TensorSurvey(
+        low, high, sample_low, sample_high, signal, tuple(accumulator.result() for accumulator in accumulators)
+    )
 
 
-class _Gap:
-    """Adds up what one of the other forms differs by, piece by piece, which it puts into `room`."""
+class _DifferenceSum:
+    """Sum up the difference from one other form, piece by piece, with a shared buffer."""
 
-    def __init__(self, how: Layout, room: Array) -> None:
-        self._how, self._room = how, room
+    def __init__(self, how: Layout, buffer: Array) -> None:
+        self._how, self._buffer = how, buffer
         self._noise = np.zeros((how.samples, how.channels))
         self._cross = self._total = 0.0
         self._worst = np.zeros(how.samples)
 
     def add(
         self,
-        one: Array,
-        other: Array | QuantizedTensor,
+        piece: Array,
+        form: Array | QuantizedTensor,
         samples: slice,
         channels: slice,
         index: tuple[slice, slice, slice],
     ) -> None:
-        fits = one.size <= self._room.size
-        gap = self._room[: one.size].reshape(one.shape) if fits else np.empty(one.shape, one.dtype)
-        if isinstance(other, QuantizedTensor):
-            np.copyto(gap, other.values[index])
-            other.rescaled(gap)
-            np.subtract(gap, one, out=gap)
+        fits = piece.size <= self._buffer.size
+        gap = self._buffer[: piece.size].reshape(piece.shape) if fits else np.empty(piece.shape, piece.dtype)
+        if isinstance(form, QuantizedTensor):
+            np.copyto(gap, form.values[index])
+            form.rescaled(gap)
+            np.subtract(gap, piece, out=gap)
         else:
-            np.subtract(other[index], one, out=gap)
+            np.subtract(form[index], piece, out=gap)
         flat = gap.reshape(-1)
         self._noise[samples, channels] += _squares(gap, self._how)
-        self._cross += float(np.dot(one.reshape(-1), flat))
+        self._cross += float(np.dot(piece.reshape(-1), flat))
         self._total += float(np.dot(flat, _ONES[: flat.size]) if flat.size <= _PIECE else flat.sum())
         rows = gap.reshape(len(gap), -1)
         furthest = np.maximum(rows.max(axis=1), -rows.min(axis=1))
-        self._worst[samples] = np.maximum(self._worst[samples], furthest)  # lets NaN through
+        self._worst[samples] = np.maximum(self._worst[samples], furthest)  # propagates NaN
 
-    def found(self) -> Compared:
-        return Compared(self._noise, self._cross, self._total, self._worst)
+    def result(self) -> TensorDifference:
+        return TensorDifference(self._noise, self._cross, self._total, self._worst)
 
 
-def _squares(piece: Array, how: Layout) -> Any:
-    """The sum of squares of each cell."""
+def _squares(piece: Array, how: Layout) -> Array:
+    """Return the sum of squares of each cell."""
     if how.axis == 2:
-        return np.einsum("nsc,nsc->nc", piece, piece)
+        return np.asarray(np.einsum("nsc,nsc->nc", piece, piece))
     if piece.shape[2] < _ROW:
-        return np.einsum("ncs,ncs->nc", piece, piece)
-    return np.matmul(piece[:, :, None, :], piece[:, :, :, None])[:, :, 0, 0]
+        return np.asarray(np.einsum("ncs,ncs->nc", piece, piece))
+    return np.asarray(np.matmul(piece[:, :, None, :], piece[:, :, :, None])[:, :, 0, 0])
 
 
 def _ends(piece: Array, how: Layout, ufunc: np.ufunc) -> tuple[Array, Array]:
-    """The smallest (or the largest) value of each channel and of each sample of a piece."""
+    """Return the smallest (or the largest) value of each channel and of each sample of a piece."""
     if how.axis == 1 and (len(piece) == 1 or piece.shape[2] >= _ROW):
         cells = _of_rows(piece, ufunc)
         return ufunc.reduce(cells, axis=0), ufunc.reduce(cells, axis=1)
@@ -206,13 +208,13 @@ def _ends(piece: Array, how: Layout, ufunc: np.ufunc) -> tuple[Array, Array]:
 
 
 def _of_rows(piece: Array, ufunc: np.ufunc) -> Array:
-    """The smallest (or the largest) value along the last axis; faster than `reduce`, most of all on short rows."""
+    """Return the smallest (or the largest) value along the last axis. On short rows this is faster than `reduce`."""
     starts = np.arange(0, piece.size, piece.shape[2])
     return np.asarray(ufunc.reduceat(piece.reshape(-1), starts)).reshape(piece.shape[:2])
 
 
 def _pieces(shape: tuple[int, ...], how: Layout) -> Iterator[tuple[slice, slice, tuple[slice, slice, slice]]]:
-    """Pieces that lie in one run of memory: their samples, their channels, and where they are in the array."""
+    """Yield pieces that are contiguous in memory: their samples, their channels, and their place in the array."""
     every = slice(None)
     each = shape[1] * shape[2]
     if each <= _PIECE:
@@ -221,7 +223,7 @@ def _pieces(shape: tuple[int, ...], how: Layout) -> Iterator[tuple[slice, slice,
             part = slice(start, start + step)
             yield part, every, (part, every, every)
         return
-    inner = how.channels == 1 and how.axis == 1  # one cell a sample: cut it anywhere
+    inner = how.channels == 1 and how.axis == 1  # one cell per sample may be cut anywhere
     length, step = (shape[2], _PIECE) if inner else (shape[1], max(1, _PIECE // shape[2]))
     for sample in range(how.samples):
         row = slice(sample, sample + 1)

@@ -1,6 +1,6 @@
-"""How far one stream of tensors is from another, in constant memory.
+"""Errors of one stream of tensors against another, in constant memory.
 
-A difference is the quantized value minus the float value. All figures are over every element of every sample seen:
+A difference is the quantized value minus the float value. All figures are over every element of every sample:
 
     mean_error          = mean(d)
     stddev              = sqrt(mean((d - mean_error)^2))
@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from quaver.affine import QuantizedTensor, as_float
-from quaver.diagnosis.statistics.cells import Compared
+from quaver.diagnosis.statistics.cells import TensorDifference
 from quaver.types import Array
 
-Metric = Callable[..., Any]
+Metric = Callable[..., float]
+"""A user's function of differences, or of the outputs of both models."""
+
+TensorFunction = Callable[[Array, Array, Array | float, Array | int], float]
+"""A user's function of a float tensor, a quantized tensor, its scale and its zero point."""
 
 STATISTICS = (
     "num_elements", "stddev", "mean_error", "max_abs_error", "mean_squared_error", "sqnr", "cosine",
@@ -30,51 +33,51 @@ STATISTICS = (
 )  # fmt: skip
 
 
-class Direct:
-    """A metric of both tensors: called with the float one, the quantized one as it is kept, its scale and zero point.
+class TensorMetric:
+    """A metric of both tensors. It gets the float tensor, the quantized one, its scale and its zero point.
 
-    A tensor that is not kept in integers comes with a scale of 1 and a zero point of 0.
+    A tensor that is not stored in integers has a scale of 1 and a zero point of 0.
     """
 
-    def __init__(self, function: Callable[[Any, Any, Any, Any], Any]) -> None:
+    def __init__(self, function: TensorFunction) -> None:
         self._function = function
 
     def __call__(self, before: Array, after: Array | QuantizedTensor) -> float:
-        """The figure of one batch."""
+        """Return the figure of one batch."""
         if not isinstance(after, QuantizedTensor):
             return float(self._function(before, after, 1.0, 0))
-        found = after.parameters
-        return float(self._function(before, after.values, found.scale, found.zero_point))
+        parameters = after.parameters
+        return float(self._function(before, after.values, parameters.scale, parameters.zero_point))
 
 
-class Differences:
-    """The statistics of one op. `metrics` are the user's own functions of the differences."""
+class ErrorStatistics:
+    """The errors of one op. `metrics` are the user's own functions of the differences."""
 
     def __init__(self, metrics: Mapping[str, Metric] | None = None) -> None:
         self.count = 0
-        self.not_finite = 0  # values that are NaN or infinite where the float ones are not
+        self.not_finite = 0  # values that are NaN or infinite and finite in the float model
         self._sum = self._noise = self._signal = self._cross = self._worst = self._worsts = 0.0
         self._samples = 0
         self._metrics = dict(metrics or {})
         self._measured = dict.fromkeys(self._metrics, 0.0)
 
-    def add(self, before: Array, after: Array | QuantizedTensor, found: Compared, signal: float) -> None:
-        """Take in a float tensor and its other form: what they differ by, and the sum of squares of the former."""
-        noise = float(found.noise.sum())
+    def add(self, before: Array, after: Array | QuantizedTensor, difference: TensorDifference, signal: float) -> None:
+        """Add a float tensor, another form of it, their difference, and the sum of squares of the float tensor."""
+        noise = float(difference.noise.sum())
         self.count += before.size
         self._noise += noise
         self._signal += signal
-        self._cross += found.cross
-        self._sum += found.total
-        self._worst = float(np.maximum(self._worst, found.worst))  # lets NaN through
-        self._worsts += float(found.sample_worst.sum())
-        self._samples += len(found.sample_worst)
+        self._cross += difference.cross
+        self._sum += difference.total
+        self._worst = float(np.maximum(self._worst, difference.worst))  # propagates NaN
+        self._worsts += float(difference.sample_worst.sum())
+        self._samples += len(difference.sample_worst)
         if not math.isfinite(noise) or self._metrics:
             real = as_float(after)
             if not math.isfinite(noise):
                 self.not_finite += int(np.count_nonzero(np.isfinite(before) & ~np.isfinite(real)))
             for name, metric in self._metrics.items():
-                value = metric(before, after) if isinstance(metric, Direct) else metric(real - before)
+                value = metric(before, after) if isinstance(metric, TensorMetric) else metric(real - before)
                 self._measured[name] += float(value) * before.size
 
     @property
@@ -90,7 +93,7 @@ class Differences:
         return self._noise / self._signal if self._signal else math.inf
 
     def figures(self) -> dict[str, float]:
-        """All statistics by name, the user's own behind ours. NaN where there is nothing to tell."""
+        """Return all statistics by name, the user's metrics last. Without any element they are NaN."""
         if not self.count:
             return {"num_elements": 0.0} | dict.fromkeys([*STATISTICS[1:], *self._metrics], math.nan)
         mean, square = self._sum / self.count, self.mean_squared_error
@@ -121,7 +124,7 @@ class Differences:
 
 
 class ModelFigures:
-    """Functions of both models' outputs, called for each sample; each figure is the mean of all."""
+    """The user's functions of both models' outputs. Each is called per sample; the figure is the mean."""
 
     def __init__(self, metrics: Mapping[str, Metric] | None = None) -> None:
         self._metrics = dict(metrics or {})
@@ -129,7 +132,7 @@ class ModelFigures:
         self._samples = 0
 
     def add(self, before: Sequence[Array], after: Sequence[Array], samples: int) -> None:
-        """Take in the outputs of a batch."""
+        """Add the outputs of a batch."""
         self._samples += samples
         for index in range(samples if self._metrics else 0):
             pair = _sample(before, index, samples), _sample(after, index, samples)
@@ -137,10 +140,10 @@ class ModelFigures:
                 self._sums[name] += float(metric(*pair))
 
     def figures(self) -> dict[str, float]:
-        """By name."""
+        """Return the figures by name."""
         return {name: total / self._samples if self._samples else math.nan for name, total in self._sums.items()}
 
 
 def _sample(outputs: Sequence[Array], index: int, samples: int) -> list[Array]:
-    """The outputs of one sample, as a batch of one; what has no batch axis stays whole."""
+    """Return the outputs of one sample, as a batch of one. Arrays without a batch axis stay whole."""
     return [array[index : index + 1] if array.ndim and len(array) == samples else array for array in outputs]

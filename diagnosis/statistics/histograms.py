@@ -1,4 +1,4 @@
-"""Histograms that grow: their range need not be known in advance, and they take the same room however much they see."""
+"""Histograms whose range grows with the data, in constant memory."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from numpy.typing import NDArray
 from quaver.diagnosis.statistics.cells import Doubles
 from quaver.types import Array
 
+# Judgement: bins of an activation's histogram; a figure is about this many pixels high.
 BINS = 256
-# Of a larger batch so many values are counted, spread evenly over it.
-ELEMENTS = 4096
+# Judgement: values of a batch that are counted, spread evenly over it; more cost time and change no figure.
+MAX_COUNTED = 4096
 
 Counts = NDArray[np.int64]
 
 
 class LogHistogram:
-    """Counts of sizes by fractions of an octave, for medians of a stream to within 4 %."""
+    """Counts of sizes in sixteenths of an octave, which give medians of a stream to within 4 %."""
 
     STEPS, OCTAVES = 16, 300
 
@@ -30,15 +31,15 @@ class LogHistogram:
         np.add.at(self._counts, self._places(sizes), 1)
 
     def median(self) -> float:
-        """What half of them stay below; NaN before any was counted."""
-        seen = int(self._counts.sum())
-        if not seen:
+        """Return the median size; NaN before the first value."""
+        total = int(self._counts.sum())
+        if not total:
             return math.nan
-        at = int(np.searchsorted(np.cumsum(self._counts), (seen + 1) // 2))
-        return float(2.0 ** ((at + 0.5) / self.STEPS - self.OCTAVES / 2)) if at else 0.0
+        bin_index = int(np.searchsorted(np.cumsum(self._counts), (total + 1) // 2))
+        return float(2.0 ** ((bin_index + 0.5) / self.STEPS - self.OCTAVES / 2)) if bin_index else 0.0
 
     def beyond(self, limit: float) -> int:
-        """How many are larger."""
+        """Return how many sizes are larger."""
         return int(self._counts[int(self._places(np.array([limit]))[0]) + 1 :].sum())
 
     def _places(self, sizes: Doubles) -> NDArray[np.intp]:
@@ -48,7 +49,7 @@ class LogHistogram:
 
 
 class Histogram:
-    """Even bins over what was seen so far. What lies outside doubles their width, as often as it takes."""
+    """Equal bins over all values so far. A value outside doubles the width of the bins as often as needed."""
 
     def __init__(self, bins: int = BINS) -> None:
         self.counts: Counts = np.zeros(bins, np.int64)
@@ -56,11 +57,11 @@ class Histogram:
 
     @property
     def edges(self) -> Doubles:
-        """The borders of the bins; NaN before anything was seen."""
+        """The borders of the bins; NaN before the first value."""
         return np.asarray(self._low + self._width * np.arange(len(self.counts) + 1))
 
     def add(self, values: Array, low: float, high: float) -> None:
-        """Count values; `low` and `high` are the smallest and the largest of them. NaN and infinity are left out."""
+        """Count values between `low` and `high`, their extremes. NaN and infinity are left out."""
         flat = _thinned(values)
         if not (math.isfinite(low) and math.isfinite(high)):
             flat = flat[np.isfinite(flat)]
@@ -91,16 +92,16 @@ def _paired(counts: Counts) -> Counts:
 
 
 def _thinned(values: Array) -> Array:
-    """At most about `ELEMENTS` values, at a step that visits all channels alike."""
+    """Return at most about `MAX_COUNTED` values, at a step that visits all channels alike."""
     flat = values.reshape(-1)
-    step = -(-flat.size // ELEMENTS)
+    step = -(-flat.size // MAX_COUNTED)
     while step > 1 and math.gcd(step, flat.size) > 1:
         step += 1
     return flat[:: max(step, 1)]
 
 
 def channel_counts(weight: Array, axis: int, bins: int) -> tuple[Counts, Doubles]:
-    """How the values of each channel lie: channels x bins, and the borders that all share."""
+    """Return a histogram of each channel (channels x bins) and the borders that all share."""
     rows = np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1).astype(np.float64)
     low, high = float(rows.min(initial=0.0)), float(rows.max(initial=0.0))
     width = (high - low) / bins or 1.0 / bins

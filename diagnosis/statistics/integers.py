@@ -1,4 +1,4 @@
-"""How a quantized tensor uses its integers: which it takes, how often, and how many values stick to the ends."""
+"""How a quantized tensor uses its integers: which ones, how often, and how many values lie at the ends."""
 
 from __future__ import annotations
 
@@ -8,58 +8,58 @@ import numpy as np
 
 from quaver.affine import QuantizationParameters, QuantizedTensor
 
-# Integers of more bits have too many levels to count.
-MOST_BITS = 16
+# Integers of more bits have too many levels to count in memory.
+MAX_COUNTED_BITS = 16
 
 
-class Levels:
-    """How often each integer of a tensor was seen, in constant memory."""
+class IntegerCounts:
+    """Count how often each integer of a tensor occurs, in constant memory."""
 
     def __init__(self, parameters: QuantizationParameters) -> None:
         self.low, self.high = parameters.integers
         self.counts = np.zeros(self.high - self.low + 1, np.int64)
 
     def add(self, tensor: QuantizedTensor) -> None:
-        """Take in the integers of one batch."""
+        """Add the integers of one batch."""
         shifted = tensor.values.astype(np.int64).reshape(-1) - self.low
         self.counts += np.bincount(shifted, minlength=self.counts.size)
 
     @property
     def total(self) -> int:
-        """How many values were seen."""
+        """The number of values."""
         return int(self.counts.sum())
 
     @property
     def used(self) -> int:
-        """How many different integers were seen."""
+        """The number of different integers."""
         return int(np.count_nonzero(self.counts))
 
     @property
     def range(self) -> tuple[int, int]:
-        """The smallest and the largest integer that was seen; those that there are without any value."""
-        seen = np.flatnonzero(self.counts)
-        return (self.low + int(seen[0]), self.low + int(seen[-1])) if seen.size else (self.low, self.high)
+        """The smallest and the largest integer that occurred; those of the type before the first value."""
+        used = np.flatnonzero(self.counts)
+        return (self.low + int(used[0]), self.low + int(used[-1])) if used.size else (self.low, self.high)
 
     def share(self, integer: int) -> float:
-        """Which part of the values is this integer."""
+        """Return the part of the values that equals this integer."""
         return float(self.counts[integer - self.low] / self.total) if self.total else float("nan")
 
 
 @dataclass(frozen=True, slots=True)
 class QuantizedTensorRow:
-    """What is known of a tensor in integers without the float values that they stand for.
+    """The statistics of a quantized tensor whose float values are not known.
 
     Attributes:
         op: the operator that writes it.
-        kind: its type.
+        kind: the type of that operator.
         tensor: the tensor's name.
-        elements: how many values were seen.
-        lowest, highest: the real numbers that its scale reaches from and to.
-        low, high: the smallest and the largest real number that was seen.
-        saturated_low, saturated_high: which part of the values sticks to an end of the range, so that more may lie
-            beyond; 0 for an end that is zero, where a Relu cuts.
-        levels: how many different integers were seen, and `of_levels`, how many there are.
-        scale, zero_point: what its integers stand for.
+        elements: the number of values.
+        lowest, highest: the range of real numbers that its scale can represent.
+        low, high: the smallest and the largest real number that occurred.
+        saturated_low, saturated_high: the part of the values at an end of the range, so more may lie beyond; 0 for
+            an end that is zero, where a Relu cuts.
+        levels: the number of different integers that occurred, and `of_levels`, how many there are.
+        scale, zero_point: the parameters of its integers.
         tensor_id: the number of the tensor, where tensors have numbers.
     """
 
@@ -81,25 +81,25 @@ class QuantizedTensorRow:
 
     @property
     def saturated(self) -> float:
-        """Which part of the values sticks to either end."""
+        """The part of the values at either end of the range."""
         return self.saturated_low + self.saturated_high
 
     def figures(self) -> dict[str, float]:
-        """All that is a number, by name."""
+        """Return all numeric fields by name."""
         return {name: float(value) for name, value in asdict(self).items() if isinstance(value, int | float)}
 
 
 @dataclass(frozen=True, slots=True)
 class QuantizedWeightRow:
-    """What is known of a weight in integers.
+    """The statistics of a quantized weight.
 
     Attributes:
         op: the operator that it belongs to.
-        elements: how many values it has.
+        elements: the number of values.
         low, high: the smallest and the largest real number.
-        scales: how many scales it has, from `smallest_scale` to `largest_scale`.
-        saturated: which part of the values is the integer of largest size. Quantizers put one in each channel there.
-        levels: how many different integers it has, and `of_levels`, how many there are.
+        scales: the number of scales, from `smallest_scale` to `largest_scale`.
+        saturated: the part of the values with the largest integer. Quantizers put one value of each channel there.
+        levels: the number of different integers that occurred, and `of_levels`, how many there are.
     """
 
     op: str
@@ -115,9 +115,9 @@ class QuantizedWeightRow:
 
 
 def tensor_row(
-    name: str, kind: str, tensor: str, parameters: QuantizationParameters, levels: Levels, tensor_id: int | None
+    name: str, kind: str, tensor: str, parameters: QuantizationParameters, levels: IntegerCounts, tensor_id: int | None
 ) -> QuantizedTensorRow:
-    """The row of one tensor."""
+    """Return the row of one tensor."""
     scale, zero = float(parameters.scale), int(parameters.zero_point)
     first, last = levels.range
     below, above = (0.0 if end == zero else levels.share(end) for end in (levels.low, levels.high))
@@ -128,8 +128,8 @@ def tensor_row(
 
 
 def weight_row(name: str, weight: QuantizedTensor) -> QuantizedWeightRow:
-    """The row of one weight."""
-    levels, real = Levels(weight.parameters), weight.dequantized()
+    """Return the row of one weight."""
+    levels, real = IntegerCounts(weight.parameters), weight.dequantized()
     levels.add(weight)
     largest = max(abs(levels.low), levels.high) if not levels.low else levels.high
     count = np.count_nonzero(np.abs(weight.values.astype(np.int64)) >= largest)

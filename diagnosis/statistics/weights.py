@@ -1,4 +1,4 @@
-"""Weights before and after quantization: the summary of each, and why one scale may not do.
+"""Weights before and after quantization: a summary of each, and the distribution of values over channels.
 
 All statistics are over every element: mean, standard deviation sqrt(mean((w - mean)^2)), variance (its square), and the
 mean squared error mean((optimized - input)^2).
@@ -16,14 +16,15 @@ from quaver.diagnosis.statistics.histograms import Counts, channel_counts
 from quaver.introspection import OpWeight
 from quaver.types import Array
 
+# Judgement: bins of a weight's histogram, whose rows are channels.
 BINS = 128
-# Neighbouring output channels share a row of the histogram where there are more than this.
-ROWS = 1024
+# Judgement: with more output channels, neighbours share a row of the histogram; a figure has fewer pixels.
+MAX_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a tensor of weights looks like. NaN where it holds one, or holds nothing."""
+    """The range and moments of a weight. All are NaN if the weight holds NaN or nothing."""
 
     low: float
     high: float
@@ -44,17 +45,17 @@ class WeightRow:
 
 @dataclass(frozen=True, slots=True)
 class WeightShape:
-    """How the values of a weight lie in its channels.
+    """How the values of a weight are distributed over its channels.
+
+    Both errors weight each value by the size of the input that it multiplies.
 
     Attributes:
-        outer: the largest size of a value for each output channel.
-        inner: for each input channel.
-        scales: how many scales the quantized weight has.
-        steps: how many steps it has to each side of zero: 127 in 8 bits.
+        outer: the largest absolute value of each output channel.
+        inner: the largest absolute value of each input channel.
+        scales: the number of scales of the quantized weight.
+        steps: the number of steps to each side of zero: 127 in 8 bits.
         one_error: squared error over squared signal in the median output channel, with one scale for all.
-        channel_error: the same with a scale for each output channel.
-
-    Both errors count what an input channel carries: a weight that multiplies larger values matters more.
+        channel_error: that error with a scale per output channel.
     """
 
     outer: Doubles
@@ -66,7 +67,7 @@ class WeightShape:
 
 
 def summarize(weight: OpWeight) -> WeightRow:
-    """The row of one op."""
+    """Return the summary row of one weight."""
     optimized = as_float(weight.optimized)
     gap = optimized.astype(np.float64) - weight.fp32
     mse = float(np.mean(np.square(gap))) if gap.size else float("nan")
@@ -82,18 +83,20 @@ def _summary(values: Array) -> Summary:
     )
 
 
-def shape_of(weight: OpWeight, carried: Doubles | None = None) -> WeightShape | None:
-    """Look into the channels of a quantized weight; None if it has none, or is float.
+def shape_of(weight: OpWeight, input_reach: Doubles | None = None) -> WeightShape | None:
+    """Return how a quantized weight is distributed over its channels; None if it has none or is float.
 
-    `carried` is the largest size of what comes in through each input channel, if that is known.
+    Args:
+        weight: the weight before and after quantization.
+        input_reach: the largest absolute value that comes in through each input channel; None if unknown.
     """
     if weight.axis is None or not weight.fp32.size or not isinstance(weight.optimized, QuantizedTensor):
         return None
     parameters = weight.optimized.parameters
-    steps = parameters.steps // 2  # symmetric in every framework we know
+    steps = parameters.steps // 2  # weights are symmetric in every supported framework
     rows = np.moveaxis(weight.fp32, weight.axis, 0).astype(np.float64)
     rows = rows.reshape(len(rows), -1)
-    importance = _importance(weight, carried)
+    importance = _importance(weight, input_reach)
     outer = np.abs(rows).max(axis=1)
     return WeightShape(
         outer,
@@ -112,20 +115,20 @@ def _inner(weight: OpWeight) -> Doubles:
     return np.asarray(np.abs(rows).reshape(len(rows), -1).max(axis=1), np.float64)
 
 
-def _importance(weight: OpWeight, carried: Doubles | None) -> Doubles:
-    """How much each value of an output channel counts, from what it is multiplied with."""
+def _importance(weight: OpWeight, input_reach: Doubles | None) -> Doubles:
+    """Return how much each value of an output channel counts: the square of the input that it multiplies."""
     shape = list(weight.fp32.shape)
     assert weight.axis is not None
-    if carried is None or weight.inner is None or len(carried) != shape[weight.inner] or not carried.any():
+    if input_reach is None or weight.inner is None or len(input_reach) != shape[weight.inner] or not input_reach.any():
         return np.ones(weight.fp32.size // shape[weight.axis])
     wide = [1] * len(shape)
     wide[weight.inner] = -1
-    whole = np.broadcast_to(np.square(carried).reshape(wide), shape)
+    whole = np.broadcast_to(np.square(input_reach).reshape(wide), shape)
     return np.asarray(np.moveaxis(whole, weight.axis, 0)[0].reshape(-1))
 
 
 def _median_error(rows: Doubles, reach: Doubles, steps: int, importance: Doubles) -> float:
-    """Squared error over squared signal in the median row, rounded to so many steps that reach so far."""
+    """Return squared error over squared signal in the median row, rounded to `steps` steps up to `reach`."""
     step = np.where(reach > 0, reach, 1.0)[:, None] / steps
     noise = (np.square(np.rint(rows / step) * step - rows) * importance).sum(axis=1)
     signal = (np.square(rows) * importance).sum(axis=1)
@@ -135,14 +138,14 @@ def _median_error(rows: Doubles, reach: Doubles, steps: int, importance: Doubles
 
 @dataclass(frozen=True, slots=True)
 class WeightHistogram:
-    """How the values of a weight lie: for each output channel or run of them, or in one row if it has none.
+    """Histograms of a weight: one per output channel or group of neighbouring channels, or a single one.
 
     Attributes:
         op: the op's name.
-        counts: a row for each channel, or run of neighbouring ones.
+        counts: a row for each channel or group.
         edges: the borders of the bins.
         low, high: the smallest and the largest value of each channel.
-        scales: of the quantized weight, one or one for each channel; empty if it is float.
+        scales: the scales of the quantized weight, one or one per channel; empty if it is float.
     """
 
     op: str
@@ -154,12 +157,12 @@ class WeightHistogram:
 
 
 def histogram(weight: OpWeight) -> WeightHistogram | None:
-    """The histogram of a weight; None if it holds nothing, or NaN."""
+    """Return the histogram of a weight; None if it holds NaN or nothing."""
     if not weight.fp32.size or not np.isfinite(weight.fp32).all():
         return None
     values = weight.fp32 if weight.axis is not None else weight.fp32.reshape(1, -1)
     counts, edges = channel_counts(values, weight.axis or 0, BINS)
-    run = -(-len(counts) // ROWS)
+    run = -(-len(counts) // MAX_ROWS)
     rows = np.moveaxis(values, weight.axis or 0, 0).reshape(len(counts), -1)
     quantized = isinstance(weight.optimized, QuantizedTensor)
     scales = weight.optimized.parameters.scale.reshape(-1) if quantized else np.zeros(0)  # type: ignore[union-attr]

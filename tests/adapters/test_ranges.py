@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from quaver.adapters.calibration import ranges
-from quaver.adapters.calibration.ranges import ELEMENTS, PERCENTILE, TensorStatistics, bin_centres
+from quaver.adapters.calibration.ranges import MAX_COUNTED, PERCENTILE, TensorStatistics, bin_centres
 
 Values = NDArray[np.float32]
 # Half the width of a bin, as a part of the value it holds.
@@ -107,7 +107,7 @@ def test_the_order_of_batches_does_not_matter() -> None:
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf])
 def test_what_is_no_number_shows(broken: float) -> None:
-    values = draw("normal", 3 * ELEMENTS)
+    values = draw("normal", 3 * MAX_COUNTED)
     assert seen(values).finite
     values[1] = broken  # an element that thinning leaves out
     assert not seen(draw("normal"), values).finite
@@ -123,12 +123,12 @@ def test_empty_batches_change_nothing_and_nothing_seen_is_a_range_of_zero() -> N
 @pytest.mark.parametrize("last", [True, False], ids=["channels last", "channels first"])
 def test_thinning_a_large_tensor_sees_all_channels_alike(channels: int, last: bool) -> None:
     """One channel is loud. A step that divides the number of channels would miss it in every batch, or see no other."""
-    rows = 4 * ELEMENTS // channels
+    rows = 4 * MAX_COUNTED // channels
     values = np.random.default_rng(0).uniform(0, 1, (rows, channels)).astype(np.float32)
     values[:, 1] += 10
     turns = 8
     statistics = seen(*[values if last else np.ascontiguousarray(values.T)] * turns)
-    assert turns * ELEMENTS / 2 < statistics.elements <= turns * 1.01 * ELEMENTS
+    assert turns * MAX_COUNTED / 2 < statistics.elements <= turns * 1.01 * MAX_COUNTED
     loud = statistics.counts[bin_centres() > 5].sum() / statistics.elements
     assert loud == pytest.approx(1 / channels, rel=0.35)
 
@@ -146,13 +146,13 @@ def held(statistics: list[TensorStatistics]) -> float:
 
 
 def test_memory_does_not_grow_with_the_stream() -> None:
-    statistics = TensorStatistics(most_waiting=ELEMENTS)
+    statistics = TensorStatistics(most_waiting=MAX_COUNTED)
     for turn in range(40):
-        statistics.add(draw("normal", 2 * ELEMENTS))
+        statistics.add(draw("normal", 2 * MAX_COUNTED))
         if turn % 20 == 1:
             before = held([statistics])
     assert held([statistics]) == before
-    assert statistics.elements <= 40 * ELEMENTS
+    assert statistics.elements <= 40 * MAX_COUNTED
 
 
 @pytest.mark.parametrize("kind", KINDS)

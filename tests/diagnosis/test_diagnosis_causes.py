@@ -172,7 +172,11 @@ def test_an_op_that_becomes_infinite_in_int8_is_shown_as_such() -> None:
 def test_an_op_that_is_nan_in_the_float_model_is_shown_as_such() -> None:
     found = diagnosed(models.broken())
     cause = only(found, "not_finite")
-    assert cause.op == "after" and "in the float model already" in cause.sentence and "sample 0" in cause.sentence
+    assert (
+        cause.op == "after"
+        and "already writes NaN or infinity in the float model" in cause.sentence
+        and "sample 0" in cause.sentence
+    )
     row = next(row for row in found.activations if row.op == "after")
     assert np.isnan(row.mse) and np.isnan(row.low) and np.isnan(row.high)
 
@@ -217,7 +221,7 @@ def test_a_bad_op_without_a_known_cause_is_said_to_be_one() -> None:
     model = models.cancelling()
     found = diagnosed(model, models.raised(10.0))
     cause = only(found, "unexplained")
-    assert cause.op == "contrast" and "neither its weights nor its ranges show why" in cause.sentence
+    assert cause.op == "contrast" and "neither its weights nor its ranges explain it" in cause.sentence
     assert cause.rules == {"contrast": "fp32"} and output_error(model, cause.rules, models.raised(10.0)) < 1e-9
     assert not diagnosed(model, models.raised(0.0)).causes
 
@@ -284,9 +288,9 @@ def test_a_mode_takes_the_place_of_fp32_and_a_repair_that_of_a_mode() -> None:
 def test_errors_that_add_up_and_ops_that_are_slower_are_not_taken_for_a_cause() -> None:
     healthy = diagnosed(models.chain())
     slow = quaver.Cause("first", "slower", "it takes longer.", "Keep it in fp32")
-    assert str(healthy).endswith("% of its power; no op is bad by itself")
+    assert str(healthy).endswith("% of the output's power; no op is bad by itself")
     assert str(replace(healthy, output_error=0.2)).endswith(
-        "off by 20 % of its power; no op is bad by itself, the errors of all add up"
+        "off by 20 % of the output's power; no op is bad by itself, the errors of all add up"
     )
     assert "; no op is bad by itself; 1 op(s) slower than in fp32\n" in str(replace(healthy, causes=(slow,)))
     bad = replace(slow, kind="unexplained")

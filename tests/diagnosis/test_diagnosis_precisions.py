@@ -76,7 +76,7 @@ def test_weights_of_4_bits_alone_are_diagnosed_like_any_other(tmp_path: Path) ->
     assert scale.kind == "one_weight_scale" and "output channel 5 reach" in scale.sentence
     assert "of 7 steps" in scale.sentence
     assert scale.rules == {"a": {"weight": {"granularity": ["per_channel"]}}}
-    assert slow.sentence == "it takes 1 s in int4 and 500 ms in fp32 (2.0x slower)." and slow.rules == {"a": "fp32"}
+    assert slow.sentence == "it takes 1000 ms in int4 and 500 ms in fp32 (2.0x slower)." and slow.rules == {"a": "fp32"}
     files = found.save(tmp_path)
     bits = json.loads(files["precision.node_data.json"].read_text())["results"]["a"]["value"]
     assert bits == 4 and json.loads(files["error.node_data.json"].read_text())["results"]

@@ -18,7 +18,7 @@ import quaver
 from quaver.adapters import AdapterOptions, load_model
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.diagnosis import make_profile
-from quaver.diagnosis import text as wording
+from quaver.formatting import milliseconds
 from quaver.introspection import KernelTime, Timing
 from quaver.space import TuningSpace
 
@@ -142,21 +142,25 @@ def test_the_table_holds_kernels_counts_shares_and_the_other_model(tmp_path: Pat
 @pytest.mark.parametrize("slow", [True, False])
 def test_an_op_that_int8_makes_slower_is_a_cause_only_if_it_is_every_time(slow: bool) -> None:
     from quaver.diagnosis.causes.advice import AllowedChoices
-    from quaver.diagnosis.causes.find import find_causes
-    from quaver.diagnosis.causes.op_evidence import OpEvidence
+    from quaver.diagnosis.causes.op_evidence import ModelEvidence, OpEvidence
+    from quaver.diagnosis.causes.registry import find_causes
     from quaver.diagnosis.recorder import OpRecord
     from quaver.introspection import OpContext
     from quaver.ops import FLOAT, INT8, Op, OpConfig
 
     op, context = Op("a", "Conv", ("a",), (OpConfig(INT8), FLOAT)), OpContext("a", "a")
-    leeway = AllowedChoices([op], TuningSpace([op]))
-    suspect = OpEvidence(op, None, INT8, context, OpRecord(context, None, {}), None, {}, {}, 0, leeway)
-    causes = find_causes([suspect], [{"a": 2e-4}, {"a": 2.1e-4}], [{"a": 5e-4}, {"a": 4e-4 if slow else 2.2e-4}])
+    allowed = AllowedChoices([op], TuningSpace([op]))
+    evidence = OpEvidence(op, None, INT8, context, OpRecord(context, None, {}), None, {}, {}, 0, allowed)
+    causes = find_causes(
+        ModelEvidence([evidence], [{"a": 2e-4}, {"a": 2.1e-4}], [{"a": 5e-4}, {"a": 4e-4 if slow else 2.2e-4}])
+    )
     assert [(cause.kind, cause.rules) for cause in causes] == ([("slower", {"a": "fp32"})] if slow else [])
     if slow:
-        assert causes[0].sentence == "it takes 400 us in int8 and 210 us in fp32 (1.9x slower)."
-        (cause,) = find_causes([suspect], [{"a": 0.0}], [{"a": 5e-4}])  # too short for the clock in fp32
-        assert cause.sentence == "it takes 500 us in int8 and 0 us in fp32 (slower)."
+        assert causes[0].sentence == "it takes 0.4 ms in int8 and 0.21 ms in fp32 (1.9x slower)."
+        (cause,) = find_causes(
+            ModelEvidence([evidence], [{"a": 0.0}], [{"a": 5e-4}])
+        )  # too short for the clock in fp32
+        assert cause.sentence == "it takes 0.5 ms in int8 and 0 ms in fp32 (slower)."
 
 
 @pytest.mark.parametrize("factor", [1e6, 1e-6])
@@ -187,7 +191,7 @@ def test_what_is_measured_of_a_real_op_reaches_the_cause(factor: float, monkeypa
     if found.causes:
         cause = found.causes[0]
         assert cause.kind == "slower" and cause.rules == {"b": "fp32"}
-        assert f"in int8 and {wording.seconds(before)} in fp32 ({after / before:.1f}x slower)" in cause.sentence
+        assert f"in int8 and {milliseconds(before * 1e3)} in fp32 ({after / before:.1f}x slower)" in cause.sentence
 
 
 def test_a_trial_is_timed_in_the_format_that_its_run_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

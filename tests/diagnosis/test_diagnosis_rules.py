@@ -182,7 +182,7 @@ def test_a_pasted_rule_takes_nothing_back_of_what_other_rules_demand(rules: dict
     leeway = AllowedChoices(OPS, space)
     for op in OPS:
         left = set(space[op.name].choices)
-        standing = leeway.standing(op.name)
+        standing = leeway.rule_in_force(op.name)
         assert set(pasted(op, rules, standing)) == left
         remedies = [to_fp32([op.name]), per_channel(op.name)]
         remedies += [calibrate_by([op.name], method, "do so") for method in CALIBRATIONS]

@@ -10,7 +10,7 @@ import pytest
 from quaver.affine import QuantizationParameters, QuantizedTensor
 from quaver.diagnosis.statistics.activations import Activation
 from quaver.diagnosis.statistics.cells import cut, cut_form, layout, survey
-from quaver.diagnosis.statistics.errors import STATISTICS, Differences
+from quaver.diagnosis.statistics.errors import STATISTICS, ErrorStatistics
 from quaver.diagnosis.statistics.histograms import Histogram, LogHistogram, channel_counts
 
 RANDOM = np.random.default_rng(0)
@@ -38,7 +38,7 @@ def test_sums_and_ends_of_each_cell_are_those_of_numpy(shape: tuple[int, ...], a
     before, after = pair(shape, scale)
     how = layout(shape, shape[0], axis)
     seen = survey(cut(before, how), [cut(after, how), cut(before, how)], how)
-    found, same = seen.others
+    found, same = seen.differences
     exact = before.astype(np.float64), after.astype(np.float64) - before
     for array, sums in ((exact[1], found.noise), (exact[0], seen.signal)):
         np.testing.assert_allclose(sums, np.square(by_cell(array, axis)).sum(axis=1), rtol=2e-5)
@@ -66,8 +66,8 @@ def test_what_is_in_8_bits_counts_as_the_real_numbers_it_stands_for(
     real = (steps.values.astype(np.float32) - np.float32(zero)) * np.float32(0.031)
     np.testing.assert_array_equal(steps.dequantized(), real)
     how = layout(shape, shape[0], axis)
-    (found,) = survey(cut(before, how), [cut_form(steps, how)], how).others
-    (wanted,) = survey(cut(before, how), [cut(real, how)], how).others
+    (found,) = survey(cut(before, how), [cut_form(steps, how)], how).differences
+    (wanted,) = survey(cut(before, how), [cut(real, how)], how).differences
     np.testing.assert_array_equal(found.noise, wanted.noise)
     np.testing.assert_array_equal(found.sample_worst, wanted.sample_worst)
     assert found[1:3] == wanted[1:3] and found.worst > 0
@@ -89,15 +89,15 @@ def independent(before: np.ndarray, after: np.ndarray) -> dict[str, float]:
     }
 
 
-def add(seen: Differences, before: np.ndarray, after: np.ndarray, axis: int | None) -> None:
+def add(seen: ErrorStatistics, before: np.ndarray, after: np.ndarray, axis: int | None) -> None:
     how = layout(before.shape, len(before), axis)
     one, other = cut(before, how), cut(after, how)
     found = survey(one, [other], how)
-    seen.add(one, other, found.others[0], float(found.signal.sum()))
+    seen.add(one, other, found.differences[0], float(found.signal.sum()))
 
 
 def test_layer_statistics_over_many_batches_are_those_over_all_values_at_once() -> None:
-    seen = Differences({"mean_abs_error": lambda diffs: np.mean(np.abs(diffs))})
+    seen = ErrorStatistics({"mean_abs_error": lambda diffs: np.mean(np.abs(diffs))})
     before, after = pair((23, 6, 9, 9))
     for start, stop in ((0, 1), (1, 8), (8, 23)):
         add(seen, before[start:stop], after[start:stop], 1)
@@ -108,7 +108,7 @@ def test_layer_statistics_over_many_batches_are_those_over_all_values_at_once() 
 
 
 def test_without_values_or_without_error_there_is_nothing_to_divide_by() -> None:
-    empty, same = Differences(), Differences()
+    empty, same = ErrorStatistics(), ErrorStatistics()
     assert empty.figures()["num_elements"] == 0 and math.isnan(empty.figures()["mean_squared_error"])
     values = np.ones((1, 4), np.float32)
     add(same, values, values, None)
@@ -116,7 +116,7 @@ def test_without_values_or_without_error_there_is_nothing_to_divide_by() -> None
 
 
 def test_values_that_are_no_numbers_are_counted_and_show_as_such() -> None:
-    seen = Differences()
+    seen = ErrorStatistics()
     before, after = np.ones((1, 6), np.float32), np.ones((1, 6), np.float32)
     after[0, 2:4] = np.nan, np.inf
     add(seen, before, after, None)

@@ -18,7 +18,7 @@ from quaver.api.setup import calibrate
 from quaver.api.subject import Target, find_target
 from quaver.diagnosis import Diagnosis
 from quaver.diagnosis.quantized_only import QuantizedStatistics
-from quaver.diagnosis.statistics.errors import Direct
+from quaver.diagnosis.statistics.errors import TensorMetric
 from quaver.engine.compatibility import check_same_model, restore
 from quaver.engine.event_base import Stage
 from quaver.engine.events import StageStarted
@@ -105,7 +105,7 @@ def diagnose(
     target = find_target(quantized, history, "diagnose")
     watch = Observers(*(make_observers(observer) or [warn_of_notices]))
     watch(StageStarted(Stage.READING))
-    direct = {name: Direct(function) for name, function in (layer_direct_metrics or {}).items()}
+    direct = {name: TensorMetric(function) for name, function in (layer_direct_metrics or {}).items()}
     wishes = DiagnosisOptions(samples, {**(layer_metrics or {}), **direct}, model_metrics or {}, timing)
     calib_dataloader = again = replayable(calib_dataloader)
     model = expanded(model)
@@ -231,7 +231,7 @@ def diagnose_quantized(
     watch(StageStarted(Stage.READING))
     quantized = expanded(quantized)
     view = adapter_for(quantized).inspect_standalone(quantized, threads)
-    direct = {name: Direct(function) for name, function in (layer_direct_metrics or {}).items()}
+    direct = {name: TensorMetric(function) for name, function in (layer_direct_metrics or {}).items()}
     metrics = {**(layer_metrics or {}), **direct}
     beside = None if float_model is None else load_unmodified(expanded(float_model), threads=threads)
     found = examine_alone(view, calib_dataloader, samples, watch, metrics, model_metrics or {}, beside)

@@ -12,7 +12,7 @@ from quaver import formatting
 from quaver.api.display import tables
 from quaver.diagnosis import Diagnosis, QuantizedStatistics
 from quaver.diagnosis import tables as rows_of
-from quaver.diagnosis.diagnosis import TOLD
+from quaver.diagnosis.diagnosis import MAX_PRINTED_CAUSES
 
 
 def write(found: Diagnosis, rows: int) -> None:
@@ -46,14 +46,14 @@ def write_alone(found: QuantizedStatistics, rows: int) -> None:
 def causes(found: Diagnosis) -> None:
     """Print the verdict, and each cause with its rule."""
     print(folded(formatting.printable(str(found).splitlines()[0]) + ".", ""))
-    for number, cause in enumerate(found.causes[:TOLD], 1):
+    for number, cause in enumerate(found.causes[:MAX_PRINTED_CAUSES], 1):
         print(f"\n{number}. {formatting.printable(cause.op)}")
         print(folded(formatting.printable(cause.sentence)))
         print(folded(formatting.printable(cause.advice) + (":" if cause.rules else ".")))
         if cause.rules:
             print(f"     {formatting.printable(cause.paste)}")
-    if len(found.causes) > TOLD:
-        print(f"\n... and {len(found.causes) - TOLD} more")
+    if len(found.causes) > MAX_PRINTED_CAUSES:
+        print(f"\n... and {len(found.causes) - MAX_PRINTED_CAUSES} more")
 
 
 def folded(sentence: str, indent: str = "   ") -> str:

@@ -19,7 +19,7 @@ import numpy as np
 
 from quaver.adapters import Adapter, TimingOptions, View
 from quaver.adapters.data import samples
-from quaver.diagnosis import Bars, Diagnosis, Histograms
+from quaver.diagnosis import Diagnosis, Histograms, OpHistogram
 from quaver.diagnosis.histogram_file import from_arrays
 from quaver.engine.inspection.diagnose import DiagnosisOptions, everything_reduced, examine
 from quaver.engine.observers import Observer
@@ -127,7 +127,7 @@ def _around(context: OpContext | None) -> PlainDict:
     return record
 
 
-def _histogram(bars: Bars, bins: int, rows: tuple[int, int], channels: int) -> PlainDict:
+def _histogram(bars: OpHistogram, bins: int, rows: tuple[int, int], channels: int) -> PlainDict:
     """A histogram in few bytes: counts as uint32, ranges of channels as float32, rows of channels as 0..255."""
     table = np.atleast_2d(bars.counts).astype(np.float64)
     record: PlainDict = {

@@ -15,9 +15,9 @@ from quaver.adapters import Adapter, Model, QuantizedView, View
 from quaver.adapters.data import InputSpec, feeds, head, open_batch, samples, split, tail
 from quaver.adapters.inspection import listed
 from quaver.affine import QuantizedTensor
-from quaver.diagnosis import Diagnosis, Recorder, conclude
+from quaver.diagnosis import DiagnosedModel, Diagnosis, Measurements, Recorder, make_diagnosis
 from quaver.diagnosis.quantized_only import QuantizedOnlyRecorder, QuantizedStatistics
-from quaver.diagnosis.statistics.integers import MOST_BITS, weight_row
+from quaver.diagnosis.statistics.integers import MAX_COUNTED_BITS, weight_row
 from quaver.engine.event_base import Stage
 from quaver.engine.events import Diagnosed, Progressed, StageStarted
 from quaver.engine.inspection.what_if import mode_errors, repaired_errors
@@ -104,11 +104,16 @@ def examine(
     )
     seconds = _seconds(adapter, view, observer) if wishes.timing else ((), ())
     left = TuningSpace(ops) if space is None else space
-    repaired = repaired_errors(adapter, left, config)
-    modes = mode_errors(adapter, left, config, contexts, {name: recorder.ops[name].error for name in names})
-    return conclude(
-        ops, left, view.precisions, config, contexts, recorder, view.weights(), seconds, repaired, modes, others
+    errors = {name: recorder.ops[name].error for name in names}
+    model = DiagnosedModel(ops, left, view.precisions, contexts, config, others)
+    measurements = Measurements(
+        recorder,
+        view.weights(),
+        *seconds,
+        repair_errors=repaired_errors(adapter, left, config) or {},
+        mode_errors=mode_errors(adapter, left, config, contexts, errors) or {},
     )
+    return make_diagnosis(model, measurements)
 
 
 def examine_float(adapter: Adapter, data: Any, wishes: DiagnosisOptions, observer: Observer) -> Diagnosis:
@@ -299,7 +304,7 @@ def examine_alone(
         observer(Progressed(Stage.DIAGNOSING, recorder.samples, limit))
     if not recorder.samples:
         raise CalibrationError("the data to look at gave no samples; pass a list, an array or a new generator")
-    weights = (found for found in view.weights() if 8 * found[1].values.dtype.itemsize <= MOST_BITS)
+    weights = (found for found in view.weights() if 8 * found[1].values.dtype.itemsize <= MAX_COUNTED_BITS)
     return QuantizedStatistics(
         recorder.samples,
         tuple(recorder.tensors()),
