@@ -290,7 +290,7 @@ def test_errors_that_add_up_and_ops_that_are_slower_are_not_taken_for_a_cause() 
     slow = quaver.Cause("first", "slower", "it takes longer.", "Keep it in fp32")
     assert str(healthy).endswith("% of the output's power; no op is bad by itself")
     assert str(replace(healthy, output_error=0.2)).endswith(
-        "off by 20 % of the output's power; no op is bad by itself, the errors of all add up"
+        "output error is 20 % of the output's power; no op is bad by itself, the errors of all add up"
     )
     assert "; no op is bad by itself; 1 op(s) slower than in fp32\n" in str(replace(healthy, causes=(slow,)))
     bad = replace(slow, kind="unexplained")

@@ -191,7 +191,7 @@ def test_a_pasted_rule_takes_nothing_back_of_what_other_rules_demand(rules: dict
 
 
 def check(op: Op, rules: dict[str, Any], remedy: Remedy, leeway: AllowedChoices, left: set[Any]) -> None:
-    wish = remedy.wishes[op.name]
+    wish = remedy.constraints[op.name]
     fits = {choice for choice in left if all(getattr(choice, field) == value for field, value in wish.items())}
     _, advised = leeway.advise([remedy])
     assert bool(advised) is bool(fits)
