@@ -3,12 +3,13 @@
 if __name__ == "adapters":
     raise ImportError("this folder is the package quaver.adapters: write `import quaver.adapters`")
 
-from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
+from quaver.adapters.base import Adapter
 from quaver.adapters.calibration.calibrator import StreamingCalibrator
 from quaver.adapters.calibration.channel_statistics import Statistic
 from quaver.adapters.data import InputSpec
 from quaver.adapters.inspection import QuantizedView, View
 from quaver.adapters.model import Model
+from quaver.adapters.options import AdapterOptions, TimingOptions
 from quaver.adapters.registry import adapter_for, load_model, load_unmodified, load_with, register_adapter
 from quaver.adapters.repairs.base import Repair, RepairableOp, refuse_repairs, register_repair
 from quaver.adapters.repairs.bias_correction import BiasCorrection

@@ -15,9 +15,11 @@ from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
-from quaver.adapters.base import Adapter, AdapterOptions
+from quaver.adapters.abilities import SupportsUnmodified, build_unmodified, supports
+from quaver.adapters.base import Adapter
 from quaver.adapters.model import Model
 from quaver.adapters.model_errors import as_model_error
+from quaver.adapters.options import AdapterOptions, resolve_quant_format
 from quaver.errors import ModelError, SettingsError
 from quaver.files.paths import check_regular
 from quaver.suggestions import hint
@@ -88,7 +90,7 @@ def adapters() -> Mapping[str, type[Adapter]]:
 def load_model(model: ModelLike, options: AdapterOptions, framework: str | None = None) -> Adapter:
     """Hand a model to the adapter of a framework, or to the first that accepts it."""
     kind = adapter_for(model, framework)
-    quant_format = kind.resolve_quant_format(options.quant_format, framework)
+    quant_format = resolve_quant_format(kind, options.quant_format, framework)
     return load_with(kind, model, replace(options, quant_format=quant_format))
 
 
@@ -104,7 +106,10 @@ def load_with(kind: type[Adapter], model: ModelLike, options: AdapterOptions) ->
 
 def load_unmodified(model: ModelLike, threads: int = 0, framework: str | None = None) -> Model:
     """Any model, float or quantized, whoever made it, ready to run just as it is."""
-    return adapter_for(model, framework).load_unmodified(model, threads)
+    kind = adapter_for(model, framework)
+    if supports(kind, SupportsUnmodified):
+        return kind.load_unmodified(model, threads)
+    return build_unmodified(load_with(kind, model, AdapterOptions(threads=threads)))
 
 
 def adapter_for(model: ModelLike, framework: str | None = None) -> type[Adapter]:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 import quaver
 from benchmarks.overhead import TRIALS, Clock, Scatter
-from quaver.adapters.base import AdapterOptions
+from quaver.adapters.options import AdapterOptions
 from quaver.ops import FLOAT, INT8
 
 RUNS = 200

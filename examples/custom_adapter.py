@@ -90,7 +90,6 @@ class DenseAdapter(Adapter):
 
     @classmethod
     def load(cls, model, options):
-        cls.resolve_quant_format(options.quant_format)
         return cls(model, options)
 
     @property

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
+from quaver.adapters.base import Adapter
 from quaver.adapters.calibration.channel_statistics import from_plain
 from quaver.adapters.calibration.stored import crowded_of, ranges_of
 from quaver.adapters.comparison import Comparison, compare_models, comparison_feeds, runner_of
@@ -16,7 +15,9 @@ from quaver.adapters.data import samples
 from quaver.adapters.inspection import QuantizedView, View
 from quaver.adapters.litert.build.provenance import read_provenance
 from quaver.adapters.litert.load import sources
+from quaver.adapters.model import Model
 from quaver.adapters.model_errors import as_model_error
+from quaver.adapters.options import AdapterOptions, TimingOptions
 from quaver.errors import ModelError
 from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
@@ -49,7 +50,7 @@ class LiteRTAdapter(Adapter):
         self._graph, self._source = taken.graph, taken.source
         self._converter = taken.versions
         self._names = [spec.name for spec in self._inputs]
-        self._full_integer = options.quant_format == "full_integer"
+        self._full_integer = self._options.quant_format == "full_integer"
         self._builder = Builder(taken.graph, self._full_integer)
         self._crowded: frozenset[str] = frozenset()
 
@@ -61,7 +62,6 @@ class LiteRTAdapter(Adapter):
     @classmethod
     def load(cls, model: ModelLike, options: AdapterOptions) -> LiteRTAdapter:
         """Read the model, convert it to .tflite where it is none, and find its ops."""
-        options = replace(options, quant_format=cls.resolve_quant_format(options.quant_format))
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
         from quaver.adapters.litert.load.model_file import take_in
 
@@ -110,7 +110,7 @@ class LiteRTAdapter(Adapter):
         self._crowded = crowded_of(calibration)
         self._builder.calibrate(ranges_of(calibration), from_plain(calibration.get("statistics", ())))
 
-    def _compare(self, feeds: Sequence[Feed]) -> Comparison:
+    def compare(self, feeds: Sequence[Feed] = ()) -> Comparison:
         chosen = comparison_feeds(feeds, self._inputs)
         if self._source is None:
             return Comparison(batches=tuple(map(samples, chosen)))
@@ -140,6 +140,9 @@ class LiteRTAdapter(Adapter):
     @classmethod
     def emulation_script(cls) -> Path:
         return Path(__file__).parent / "run" / "emulated.py"
+
+    def build_unmodified(self) -> Model:
+        return self.build(None)
 
     @classmethod
     def load_unmodified(cls, model: ModelLike, threads: int = 0) -> LiteRTModel:

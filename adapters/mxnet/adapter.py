@@ -7,10 +7,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
+from quaver.adapters.base import Adapter
 from quaver.adapters.calibration.stored import ranges_of
 from quaver.adapters.inspection import View
 from quaver.adapters.mxnet.load import sources
+from quaver.adapters.options import AdapterOptions, TimingOptions
 from quaver.errors import ModelError
 from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
@@ -51,7 +52,6 @@ class MXNetAdapter(Adapter):
     @classmethod
     def load(cls, model: ModelLike, options: AdapterOptions) -> MXNetAdapter:
         """Read the model, put oneDNN's subgraphs in, and find its ops."""
-        cls.resolve_quant_format(options.quant_format)
         from quaver.adapters.mxnet.load.network import take_in
 
         adapter = cls(take_in(model), options)
@@ -100,6 +100,10 @@ class MXNetAdapter(Adapter):
         from quaver.adapters.mxnet.run.model import MXNetModel
 
         return MXNetModel(self._given, self._options.threads)
+
+    @classmethod
+    def load_unmodified(cls, model: ModelLike, threads: int = 0) -> MXNetModel:
+        return cls.load(model, AdapterOptions(threads=threads)).build_unmodified()
 
     def load_saved(self, path: Path) -> MXNetModel:
         from quaver.adapters.mxnet.run.model import loaded

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from quaver.adapters.base import Adapter, AdapterOptions, TimingOptions
+from quaver.adapters.base import Adapter
 from quaver.adapters.calibration.channel_statistics import from_plain
 from quaver.adapters.calibration.stored import crowded_of, ranges_of
 from quaver.adapters.comparison import TOLERANCE, Comparison
@@ -45,6 +45,7 @@ from quaver.adapters.onnxrt.profile.kernels import int8_edges
 from quaver.adapters.onnxrt.profile.op_profile import attribute_seconds, op_seconds, seconds_by_kind
 from quaver.adapters.onnxrt.run.calibrator import Calibrator
 from quaver.adapters.onnxrt.run.model import GivenModel, OnnxModel, QOperatorModel, SavedModel
+from quaver.adapters.options import AdapterOptions, TimingOptions
 from quaver.adapters.repairs.base import offered_repairs
 from quaver.errors import ModelError
 from quaver.introspection import Timing
@@ -95,12 +96,11 @@ class OnnxAdapter(Adapter):
     @classmethod
     def load(cls, model: ModelLike, options: AdapterOptions) -> OnnxAdapter:
         """Read and clean the model, and find its ops."""
-        options = replace(options, quant_format=cls.resolve_quant_format(options.quant_format))
         adapter = cls(model, read_model(model, options.optimise_float, options.left_out), options)
         warn_of_doubles(adapter._model.graph)
         return adapter
 
-    def _compare(self, feeds: Sequence[Feed]) -> Comparison:
+    def compare(self, feeds: Sequence[Feed] = ()) -> Comparison:
         check = EqualityCheck(self._source, self._inputs, feeds)
         comparison, difference = check.check(self._model, self.assemble(None).source())
         left_out = self._options.left_out
@@ -175,8 +175,8 @@ class OnnxAdapter(Adapter):
         return OnnxModel(serialized, self._inputs, self._options.threads)
 
     def portability_of(self, config: QuantConfig | None) -> Portability:
-        if not self._options.portable or config is None or not config.quantized_ops:
-            return super().portability_of(config)
+        if config is None or not self._options.portable:
+            return Portability(this_processor(), "")
         return Portability(this_processor(), "bounded", self._builder.coarsened(config))
 
     def _offered(self, unit: Unit) -> tuple[str, ...]:

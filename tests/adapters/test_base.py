@@ -11,6 +11,7 @@ from fake import FakeAdapter, FakeFloat, FakeModel
 
 import quaver
 from quaver.adapters import Adapter, AdapterOptions
+from quaver.adapters.abilities import local_errors_one_by_one
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.adapters.samples import KEPT_SAMPLES
 from quaver.space import TuningSpace
@@ -85,7 +86,7 @@ def test_the_error_of_single_ops_needs_nothing_but_a_look_at_outputs() -> None:
     adapter = OnnxAdapter.load(networks.chain(5), AdapterOptions(threads=1))
     adapter.calibrate(networks.inputs(1))  # of several samples ONNX looks at half
     config = TuningSpace(adapter.ops()).default_config().fallback("layer.2/Gemm")
-    plain, clever = Adapter.local_errors(adapter, config), adapter.local_errors(config)
+    plain, clever = local_errors_one_by_one(adapter, config), adapter.local_errors(config)
     adapter.close()
     assert list(plain) == list(clever) == list(config.int8_ops)
     for name in plain:

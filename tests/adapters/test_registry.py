@@ -20,6 +20,7 @@ import quaver
 from quaver.adapters import AdapterOptions, adapter_for, load_model, register_adapter, registry
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
+from quaver.adapters.options import recorded_quant_format, resolve_quant_format
 from quaver.errors import ModelError, SettingsError
 
 MODEL = networks.chain(3)
@@ -61,35 +62,35 @@ def test_a_framework_that_does_not_take_the_model_says_what_it_takes(tmp_path: P
 
 
 def test_the_framework_may_say_how_int8_is_written() -> None:
-    formats = {name: OnnxAdapter.resolve_quant_format(None, name) for name in (None, *OnnxAdapter.frameworks)}
+    formats = {name: resolve_quant_format(OnnxAdapter, None, name) for name in (None, *OnnxAdapter.frameworks)}
     assert formats == {
         None: "qdq", "onnxrt": "qdq", "onnx": "qdq", "onnxruntime": "qdq", "onnxrt_qdq": "qdq",
         "onnxrt_qlinearops": "qoperator",
     }  # fmt: skip
     assert (
-        OnnxAdapter.resolve_quant_format("qoperator", "onnx")
-        == OnnxAdapter.resolve_quant_format("qoperator")
+        resolve_quant_format(OnnxAdapter, "qoperator", "onnx")
+        == resolve_quant_format(OnnxAdapter, "qoperator")
         == "qoperator"
     )
-    with pytest.raises(SettingsError, match="'onnxrt_qdq' means quant_format 'qdq', and quant_format is 'qoperator'"):
-        OnnxAdapter.resolve_quant_format("qoperator", "onnxrt_qdq")
+    with pytest.raises(SettingsError, match="'onnxrt_qdq' implies quant_format 'qdq', but quant_format is 'qoperator'"):
+        resolve_quant_format(OnnxAdapter, "qoperator", "onnxrt_qdq")
     with pytest.raises(SettingsError, match="unknown quant_format 'qoprator' for onnxrt; did you mean 'qoperator'"):
         load_model(MODEL, AdapterOptions(quant_format="qoprator"))
 
 
 def test_an_adapter_refuses_the_formats_of_others() -> None:
-    assert LiteRTAdapter.resolve_quant_format(None) == "float_io"
+    assert resolve_quant_format(LiteRTAdapter, None) == "float_io"
     for framework in (None, "keras"):
         with pytest.raises(SettingsError, match="unknown quant_format 'qdq' for litert"):
-            LiteRTAdapter.resolve_quant_format("qdq", framework)
+            resolve_quant_format(LiteRTAdapter, "qdq", framework)
 
 
 def test_a_run_of_before_is_opened_as_it_was_made() -> None:
     """Version 0.1.0 wrote "qdq" into the settings of every run, and heeded only that."""
-    assert OnnxAdapter.recorded_quant_format({"quant_format": "qdq", "framework": "onnxrt_qlinearops"}) == "qdq"
-    assert OnnxAdapter.recorded_quant_format({"quant_format": "qoperator"}) == "qoperator"
-    assert OnnxAdapter.recorded_quant_format({"quant_format": None}) == OnnxAdapter.recorded_quant_format({}) == "qdq"
-    assert LiteRTAdapter.recorded_quant_format({"quant_format": "qdq"}) == "float_io"
+    assert recorded_quant_format(OnnxAdapter, {"quant_format": "qdq", "framework": "onnxrt_qlinearops"}) == "qdq"
+    assert recorded_quant_format(OnnxAdapter, {"quant_format": "qoperator"}) == "qoperator"
+    assert recorded_quant_format(OnnxAdapter, {"quant_format": None}) == recorded_quant_format(OnnxAdapter, {}) == "qdq"
+    assert recorded_quant_format(LiteRTAdapter, {"quant_format": "qdq"}) == "float_io"
 
 
 def kinds(path: Path) -> set[str]:
@@ -232,7 +233,7 @@ def test_the_fake_can_be_tuned_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path
         strategy="basic", workspace=tmp_path / "run",
     )  # fmt: skip
     assert result.met
-    with pytest.raises(SettingsError, match="fake knows no quant_format"):
+    with pytest.raises(SettingsError, match="fake has no quant_format setting"):
         quaver.fit(FakeFloat({"a": 0.0}), calib_dataloader=[], eval_func=quality, quant_format="qdq")
 
 

@@ -13,6 +13,7 @@ import pytest
 from fake import FakeAdapter, FakeFloat
 
 import quaver
+from quaver.adapters import abilities
 from quaver.api.subject import Target
 from quaver.diagnosis import read_histograms
 from quaver.engine.event_base import Event, Stage
@@ -221,9 +222,9 @@ def test_an_adapter_that_tells_nothing_of_its_inside_still_gives_tables() -> Non
     adapter = FakeAdapter(float_model)
     adapter.calibrate(np.zeros((4, 2), np.float32))
     config = TuningSpace(float_model.ops).default_config()
-    found = examine(adapter, adapter.inspect_quantized(config), config, None, DiagnosisOptions(), silent)
+    found = examine(adapter, abilities.inspect_quantized(adapter, config), config, None, DiagnosisOptions(), silent)
     assert {row.op: row.mse for row in found.activations} == {"a": pytest.approx(0.01), "b": pytest.approx(0.01)}
     assert not found.weights and found.precisions == {"a": "int8", "b": "int8"}
-    with pytest.raises(quaver.SettingsError, match="fake cannot look into a quantized file"):
-        adapter.inspect_quantized("int8.fake")
+    with pytest.raises(quaver.SettingsError, match="fake cannot inspect a quantized file"):
+        abilities.inspect_quantized(adapter, "int8.fake")
     assert not found.causes

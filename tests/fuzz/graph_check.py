@@ -14,8 +14,8 @@ from graph_builder import Array, Feed, make_feeds, session_of
 from onnx import numpy_helper
 
 import quaver
-from quaver.adapters.base import AdapterOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
+from quaver.adapters.options import AdapterOptions
 from quaver.adapters.registry import load_with
 from quaver.errors import BuildError, CalibrationError, ModelError, QuaverError
 from quaver.ops import QuantConfig

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters import Model, adapter_for, load_unmodified
+from quaver.adapters import Model, abilities, adapter_for, load_unmodified
 from quaver.adapters.data import samples
 from quaver.adapters.samples import one_batch
 from quaver.api.arguments import keywords_checked
@@ -208,7 +208,7 @@ def _record(quantized: Any, model: Model, processor: ProcessorVerdict) -> None:
     path = file.parent / FILE_NAME
     if not path.is_file():
         return
-    scored_hash = adapter_for(str(file)).read_provenance(file)[1]  # that of the model without its provenance
+    scored_hash = abilities.read_provenance(adapter_for(str(file)), file)[1]  # that of the model without its provenance
     verification = Verification(
         processor.cpu,
         processor.samples,

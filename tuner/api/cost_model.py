@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from quaver.adapters import Adapter, AdapterOptions, adapter_for, load_with
+from quaver.adapters.abilities import SupportsBoardKit, require
 from quaver.adapters.data import open_batch, samples
 from quaver.adapters.samples import check_batch
 from quaver.api.arguments import keywords_checked
@@ -150,12 +151,7 @@ def save_board_kit(
     """
     place = Path(expanded(path))
     with calibrated(model, place, calib_dataloader, batch) as adapter:
-        script = adapter.board_script()
-        if script is None:
-            raise SettingsError(
-                f"{adapter.name} has no script that times ops without quaver: install quaver on the target, and use "
-                "`quaver profile MODEL --calib DATA --save cost.json` there"
-            )
+        script = require(adapter, SupportsBoardKit).board_script()
         content = _packed(adapter, script)
     place.write_bytes(HEAD + content)
     return place

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from quaver.adapters import Adapter, AdapterOptions, adapter_for, load_unmodified, load_with
+from quaver.adapters import Adapter, AdapterOptions, abilities, adapter_for, load_unmodified, load_with
+from quaver.adapters.abilities import SupportsStandaloneInspection, require
+from quaver.adapters.options import recorded_quant_format
 from quaver.api.arguments import check_metrics, check_samples, check_writable, keywords_checked
 from quaver.api.config.config import Config
 from quaver.api.config.resolve import make_config
@@ -115,7 +117,7 @@ def diagnose(
         options = AdapterOptions(
             folder,
             chosen.threads,
-            kind.recorded_quant_format(target.settings),
+            recorded_quant_format(kind, target.settings),
             target.optimised,
             left_out=target.left_out,
             portable=target.portable,
@@ -135,8 +137,8 @@ def diagnose(
             if adapter.options != options:  # calibration has left out a rewrite, and with it ops may be others
                 space = _space(adapter, chosen if given else None, target)
             if target.config is None and config is not None:
-                config = space.without(adapter.ops_with_mask_values).default_config()
-            view = adapter.inspect_quantized(target.file if config is None else config)
+                config = space.without(abilities.ops_with_mask_values(adapter)).default_config()
+            view = abilities.inspect_quantized(adapter, target.file if config is None else config)
             found = examine(adapter, view, config, again, wishes, watch, space)
     if workspace is not None:
         found.save(workspace)
@@ -230,7 +232,7 @@ def diagnose_quantized(
     watch = Observers(*make_observers(observer))
     watch(StageStarted(Stage.READING))
     quantized = expanded(quantized)
-    view = adapter_for(quantized).inspect_standalone(quantized, threads)
+    view = require(adapter_for(quantized), SupportsStandaloneInspection).inspect_standalone(quantized, threads)
     direct = {name: TensorMetric(function) for name, function in (layer_direct_metrics or {}).items()}
     metrics = {**(layer_metrics or {}), **direct}
     beside = None if float_model is None else load_unmodified(expanded(float_model), threads=threads)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from quaver.adapters import Adapter, AdapterOptions, TimingOptions, adapter_for, load_with
+from quaver.adapters.abilities import SupportsProfiling, require
+from quaver.adapters.options import recorded_quant_format
 from quaver.api.arguments import keywords_checked
 from quaver.api.subject import Target, find_target
 from quaver.diagnosis import Profile, make_profile
@@ -61,8 +63,9 @@ def profile(
         data = list(itertools.islice(data, batch))  # both models need it
     model = expanded(model)
     kind = adapter_for(model)
+    profiler = require(kind, SupportsProfiling)
     timing = TimingOptions(batch, threads, warmup, runs)
-    quant_format = kind.recorded_quant_format(target.settings)
+    quant_format = recorded_quant_format(kind, target.settings)
     with (
         temporary_folder() as folder,
         _opened(
@@ -79,9 +82,9 @@ def profile(
         ) as adapter,
     ):
         other = _other(target, adapter)
-        beside = None if other is None else kind.profile(other, data, timing, adapter)
+        beside = None if other is None else profiler.profile(other, data, timing, adapter)
         source = model if adapter is None else adapter.assemble(None).SerializeToString()
-        first = kind.profile(source, data, timing, adapter)
+        first = profiler.profile(source, data, timing, adapter)
     return make_profile(first, beside)
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from quaver.adapters import adapter_for
+from quaver.adapters import abilities, adapter_for
 from quaver.adapters.model_errors import as_model_error
 from quaver.errors import ModelError
 from quaver.files.paths import check_regular, expanded
@@ -30,7 +30,7 @@ def read_provenance(path: str | os.PathLike[str]) -> Provenance:
     check_regular(place, "the model", ModelError)
     kind = adapter_for(str(place))
     with as_model_error(f"the provenance in {os.fspath(path)!r}"):
-        properties, model_hash = kind.read_provenance(place)
+        properties, model_hash = abilities.read_provenance(kind, place)
     if not properties:
         raise ModelError(
             f"{os.fspath(path)!r} does not say where it comes from: quaver did not write it, or the run had "

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from quaver.adapters import Adapter, AdapterOptions, Model, adapter_for, load_with
 from quaver.adapters.calibration.stored import left_out_of
+from quaver.adapters.options import recorded_quant_format
 from quaver.engine.compatibility import check_same_model, complete, restore, versions_of, was_optimised, was_portable
 from quaver.engine.provenance import add_provenance
 from quaver.errors import BuildError, HistoryError
@@ -42,7 +43,7 @@ def recover(model: ModelLike, history: str | os.PathLike[str], trial: int, *, th
         options = AdapterOptions(
             folder,
             threads,
-            kind.recorded_quant_format(run.settings),
+            recorded_quant_format(kind, run.settings),
             was_optimised(run.settings),
             left_out=left_out_of(snapshot.header.calibration),
             portable=was_portable(run.settings),

@@ -12,8 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from quaver.adapters import AdapterOptions, Model, adapter_for, load_with
+from quaver.adapters import AdapterOptions, Model, abilities, adapter_for, load_with
 from quaver.adapters.calibration.stored import comparison_of, left_out_of
+from quaver.adapters.options import recorded_quant_format, resolve_portable, resolve_quant_format
 from quaver.adapters.samples import check_batch
 from quaver.api.config.config import Config
 from quaver.api.config.keywords import Settings
@@ -134,10 +135,10 @@ class TuningRun:
         model = expanded(model)
         kind = adapter_for(model, self.config.framework)
         if history.header is None:
-            wanted = kind.resolve_quant_format(self.config.quant_format, self.config.framework)
+            wanted = resolve_quant_format(kind, self.config.quant_format, self.config.framework)
         else:
-            wanted = kind.recorded_quant_format(history.run.settings)
-        portable = kind.resolve_portable(self.config.portable)
+            wanted = recorded_quant_format(kind, history.run.settings)
+        portable = resolve_portable(kind, self.config.portable)
         self.config = config = replace(self.config, quant_format=wanted, portable=portable)
         if self._data is None and config.diagnosis:
             raise SettingsError(
@@ -195,7 +196,7 @@ class TuningRun:
         prepare(self._adapter, history, config, self._data, self._tell, self._clock)
         check_timing_batch(self._adapter, config.batch)
         # An older calibration may not know enough for repairs.
-        self.space = self._space(config, objective, history).without(self._adapter.ops_with_mask_values)
+        self.space = self._space(config, objective, history).without(abilities.ops_with_mask_values(self._adapter))
         if not self.space.quantizable:
             raise SettingsError("what can be quantized holds stand-ins for infinity, and must stay in fp32")
         if objective.needs_all and not self._adapter.probe_samples:
@@ -451,7 +452,7 @@ class TuningRun:
     def _portability(self, best: Trial) -> Portability:
         """Return on which processors the verdict holds, and note it, unless it was noted before."""
         history = self._run.history
-        portability = self._adapter.portability_of(best.config)
+        portability = abilities.portability_of(self._adapter, best.config)
         if history.notes.get(PORTABILITY) != portability.to_dict():
             try:
                 history.note(PORTABILITY, portability.to_dict())

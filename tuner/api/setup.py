@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters import Adapter
+from quaver.adapters import Adapter, abilities
 from quaver.adapters.data import samples
 from quaver.api.config.config import Config
 from quaver.api.display.format import CONVERSIONS, conversions
@@ -152,7 +152,7 @@ def prepare(adapter: Adapter, history: History, config: Config, data: Any, obser
             raise SettingsError(f"{history.path} ended before calibration was done: pass calib_dataloader to resume it")
         if data is None:
             calibration = dict(UNCALIBRATED)
-            calibration["comparison"] = adapter.compare().to_dict()
+            calibration["comparison"] = abilities.compare_with_unmodified(adapter).to_dict()
             adapter.restore(calibration)
         else:
             calibration = calibrate(adapter, config, data, observer, clock)
@@ -197,10 +197,10 @@ def check_timing_batch(adapter: Adapter, batch: int) -> None:
 
 def say_conversions(adapter: Adapter, history: History, observer: Observer) -> None:
     """Tell what was converted when the model was read, and note it once."""
-    for what in adapter.conversions:
+    for what in abilities.conversions(adapter):
         observer(ModelConverted(what))
-    if adapter.conversions != conversions(history.notes):
-        history.note(CONVERSIONS, list(adapter.conversions))
+    if abilities.conversions(adapter) != conversions(history.notes):
+        history.note(CONVERSIONS, list(abilities.conversions(adapter)))
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Model, adapter_for
+from quaver.adapters.abilities import SupportsEmulation, require
 from quaver.errors import EvaluationError, SettingsError
 from quaver.suggestions import hint
 from quaver.types import Feed
@@ -98,7 +99,7 @@ class EmulatedSession:
         progress: Callable[[int], None] | None = None,
     ) -> None:
         self._native, self._limit, self._progress = native, limit, progress
-        script = adapter_for(str(path)).emulation_script()
+        script = require(adapter_for(str(path)), SupportsEmulation).emulation_script()
         self._command = [*command, sys.executable, str(script), str(path), "1"]
         self._process: subprocess.Popen[bytes] | None = None
         self._log: Any = None

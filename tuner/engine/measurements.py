@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from quaver.adapters import Adapter
+from quaver.adapters import Adapter, abilities
 from quaver.engine.inspection.output_error import OutputErrors
 from quaver.engine.timing import latency
 from quaver.engine.timing.time_model import measure_time_model, to_dict
@@ -93,7 +93,7 @@ def _output_error(bench: Bench, measurement: Measurement) -> float:
 
 def _local_errors(bench: Bench, measurement: Measurement) -> Mapping[str, tuple[float, float]]:
     (config,) = measurement.configs
-    return bench.adapter.local_errors(config)
+    return abilities.local_errors(bench.adapter, config)
 
 
 def _op_seconds(bench: Bench, measurement: Measurement) -> list[dict[str, float]]:

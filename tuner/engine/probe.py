@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters import Adapter
+from quaver.adapters import Adapter, abilities
 from quaver.adapters.data import samples
 from quaver.engine.event_base import Stage
 from quaver.engine.events import Progressed, StageStarted, TimingsReused
@@ -288,7 +288,7 @@ class AdapterProbe(Probe):
     def _by_weights(self) -> dict[str, float]:
         """The error of each op's weight in the all-int8 model: what can be told of it without samples."""
         whole = self._space.default_config()
-        errors = self._adapter.weight_errors(whole)
+        errors = abilities.weight_errors(self._adapter, whole)
         worst = max(errors.values(), default=0.0)
         return {name: errors.get(name, worst) for name in whole.quantized_ops}
 
@@ -298,7 +298,7 @@ class AdapterProbe(Probe):
         It is infinite for a configuration that ended its process too often.
         """
         if not self.has_samples:
-            return sum(self._adapter.weight_errors(config).values())
+            return sum(abilities.weight_errors(self._adapter, config).values())
         try:
             return float(self._runner.run(Measurement(OUTPUT_ERROR, (config,), feeds())))
         except ProcessDied:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters.base import TimingOptions
 from quaver.adapters.data import samples
 from quaver.adapters.litert.build import submodel as pieces
 from quaver.adapters.litert.build.builder import Builder
@@ -21,6 +20,7 @@ from quaver.adapters.litert.load.model_file import any_lite
 from quaver.adapters.litert.profile.kernels import kernel_name, owners, precisions
 from quaver.adapters.litert.run.calibrator import Whole
 from quaver.adapters.litert.run.session import Session, as_taken, float_specs
+from quaver.adapters.options import TimingOptions
 from quaver.adapters.samples import one_batch
 from quaver.errors import BuildError
 from quaver.introspection import KernelTime, Timing

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters.base import TimingOptions
 from quaver.adapters.data import samples
 from quaver.adapters.mxnet.build.builder import BACKEND, Builder
 from quaver.adapters.mxnet.inspect.integers import DEQUANTIZING, PREFIX, QUANTIZING
@@ -21,6 +20,7 @@ from quaver.adapters.mxnet.load.network import Network, take_in
 from quaver.adapters.mxnet.load.sources import import_mxnet
 from quaver.adapters.mxnet.run.session import Session
 from quaver.adapters.mxnet.run.worker_thread import inside
+from quaver.adapters.options import TimingOptions
 from quaver.adapters.samples import one_batch
 from quaver.introspection import KernelTime, Timing
 from quaver.types import Feed, ModelLike

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto
 
-from quaver.adapters.base import Adapter, TimingOptions
+from quaver.adapters.base import Adapter
 from quaver.adapters.data import samples
 from quaver.adapters.inspection import QuantizedView, View
 from quaver.adapters.onnxrt.build.builder import Builder
@@ -30,6 +30,7 @@ from quaver.adapters.onnxrt.inspect.taps import RecordedTensor, record_branches
 from quaver.adapters.onnxrt.ops.units import Unit
 from quaver.adapters.onnxrt.profile.benchmark import time_model
 from quaver.adapters.onnxrt.run import session as sessions
+from quaver.adapters.options import TimingOptions
 from quaver.affine import QuantizationParameters, QuantizedTensor
 from quaver.errors import ModelError
 from quaver.introspection import (

@@ -13,12 +13,12 @@ from typing import Any
 
 import onnx
 
-from quaver.adapters.base import TimingOptions
 from quaver.adapters.data import samples
 from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.profile.kernels import INTEGER_KERNELS, integer_nodes, plain_name
 from quaver.adapters.onnxrt.profile.op_profile import KERNEL, kernel_owners
 from quaver.adapters.onnxrt.run import session as sessions
+from quaver.adapters.options import TimingOptions
 from quaver.adapters.samples import one_batch
 from quaver.errors import ModelError
 from quaver.files.temporary import temporary_folder

@@ -9,8 +9,8 @@ import litert_models as models
 import pytest
 import tensorflow as tf
 
-from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
+from quaver.adapters.options import AdapterOptions
 
 
 @pytest.fixture(scope="session")

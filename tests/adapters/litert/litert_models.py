@@ -15,8 +15,8 @@ import tensorflow as tf
 from keras import layers
 from numpy.typing import NDArray
 
-from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
+from quaver.adapters.options import AdapterOptions
 from quaver.demo import run as data
 from quaver.ops import INT8, Op, OpConfig
 from quaver.space import TuningSpace

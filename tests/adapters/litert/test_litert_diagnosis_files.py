@@ -17,9 +17,9 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_quantizer import quantizer
 
 import quaver
-from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.litert.load.graph import KINDS
+from quaver.adapters.options import AdapterOptions
 from quaver.space import TuningSpace
 
 

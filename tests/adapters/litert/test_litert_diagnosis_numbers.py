@@ -15,8 +15,8 @@ from keras import layers
 from truth import METRICS, figures
 
 import quaver
-from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
+from quaver.adapters.options import AdapterOptions
 from quaver.ops import QuantConfig
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace

@@ -17,13 +17,13 @@ import pytest
 from keras import layers
 
 import quaver
-from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.litert.inspect.matching import weight_of
 from quaver.adapters.litert.load.graph import Graph, Operator
 from quaver.adapters.litert.profile import benchmark as timing
 from quaver.adapters.litert.profile.benchmark import Effort, measure
 from quaver.adapters.litert.run.session import Session
+from quaver.adapters.options import AdapterOptions
 from quaver.space import TuningSpace
 
 NAMES = [f"conv{at}" for at in range(6)]

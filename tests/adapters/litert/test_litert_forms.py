@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import quaver
-from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert import FrozenGraph, Signature
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
+from quaver.adapters.options import AdapterOptions
 from quaver.adapters.registry import load_model
 from quaver.space import TuningSpace
 
@@ -27,7 +27,7 @@ FORMS = ["object", "keras", "h5", "saved_model", "graph", "function", "concrete"
 SCRIPT = """
 import hashlib, json, sys
 from pathlib import Path
-from quaver.adapters.base import AdapterOptions
+from quaver.adapters.options import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.space import TuningSpace
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 import quaver
-from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
+from quaver.adapters.options import AdapterOptions
 
 IMAGES = np.random.default_rng(0).normal(size=(8, 8, 8, 3)).astype(np.float32)
 

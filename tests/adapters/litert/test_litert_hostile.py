@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.litert.load import graph as graphs
+from quaver.adapters.options import AdapterOptions
 from quaver.errors import ModelError
 
 SOUND = (Path(__file__).parents[2] / "fuzz" / "corpus" / "litert" / "convolution").read_bytes()

@@ -10,8 +10,8 @@ import pytest
 from emulator import needs_emulator, on_haswell
 from keras import layers
 
-from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
+from quaver.adapters.options import AdapterOptions
 from quaver.processors import Portability, this_processor
 from quaver.space import TuningSpace
 

@@ -18,11 +18,11 @@ from ai_edge_litert import schema_py_generated as schema
 from keras import layers
 
 import quaver
-from quaver.adapters.base import AdapterOptions
 from quaver.adapters.comparison import Comparison, compare_models, runner_of
 from quaver.adapters.litert import FrozenGraph
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.litert.load.graph import Graph
+from quaver.adapters.options import AdapterOptions
 from quaver.errors import ModelError, SettingsError
 
 

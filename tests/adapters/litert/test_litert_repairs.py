@@ -17,9 +17,9 @@ from keras import layers
 from numpy.typing import NDArray
 
 import quaver
-from quaver.adapters.base import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.litert.load.graph import Graph
+from quaver.adapters.options import AdapterOptions
 from quaver.ops import QuantConfig
 from quaver.space import TuningSpace
 

@@ -17,11 +17,12 @@ from ai_edge_quantizer import quantizer
 from keras import layers
 
 import quaver
-from quaver.adapters.base import AdapterOptions
+from quaver.adapters.abilities import weight_errors
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.litert.load.graph import Graph
 from quaver.adapters.litert.ops.units import KEYS
 from quaver.adapters.litert.run.model import LiteRTModel
+from quaver.adapters.options import AdapterOptions
 from quaver.errors import CalibrationError
 from quaver.ops import FLOAT, INT8, OpConfig, QuantConfig
 from quaver.space import TuningSpace, without_calibration
@@ -131,7 +132,7 @@ def test_dynamic_ops_read_float_write_float_and_need_no_calibration(float_tflite
     assert {name for name, found in adapter.inspect_quantized(config).precisions.items() if found == "int8"} == set(
         config.int8_ops
     )
-    assert set(adapter.weight_errors(config)) == set(config.int8_ops)
+    assert set(weight_errors(adapter, config)) == set(config.int8_ops)
     with pytest.raises(CalibrationError, match="no ranges to quantize with"):
         adapter.assemble(TuningSpace(adapter.ops()).default_config())
 

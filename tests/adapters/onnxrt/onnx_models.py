@@ -13,9 +13,9 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from quaver.adapters.base import AdapterOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.adapters.onnxrt.profile.kernels import integer_kernels
+from quaver.adapters.options import AdapterOptions
 from quaver.ops import QuantConfig
 from quaver.space import TuningSpace
 

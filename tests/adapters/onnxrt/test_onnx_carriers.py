@@ -13,9 +13,9 @@ import pytest
 from onnx import TensorProto
 from onnx_models import Array, Net, data, deviation, kernels, opened, space, tensor, weight
 
-from quaver.adapters.base import TimingOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.adapters.onnxrt.profile.kernels import optimised
+from quaver.adapters.options import TimingOptions
 from quaver.affine import as_float
 from quaver.errors import BuildError
 from quaver.ops import FLOAT, INT8, OpConfig, QuantConfig

@@ -17,9 +17,9 @@ from onnx_models import Array, Net, data, opened, space, weight
 
 import quaver
 from quaver.adapters import load_model
-from quaver.adapters.base import AdapterOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.adapters.onnxrt.run.model import OnnxModel, SavedModel
+from quaver.adapters.options import AdapterOptions
 from quaver.errors import BuildError, CalibrationError, SettingsError
 
 X, Y = weight(2, 8), weight(2, 8, seed=1)

@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 from onnx_models import Array, Net, data, deviation, kernels, opened, space, weight
 from test_onnx_kernels import attention, residual
 
+from quaver.adapters.abilities import weight_errors
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.adapters.onnxrt.profile.kernels import optimised
 from quaver.errors import BuildError
@@ -190,11 +191,11 @@ def test_the_error_of_weights_needs_no_samples_and_tells_bad_ones() -> None:
     with opened(model, calibrate=False) as adapter:
         assert not adapter.probe_samples
         per_tensor = OpConfig(INT8, mode="dynamic", granularity="per_tensor")
-        errors = adapter.weight_errors(QuantConfig({"good": DYNAMIC, "bad": FLOAT}))
+        errors = weight_errors(adapter, QuantConfig({"good": DYNAMIC, "bad": FLOAT}))
         assert set(errors) == {"good"} and 0 < errors["good"] < 1e-3
-        both = adapter.weight_errors(QuantConfig({"good": DYNAMIC, "bad": DYNAMIC}))
+        both = weight_errors(adapter, QuantConfig({"good": DYNAMIC, "bad": DYNAMIC}))
         assert both["good"] == errors["good"]
-        assert adapter.weight_errors(QuantConfig({"good": DYNAMIC, "bad": per_tensor}))["bad"] >= both["bad"]
+        assert weight_errors(adapter, QuantConfig({"good": DYNAMIC, "bad": per_tensor}))["bad"] >= both["bad"]
 
 
 def test_a_model_is_the_same_when_it_is_restored_without_any_ranges() -> None:

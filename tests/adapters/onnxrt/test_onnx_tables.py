@@ -14,11 +14,11 @@ from onnx_models import Array, Net, as_given, data, kernels, opened, random_conf
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quaver
-from quaver.adapters.base import AdapterOptions, TimingOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.adapters.onnxrt.ops import units
 from quaver.adapters.onnxrt.profile.kernels import optimised
 from quaver.adapters.onnxrt.run import model as models
+from quaver.adapters.options import AdapterOptions, TimingOptions
 from quaver.errors import BuildError, ModelError
 from quaver.ops import FLOAT, INT8, OpConfig, QuantConfig
 

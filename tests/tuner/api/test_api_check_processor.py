@@ -11,8 +11,8 @@ from emulator import needs_emulator
 
 import quaver
 from quaver import EvaluationError, SettingsError, Verdict, metrics
-from quaver.adapters.base import AdapterOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
+from quaver.adapters.options import AdapterOptions
 from quaver.demo.data import digits
 from quaver.engine import emulation
 from quaver.processors import this_processor

@@ -14,6 +14,7 @@ from quaver import Config, SettingsError, metrics
 from quaver.adapters import load_unmodified, registry
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
+from quaver.adapters.options import resolve_portable
 from quaver.api.check import _record
 from quaver.api.check_result import ProcessorVerdict, Verdict
 from quaver.api.config.resume import resumed_config
@@ -97,9 +98,9 @@ def test_an_adapter_that_cannot_promise_it_refuses_it_before_any_work(
 
 
 def test_each_adapter_says_what_portable_means_there() -> None:
-    assert [OnnxAdapter.resolve_portable(wanted) for wanted in (None, True, False)] == [True, True, False]
-    assert [LiteRTAdapter.resolve_portable(wanted) for wanted in (None, True)] == [True, True]
-    assert FakeAdapter.resolve_portable(None) is False
+    assert [resolve_portable(OnnxAdapter, wanted) for wanted in (None, True, False)] == [True, True, False]
+    assert [resolve_portable(LiteRTAdapter, wanted) for wanted in (None, True)] == [True, True]
+    assert resolve_portable(FakeAdapter, None) is False
 
 
 @pytest.mark.parametrize("value", ["yes", 1, 0, "haswell"])

@@ -94,7 +94,7 @@ def changed(method: str, change: Callable[..., Any]) -> type[OnnxAdapter]:
     right = getattr(OnnxAdapter, method)
     if isinstance(right, property):
         wrong: Any = property(lambda self: change(right.fget(self)))
-    elif method in ("accepts", "resolve_quant_format"):
+    elif method == "accepts":
         wrong = classmethod(lambda cls, *arguments: change(right(*arguments), *arguments))
     else:
 
@@ -212,11 +212,6 @@ FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
         "build",
         lambda model, config: type("Other", (), {"run": model.run})(),
         "build must return a quaver.Model, not a Other",
-    ),
-    "a format of its own liking": (
-        "resolve_quant_format",
-        lambda right, *_: "qoperator",
-        "without a value is 'qoperator'",
     ),
     "nothing kept": ("probe_samples", lambda kept: [], "calibrate keeps no samples"),
     "kept under another name": (
@@ -350,7 +345,7 @@ def test_an_adapter_that_keeps_other_samples_the_second_time() -> None:
         def keep_probe_samples(self, data: Any) -> None:
             super().keep_probe_samples(data[1:])
 
-    check(Moody, "keep takes other samples than calibrate does")
+    check(Moody, "keep_probe_samples takes other samples than calibrate does")
 
 
 def test_an_adapter_that_inspects_otherwise_the_second_time() -> None:
@@ -369,12 +364,8 @@ def test_an_adapter_without_a_name_or_frameworks() -> None:
 
 
 def test_an_adapter_that_takes_any_format() -> None:
-    class Easy(OnnxAdapter):
-        @classmethod
-        def resolve_quant_format(cls, wanted: str | None, framework: str | None = None) -> str | None:
-            return wanted or "qdq"
-
-    check(Easy, "quant_format takes a format that is not among `quant_formats`")
+    kind = type("Loud", (OnnxAdapter,), {"quant_formats": ("qdq", "QOperator"), "implied_formats": {}})
+    check(kind, "quant_format 'QOperator' is among `quant_formats`, but cannot be chosen")
     check(type("Vague", (OnnxAdapter,), {"quant_formats": ["qdq"]}), "`quant_formats` must be a tuple of names")
     implied = {"onnxrt_qlinearops": "qlinear"}
     check(type("Vague", (OnnxAdapter,), {"implied_formats": implied}), "implied_formats says 'qlinear' for 'onnxrt_ql")

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters import Adapter, TimingOptions, View
+from quaver.adapters import Adapter, TimingOptions, View, abilities
+from quaver.adapters.abilities import SupportsProfiling, require
 from quaver.adapters.data import samples
 from quaver.diagnosis import Diagnosis, Histograms, OpHistogram
 from quaver.diagnosis.histogram_file import from_arrays
@@ -71,7 +72,7 @@ def note_inside(
     config = everything_reduced(space, best)
     config = config.replace({name: best.config[name] for name in avoided(config)})
     try:
-        view = adapter.inspect_quantized(config)
+        view = abilities.inspect_quantized(adapter, config)
         found = diagnosis
         if found is None and adapter.probe_samples:
             wishes = DiagnosisOptions(samples=SAMPLES, timing=False)
@@ -177,10 +178,10 @@ def _profile(adapter: Adapter, best: Trial, history: History, threads: int) -> P
     base = history.baseline
     usual = 1e-3 * (base.measured.get("latency_ms", 50.0) if base is not None else 50.0)
     runs = max(3, min(PROFILE_RUNS, int(PROFILE_SECONDS / max(usual, 1e-6))))
-    kind, data = type(adapter), [adapter.timing_feed] if adapter.probe_samples else None
+    profiler, data = require(adapter, SupportsProfiling), [adapter.timing_feed] if adapter.probe_samples else None
     options = TimingOptions(1 if data is None else samples(data[0]), threads or 1, 2, runs)
     fp32, other = (
-        kind.profile(adapter.assemble(config).SerializeToString(), data, options, adapter)
+        profiler.profile(adapter.assemble(config).SerializeToString(), data, options, adapter)
         for config in (None, best.config)
     )
     sides = _by_op(fp32), _by_op(other)

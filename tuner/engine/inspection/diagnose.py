@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters import Adapter, Model, QuantizedView, View
+from quaver.adapters import Adapter, Model, QuantizedView, View, abilities
 from quaver.adapters.data import InputSpec, feeds, head, open_batch, samples, split, tail
 from quaver.adapters.inspection import listed
 from quaver.affine import QuantizedTensor
@@ -121,7 +121,7 @@ def examine_float(adapter: Adapter, data: Any, wishes: DiagnosisOptions, observe
     config = QuantConfig((op.name, FLOAT) for op in adapter.ops())
     return examine(
         adapter,
-        adapter.inspect_quantized(config),
+        abilities.inspect_quantized(adapter, config),
         config,
         data,
         DiagnosisOptions(wishes.samples, timing=False),
@@ -138,7 +138,9 @@ def diagnose_run(
     """
     config = everything_reduced(space, best)
     try:
-        found = examine(adapter, adapter.inspect_quantized(config), config, data, DiagnosisOptions(), observer, space)
+        found = examine(
+            adapter, abilities.inspect_quantized(adapter, config), config, data, DiagnosisOptions(), observer, space
+        )
         found.save(folder)
     except KeyboardInterrupt:
         log.warning("interrupted while diagnosing; the result of the run is complete")

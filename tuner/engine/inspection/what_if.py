@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from quaver.adapters import Adapter
+from quaver.adapters import Adapter, abilities
 from quaver.adapters.data import samples
 from quaver.affine import QuantizedTensor, as_float, quantized
 from quaver.diagnosis.causes.op_evidence import readers
@@ -69,7 +69,7 @@ def _errors(
     In another mode an op writes float. Where others read that in integers they round it as before, which counts.
     """
     alone = QuantConfig((name, replace(given[name], repairs=()) if name in given else FLOAT) for name in config)
-    run = adapter.inspect_quantized(alone).local(list(given), ())
+    run = abilities.inspect_quantized(adapter, alone).local(list(given), ())
     records = {name: OpRecord(contexts[name], None, {}) for name in given}
     read = readers(contexts)
     rounded = {name: contexts[name].writes for name in given if read.get(name)}
@@ -102,7 +102,7 @@ def repaired_errors(
     try:
         for spelled in ("", *dict.fromkeys(one for op in able for one in op.repairs)):
             given = {op.name: pick for op in able if (pick := op.repaired(bare[op.name], spelled)) != bare[op.name]}
-            errors = adapter.local_errors(alone.replace(given))
+            errors = abilities.local_errors(adapter, alone.replace(given))
             names = given if spelled else bare
             found[spelled] = {name: _relative(*errors[name]) for name in names}
     except Exception:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from quaver.adapters import Adapter
+from quaver.adapters import Adapter, abilities
 from quaver.budget import StopReason
 from quaver.engine.event_base import Stage
 from quaver.engine.events import Confirmed, StageStarted
@@ -75,17 +75,17 @@ def note_unquantizable(adapter: Adapter, history: History, timed: bool) -> None:
         with last_step(history, "timing what cannot be quantized", "its share of the time is not known") as may_run:
             found = _timed(adapter) if may_run else None
     if found is None:
-        found = adapter.unquantizable()
+        found = abilities.unquantizable(adapter)
     if found and tuple(found) != known:
         history.note(UNQUANTIZABLE_NOTE, to_note(found))
 
 
 def _timed(adapter: Adapter) -> Sequence[Unquantizable]:
     try:
-        return adapter.unquantizable(timed=True)
+        return abilities.unquantizable(adapter, timed=True)
     except Exception:  # what a runtime refuses to profile can be named all the same
         log.warning("what cannot be quantized could not be timed", exc_info=True)
-        return adapter.unquantizable()
+        return abilities.unquantizable(adapter)
 
 
 def confirm(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from quaver.adapters import Adapter
+from quaver.adapters.abilities import SupportsBoardKit, require
 from quaver.adapters.data import samples
 from quaver.engine.timing import latency
 from quaver.engine.timing.time_model import SECONDS, Seconds, absorbed, borders, op_times, split_fused
@@ -192,7 +193,8 @@ def resolved(data: Any, adapter: Adapter, source: str) -> CostModel:
         raw = data["raw"]
         graphs = [base64.b64decode(graph, validate=True) for graph in raw["graphs"]]
         times = [{str(name): _time(one) for name, one in taken.items()} for taken in raw["kernels"]]
-        profiles = [adapter.op_seconds_from_kernels(*pair) for pair in zip(times, graphs, strict=True)]
+        kit = require(adapter, SupportsBoardKit)
+        profiles = [kit.op_seconds_from_kernels(*pair) for pair in zip(times, graphs, strict=True)]
         between = tuple(Edge(str(one), tuple(readers), int(count)) for one, readers, count in data["borders"])
         model, ways = plan.put_together(profiles, [_time(one) for one in raw["whole"]], between)
         batch = _batch(data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quaver.adapters import Adapter, Model
+from quaver.adapters import Adapter, Model, abilities
 from quaver.adapters.data import samples
 from quaver.engine.timing.latency import measure
 from quaver.engine.timing.objective import as_deployed
@@ -34,8 +34,8 @@ class FloatBaseline:
         models = [as_deployed(self._adapter.assemble(None))]
         if not self._adapter.probe_samples:
             return models[0]
-        if self._adapter.rewrites:
-            models.append(as_deployed(self._adapter.build_unmodified()))
+        if abilities.rewrites(self._adapter):
+            models.append(as_deployed(abilities.build_unmodified(self._adapter)))
         feed = self._adapter.timing_feed
         taken = measure(models, feed)
         figures = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 
-from quaver.adapters import Adapter
+from quaver.adapters import Adapter, abilities
 from quaver.engine.timing import latency
 from quaver.ops import QuantConfig
 from quaver.time_model import Edge, TimeModel
@@ -142,7 +142,7 @@ def mixtures(config: QuantConfig) -> list[QuantConfig]:
 
 def borders(adapter: Adapter, feed: Feed) -> tuple[Edge, ...]:
     """The tensors between ops, as large as they are for one feed."""
-    int8_edges = adapter.int8_edges()
+    int8_edges = abilities.int8_edges(adapter)
     if not int8_edges:
         return ()
     sizes = {name: int(values.size) for name, values in adapter.record_outputs(None, list(int8_edges))(feed).items()}
