@@ -15,7 +15,6 @@ import quaver
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.litert.run.session import Session
 from quaver.adapters.options import AdapterOptions
-
 from quaver.engine.inspection.diagnose import DiagnosisOptions, examine
 from quaver.engine.observers import silent
 from quaver.rules import apply_rules
