@@ -19,7 +19,7 @@ from quaver.engine.executors.base import Outcome, State, Task
 from quaver.engine.observers import silent
 from quaver.engine.run.loop import drive
 from quaver.engine.run.run import Run
-from quaver.engine.timing.objective import Objective
+from quaver.engine.timing.objective import Int8Ops
 from quaver.history import Header, History
 from quaver.scores import Score
 from quaver.strategies import make_strategy, prepared
@@ -85,7 +85,7 @@ def simulate(
         history.begin(Header("simulated", "simulated", model.space.ops, {}, "now"))
         history.start_run({}, {})
         budget = Budget(0.0 if first else 1e9, most)
-        run = Run(adapter, model.space, criterion, budget, Objective(), history, silent, width=workers)  # type: ignore[arg-type]
+        run = Run(adapter, model.space, criterion, budget, Int8Ops(), history, silent, width=workers)  # type: ignore[arg-type]
         chosen = prepared(
             make_strategy(strategy), seed=1, objective="int8_ops", allowed=criterion.allowed, width=workers
         )

@@ -31,10 +31,11 @@ class Plot:
     def pareto(self, by: str = "latency") -> go.Figure:
         """Loss over "latency" or "size", with the trials that none beats in both."""
         _check_plotly()
-        from quaver.insights.figures.tradeoff import AXES, tradeoff_figure
+        from quaver.engine.timing.objective import axes
+        from quaver.insights.figures.tradeoff import tradeoff_figure
 
-        if by not in AXES:
-            raise SettingsError(f"`by` must be {' or '.join(AXES)}, not {by!r}")
+        if by not in axes():
+            raise SettingsError(f"`by` must be {' or '.join(axes())}, not {by!r}")
         return tradeoff_figure(self._data(), by)
 
     def ops(self) -> go.Figure:

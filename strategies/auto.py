@@ -95,7 +95,7 @@ class Auto(Strategy):
         if self.target_budget is not None:
             yield from self._within(self.target_budget, default_config, space, probe)
             return
-        timed = self.objective == "latency" and probe.has_samples
+        timed = self.traits.rewards_speed and probe.has_samples
         speeds = measured_mixtures(default_config, space, probe) if timed and self.mixtures else {}
         wanted = fastest(speeds, probe) if speeds else [default_config]
         calibrated = best_calibration(wanted[0], space, probe)
@@ -104,7 +104,7 @@ class Auto(Strategy):
         if timed and self.mixtures and (other_way := best_variant(repaired[0], space, probe)) != repaired[0]:
             most = CLEARLY_LESS_ERROR * probe.output_error(other_way)
             repaired = [other_way, *(one for one in repaired[1:] if probe.output_error(one) < most)]
-        if self.objective == "size" and narrowing.on_offer(space):
+        if self.traits.rewards_small_files and narrowing.on_offer(space):
             fewer = Narrowing(repaired[0], space, probe)
             small = yield from smallest_success(fewer, self.allowed, self._at_once)
             if small is not None:
@@ -207,9 +207,9 @@ class Auto(Strategy):
             return BUDGETED
         depth = math.ceil(math.log2(max(len(space.tunable), 1)))
         search = self._at_once * (depth + SEARCHES * (depth + 1))
-        if self.objective == "latency":
+        if self.traits.rewards_speed:
             return 2 + self._at_once * math.ceil(MOST / self._at_once) + 2 * search + 1
-        narrow = self.objective == "size" and narrowing.on_offer(space)
+        narrow = self.traits.rewards_small_files and narrowing.on_offer(space)
         return 2 + on_offer(space) + narrow * self._at_once * math.ceil(narrowing.MOST / self._at_once) + search
 
     @property

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from typing import Any
 
+from quaver.objective_traits import ObjectiveTraits, traits_of
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
@@ -59,6 +60,11 @@ class Strategy(ABC):
     @objective.setter
     def objective(self, value: str) -> None:
         vars(self)["objective"] = value
+
+    @property
+    def traits(self) -> ObjectiveTraits:
+        """What the objective asks of a search: whether speed counts, or the size of the file."""
+        return traits_of(self.objective)
 
     @property
     def allowed(self) -> float:

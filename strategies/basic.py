@@ -35,7 +35,7 @@ class Basic(Strategy):
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """See the class."""
-        if self.objective == "size":
+        if self.traits.rewards_small_files:
             yield from evaluate_batch(_narrower(space), self.width)
         best: Trial = yield space.default_config()
         for kind in space.kinds:
@@ -53,7 +53,7 @@ class Basic(Strategy):
     def worst_case(self, space: TuningSpace) -> int:
         """1 + alternatives + n + (n - 1), and with fewer bits one for each op type and one for all."""
         start = space.default_config()
-        narrower = len(_narrower(space)) if self.objective == "size" else 0
+        narrower = len(_narrower(space)) if self.traits.rewards_small_files else 0
         alternatives = sum(1 for kind in space.kinds for _ in self._alternatives(space, start, kind))
         ops = len(space.able_to_fall_back(start))
         return narrower + 1 + alternatives + ops + max(ops - 1, 0)
@@ -64,7 +64,7 @@ class Basic(Strategy):
         if not names:
             return
         default = config[names[0]]
-        for wanted in _neighbours(space, names, default, slower=self.objective != "latency"):
+        for wanted in _neighbours(space, names, default, slower=not self.traits.rewards_speed):
             changes = {name: wanted for name in names if wanted in space[name].choices}
             yield config.replace(changes)
         for spelled in space.repairs:

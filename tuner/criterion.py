@@ -9,6 +9,7 @@ from typing import Any
 
 from quaver.errors import SettingsError
 from quaver.limit import Limit
+from quaver.objective_traits import traits_of
 from quaver.scores import UNNAMED
 from quaver.slices import Slices
 from quaver.suggestions import hint
@@ -78,7 +79,7 @@ class Criterion:
         given = settings.get("higher_is_better", True)
         higher = given if isinstance(given, Mapping) else given is not False
         if (
-            settings.get("objective") == "accuracy"
+            traits_of(settings.get("objective")).needs_target_budget
             and (target_budget := TargetBudget.from_settings(settings)) is not None
         ):
             return cls.within(target_budget, higher)

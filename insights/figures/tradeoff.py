@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import plotly.graph_objects as go
 
+from quaver.engine.timing.objective import OBJECTIVES, axes
 from quaver.insights.data import text as wording
 from quaver.insights.data.run_reader import RunData
 from quaver.insights.data.text import figure_text, loss
 from quaver.insights.data.trial_rows import TrialRow
 from quaver.insights.figures.style import INT8, MET, NOT_MET, SERIES, STOPPED, best_marker, empty, level, styled
 
-AXES = {"latency": "latency, as a part of fp32's", "size": "file size in MB"}
-
 
 def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
     """Loss over latency or size; the criterion is a line, and the Pareto front a stair."""
-    rows = [row for row in data.rows if row.trial.loss is not None and _value(row, by) is not None]
+    axis = axes()[by]
+
+    def value(row: TrialRow) -> float | None:
+        return axis.position(row.trial)
+
+    rows = [row for row in data.rows if row.trial.loss is not None and value(row) is not None]
     if not rows:
-        why = "Latency is measured of trials that meet the criterion; there is none yet." if by == "latency" else ""
-        return empty(why or "No trial has a score yet.")
+        why = f"{by.capitalize()} is measured of trials that meet the criterion; there is none yet."
+        return empty(why if OBJECTIVES[by].measured else "No trial has a score yet.")
     criterion = data.criterion
     factor, unit = (100.0, " %") if criterion.is_relative else (1.0, "")
     figure = go.Figure()
@@ -28,7 +32,7 @@ def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
         chosen = [row for row in rows if row.kind == name]
         if chosen:
             figure.add_scatter(
-                x=[_value(row, by) for row in chosen],
+                x=[value(row) for row in chosen],
                 y=[factor * (row.trial.loss or 0.0) for row in chosen],
                 customdata=[
                     [row.trial.number, row.quantized, row.fp32, wording.loss(row.trial.loss, criterion)]
@@ -43,9 +47,9 @@ def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
                 hovertemplate=f"trial %{{customdata[0]}}: loss %{{customdata[3]}}, {by} %{{x:.3g}}<br>"
                 "%{customdata[1]} int8, %{customdata[2]} fp32 ops<extra></extra>",
             )
-    front = _front(rows, by)
+    front = _front(rows, value)
     figure.add_scatter(
-        x=[_value(row, by) for row in front],
+        x=[value(row) for row in front],
         y=[factor * (row.trial.loss or 0.0) for row in front],
         mode="lines",
         line={"color": INT8, "shape": "hv", "width": 1.5},
@@ -54,9 +58,9 @@ def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
         hoverinfo="skip",
     )
     best = None if data.best is None else data.row(data.best.number)
-    if best is not None and _value(best, by) is not None:
+    if best is not None and value(best) is not None:
         figure.add_scatter(
-            x=[_value(best, by)],
+            x=[value(best)],
             y=[factor * (best.trial.loss or 0.0)],
             mode="markers",
             name=f"best: trial {best.trial.number}",
@@ -64,27 +68,18 @@ def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
             hoverinfo="skip",
         )
     if criterion.target_budget is not None:
-        most = criterion.target_budget.latency if by == "latency" else _megabytes(data, criterion.target_budget.size)
+        most = axis.limit(criterion.target_budget, data.baseline)
         if most is not None:
             figure.add_vline(x=most, line={"color": MET, "dash": "dash", "width": 1})
-        return styled(figure, 440, x={"title": AXES[by]}, y={"title": f"loss{unit} (below 0: better than fp32)"})
+        return styled(figure, 440, x={"title": axis.title}, y={"title": f"loss{unit} (below 0: better than fp32)"})
     limit = factor * criterion.allowed
     figure.add_hline(**level(limit, f"allowed {limit:.3g}{unit}", MET, "dash"))
-    return styled(figure, 440, x={"title": AXES[by]}, y={"title": f"loss{unit} (below 0: better than fp32)"})
+    return styled(figure, 440, x={"title": axis.title}, y={"title": f"loss{unit} (below 0: better than fp32)"})
 
 
-def _megabytes(data: RunData, part: float | None) -> float | None:
-    base = data.baseline
-    return None if part is None or base is None else part * base.model_size / 1e6
-
-
-def _value(row: TrialRow, by: str) -> float | None:
-    return row.latency if by == "latency" else row.trial.model_size / 1e6 if row.trial.model_size else None
-
-
-def _front(rows: list[TrialRow], by: str) -> list[TrialRow]:
+def _front(rows: list[TrialRow], value: Callable[[TrialRow], float | None]) -> list[TrialRow]:
     front: list[TrialRow] = []
-    for row in sorted(rows, key=lambda row: (_value(row, by) or 0.0, row.trial.loss or 0.0)):
+    for row in sorted(rows, key=lambda row: (value(row) or 0.0, row.trial.loss or 0.0)):
         if not front or (row.trial.loss or 0.0) < (front[-1].trial.loss or 0.0):
             front.append(row)
     return front

@@ -8,6 +8,7 @@ from typing import Any
 
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
+from quaver.engine.timing.objective import axes
 from quaver.insights.data import text as wording
 from quaver.insights.data.culprits import ranking, steps
 from quaver.insights.data.run_reader import RunState
@@ -38,13 +39,18 @@ VIEWS: dict[str, tuple[str, Callable[[ViewContext], list[Any]]]] = {
     "profile": ("Profile", profile.layout),
     "compare": ("Compare", compare.layout),
 }
+
+
+def _tradeoff_drawer(objective: str) -> Callable[[ViewContext], Any]:
+    return lambda shown: tradeoff_figure(shown.data, objective)
+
+
 # Figures that are drawn again when a run has grown.
 LIVE: dict[str, Callable[[ViewContext], Any]] = {
     "trials": lambda shown: trials_figure(shown.data),
     "matrix": lambda shown: matrix_figure(shown.data),
     "costs": lambda shown: costs_figure(costs(shown.data)),
-    "latency": lambda shown: tradeoff_figure(shown.data, "latency"),
-    "size": lambda shown: tradeoff_figure(shown.data, "size"),
+    **{objective: _tradeoff_drawer(objective) for objective in axes()},
     "steps": lambda shown: steps_figure(shown.data, steps(shown.data)),
     "ranking": lambda shown: ranking_figure(ranking(shown.ops())),
     "ops": lambda shown: ops_figure(shown.ops()),

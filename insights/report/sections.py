@@ -121,10 +121,10 @@ def trial_table(data: RunData) -> Html:
 
 def _tradeoff(data: RunData, figures: bool) -> Iterator[Html]:
     if figures:
+        from quaver.engine.timing.objective import axes
         from quaver.insights.figures.tradeoff import tradeoff_figure
 
-        yield drawn(tradeoff_figure(data, "latency"))
-        yield drawn(tradeoff_figure(data, "size"))
+        yield from (drawn(tradeoff_figure(data, objective)) for objective in axes())
     front = data.judge.pareto()[:MOST_TRIALS]
     rows = [
         (

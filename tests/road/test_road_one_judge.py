@@ -63,7 +63,8 @@ def test_all_who_judge_agree_on_random_histories_with_random_resumes(
     part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(registry, "adapters", lambda: {"fake": FakeAdapter})
-    monkeypatch.setattr("quaver.engine.timing.latency.ROUNDS", (1, 1))
+    monkeypatch.setattr("quaver.engine.timing.latency.MIN_ROUNDS", 1)
+    monkeypatch.setattr("quaver.engine.timing.latency.MAX_ROUNDS", 1)
     for number in range(part, HISTORIES, 8):
         rng = random.Random(number)
         folder = tmp_path / str(number)

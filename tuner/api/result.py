@@ -144,7 +144,7 @@ class TuneResult:
         Latency and a user's objective are measured only for trials that meet the criterion, so only those are
         compared by them; size and the number of int8 ops are known of every trial.
         """
-        return pareto(self.trials, self.objective.against)
+        return pareto(self.trials, self.objective.trade_against)
 
     @property
     def plot(self) -> Plot:

@@ -199,7 +199,7 @@ class TuningRun:
         self.space = self._space(config, objective, history).without(abilities.ops_with_mask_values(self._adapter))
         if not self.space.quantizable:
             raise SettingsError("what can be quantized holds stand-ins for infinity, and must stay in fp32")
-        if objective.needs_all and not self._adapter.probe_samples:
+        if objective.measures_every_trial and not self._adapter.probe_samples:
             raise SettingsError(
                 "`max_latency` is measured on calibration samples, and there are none: pass calib_dataloader, also to "
                 "a resumed run"

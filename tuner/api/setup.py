@@ -24,7 +24,7 @@ from quaver.engine.observers import Observer
 from quaver.engine.run.crashes import is_fatal
 from quaver.engine.run.scheduling import Clock
 from quaver.engine.scoring.judge import judge_snapshot
-from quaver.engine.timing.objective import Objective, Size
+from quaver.engine.timing.objective import Objective
 from quaver.errors import HistoryError, SettingsError
 from quaver.files.paths import expanded
 from quaver.history import UNCALIBRATED, Header, History, read_snapshot
@@ -39,7 +39,7 @@ from quaver.types import PlainDict
 def space_of(adapter: Adapter, config: Config, objective: Objective, calibrated: bool) -> TuningSpace:
     """What may be chosen. Where size counts, by default all that gets smaller is reduced, and nothing else."""
     offered = adapter.ops()
-    if isinstance(objective, Size):  # before the rules, which may leave no choice by which a weight is known
+    if objective.traits.rewards_small_files:  # before the rules, which may leave no choice by which a weight is known
         offered = smallest_first(offered)
     ops = apply_rules(offered, config.op_name_dict, config.op_type_dict)
     if not any(op.quantizable for op in ops):

@@ -129,7 +129,7 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
             yield "latency", wording.latency_ratio(best.measured["latency"], Latency().margin(best))
             if "latency_ms" in best.measured:
                 yield "", latency_figures(best.measured, result.fp32_measured)
-        if result.objective.name in best.measured and result.objective.name != "latency":
+        if result.objective.name in best.measured and result.objective.name != Latency.name:
             yield "objective", f"{best.measured[result.objective.name]:.6g}"
         base = snapshot.baseline
         if base is not None and base.model_size:

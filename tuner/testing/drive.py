@@ -10,7 +10,7 @@ from typing import Protocol
 from quaver.criterion import Criterion
 from quaver.engine.run.proposals import ProposalQueue
 from quaver.engine.scoring.judge import Judge
-from quaver.engine.timing.objective import Objective
+from quaver.engine.timing.objective import Int8Ops
 from quaver.errors import StrategyError
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
@@ -80,7 +80,7 @@ def drive(
         width=width,
         target_budget=criterion.target_budget,
     )
-    judge = Judge(criterion, Objective())
+    judge = Judge(criterion, Int8Ops())
     judge.begin(Trial(0, model.space.float_config(), TrialState.COMPLETE, model.baseline, model_size=FLOAT_SIZE))
     replayed = {trial.config: trial for trial in earlier}
     answers: dict[QuantConfig, Trial] = {}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 from dash import html
 
+from quaver.engine.timing.objective import axes
 from quaver.insights.data.run_reader import RunData
 from quaver.insights.data.summary import Fact, recover_command
 from quaver.insights.figures.tradeoff import tradeoff_figure
@@ -16,10 +18,9 @@ from quaver.insights.page.runs import ViewContext
 def layout(shown: ViewContext) -> list[Any]:
     """The view."""
     return [
-        html.H3("Loss against latency"),
-        figure("latency", tradeoff_figure(shown.data, "latency")),
-        html.H3("Loss against size"),
-        figure("size", tradeoff_figure(shown.data, "size")),
+        *chain.from_iterable(
+            (html.H3(f"Loss against {name}"), figure(name, tradeoff_figure(shown.data, name))) for name in axes()
+        ),
         html.P("Click a point to have its model.", className="faint"),
         html.Div(id={"part": "point"}),
     ]

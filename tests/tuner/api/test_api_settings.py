@@ -23,6 +23,7 @@ from quaver.api.config.resolve import make_config
 from quaver.engine.timing.objective import Objective, Size
 from quaver.rules import apply_rules
 from quaver.strategies import Basic, registry
+from quaver.trial import Trial
 
 LAYOUT = """
 version: 1.0
@@ -289,6 +290,9 @@ def test_a_choice_kept_as_a_rule_allows_what_it_allowed() -> None:
 
 class Sized(Objective):
     name = "size"
+
+    def value(self, trial: Trial) -> float:
+        return trial.model_size
 
 
 class Options(Strategy):

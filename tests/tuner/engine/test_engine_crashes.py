@@ -28,7 +28,7 @@ from quaver.engine.observers import silent
 from quaver.engine.probe import OutOfTime
 from quaver.engine.run.crashes import CONFIRMING, MAX_DEATHS, check_confirming, last_step
 from quaver.engine.run.run import Run
-from quaver.engine.timing.objective import Objective
+from quaver.engine.timing.objective import Int8Ops, Objective
 from quaver.history import RETRIES
 from quaver.strategies import Basic
 
@@ -249,7 +249,7 @@ def test_the_trial_of_a_run_without_time_is_not_tried_for_ever(tmp_path: Path) -
 def unscored(path: Path, adapter: FakeAdapter) -> None:
     """Build the first proposal of a strategy without a score."""
     with history_of(MODEL, path) as history:
-        begun = Run(adapter, SPACE, Criterion(), Budget(), Objective(), history, silent)
+        begun = Run(adapter, SPACE, Criterion(), Budget(), Int8Ops(), history, silent)
         begun.begin(Three(), FakeProbe(MODEL))
         begun.take_unscored()
 

@@ -36,7 +36,7 @@ from quaver.engine.events import BaselineScored, TrialFinished, TrialSlow, Trial
 from quaver.engine.run import loop, run
 from quaver.engine.run import scheduling as clock
 from quaver.engine.scoring import evaluate as evaluation
-from quaver.engine.timing.objective import Objective, Size, UserObjective
+from quaver.engine.timing.objective import Int8Ops, Objective, Size, UserObjective
 from quaver.ops import FLOAT, INT8
 from quaver.strategies import Basic
 
@@ -412,7 +412,7 @@ def test_if_none_meets_the_criterion_the_most_accurate_is_returned(higher: bool,
     ("objective", "winner"),
     [
         (Size(), fallen("b", "c", "d")),
-        (Objective(), fallen("b", "c", "d")),
+        (Int8Ops(), fallen("b", "c", "d")),
         (UserObjective(lambda model: len(model.config.int8_ops)), fallen("a", "b", "c", "d")),
     ],
 )

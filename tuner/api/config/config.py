@@ -18,8 +18,9 @@ from quaver.api.config.setting import Flag, setting, settings_of
 from quaver.api.config.validators import CRITERION, TARGET_BUDGET
 from quaver.budget import Budget
 from quaver.criterion import Criterion
-from quaver.engine.timing.objective import Objective
+from quaver.engine.timing.objective import Objective, quoted_names
 from quaver.errors import SettingsError
+from quaver.objective_traits import traits_of
 from quaver.strategies import Strategy
 from quaver.target_budget import TargetBudget
 from quaver.types import PlainDict, PlainMapping
@@ -143,8 +144,7 @@ class Config:
     objective: str | Callable[[Any], float] | Objective | type[Objective] = setting(
         "latency",
         "search",
-        'What to minimize among trials that meet the criterion: "latency", "size", "int8_ops" or a function of the '
-        "model.",
+        f"What to minimize among trials that meet the criterion: {quoted_names()} or a function of the model.",
         '"accuracy" looks for the most accurate model within a target budget (`max_latency`, `max_size`) instead of a '
         "criterion.",
         flag=Flag(
@@ -338,7 +338,7 @@ class Config:
     )
 
     def __post_init__(self) -> None:
-        if self.relative is None and self.absolute is None and self.objective != "accuracy":
+        if self.relative is None and self.absolute is None and not traits_of(self.objective).needs_target_budget:
             object.__setattr__(self, "relative", 0.01)
         explicit = {name for name in (*CRITERION, *TARGET_BUDGET) if getattr(self, name) is not None}
         validators.check_target_budget(self.objective, explicit)
@@ -358,7 +358,7 @@ class Config:
     @property
     def criterion(self) -> Criterion:
         """Return the accuracy criterion, or the target budget that replaces it."""
-        if self.objective == "accuracy":
+        if traits_of(self.objective).needs_target_budget:
             ceiling = TargetBudget(self.max_latency, self.max_size, self.cost_model is not None)
             return Criterion.within(ceiling, self.higher_is_better)
         return Criterion(

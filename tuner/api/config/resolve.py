@@ -12,6 +12,7 @@ from quaver.api.config.serialize import strategy_name
 from quaver.api.config.setting import settings_of
 from quaver.api.config.validators import CRITERION, TARGET_BUDGET
 from quaver.errors import SettingsError
+from quaver.objective_traits import traits_of
 from quaver.suggestions import hint
 from quaver.types import PlainDict, PlainMapping
 
@@ -87,7 +88,7 @@ def merge_settings(lower: PlainMapping, upper: PlainMapping) -> PlainDict:
             if upper.get(name) is not None and excluded not in upper:
                 remaining.pop(excluded, None)
     dropped: tuple[str, ...] = ()
-    if upper.get("objective") == "accuracy":
+    if traits_of(upper.get("objective")).needs_target_budget:
         dropped = (*CRITERION, "allow_any_loss")
     elif upper.get("objective") is not None:
         dropped = TARGET_BUDGET

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from quaver.engine.timing.objective import make_objective, recorded_name
+from quaver.engine.timing.objective import make_objective
 from quaver.errors import QuaverError
 from quaver.ops import OpConfig
 from quaver.strategies import Strategy, find_strategy
@@ -85,7 +85,7 @@ def objective_name(value: Any) -> str:
     if isinstance(value, str):
         return str(value)
     try:
-        return recorded_name(make_objective(value))
+        return make_objective(value).recorded_name
     except QuaverError:
         return qualified_name(value)
 

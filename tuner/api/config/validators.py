@@ -11,6 +11,7 @@ from quaver.engine.executors.base import check_limit
 from quaver.engine.executors.select import BACKENDS
 from quaver.errors import SettingsError
 from quaver.files.paths import unwritable
+from quaver.objective_traits import traits_of
 from quaver.scores import too_many_scores
 from quaver.slices import Slices
 from quaver.suggestions import hint
@@ -135,13 +136,13 @@ def check_loss(relative: float | Mapping[str, float] | None, allow_any_loss: boo
 def check_target_budget(objective: object, explicit: Collection[str]) -> None:
     """Refuse a target budget without objective="accuracy", or together with settings of a criterion."""
     limits = [name for name in TARGET_BUDGET if name in explicit]
-    if limits and objective != "accuracy":
+    if limits and not traits_of(objective).needs_target_budget:
         raise SettingsError(
             f'`{limits[0]}` is a target budget for objective="accuracy", but the objective is '
             f"{objective_name(objective)!r}: pass one or the other"
         )
     criterion = [name for name in CRITERION if name in explicit]
-    if objective == "accuracy" and criterion:
+    if traits_of(objective).needs_target_budget and criterion:
         raise SettingsError(
             f'with objective="accuracy" a target budget replaces the criterion: leave out `{criterion[0]}`, and pass '
             "`max_latency` or `max_size`"

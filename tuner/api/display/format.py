@@ -11,7 +11,7 @@ from quaver.criterion import Criterion
 from quaver.engine.scoring.confirmation import Confirmation
 from quaver.engine.scoring.judge import Confidence, Judge
 from quaver.engine.scoring.losses import LimitLoss
-from quaver.engine.timing.objective import MARGINS
+from quaver.engine.timing.objective import MIN_MARGIN
 from quaver.formatting import allowed, loss_between, loss_or_gain, milliseconds, plural, probability
 from quaver.limit import loss_phrase, loss_text
 from quaver.trial import Trial
@@ -82,7 +82,7 @@ def timing_setup(fp32: Figures) -> str:
 
 def _with_spread(measured: Figures) -> str:
     """Return a latency with its error bar, which is never smaller than the margin of a comparison."""
-    spread = max(measured.get("latency_spread", 0.0), MARGINS[0])
+    spread = max(measured.get("latency_spread", 0.0), MIN_MARGIN)
     return f"{milliseconds(measured['latency_ms'])} ±{spread * 100:.0f} %"
 
 

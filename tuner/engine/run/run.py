@@ -27,8 +27,8 @@ from quaver.engine.scoring.confirmation import confirmations, is_required
 from quaver.engine.scoring.early_stop import EarlyStopReference, rules_out
 from quaver.engine.scoring.evaluate import as_score
 from quaver.engine.scoring.judge import Judge
-from quaver.engine.timing.finalists import ObjectiveMeasurer
 from quaver.engine.timing.objective import Objective
+from quaver.engine.timing.objective_measurer import ObjectiveMeasurer
 from quaver.errors import SettingsError, StrategyError
 from quaver.history import History
 from quaver.ops import QuantConfig
@@ -231,7 +231,7 @@ class Run:
         self.judge.check()
         self._observer(BaselineScored(base))
         self._dialogue = ProposalQueue(self._strategy[0], self.space, self._strategy[1])
-        self._measuring.what_is_missing(self.space)
+        self._measuring.measure_missing(self.space)
         if self.judge.evaluated:
             self._name_what_is_left_out()
         # If the baseline left time for a trial, there will be one, whatever measurements take.

@@ -6,10 +6,9 @@ result, the command line, the page and the report all ask here, so that they agr
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from quaver.engine.timing.objective import Latency, Objective, PredictedLatency, Size
+from quaver.engine.timing.objective import Objective
 from quaver.trial import Trial
 
 LATENCY, PREDICTED, SIZE = "latency", "predicted_latency", "size"
@@ -17,7 +16,7 @@ LATENCY, PREDICTED, SIZE = "latency", "predicted_latency", "size"
 
 @dataclass(frozen=True, slots=True)
 class Benefit:
-    """What a run makes small, as a fraction of the same figure of the float model.
+    """The figure that a run makes small, as a fraction of the float model's.
 
     Attributes:
         figure: "latency", "predicted_latency" (on the machine of a cost model) or "size".
@@ -35,12 +34,12 @@ class Benefit:
 
     @property
     def is_gain(self) -> bool:
-        """Return whether the trial beats the float model by more than the error bar."""
+        """True if the trial beats the float model by more than the error bar."""
         return self.ratio * (1.0 + self.margin) < 1.0
 
     @property
     def is_loss(self) -> bool:
-        """Return whether the float model beats the trial by more than the error bar."""
+        """True if the float model beats the trial by more than the error bar."""
         return self.ratio * (1.0 - self.margin) > 1.0
 
 
@@ -57,22 +56,11 @@ def benefit(trial: Trial | None, objective: Objective, fp32: Trial | None) -> Be
     """
     if trial is None:
         return None
-    against = objective.against
-    if isinstance(against, PredictedLatency):
-        return _latency(trial, PREDICTED, "predicted_ms", against)
-    if isinstance(against, Latency):
-        return _latency(trial, LATENCY, "latency_ms", against)
-    if isinstance(against, Size) and fp32 is not None and fp32.model_size > 0 and trial.model_size > 0:
-        ratio = trial.model_size / fp32.model_size
-        return Benefit(SIZE, ratio, 0.0, float(trial.model_size), float(fp32.model_size))
-    return None
-
-
-def _latency(trial: Trial, figure: str, milliseconds: str, objective: Objective) -> Benefit | None:
-    ratio = trial.measured.get(figure, math.nan)
-    if not math.isfinite(ratio) or ratio <= 0.0:
+    objective = objective.trade_against
+    ratio = objective.ratio(trial, fp32)
+    if ratio is None:
         return None
-    margin, duration = objective.margin(trial), trial.measured.get(milliseconds)
-    if duration is None or not math.isfinite(duration):
-        return Benefit(figure, ratio, margin)
-    return Benefit(figure, ratio, margin, duration, duration / ratio)
+    margin = objective.margin(trial)
+    if ratio.own is None:
+        return Benefit(ratio.figure, ratio.ratio, margin)
+    return Benefit(ratio.figure, ratio.ratio, margin, ratio.own, ratio.own / ratio.ratio)

@@ -265,7 +265,7 @@ class Judge:
         Measured figures are there only for trials that meet the criterion, so only those are compared by them; size
         and the number of reduced ops are known of every trial.
         """
-        return pareto(self._trials.values(), self.objective.against)
+        return pareto(self._trials.values(), self.objective.trade_against)
 
     def _compete(self, trial: Trial) -> None:
         if not self._allows(trial.config):

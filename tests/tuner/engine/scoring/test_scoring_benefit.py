@@ -11,15 +11,18 @@ from quaver import QuantConfig, Trial, TrialState
 from quaver.engine.scoring.benefit import LATENCY, PREDICTED, SIZE, benefit
 from quaver.engine.timing.objective import (
     Accuracy,
-    AccuracyBySize,
+    Int8Ops,
     Latency,
     Objective,
-    PredictedLatency,
+    Predictor,
     Size,
     UserObjective,
 )
+from quaver.target_budget import TargetBudget
 
 CONFIG = QuantConfig(dict.fromkeys("ab", MINMAX))
+BY_SIZE = TargetBudget(size=0.5)
+PREDICTOR: Predictor = lambda config: {}  # noqa: E731
 FP32 = Trial(0, CONFIG.fallback(*"ab"), TrialState.COMPLETE, 0.9, model_size=1000)
 
 
@@ -58,12 +61,12 @@ def test_the_figure_is_the_one_that_the_run_was_tuned_for() -> None:
         None if compared is None else (compared.figure, compared.is_gain)
         for compared in (
             benefit(measured, objective, FP32)
-            for objective in (Latency(), PredictedLatency(), Accuracy(), Accuracy(lambda config: {}), AccuracyBySize())
+            for objective in (Latency(), Latency(PREDICTOR), Accuracy(), Accuracy(None, PREDICTOR), Accuracy(BY_SIZE))
         )
     ] == [(LATENCY, False), (PREDICTED, True), (LATENCY, False), (PREDICTED, True), (SIZE, True)]
 
 
-@pytest.mark.parametrize("objective", [Objective(), UserObjective(len), Latency(), Size()])
+@pytest.mark.parametrize("objective", [Int8Ops(), UserObjective(len), Latency(), Size()])
 def test_what_is_not_recorded_is_not_compared(objective: Objective) -> None:
     bare: dict[str, Any] = {} if isinstance(objective, Latency) else {"latency": 0.5}
     assert benefit(a_trial(0, **bare), objective, FP32) is None

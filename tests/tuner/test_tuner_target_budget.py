@@ -74,8 +74,8 @@ def test_a_float_model_that_scores_zero_can_have_a_budget() -> None:
 
 
 def test_accuracy_is_compared_with_what_is_limited() -> None:
-    assert type(make_objective("accuracy", TargetBudget(0.5)).against) is Latency
-    assert type(recorded_objective("accuracy", TargetBudget(size=0.5)).against) is Size
+    assert type(make_objective("accuracy", TargetBudget(0.5)).trade_against) is Latency
+    assert type(recorded_objective("accuracy", TargetBudget(size=0.5)).trade_against) is Size
     front = judged(TargetBudget(latency=0.6), trial(1, 0.80, 0.3), trial(2, 0.79, 0.4), trial(3, 0.89, 0.7)).pareto()
     assert [one.number for one in front] == [1, 3]
     assert isinstance(recorded_objective("accuracy"), Accuracy)

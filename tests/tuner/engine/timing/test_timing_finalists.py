@@ -18,8 +18,7 @@ from quaver.engine.events import StageStarted
 from quaver.engine.run import run
 from quaver.engine.run import scheduling as clock
 from quaver.engine.scoring.judge import judge_snapshot
-from quaver.engine.timing import finalists, objective
-from quaver.engine.timing import float_baseline as reference
+from quaver.engine.timing import finalists, latency, objective_measurer
 from quaver.engine.timing.latency import Latency as Taken
 from quaver.engine.timing.objective import Latency
 
@@ -62,7 +61,7 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
     def use(*args: Any) -> Machine:
         made = Machine(*args)
-        for module in (objective, reference):
+        for module in (latency, objective_measurer):
             monkeypatch.setattr(module, "measure", made)
         return made
 

@@ -14,7 +14,7 @@ from quaver import Criterion, QuantConfig, SettingsError, Trial, TrialState
 from quaver.engine.scoring.judge import Judge
 from quaver.engine.timing import latency
 from quaver.engine.timing.latency import relative_latency
-from quaver.engine.timing.objective import Latency, Objective, Size, UserObjective, make_objective, name_of
+from quaver.engine.timing.objective import Int8Ops, Latency, Objective, Size, UserObjective, make_objective, name_of
 
 CONFIG = QuantConfig(dict.fromkeys("abcd", MINMAX))
 
@@ -67,7 +67,7 @@ def test_latency_is_that_of_undisturbed_runs_in_turns_as_a_fraction_of_the_other
     # The first run of each is a warm-up, and what slows some runs down does not count.
     fast, slow = Clock(50, 1, 1, 99, 1), Clock(70, 4)
     assert relative_latency(fast, slow, {}) == 0.25
-    assert fast.runs == slow.runs == 1 + latency.ROUNDS[0]
+    assert fast.runs == slow.runs == 1 + latency.MIN_ROUNDS
 
 
 def test_other_programs_do_not_count_where_one_thread_does_all_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,14 +94,14 @@ def test_other_programs_do_not_count_where_one_thread_does_all_the_work(monkeypa
 def test_runs_are_repeated_until_they_tell_the_same_or_the_time_is_used() -> None:
     steady, other = Clock(1e-2), Clock(2e-2)
     assert [one.spread for one in latency.measure([steady, other], {})] == [0.0, 0.0]
-    assert steady.runs == 1 + latency.ROUNDS[0]
+    assert steady.runs == 1 + latency.MIN_ROUNDS
     tiny = Clock(1e-4)
     latency.measure([tiny], {})
-    assert tiny.runs * 1e-4 >= latency.LEAST_SECONDS  # a few runs of a small model tell nothing
+    assert tiny.runs * 1e-4 >= latency.MIN_SECONDS  # a few runs of a small model tell nothing
     rng = random.Random(1)
     restless = Clock(*(rng.uniform(1e-3, 2e-3) for _ in range(500)))
     latency.measure([restless], {}, seconds=0.05)
-    assert latency.ROUNDS[0] < restless.runs < 60
+    assert latency.MIN_ROUNDS < restless.runs < 60
 
 
 def test_latency_is_measured_against_the_float_model_if_there_is_a_sample() -> None:
@@ -135,12 +135,12 @@ def test_without_a_measurement_more_int8_ops_count_as_faster() -> None:
 def test_the_smallest_wins_by_size_and_the_most_int8_ops_win_by_their_number() -> None:
     trials = [a_trial(1, 0.0, True, "a", model_size=30), a_trial(2, 0.0, True, "ab", model_size=20)]
     assert pick_best(trials, Size()) == trials[1]
-    assert pick_best(trials, Objective()) == trials[0]
+    assert pick_best(trials, Int8Ops()) == trials[0]
 
 
 def test_a_tie_goes_to_the_more_accurate_and_then_to_the_earlier() -> None:
     trials = [a_trial(1, 0.01, True), a_trial(2, 0.0, True), a_trial(3, 0.0, True)]
-    assert pick_best(trials, Objective()) == trials[1]
+    assert pick_best(trials, Int8Ops()) == trials[1]
 
 
 def test_if_none_meets_the_criterion_the_most_accurate_is_best() -> None:
@@ -177,7 +177,7 @@ def test_an_objective_that_cannot_be_compared_is_an_error() -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "kind"),
-    [("latency", Latency), ("size", Size), ("int8_ops", Objective), (Size, Size), (Size(), Size)],
+    [("latency", Latency), ("size", Size), ("int8_ops", Int8Ops), (Size, Size), (Size(), Size)],
 )
 def test_an_objective_goes_by_its_name_its_class_or_as_it_is(wanted: Any, kind: type[Objective]) -> None:
     assert type(make_objective(wanted)) is kind
@@ -197,7 +197,7 @@ def test_of_models_to_choose_from_those_that_are_much_slower_are_given_up_early(
 
     base, fast, close, slow = (restless(seconds) for seconds in (2e-3, 1e-3, 1.03e-3, 1.5e-3))
     taken = latency.measure([base, fast, close, slow], {}, seconds=0.2, within=1.08)
-    assert slow.runs == 1 + latency.ROUNDS[0]
+    assert slow.runs == 1 + latency.MIN_ROUNDS
     assert base.runs == fast.runs == close.runs > 2 * slow.runs
     assert taken[3].seconds / taken[1].seconds == pytest.approx(1.5, rel=0.02)
 
