@@ -11,6 +11,7 @@ import pytest
 import quaver
 from quaver import SettingsError, Trial
 from quaver import objective_traits as vocabulary
+from quaver.api.config.config import Config
 from quaver.command import flags
 from quaver.command.main import main
 from quaver.demo.data import Accuracy, digits
@@ -80,14 +81,18 @@ def test_help_and_docs_list_the_registered_objectives() -> None:
 def test_the_help_of_the_command_line_lists_every_objective_of_quaver(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["tune", "--help"])
-    assert f"{quoted_names()} or a function".replace('"', "") in " ".join(capsys.readouterr().out.split()).replace('"', "")
+    assert f"{quoted_names()} or a function".replace('"', "") in " ".join(capsys.readouterr().out.split()).replace(
+        '"', ""
+    )
 
 
 @pytest.mark.usefixtures("registered")
 def test_the_command_line_takes_a_registered_objective() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--config")
     flags.add(parser)
-    assert flags.parse_settings(parser.parse_args(["--objective", NAME]))["objective"] == NAME
+    settings = flags.parse_settings(parser.parse_args(["--objective", NAME]))
+    assert Config(**settings.explicit).objective == NAME
 
 
 @pytest.mark.usefixtures("registered")
