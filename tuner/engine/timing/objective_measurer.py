@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from quaver.adapters import Adapter, Model
+from quaver.adapters import Adapter, Model, abilities
 from quaver.adapters.data import samples
 from quaver.engine.event_base import Stage
 from quaver.engine.events import StageStarted
@@ -48,8 +48,8 @@ class FloatBaseline:
         models = [as_deployed(self._adapter.assemble(None))]
         if not self._adapter.probe_samples:
             return models[0]
-        if self._adapter.rewrites:
-            models.append(as_deployed(self._adapter.build_unmodified()))
+        if abilities.rewrites(self._adapter):
+            models.append(as_deployed(abilities.build_unmodified(self._adapter)))
         feed = self._adapter.timing_feed
         latencies = measure(models, feed)
         figures = {
