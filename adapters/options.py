@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from quaver.adapters.base import Adapter
 
 
+# The ops that adapters find: version 1 is those of quaver 0.1.0; version 2 adds ops of 0.2.0, and leaves ops with mask
+# values out. Runs record it, because their trials name ops.
+OPS_VERSION = 2
+
+
 @dataclass(frozen=True, slots=True)
 class AdapterOptions:
     """Settings of an adapter.
@@ -28,6 +33,7 @@ class AdapterOptions:
             once. Whoever created the folder removes its files.
         left_out: rewrites of the float graph to skip, because they change what the model computes.
         portable: build int8 weights so that the model gives the same outputs on x86 processors without VNNI.
+        ops_version: which ops to find (see `OPS_VERSION`).
     """
 
     folder: Path | None = None
@@ -38,6 +44,7 @@ class AdapterOptions:
     shared: bool = False
     left_out: tuple[str, ...] = ()
     portable: bool = False
+    ops_version: int = OPS_VERSION
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ class OnnxAdapter(Adapter):
     def _use(self, model: LoadedModel) -> None:
         """Find the ops of a model and prepare to build it."""
         self._model, graph, options = model, model.graph, self._options
-        self._units = find_units(graph, options.optimise_float)
+        self._units = find_units(graph, options.ops_version)
         mark = _mark(graph)
         self._store = WeightStore(graph.constants, options.folder, mark, options.shared)
         self._builder = Builder(graph, self._units, self._store, mark, options.portable)

@@ -76,6 +76,10 @@ class NewerSchema(MalformedRecord):
 # The calibration of a run without calibration data.
 UNCALIBRATED: PlainMapping = MappingProxyType({"ranges": {}})
 
+# Keys of the calibration that describe the float model and its ops rather than ranges.
+COMPARISON_KEY = "comparison"
+OPS_VERSION_KEY = "ops_version"
+
 
 @dataclass(frozen=True, slots=True)
 class Header:
@@ -98,7 +102,8 @@ class Header:
     @property
     def calibrated(self) -> bool:
         """True if there was calibration data."""
-        return {name: part for name, part in self.calibration.items() if name != "comparison"} != UNCALIBRATED
+        described = {COMPARISON_KEY, OPS_VERSION_KEY}
+        return {name: part for name, part in self.calibration.items() if name not in described} != UNCALIBRATED
 
 
 class Opening(NamedTuple):

@@ -121,6 +121,7 @@ def diagnose(
             target.optimised,
             left_out=target.left_out,
             portable=target.portable,
+            ops_version=target.ops_version,
         )
         adapter = stack.enter_context(contextlib.closing(load_with(kind, model, options)))
         given = op_name_dict is not None or op_type_dict is not None

@@ -78,6 +78,7 @@ def profile(
                 target.optimised,
                 left_out=target.left_out,
                 portable=target.portable,
+                ops_version=target.ops_version,
             ),
         ) as adapter,
     ):

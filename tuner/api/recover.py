@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from quaver.adapters import Adapter, AdapterOptions, Model, adapter_for, load_with
 from quaver.adapters.calibration.stored import left_out_of
 from quaver.adapters.options import recorded_quant_format
-from quaver.engine.compatibility import check_same_model, complete, restore, versions_of, was_optimised, was_portable
+from quaver.engine.compatibility import (
+    check_same_model,
+    complete,
+    ops_version_of,
+    restore,
+    versions_of,
+    was_optimised,
+    was_portable,
+)
 from quaver.engine.provenance import add_provenance
 from quaver.errors import BuildError, HistoryError
 from quaver.files.paths import expanded
@@ -47,6 +55,7 @@ def recover(model: ModelLike, history: str | os.PathLike[str], trial: int, *, th
             was_optimised(run.settings),
             left_out=left_out_of(snapshot.header.calibration),
             portable=was_portable(run.settings),
+            ops_version=ops_version_of(snapshot.header, run.settings),
         )
         adapter = stack.enter_context(contextlib.closing(load_with(kind, model, options)))
         rebuilt = _rebuild(adapter, snapshot, trial)

@@ -30,7 +30,7 @@ from quaver.api.run_log import RunLog, run_log
 from quaver.api.setup import check_timing_batch, first_config, pointing_to, prepare, say_conversions, space_of
 from quaver.api.workspace import open_workspace, write_settings
 from quaver.budget import StopReason
-from quaver.engine.compatibility import versions_of
+from quaver.engine.compatibility import ops_version_of, versions_of
 from quaver.engine.event_base import Stage
 from quaver.engine.events import PageOpened, Planned, RunFinished, RunStarted, StageStarted, TrialSlow, Uncalibrated
 from quaver.engine.executors.base import Executor
@@ -181,6 +181,7 @@ class TuningRun:
             config.batch,
             left_out=() if history.header is None else left_out_of(history.header.calibration),
             portable=portable,
+            ops_version=ops_version_of(history.header, {} if history.header is None else history.run.settings),
         )
         self._best_path = self.workspace / f"best_model{kind.suffix}"
         remove_orphans(self._best_path)

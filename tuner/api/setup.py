@@ -30,6 +30,7 @@ from quaver.files.paths import expanded
 from quaver.history import UNCALIBRATED, Header, History, read_snapshot
 from quaver.history.pickle_check import MalformedRecord
 from quaver.history.records.choices import from_choice, to_choices
+from quaver.history.records.header import OPS_VERSION_KEY
 from quaver.ops import QuantConfig
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace, smallest_first, without_calibration
@@ -157,6 +158,7 @@ def prepare(adapter: Adapter, history: History, config: Config, data: Any, obser
         else:
             calibration = calibrate(adapter, config, data, observer, clock)
         now = datetime.now(UTC).isoformat(timespec="seconds")
+        calibration[OPS_VERSION_KEY] = adapter.options.ops_version
         history.begin(Header(adapter.fingerprint, adapter.name, adapter.ops(), calibration, now))
         history.start_run(config.to_dict(), versions_of(adapter))
         return

@@ -8,7 +8,7 @@ from typing import Any
 
 from quaver.adapters.calibration.stored import left_out_of
 from quaver.api.result import TuneResult
-from quaver.engine.compatibility import was_optimised, was_portable
+from quaver.engine.compatibility import ops_version_of, was_optimised, was_portable
 from quaver.errors import SettingsError
 from quaver.files.paths import expanded
 from quaver.history import Snapshot, read_snapshot
@@ -45,6 +45,13 @@ class Target:
     def optimised(self) -> bool:
         """Whether the float graph is rewritten: as the run did it; without one, unless a quantized model is meant."""
         return self.file is None if self.snapshot is None else was_optimised(self.settings)
+
+    @property
+    def ops_version(self) -> int:
+        """Return which ops to find: those of the run; in a file of another tool also ops with mask values."""
+        if self.snapshot is None:
+            return ops_version_of(None, {}) if self.file is None else 1
+        return ops_version_of(self.snapshot.header, self.settings)
 
     @property
     def portable(self) -> bool:

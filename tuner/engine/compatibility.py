@@ -11,8 +11,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from quaver.adapters import Adapter
+from quaver.adapters.options import OPS_VERSION
 from quaver.errors import HistoryError, QuaverError
 from quaver.history import Header
+from quaver.history.records.header import OPS_VERSION_KEY
 from quaver.ops import FLOAT, Op, QuantConfig
 from quaver.types import PlainMapping
 
@@ -70,6 +72,19 @@ def _and_more(names: list[str]) -> str:
 def was_optimised(settings: PlainMapping) -> bool:
     """Whether a run rewrote the float graph; before there was a choice, none did."""
     return settings.get("optimise_float") is True
+
+
+def ops_version_of(header: Header | None, settings: PlainMapping) -> int:
+    """Return which ops a run found; the newest for a run that has not begun.
+
+    Runs before 0.3.0 did not record it: they found the ops of 0.1.0 wherever they did not rewrite the float graph.
+    """
+    if header is None:
+        return OPS_VERSION
+    recorded = header.calibration.get(OPS_VERSION_KEY)
+    if isinstance(recorded, int) and 1 <= recorded <= OPS_VERSION:
+        return recorded
+    return OPS_VERSION if was_optimised(settings) else 1
 
 
 def was_portable(settings: PlainMapping) -> bool:

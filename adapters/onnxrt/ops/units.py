@@ -111,18 +111,18 @@ class Unit:
         return self.quantized_output and not (self.is_embedding and choice.granularity != "per_tensor")
 
 
-def find_units(graph: Graph, all_forms: bool = True) -> list[Unit]:
-    """All ops of a graph that can run in int8, in graph order; without `all_forms` those alone that 0.1.0 knew."""
+def find_units(graph: Graph, ops_version: int = 2) -> list[Unit]:
+    """Return the ops of a graph that can run in int8, in graph order; version 1 finds only the ops of quaver 0.1.0."""
     units = []
     absorbed: set[int] = set()
     roots = scale_roots(graph)
     written: set[str] = set()
-    infinite, shares = mask_value_tensors(graph) if all_forms else set(), probabilities(graph)
+    infinite, shares = mask_value_tensors(graph) if ops_version > 1 else set(), probabilities(graph)
     for index, node in enumerate(graph.nodes):
         if index in absorbed or node.domain not in ("", "ai.onnx"):
             continue
         unit = _unit(graph, index, node)
-        if unit is None or (unit.is_newer_than_0_1_0 and not all_forms):
+        if unit is None or (unit.is_newer_than_0_1_0 and ops_version == 1):
             continue
         if infinite.intersection(unit.activations) or (unit.quantized_output and unit.output in infinite):
             continue

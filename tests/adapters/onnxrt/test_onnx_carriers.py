@@ -138,9 +138,14 @@ def test_where_nobody_computes_in_8_bits_around_them_they_are_not_offered() -> N
         assert [op.kind for op in adapter.ops()] == ["Sigmoid"]
 
 
-def test_without_rewrites_the_ops_are_those_of_version_0_1_0() -> None:
-    with opened(between(CARRIERS["Pad"][0]), optimise_float=False) as adapter:
+def test_version_1_of_the_ops_has_only_those_of_0_1_0() -> None:
+    with opened(between(CARRIERS["Pad"][0]), ops_version=1) as adapter:
         assert [op.name for op in adapter.ops()] == ["before", "after"]
+
+
+def test_which_ops_there_are_does_not_depend_on_rewrites() -> None:
+    with opened(between(CARRIERS["Pad"][0]), optimise_float=False) as adapter:
+        assert len(adapter.ops()) == 3
 
 
 @pytest.mark.parametrize(
