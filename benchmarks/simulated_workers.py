@@ -15,10 +15,11 @@ from typing import Any
 
 from quaver.budget import Budget
 from quaver.criterion import Criterion
-from quaver.engine.executors.base import Outcome, State, Task
+from quaver.engine.executors.base import Evaluation, Outcome, State, Task
 from quaver.engine.observers import silent
 from quaver.engine.run.loop import drive
 from quaver.engine.run.run import Run
+from quaver.engine.run.run_setup import RunSetup
 from quaver.engine.timing.objective import Int8Ops
 from quaver.history import Header, History
 from quaver.scores import Score
@@ -54,7 +55,8 @@ class SimulatedWorkers:
         score = self._model.baseline if config is None else self._model.score(config)
         took = SECONDS * random.Random(task.number).uniform(1 - SPREAD, 1 + SPREAD)
         future: Future[Outcome] = Future()
-        outcome = Outcome(State.DONE, 0.0, Score(score), took, OVERHEAD, "simulated", 1, "simulated:1", 1.0)
+        evaluation = Evaluation(Score(score), took, OVERHEAD, "simulated", 1, worker="simulated:1", started=1.0)
+        outcome = Outcome(State.DONE, evaluation)
         self._ends[future] = self.seconds + took + OVERHEAD, outcome
         return future
 
@@ -85,7 +87,8 @@ def simulate(
         history.begin(Header("simulated", "simulated", model.space.ops, {}, "now"))
         history.start_run({}, {})
         budget = Budget(0.0 if first else 1e9, most)
-        run = Run(adapter, model.space, criterion, budget, Int8Ops(), history, silent, width=workers)  # type: ignore[arg-type]
+        setup = RunSetup(adapter, model.space, criterion, budget, Int8Ops(), history, silent, width=workers)  # type: ignore[arg-type]
+        run = Run(setup)
         chosen = prepared(
             make_strategy(strategy), seed=1, objective="int8_ops", allowed=criterion.allowed, width=workers
         )

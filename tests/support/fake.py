@@ -27,6 +27,7 @@ from quaver.engine.executors.in_process import InProcess
 from quaver.engine.observers import Observer, silent
 from quaver.engine.run.loop import drive as drive_run
 from quaver.engine.run.run import Run
+from quaver.engine.run.run_setup import RunSetup
 from quaver.engine.timing.objective import Objective, Size
 from quaver.errors import ModelError
 from quaver.history import Header, History
@@ -275,7 +276,7 @@ def drive(
 
     adapter = adapter or FakeAdapter(model)
     with history_of(model, path) as history:
-        run = Run(
+        setup = RunSetup(
             adapter,
             space or TuningSpace(model.ops),
             criterion or Criterion(absolute=0.01, relative=None),
@@ -284,8 +285,9 @@ def drive(
             history,
             observer or silent,
         )
+        run = Run(setup)
         run.begin(strategy, FakeProbe(model))
         told = observer or silent
-        executor = InProcess(counted, run.model_of, run.usual, lambda *slow: told(TrialSlow(*slow, run.usual() or 0.0)))
+        executor = InProcess(counted, lambda *slow: told(TrialSlow(*slow, run.usual() or 0.0)))
         reason = drive_run(run, executor, told)
         return Outcome(reason, run.judge.best, list(run.judge.trials), evaluated)

@@ -51,6 +51,7 @@ from quaver.engine.run.finish import confirm, note_ending, require_confirmation
 from quaver.engine.run.loop import drive
 from quaver.engine.run.pending_trial import PendingTrial
 from quaver.engine.run.run import Run
+from quaver.engine.run.run_setup import RunSetup
 from quaver.engine.run.scheduling import Clock, used
 from quaver.engine.scoring.evaluate import bind_reference
 from quaver.engine.timing.cache import timing_cache
@@ -213,7 +214,7 @@ class TuningRun:
             able, total = len(self.space.quantizable), len(self.space)
             self._tell(Uncalibrated(able, total - able))
         write_settings(self.workspace, config)
-        self._run = Run(
+        setup = RunSetup(
             self._adapter,
             self.space,
             config.criterion,
@@ -225,6 +226,7 @@ class TuningRun:
             width,
             config.early_stop_delta if config.early_stop else None,
         )
+        self._run = Run(setup)
         stack.callback(self._run.close)
         first_choice = first_config(config.start_from, self.space, history, self._tell)
         if first_choice is not None:
@@ -348,12 +350,9 @@ class TuningRun:
         """Who calls eval_func: this process, or workers, which are let go of when the last trial is told."""
         run, pool = self._run, self._pool
         if pool is None:
-            usual = run.usual
             yield InProcess(
                 bind_reference(eval_func, lambda: self._adapter.build(None)),
-                run.model_of,
-                usual,
-                lambda number, seconds: self._tell(TrialSlow(number, seconds, usual() or 0.0)),
+                lambda number, seconds: self._tell(TrialSlow(number, seconds, run.usual() or 0.0)),
             )
             return
         header = run.history.header

@@ -131,10 +131,10 @@ class MeasurementRunner:
             if outcome.state is State.DONE:
                 return outcome.result
             if outcome.state is State.DIED:
-                log.warning("measuring %s: %s", measurement, outcome.said)
+                log.warning("measuring %s: %s", measurement, outcome.message)
                 raise ProcessDied(str(measurement))
             # An exception is the same one here; a worker that cannot open the model is of no use.
-            log.warning("a worker cannot measure %s (%s), so this process does", measurement, outcome.said)
+            log.warning("a worker cannot measure %s (%s), so this process does", measurement, outcome.message)
             self._shared = self._worker = self._open_worker = None
         with step(self._history, measurement.name):
             return carry_out(self._bench(), measurement)

@@ -51,7 +51,7 @@ def test_the_fp32_model_is_asked_for_first() -> None:
     with open_run() as run:
         first = run.ask()
         assert first.number == 0 and first.model.config is None and not first.config.quantized_ops
-        with pytest.raises(StrategyError, match="the fp32 model was asked for, and its score is not told yet"):
+        with pytest.raises(StrategyError, match="the fp32 model has no score yet"):
             run.ask()
         run.tell(first, 0.9)
         second = run.ask()
@@ -79,7 +79,7 @@ def test_several_trials_can_be_open_and_are_answered_in_the_order_asked() -> Non
         run.tell(run.ask(), 0.9)
         one, other = run.ask(), run.ask()
         assert (one.number, other.number) == (1, 2)
-        with pytest.raises(StrategyError, match=r"waits for the scores of trial\(s\) 1, 2"):
+        with pytest.raises(StrategyError, match=r"waits for the score of trial 1, 2"):
             run.ask()
         run.tell(other, 0.5)
         run.tell(one, 0.4)
@@ -94,7 +94,7 @@ def test_a_trial_is_told_once_and_only_while_the_run_goes_on() -> None:
     with open_run() as run:
         base = run.ask()
         run.tell(base, 0.9)
-        with pytest.raises(StrategyError, match="trial 0 was told before, or its run is over"):
+        with pytest.raises(StrategyError, match="trial 0 has its score already, or its run is over"):
             run.tell(base, 0.9)
 
 

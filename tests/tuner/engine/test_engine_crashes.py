@@ -28,6 +28,7 @@ from quaver.engine.observers import silent
 from quaver.engine.probe import OutOfTime
 from quaver.engine.run.crashes import CONFIRMING, MAX_DEATHS, check_confirming, last_step
 from quaver.engine.run.run import Run
+from quaver.engine.run.run_setup import RunSetup
 from quaver.engine.timing.objective import Int8Ops, Objective
 from quaver.history import RETRIES
 from quaver.strategies import Basic
@@ -165,7 +166,7 @@ def test_want_of_space_ends_the_run_and_the_trial_is_asked_again(tmp_path: Path,
 
     path = tmp_path / "h"
     for _ in range(RETRIES + 2):
-        with pytest.raises(HistoryError, match=r"no space left for trial 2: .*does not count. Free some .* resume="):
+        with pytest.raises(HistoryError, match=r"the disk is full, so trial 2 is not counted: .* Free some .* resume="):
             run(path, full)
     assert [trial.number for trial in read_snapshot(path).trials] == [1]
     done = run(path)
@@ -249,7 +250,7 @@ def test_the_trial_of_a_run_without_time_is_not_tried_for_ever(tmp_path: Path) -
 def unscored(path: Path, adapter: FakeAdapter) -> None:
     """Build the first proposal of a strategy without a score."""
     with history_of(MODEL, path) as history:
-        begun = Run(adapter, SPACE, Criterion(), Budget(), Int8Ops(), history, silent)
+        begun = Run(RunSetup(adapter, SPACE, Criterion(), Budget(), Int8Ops(), history, silent))
         begun.begin(Three(), FakeProbe(MODEL))
         begun.take_unscored()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from clusters import dask_cluster
 
-from quaver.engine.executors.base import Outcome, State
+from quaver.engine.executors.base import Evaluation, Outcome, State
 from quaver.scores import Score
 from quaver.testing import check_executor
 
@@ -41,7 +41,7 @@ class Forging(Executor):
 
     def submit(self, function: Any, /, *args: Any, **keywords: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        future.set_result(Outcome(State.DONE, score=Score(0.5), model_hash="made up", worker="nobody:0"))
+        future.set_result(Outcome(State.DONE, Evaluation(Score(0.5), model_hash="made up", worker="nobody:0")))
         return future
 
 

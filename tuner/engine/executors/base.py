@@ -1,4 +1,4 @@
-"""What is handed to a worker and what comes back: plain data, both of them."""
+"""Tasks, their outcomes and the executors that carry them out."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from quaver.adapters import Model
 from quaver.engine.measurements import Measurement
 from quaver.engine.scoring.early_stop import EarlyStopReference
 from quaver.errors import SettingsError
 from quaver.history.records.choices import from_choice, from_indexes, to_choices, to_indexes
 from quaver.ops import Op, OpConfig, QuantConfig
 from quaver.scores import Score
+from quaver.trial import Trial, TrialState
 
 
 class Kind(enum.StrEnum):
-    """What is to be found out about a configuration."""
+    """What a task asks about a configuration."""
 
     SCORE = "score"  # by eval_func
-    ERROR = "error"  # at the outputs, on calibration samples, beside the float model
+    ERROR = "error"  # of the outputs, on calibration samples, compared with the float model
     MEASUREMENT = "measurement"  # any other measurement without labels
 
 
@@ -31,32 +33,34 @@ class State(enum.StrEnum):
     """How a task ended."""
 
     DONE = "done"
-    FAILED = "failed"  # an exception of eval_func's, or the model could not be built
-    FULL = "full"  # there was no space on a disk
+    FAILED = "failed"  # eval_func raised an exception, or the model could not be built
+    FULL = "full"  # a disk was full
     DIED = "died"  # the process ended
-    ENDED = "ended"  # it took too long, and its process was ended
+    ENDED = "ended"  # it took too long, so its process was ended
     ABSENT = "absent"  # the worker does not see the files of the run
     REFUSED = "refused"  # the worker has another model, calibration or version
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One configuration to look at.
+    """A configuration to score or to measure. Everything but `build` is plain data, for workers.
 
     Attributes:
-        number: of the trial; 0 is the fp32 model.
+        number: the number of the trial; 0 is the fp32 model.
         kind: what is asked.
         choices: the distinct ways to run an op, as plain strings.
         picks: the index of each op's choice, in the order of the ops; None is the float model.
-        samples: for the error at the outputs, on how many of the kept feeds.
-        site: the folder that the run has prepared for workers.
-        model: fingerprint of the model.
-        calibration: sha256 of the calibration.
-        threads: of one inference.
-        seconds: how long it may take; None is for ever.
-        parcel: the content of the folder, for a worker that does not see it.
-        standard: what the scores are held against.
-        measurement: what to measure, if it is not the error at the outputs.
+        samples: for the error of the outputs, how many probe samples to run.
+        site: the folder that the run prepared for workers.
+        model: the fingerprint of the model.
+        calibration: the sha256 of the calibration.
+        threads: threads of one inference.
+        seconds: how long the task may take; None is no limit.
+        archive: the content of the folder, for a worker that does not see it.
+        reference: what early stop compares the scores with.
+        measurement: what to measure, if it is not the error of the outputs.
+        build: builds the model, for executors of this process; workers build it from the files of the run.
+        usual: seconds that the evaluation of the fp32 model took, if that is known.
     """
 
     number: int
@@ -69,13 +73,15 @@ class Task:
     calibration: str = ""
     threads: int = 0
     seconds: float | None = None
-    parcel: bytes | None = None
+    archive: bytes | None = None
     reference: EarlyStopReference | None = None
     measurement: Measurement | None = None
+    build: Callable[[], Model] | None = field(default=None, repr=False, compare=False)
+    usual: float | None = None
 
     @classmethod
     def of(cls, number: int, config: QuantConfig | None, kind: Kind = Kind.SCORE, samples: int = 0) -> Task:
-        """The task for a configuration; None is the float model."""
+        """Return the task for a configuration; None is the float model."""
         if config is None:
             return cls(number, kind, samples=samples)
         table: dict[OpConfig, int] = {}
@@ -83,7 +89,7 @@ class Task:
         return cls(number, kind, tuple(map(from_choice, table)), from_indexes(indexes, len(table)), samples)
 
     def config(self, ops: Sequence[Op]) -> QuantConfig | None:
-        """The configuration, of these ops."""
+        """Return the configuration, for these ops."""
         if self.picks is None:
             return None
         choices = to_choices(list(self.choices))
@@ -92,46 +98,77 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a task.
+class Evaluation:
+    """One evaluation of a model, wherever it ran. It becomes the trial.
 
     Attributes:
-        state: how it ended.
-        score: what eval_func said.
-        value: the error at the outputs, if that was asked for.
-        seconds: spent in eval_func.
-        build_seconds: spent on everything else.
-        model_hash: sha256 of the model that was scored.
+        score: what eval_func returned; None if it failed.
+        seconds: time spent in eval_func.
+        build_seconds: time spent on everything else.
+        model_hash: the sha256 of the model that was scored.
         model_size: its size in bytes.
-        worker: who did it, as machine:process; empty for the process of the run.
-        started: when, in seconds since the epoch.
-        error: the traceback, or how the process ended.
-        said: the same in a line.
-        exception: what was raised, if it was in this process.
-        result: what was measured, if it is not the error at the outputs.
+        error: the traceback, or how the process ended; empty with a score.
+        worker: who evaluated, as machine:process; empty for the process of the run.
+        started: when a worker began, in seconds since the epoch.
     """
 
-    state: State
-    value: float = 0.0
     score: Score | None = None
     seconds: float = 0.0
     build_seconds: float = 0.0
     model_hash: str = ""
     model_size: int = 0
+    error: str = ""
     worker: str = ""
     started: float = 0.0
-    error: str = ""
-    said: str = ""
-    exception: BaseException | None = None
+
+    def to_trial(self, number: int, config: QuantConfig) -> Trial:
+        """Return the trial of a configuration that was evaluated like this."""
+        score = self.score
+        state = TrialState.FAILED
+        if score is not None:
+            state = TrialState.STOPPED if score.stopped else TrialState.COMPLETE
+        return Trial(
+            number,
+            config,
+            state,
+            None if score is None else score.value,
+            seconds=self.seconds,
+            build_seconds=self.build_seconds,
+            model_hash=self.model_hash,
+            model_size=self.model_size,
+            error=self.error if score is None else None,
+            worker=self.worker,
+            started=self.started,
+            metrics={} if score is None else score.metrics,
+            samples={} if score is None else score.samples,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a task ended, and what came of it.
+
+    Attributes:
+        state: how it ended.
+        evaluation: the evaluation of the model; without a score if it failed, or if the task was a measurement.
+        message: the error in one line.
+        result: what was measured.
+        exception: what was raised, if that was in this process.
+    """
+
+    state: State
+    evaluation: Evaluation = Evaluation()
+    message: str = ""
     result: Any = None
+    exception: BaseException | None = None
 
 
 class Executor(Protocol):
-    """Whoever carries out tasks. The loop knows no more of it.
+    """Anything that carries out tasks.
 
     Attributes:
         jobs: how many tasks it works on at once.
-        isolated: whether a task that ends its process leaves the run alone.
+        isolated: whether the run survives a task that ends its process.
     """
 
     @property
@@ -141,19 +178,19 @@ class Executor(Protocol):
     def isolated(self) -> bool: ...
 
     def submit(self, task: Task) -> Future[Outcome]:
-        """Begin with a task, or line it up."""
+        """Start a task, or queue it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Whoever has the workers, and how many there are.
+    """Workers that are open.
 
     Attributes:
         executor: takes tasks.
-        jobs: how many it works on at once.
-        threads: of one inference on a worker; 0 leaves it to the runtime.
+        jobs: how many tasks it works on at once.
+        threads: threads of one inference on a worker; 0 leaves it to the runtime.
         deaths: what a future raises when its worker died.
-        stop: ends what is under way, as far as that is possible, once the last trial is told.
+        stop: ends running tasks, as far as that is possible, once the last trial is recorded.
     """
 
     executor: concurrent.futures.Executor
@@ -163,12 +200,13 @@ class Pool:
     stop: Callable[[], None] = lambda: None
 
 
-# However short the evaluation of the fp32 model was, one of so many seconds does not hang yet.
-LEAST = 1.0
+# Seconds that an evaluation may always take, however fast that of the fp32 model was. Judgement: it includes the time
+# to load the data once more in a new process.
+MIN_LIMIT = 1.0
 
 
-def check_limit(value: Any) -> float | str | None:
-    """`trial_timeout` as users write it: seconds, or "10x" for ten times what the fp32 model took; None is no limit."""
+def check_limit(value: object) -> float | str | None:
+    """Return a valid `trial_timeout`: seconds, "10x" for ten times the fp32 model's time, or None for no limit."""
     if value is None:
         return None
     if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?x", value.strip()) and float(value.strip()[:-1]) > 1:
@@ -181,8 +219,13 @@ def check_limit(value: Any) -> float | str | None:
     )
 
 
-def limit(wanted: float | str | None, usual: float | None) -> float | None:
-    """Seconds that an evaluation may take; `usual` is what that of the fp32 model took, if it is known."""
-    if wanted is None or isinstance(wanted, float):
-        return wanted
-    return None if usual is None else max(float(wanted[:-1]) * usual, LEAST)
+def limit(trial_timeout: float | str | None, usual: float | None) -> float | None:
+    """Return the seconds that an evaluation may take; None is no limit.
+
+    Args:
+        trial_timeout: the setting.
+        usual: seconds that the evaluation of the fp32 model took, if that is known.
+    """
+    if trial_timeout is None or isinstance(trial_timeout, float):
+        return trial_timeout
+    return None if usual is None else max(float(trial_timeout[:-1]) * usual, MIN_LIMIT)

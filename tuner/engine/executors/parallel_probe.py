@@ -61,10 +61,10 @@ def measured_beside(
             key, config, died = under_way.pop(future)
             outcome = future.result()
             if outcome.state is State.DONE:
-                yield key, outcome.value
+                yield key, outcome.result
             elif outcome.state is State.DIED and died + 1 < MAX_DEATHS:
                 waiting.append((key, config, died + 1))
             elif outcome.state is State.DIED:
                 yield key, None
             else:
-                raise ExecutorError(f"a worker could not measure an op: {outcome.said or outcome.error}")
+                raise ExecutorError(f"a worker could not measure an op: {outcome.message or outcome.evaluation.error}")

@@ -132,7 +132,7 @@ def _parts(function: Any) -> Iterator[tuple[str, Any]]:
 # The folder of a run for its workers, in the workspace.
 PREFIX = ".workers-"
 OPENING, CALIBRATION, SAMPLES, EVAL_FUNC = "opening.pickle", "calibration.pickle", "samples.pickle", "eval_func.pickle"
-# Where a model that comes in a parcel lies.
+# Where a model that comes in an archive lies.
 MODEL = "model"
 
 
@@ -209,18 +209,18 @@ class RunPayload:
             threads=threads,
         )
 
-    def parcel(self) -> bytes:
+    def archive(self) -> bytes:
         """The content of the folder and the model, for machines that do not see either."""
         buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as archive:
+        with tarfile.open(fileobj=buffer, mode="w") as tar:
             for name in (OPENING, CALIBRATION, SAMPLES, EVAL_FUNC):
                 if (self._folder / name).exists():
-                    archive.add(self._folder / name, name)
+                    tar.add(self._folder / name, name)
             if isinstance(self._model, str | os.PathLike):
                 path = Path(self._model)
-                archive.add(path, f"{MODEL}/{path.name}")
+                tar.add(path, f"{MODEL}/{path.name}")
                 for beside in path.parent.glob(f"{path.name}?data"):  # where large constants usually lie
-                    archive.add(beside, f"{MODEL}/{beside.name}")
+                    tar.add(beside, f"{MODEL}/{beside.name}")
         return buffer.getvalue()
 
 

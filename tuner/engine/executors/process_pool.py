@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from quaver.engine.executors import worker
-from quaver.engine.executors.base import Outcome, State, Task
+from quaver.engine.executors.base import Evaluation, Outcome, State, Task
 from quaver.errors import ExecutorError
 from quaver.files.temporary import temporary_folder
 
@@ -79,26 +79,19 @@ class WorkerProcess:
             name = _name(processes)
             self._end()
             spent = time.monotonic() - begin
-            said = f"it took longer than {task.seconds:.4g} s (trial_timeout), and its process was ended"
-            return Outcome(
-                State.ENDED,
-                seconds=spent,
-                worker=name,
-                started=started,
-                error=said + self._last_lines(),
-                said=said,
-            )
+            message = f"it took longer than {task.seconds:.4g} s (trial_timeout), and its process was ended"
+            evaluation = Evaluation(seconds=spent, worker=name, started=started, error=message + self._last_lines())
+            return Outcome(State.ENDED, evaluation, message)
         except BrokenProcessPool as error:
             if self._closed:
-                return Outcome(State.DIED, error="the run is over")
-            said = f"the worker process {_how(processes)} while it was at it"
+                return Outcome(State.DIED, Evaluation(error="the run is over"))
+            message = f"the worker process {_how(processes)} during the task"
             spent, lines = time.monotonic() - begin, self._last_lines()
             self._end()
             cause = "" if processes else f" ({error})"
             name = _name(processes)
-            return Outcome(
-                State.DIED, seconds=spent, worker=name, started=started, error=said + cause + lines, said=said
-            )
+            evaluation = Evaluation(seconds=spent, worker=name, started=started, error=message + cause + lines)
+            return Outcome(State.DIED, evaluation, message)
         self._pass_on()
         return outcome
 

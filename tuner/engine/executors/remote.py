@@ -1,4 +1,4 @@
-"""Tasks for worker processes, whoever runs them."""
+"""Send tasks to worker processes, whoever runs them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from concurrent.futures import BrokenExecutor, CancelledError, Future
 from dataclasses import replace
 from typing import Any
 
-from quaver.engine.executors.base import Outcome, State, Task
+from quaver.engine.executors.base import Evaluation, Outcome, State, Task
 from quaver.engine.executors.payload import RunPayload
 from quaver.engine.executors.process_pool import carry_out
 from quaver.engine.scoring.failures import message_of
@@ -15,13 +15,13 @@ from quaver.errors import ExecutorError
 
 
 class Workers:
-    """Hands tasks to a `concurrent.futures.Executor`; to a worker that does not see the files of the run, with them.
+    """Sends tasks to a `concurrent.futures.Executor`, with the files of the run for workers that do not see them.
 
     Args:
-        pool: whoever has the workers.
-        site: what they need.
-        jobs: how many tasks at once.
-        threads: of one inference.
+        pool: has the workers.
+        payload: the files that workers need.
+        jobs: how many tasks run at once.
+        threads: threads of one inference.
         deaths: what a future raises when its worker died.
     """
 
@@ -30,19 +30,19 @@ class Workers:
     def __init__(
         self,
         pool: concurrent.futures.Executor,
-        site: RunPayload,
+        payload: RunPayload,
         jobs: int,
         threads: int,
         deaths: tuple[type[BaseException], ...] = (),
     ) -> None:
         self.jobs = jobs
-        self._pool, self._site, self._threads = pool, site, threads
+        self._pool, self._payload, self._threads = pool, payload, threads
         self._deaths: tuple[type[BaseException], ...] = (BrokenExecutor, CancelledError, *deaths)
 
     def submit(self, task: Task) -> Future[Outcome]:
-        """Begin with a task, or line it up."""
+        """Start a task, or queue it."""
         answer: Future[Outcome] = Future()
-        self._send(self._site.addressed(task, self._threads), answer)
+        self._send(self._payload.addressed(task, self._threads), answer)
         return answer
 
     def _send(self, task: Task, answer: Future[Outcome]) -> None:
@@ -54,14 +54,14 @@ class Workers:
 
     def _take(self, done: Future[Any], task: Task, answer: Future[Outcome]) -> None:
         try:
-            outcome = done.result()
-            if outcome.state is State.ABSENT and task.parcel is None:
-                self._send(replace(task, parcel=self._site.parcel()), answer)
+            outcome: Outcome = done.result()
+            if outcome.state is State.ABSENT and task.archive is None:
+                self._send(replace(task, archive=self._payload.archive()), answer)
                 return
         except self._deaths as error:
-            said = f"the worker ended while it was at it: {message_of(error)}"
-            outcome = Outcome(State.DIED, error=said, said=said)
+            message = f"the worker ended during the task: {message_of(error)}"
+            outcome = Outcome(State.DIED, Evaluation(error=message), message)
         except BaseException as error:
-            said = f"workers cannot carry out tasks: {message_of(error)}"
-            outcome = Outcome(State.REFUSED, error=said, said=said, exception=error)
+            message = f"workers cannot carry out tasks: {message_of(error)}"
+            outcome = Outcome(State.REFUSED, Evaluation(error=message), message, exception=error)
         answer.set_result(outcome)

@@ -1,4 +1,4 @@
-"""What runs in a worker process: open what the run needs, once; then build and score, task by task."""
+"""The code of a worker process: open what the run needs once, then carry out one task after another."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from quaver.adapters import Adapter, load_with
-from quaver.engine.executors.base import Kind, Outcome, State, Task
-from quaver.engine.executors.errors import want_of_space
+from quaver.adapters import Adapter, Model, load_with
+from quaver.engine.executors.base import Evaluation, Kind, Outcome, State, Task
+from quaver.engine.executors.evaluate import evaluate_model, failed
 from quaver.engine.executors.payload import CALIBRATION, EVAL_FUNC, MODEL, OPENING, PREFIX, SAMPLES, Opening
 from quaver.engine.measurements import Bench, carry_out
-from quaver.engine.scoring.evaluate import bind_reference, score
-from quaver.engine.scoring.failures import message_of, traceback_of
+from quaver.engine.scoring.evaluate import bind_reference
+from quaver.engine.scoring.failures import message_of
 from quaver.errors import ExecutorError, QuaverError
 from quaver.files import locks
 from quaver.files.temporary import is_orphaned, machine
 
 FOLDER_PREFIX = "quaver-site-"
-_HELD = "held"
+_LOCK_FILE = "held"
 
 
 @contextlib.contextmanager
 def machine_folder(site: str) -> Iterator[Path]:
-    """The folder for a site on this machine."""
+    """Yield the folder of this machine that its workers of one run share. The last one to leave removes it."""
     place = Path(tempfile.gettempdir())
     _remove_unused(place)
     folder = place / f"{FOLDER_PREFIX}{os.getuid()}-{hashlib.sha256(site.encode()).hexdigest()[:16]}"
@@ -45,11 +45,11 @@ def machine_folder(site: str) -> Iterator[Path]:
         if folder.stat().st_uid != os.getuid():
             raise PermissionError(f"{str(folder)!r} belongs to another user")
         with contextlib.suppress(FileNotFoundError):
-            file = os.open(folder / _HELD, os.O_RDWR | os.O_CREAT, 0o600)
+            file = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
             locks.acquire(file, shared=True)
-            if (folder / _HELD).exists() and os.path.samestat(os.fstat(file), os.stat(folder / _HELD)):
+            if (folder / _LOCK_FILE).exists() and os.path.samestat(os.fstat(file), os.stat(folder / _LOCK_FILE)):
                 break
-            os.close(file)  # it was removed in between
+            os.close(file)  # another worker removed it meanwhile
     try:
         yield folder
     finally:
@@ -57,22 +57,22 @@ def machine_folder(site: str) -> Iterator[Path]:
         _remove_unused(place)
 
 
-def unpack(parcel: bytes, folder: Path) -> None:
-    """Put the content of a parcel there, once; a worker that comes later finds it whole."""
+def unpack(archive: bytes, folder: Path) -> None:
+    """Unpack an archive into a folder, once; a later worker finds it complete."""
     if (folder / "whole").exists():
         return
     with open(folder / "unpacking", "w") as lock:
         locks.acquire(lock)
         if not (folder / "whole").exists():
-            with tarfile.open(fileobj=io.BytesIO(parcel)) as archive:
-                archive.extractall(folder, filter="data")
+            with tarfile.open(fileobj=io.BytesIO(archive)) as contents:
+                contents.extractall(folder, filter="data")
             (folder / "whole").touch()
 
 
 def _remove_unused(place: Path) -> None:
     for folder in place.glob(f"{FOLDER_PREFIX}{os.getuid()}-*"):
         with contextlib.suppress(OSError):
-            file = os.open(folder / _HELD, os.O_RDWR)
+            file = os.open(folder / _LOCK_FILE, os.O_RDWR)
             try:
                 if locks.try_acquire(file):
                     shutil.rmtree(folder, ignore_errors=True)
@@ -81,24 +81,24 @@ def _remove_unused(place: Path) -> None:
 
 
 class Absent(Exception):
-    """The files of the run are not to be seen here."""
+    """This worker does not see the files of the run."""
 
 
 class WorkerContext:
-    """An open model. Everything that was opened is checked by the digests of the task that came first."""
+    """The open model of a run. What is opened must have the digests that the first task names."""
 
     def __init__(self, task: Task) -> None:
         with contextlib.ExitStack() as stack:
             folder = Path(task.site)
-            there = (folder / OPENING).is_file()
-            if not there:
-                if task.parcel is None:
+            is_shared_disk = (folder / OPENING).is_file()
+            if not is_shared_disk:
+                if task.archive is None:
                     raise Absent(task.site)
                 folder = stack.enter_context(machine_folder(task.site))
-                unpack(task.parcel, folder)
+                unpack(task.archive, folder)
             opening: Opening = _load((folder / OPENING).read_bytes())
-            _look_where_the_run_does(opening)
-            if there and opening.machine != machine():  # a disk that is shared is no place for large weights
+            _import_as_the_run_does(opening)
+            if is_shared_disk and opening.machine != machine():  # large weights do not belong on a network disk
                 shared = stack.enter_context(machine_folder(task.site))
             else:
                 shared = folder
@@ -112,34 +112,34 @@ class WorkerContext:
             _check("calibration", hashlib.sha256(calibration).hexdigest(), task.calibration)
             self.adapter.restore(_load(calibration))
             self.ops = self.adapter.ops()
-            self._folder, self._site = folder, folder if there else None
+            self._folder, self._site = folder, folder if is_shared_disk else None
             self._stack = stack.pop_all()
 
     @functools.cached_property
     def eval_func(self) -> Callable[[Any], Any]:
-        """The user's, in this process."""
+        """Return the user's eval_func, loaded in this process."""
         try:
-            found = _load((self._folder / EVAL_FUNC).read_bytes())
+            eval_func = _load((self._folder / EVAL_FUNC).read_bytes())
         except BaseException as error:
             raise ExecutorError(
-                f"eval_func cannot be loaded by a worker process: {message_of(error)}. What it needs must "
-                "be installed there, or lie in a module that can be imported there"
+                f"eval_func cannot be loaded by a worker process: {message_of(error)}. Install what it needs "
+                "there, or put it into a module that can be imported there"
             ) from error
-        return bind_reference(found, lambda: self.adapter.build(None))
+        return bind_reference(eval_func, lambda: self.adapter.build(None))
 
     @functools.cached_property
     def bench(self) -> Bench:
-        """What measurements run on: the model, and the few calibration samples that the run has."""
+        """Return what measurements run on: the model, and the probe samples of the run."""
         self.adapter.keep_probe_samples(list(_load((self._folder / SAMPLES).read_bytes())))
         return Bench(self.adapter, self.ops[-1].name, self.adapter.probe_samples)
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has removed its folder, or is dead."""
+        """Return whether the run has removed its folder, or has died."""
         return self._site is not None and (not self._site.exists() or is_orphaned(self._site.name, PREFIX))
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the model."""
         self._stack.close()
 
 
@@ -147,8 +147,8 @@ def _load(data: bytes) -> Any:
     return pickle.loads(data)  # nosec B301
 
 
-def _look_where_the_run_does(opening: Opening) -> None:
-    """Modules that the run can import can be imported here, and relative paths mean the same."""
+def _import_as_the_run_does(opening: Opening) -> None:
+    """Let this process import the modules that the run can, and resolve relative paths as it does."""
     sys.path += [entry for entry in opening.import_path if entry not in sys.path and os.path.exists(entry)]
     with contextlib.suppress(OSError):
         os.chdir(opening.cwd)
@@ -162,17 +162,17 @@ def _model(opening: Opening, folder: Path, task: Task) -> Any:
     sent = folder / MODEL / os.path.basename(opening.model)
     if sent.exists():
         return str(sent)
-    if task.parcel is None:
+    if task.archive is None:
         raise Absent(opening.model)
-    unpack(task.parcel, folder)
+    unpack(task.archive, folder)
     return str(sent)
 
 
-def _check(what: str, here: str, there: str) -> None:
+def _check(subject: str, here: str, there: str) -> None:
     if here != there:
         raise ExecutorError(
-            f"a worker has another {what} than the run: its digest is {here[:12]}, not {there[:12]}. The file has "
-            "changed since the run began, or lies there under the same path: start a new run"
+            f"a worker has another {subject} than the run: its digest is {here[:12]}, not {there[:12]}. The file "
+            "changed after the run began, or another file has the same path there: start a new run"
         )
 
 
@@ -180,88 +180,80 @@ def _check_versions(here: dict[str, str], there: dict[str, str]) -> None:
     for name, version in there.items():
         if here.get(name) != version:
             raise ExecutorError(
-                f"a worker has {name} {here.get(name)}, and the run {version}: models that are built differ by it. "
+                f"a worker has {name} {here.get(name)}, and the run has {version}, which may build other models. "
                 "Install the same versions on all machines"
             )
 
 
-_workplaces: dict[tuple[str, str, str, int], WorkerContext] = {}
+_contexts: dict[tuple[str, str, str, int], WorkerContext] = {}
 
 
 def name() -> str:
-    """This worker, as trials record it."""
+    """Return the name of this worker, as trials record it."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def is_over() -> bool:
-    """Whether the run that this process works for has ended, or was killed; as far as that can be seen from here."""
-    return any(place.is_over for place in list(_workplaces.values()))
+    """Return whether the run that this process works for has ended or was killed, as far as that is visible."""
+    return any(context.is_over for context in list(_contexts.values()))
 
 
 def prepare(task: Task) -> Outcome | None:
-    """Open what tasks of this run need, unless it is; what is in the way, if something is."""
+    """Open what the tasks of a run need, if it is not open; return an outcome if that is not possible."""
     try:
-        _workplace(task)
+        context = _context_of(task)
         if task.kind is Kind.SCORE:
-            _workplace(task).eval_func  # noqa: B018 - an error of its own, and no time of the trial
+            _ = context.eval_func  # loaded here, so that its errors and its time are not those of the trial
     except Absent as error:
-        return Outcome(State.ABSENT, error=str(error), worker=name())
+        return Outcome(State.ABSENT, Evaluation(error=str(error), worker=name()))
     except QuaverError as error:
-        return Outcome(State.REFUSED, error=str(error), said=str(error), worker=name())
+        return Outcome(State.REFUSED, Evaluation(error=str(error), worker=name()), str(error))
     except BaseException as error:
-        return _failed(error, time.time())
+        return _by_this_worker(failed(error), time.time())
     return None
 
 
 def work(task: Task) -> Outcome:
-    """Carry out a task."""
-    place = _workplace(task)
-    begin, started = time.monotonic(), time.time()
-    built = begin
+    """Carry out a task. Ctrl-C does not reach workers, so every exception is an outcome."""
+    context, started = _context_of(task), time.time()
+    if task.kind is Kind.SCORE:
+        return _by_this_worker(_score(task, context), started)
+    start = time.monotonic()
     try:
-        config = task.config(place.ops)
-        if task.kind is Kind.ERROR:
-            assert config is not None
-            value = place.bench.errors.error(config, task.samples)
-            spent = time.monotonic() - begin
-            return Outcome(State.DONE, value, seconds=spent, worker=name(), started=started)
-        if task.measurement is not None:
-            measured = carry_out(place.bench, task.measurement)
-            spent = time.monotonic() - begin
-            return Outcome(State.DONE, seconds=spent, worker=name(), started=started, result=measured)
-        model = place.adapter.build(config)
-        try:
-            built = time.monotonic()
-            found = score(place.eval_func, model, task.reference)
-            done = time.monotonic()
-            digest, size = model.sha256, model.size
-        finally:
-            model.close()
-    except BaseException as error:  # sys.exit and KeyboardInterrupt, too: Ctrl-C does not reach workers
-        failed = _failed(error, started)
-        return replace(failed, seconds=time.monotonic() - built, build_seconds=built - begin)
-    building = built - begin + time.monotonic() - done
-    return Outcome(
-        State.DONE,
-        score=found,
-        seconds=done - built,
-        build_seconds=building,
-        model_hash=digest,
-        model_size=size,
-        worker=name(),
-        started=started,
-    )
+        outcome = Outcome(State.DONE, result=_measure(task, context))
+    except BaseException as error:
+        outcome = failed(error, time.monotonic() - start)
+    return _by_this_worker(outcome, started)
 
 
-def _failed(error: BaseException, started: float) -> Outcome:
-    state = State.FULL if want_of_space(error) else State.FAILED
-    return Outcome(state, worker=name(), started=started, error=traceback_of(error), said=message_of(error))
+def _score(task: Task, context: WorkerContext) -> Outcome:
+    with contextlib.ExitStack() as stack:
+
+        def build() -> Model:
+            return stack.enter_context(contextlib.closing(context.adapter.build(task.config(context.ops))))
+
+        return evaluate_model(build, context.eval_func, task.reference)
 
 
-def _workplace(task: Task) -> WorkerContext:
+def _measure(task: Task, context: WorkerContext) -> Any:
+    if task.measurement is not None:
+        return carry_out(context.bench, task.measurement)
+    config = task.config(context.ops)
+    assert config is not None
+    return context.bench.errors.error(config, task.samples)
+
+
+def _by_this_worker(outcome: Outcome, started: float) -> Outcome:
+    """Return an outcome with the name of this worker, and without the exception, which may not survive pickling."""
+    evaluation = replace(outcome.evaluation, worker=name(), started=started)
+    return replace(outcome, evaluation=evaluation, exception=None)
+
+
+def _context_of(task: Task) -> WorkerContext:
+    """Return the open model of a task's run, and close that of an earlier run."""
     key = task.site, task.model, task.calibration, task.threads
-    if key not in _workplaces:
-        while _workplaces:  # of an earlier run
-            _workplaces.popitem()[1].close()
-        _workplaces[key] = WorkerContext(task)
-    return _workplaces[key]
+    if key not in _contexts:
+        while _contexts:
+            _contexts.popitem()[1].close()
+        _contexts[key] = WorkerContext(task)
+    return _contexts[key]

@@ -1,4 +1,4 @@
-"""The one loop: ask, let an executor evaluate, tell. It knows neither which strategy runs nor which executor."""
+"""The loop of `fit`: ask for a trial, let an executor evaluate it, record it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,17 @@ def drive(
     trial_timeout: float | str | None = None,
     wait: Callable[..., Any] = wait,
 ) -> StopReason:
-    """Score what a run asks for until it is over. Ctrl-C ends it with what there is, once there is a baseline.
+    """Score trials until the run is over. Ctrl-C ends it with the best so far, once there is a baseline.
 
-    `wait` is that of `concurrent.futures`, unless time is simulated.
+    Args:
+        run: the run.
+        executor: evaluates trials.
+        observer: is told of slow evaluations.
+        trial_timeout: how long an evaluation may take, as the setting of this name.
+        wait: `concurrent.futures.wait`, unless time is simulated.
+
+    Returns:
+        Why the run is over.
     """
     run.isolated = executor.isolated
     try:
@@ -48,27 +56,27 @@ def drive(
 
 
 @dataclass
-class _UnderWay:
-    """A trial that a worker has.
+class _RunningTrial:
+    """A trial that an executor works on.
 
     Attributes:
         pending: the trial.
-        again: whether it is the second try, after a worker that died.
-        since: when it was submitted.
-        warned: after how many seconds the observer is told that it is slow.
+        is_retry: whether its first worker died.
+        start: when it was submitted.
+        warn_after: seconds after which the observer is told that it is slow.
     """
 
     pending: PendingTrial
-    again: bool
-    since: float
-    warned: float
+    is_retry: bool
+    start: float
+    warn_after: float
 
 
 class _Loop:
-    """What is under way, and who is under suspicion.
+    """The running trials, and those whose worker died.
 
-    When a worker dies its trial is run again, once, while no other is: it may have been the others that took all the
-    memory. If that worker dies, too, it is the trial.
+    When a worker dies, its trial is repeated once while no other trial runs, because the others may have used up the
+    memory. If that worker dies as well, the trial has failed.
     """
 
     def __init__(
@@ -81,73 +89,84 @@ class _Loop:
     ) -> None:
         self._wait = wait
         self._run, self._executor, self._observer, self._limit = run, executor, observer, trial_timeout
-        self._under_way: dict[Future[Outcome], _UnderWay] = {}
-        self._suspects: deque[PendingTrial] = deque()
+        self._running: dict[Future[Outcome], _RunningTrial] = {}
+        self._to_repeat: deque[PendingTrial] = deque()
 
     def go(self) -> None:
-        """Until the run is over."""
+        """Evaluate trials until the run is over."""
         while True:
             self._dispatch()
-            if not self._under_way:
+            if not self._running:
                 return
-            done = self._wait(self._under_way, self._until_slow(), return_when=FIRST_COMPLETED).done
-            for future in sorted(done, key=lambda future: self._under_way[future].pending.number):
-                one = self._under_way.pop(future)
-                self._take(one, future.result())
+            done = self._wait(self._running, self._until_slow(), return_when=FIRST_COMPLETED).done
+            for future in sorted(done, key=lambda future: self._running[future].pending.number):
+                trial = self._running.pop(future)
+                self._record(trial, future.result())
 
     def _dispatch(self) -> None:
-        if self._suspects:
-            if not self._under_way:
-                self._submit(self._suspects.popleft(), again=True)
+        if self._to_repeat:
+            if not self._running:
+                self._submit(self._to_repeat.popleft(), is_retry=True)
             return
-        while len(self._under_way) < self._executor.jobs and (pending := self._run.next()) is not None:
+        while len(self._running) < self._executor.jobs and (pending := self._run.next()) is not None:
             self._submit(pending)
 
-    def _submit(self, pending: PendingTrial, again: bool = False) -> None:
-        seconds = limit(self._limit, self._run.usual())
-        task = Task.of(pending.number, pending.config if pending.number else None)
-        begin = time.monotonic()
-        future = self._executor.submit(replace(task, seconds=seconds, reference=self._run.reference))
-        self._under_way[future] = _UnderWay(pending, again, begin, slow_after(self._run.usual()))
+    def _submit(self, pending: PendingTrial, is_retry: bool = False) -> None:
+        usual = self._run.usual()
+        task = replace(
+            Task.of(pending.number, pending.config if pending.number else None),
+            seconds=limit(self._limit, usual),
+            reference=self._run.reference,
+            build=None if self._executor.isolated else lambda: pending.model,
+            usual=usual,
+        )
+        start = time.monotonic()
+        future = self._executor.submit(task)
+        self._running[future] = _RunningTrial(pending, is_retry, start, slow_after(usual))
 
     def _until_slow(self) -> float | None:
-        """Tell of trials that take far longer than the baseline did; seconds until the next one may have to be told of.
+        """Emit `TrialSlow` for trials that take far longer than the baseline did. They are not ended here.
 
-        It may hang, but nothing is done about that here.
+        Returns:
+            The seconds until the next trial may be slow; None if no trial can be.
         """
         usual, now = self._run.usual(), time.monotonic()
-        if usual is None or not self._executor.isolated:  # in this process, nothing could be told of it here
+        if usual is None or not self._executor.isolated:  # this process watches itself
             return None
-        for one in self._under_way.values():
-            if now - one.since >= one.warned:
-                one.warned *= 2
-                self._observer(TrialSlow(one.pending.number, now - one.since, usual))
-        return max(min(one.since + one.warned for one in self._under_way.values()) - now, 0.01)
+        for trial in self._running.values():
+            if now - trial.start >= trial.warn_after:
+                trial.warn_after *= 2
+                self._observer(TrialSlow(trial.pending.number, now - trial.start, usual))
+        return max(min(trial.start + trial.warn_after for trial in self._running.values()) - now, 0.01)
 
-    def _take(self, one: _UnderWay, outcome: Outcome) -> None:
-        pending = one.pending
+    def _record(self, trial: _RunningTrial, outcome: Outcome) -> None:
+        pending = trial.pending
         if outcome.state is State.REFUSED:
-            raise ExecutorError(outcome.said) from outcome.exception
-        if outcome.state is State.DIED and not one.again:
-            log.warning("trial %d: %s; it is run again by itself", pending.number, outcome.said)
-            self._suspects.append(pending)
+            raise ExecutorError(outcome.message) from outcome.exception
+        if outcome.state is State.DIED and not trial.is_retry:
+            log.warning("trial %d: %s; it is repeated while no other trial runs", pending.number, outcome.message)
+            self._to_repeat.append(pending)
             return
         if outcome.state is State.FULL:
             raise HistoryError(
-                f"there is no space left for trial {pending.number}: {outcome.said}. It does not count. Free some "
+                f"the disk is full, so trial {pending.number} is not counted: {outcome.message}. Free some "
                 f"space, then continue with fit(..., resume={str(self._run.history.path)!r})"
             ) from outcome.exception
         if outcome.state is not State.DONE and pending.number == 0:
             raise _no_baseline(outcome) from outcome.exception
         if outcome.state is State.DIED:
-            outcome = replace(outcome, error=f"its worker died twice. At last {outcome.error}")
-        self._run.record(pending, outcome)
+            evaluation = replace(
+                outcome.evaluation, error=f"its worker died twice. The second time {outcome.evaluation.error}"
+            )
+            self._run.record(pending, evaluation)
+            return
+        self._run.record(pending, outcome.evaluation)
 
 
 def _no_baseline(outcome: Outcome) -> QuaverError:
-    """Any trouble with the fp32 model is the user's to mend at once."""
-    if isinstance(outcome.exception, EvaluationError) or outcome.said.startswith("eval_func returned"):
-        return EvaluationError(f"on the fp32 model {outcome.said}")
+    """Return the error for a failed fp32 model, which ends the run: the user must fix it first."""
+    if isinstance(outcome.exception, EvaluationError) or outcome.message.startswith("eval_func returned"):
+        return EvaluationError(f"on the fp32 model {outcome.message}")
     if outcome.state is not State.FAILED:
-        return EvaluationError(f"eval_func gave no score for the fp32 model: {outcome.error}")
-    return EvaluationError(f"eval_func failed on the fp32 model: {outcome.said}")
+        return EvaluationError(f"eval_func gave no score for the fp32 model: {outcome.evaluation.error}")
+    return EvaluationError(f"eval_func failed on the fp32 model: {outcome.message}")

@@ -1,4 +1,4 @@
-"""What is known when the next trial is decided about: the same, however fast each of several workers is."""
+"""Decide the next trial from the same facts with any number of workers, and count the time of a run."""
 
 from __future__ import annotations
 
@@ -13,71 +13,72 @@ from quaver.types import PlainMapping
 
 
 class Order:
-    """Trials in the order they were asked for, and which of them count.
+    """Trials in the order of their dispatch, and which of them count when the next one is decided.
 
-    Whether a run goes on is decided by the trials that were asked for `width` or more before the next one, and by all
-    that came before the list at hand: never by who came first. So the same width gives the same trials on any number
+    Those count that were dispatched at least `width` trials earlier, and all that precede the current list of
+    proposals. The order in which workers finish plays no part, so the same width gives the same trials with any number
     of workers.
     """
 
     def __init__(self, width: int) -> None:
         self._width = width
-        self._asked: list[int] = []
-        self._told: dict[int, Trial | None] = {}
+        self._dispatched: list[int] = []
+        self._finished: dict[int, Trial | None] = {}
         self._settled = 0
 
     def ask(self, number: int) -> None:
-        """A trial is handed out."""
-        self._asked.append(number)
+        """Note that a trial is dispatched."""
+        self._dispatched.append(number)
 
     def tell(self, trial: Trial) -> None:
-        """A trial is over."""
-        self._told[trial.number] = trial
+        """Note that a trial is finished."""
+        self._finished[trial.number] = trial
 
     def replay(self, trial: Trial) -> None:
-        """A trial of an earlier run takes its place. If it failed, that is no news."""
-        if trial.number not in self._told:
-            self._asked.append(trial.number)
-            self._told[trial.number] = trial if trial.met else None
+        """Note a trial of an earlier run in its place. An old failure counts for nothing."""
+        if trial.number not in self._finished:
+            self._dispatched.append(trial.number)
+            self._finished[trial.number] = trial if trial.met else None
 
     def mark_settled(self) -> None:
-        """All that were asked for are told: the strategy waits until then, whoever the workers are."""
-        self._settled = len(self._asked)
+        """Note that all dispatched trials are finished, which the strategy waits for with any number of workers."""
+        self._settled = len(self._dispatched)
 
     @property
     def must_wait(self) -> bool:
-        """Whether the next one cannot be decided about yet."""
-        return any(number not in self._told for number in self._counting)
+        """Return whether the next trial must wait for one that is still pending."""
+        return any(number not in self._finished for number in self._counting)
 
-    def any_counted(self, so: Callable[[Trial], bool]) -> bool:
-        """Whether something is so of one of those that count."""
-        return any(trial is not None and so(trial) for trial in self._known)
+    def any_counted(self, predicate: Callable[[Trial], bool]) -> bool:
+        """Return whether a predicate holds for a trial that counts."""
+        return any(trial is not None and predicate(trial) for trial in self._counted)
 
     @property
     def failures(self) -> int:
-        """How many of those that count have failed at last, in a row."""
+        """Return the number of failures in a row at the end of the trials that count."""
         count = 0
-        for trial in self._known:
+        for trial in self._counted:
             if trial is not None:
                 count = count + 1 if trial.failed else 0
         return count
 
     @property
     def _counting(self) -> list[int]:
-        return self._asked[: max(self._settled, len(self._asked) - self._width + 1)]
+        return self._dispatched[: max(self._settled, len(self._dispatched) - self._width + 1)]
 
     @property
-    def _known(self) -> Iterable[Trial | None]:
-        return [self._told.get(number) for number in self._counting]
+    def _counted(self) -> Iterable[Trial | None]:
+        return [self._finished.get(number) for number in self._counting]
 
 
-# The note that keeps the seconds for a resumed run, and how often it is written while something long goes on.
+# The note that holds the seconds used so far, for a resumed run.
 NOTE = "run.seconds"
-EVERY = 10.0
+# Seconds between two notes during a long measurement. Judgement: a killed run loses no more than this of its count.
+SAVE_INTERVAL = 10.0
 
 
 class Clock:
-    """Runs from the moment it is made."""
+    """The time that a run used, including earlier runs of the same history. It starts when it is created."""
 
     def __init__(self) -> None:
         self._start = self._noted = time.monotonic()
@@ -85,24 +86,24 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """All that was used so far."""
+        """Return the seconds used so far."""
         return self._earlier + time.monotonic() - self._start
 
     def go_on(self, history: History) -> None:
-        """Count what earlier runs have used, too."""
+        """Add the time that earlier runs used."""
         self._earlier = used(history.notes, history.trials)
 
-    def keep(self, history: History, every: float = 0.0) -> None:
-        """Note the seconds in the history, unless that was done in the last `every` ones."""
+    def keep(self, history: History, interval: float = 0.0) -> None:
+        """Note the seconds in the history, unless that was done in the last `interval` seconds."""
         now = time.monotonic()
-        if now - self._noted >= every and history.header is not None:
+        if now - self._noted >= interval and history.header is not None:
             self._noted = now
-            with contextlib.suppress(HistoryError):  # what matters is recorded elsewhere, and says so
+            with contextlib.suppress(HistoryError):  # the next record reports the same error
                 history.note(NOTE, self.seconds)
 
 
 def used(notes: PlainMapping, trials: Iterable[Trial]) -> float:
-    """Seconds of all earlier runs: as they were noted, and of the trials at least, if a run was killed."""
+    """Return the seconds that earlier runs used: as noted, but at least those of the trials, if a run was killed."""
     noted = notes.get(NOTE, 0.0)
     seconds = float(noted) if isinstance(noted, int | float) else 0.0
     return max(seconds, sum(trial.seconds + trial.build_seconds for trial in trials))
