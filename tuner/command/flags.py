@@ -15,7 +15,7 @@ from quaver.api.config.config import Config
 from quaver.api.config.resolve import ResolvedSettings, explicit_settings, merge_settings
 from quaver.api.config.resume import earlier_settings, resumed_config
 from quaver.api.config.setting import GROUPS, Setting, settings_of
-from quaver.command import user_files as loading
+from quaver.command import user_files
 from quaver.errors import SettingsError
 from quaver.files.paths import check_regular, expanded
 from quaver.types import PlainDict, PlainMapping
@@ -171,9 +171,9 @@ def _load_references(settings: PlainDict) -> PlainDict:
     for name, value in settings.items():
         setting = _SETTINGS.get(name)
         if setting is not None and setting.flag.value == "lines" and isinstance(value, str):
-            loaded[name] = loading.lines(value, str(setting.flag.name))
-        elif setting is not None and setting.flag.value == "reference" and loading.is_reference(value):
-            loaded[name] = loading.load(value, str(setting.flag.name))
+            loaded[name] = user_files.lines(value, str(setting.flag.name))
+        elif setting is not None and setting.flag.value == "reference" and user_files.is_reference(value):
+            loaded[name] = user_files.load(value, str(setting.flag.name))
     return loaded
 
 

@@ -10,8 +10,7 @@ from typing import Any
 from quaver.adapters.calibration.stored import comparison_of
 from quaver.api.display.format import conversions
 from quaver.api.result import TuneResult
-from quaver.command import output
-from quaver.command import text as wording
+from quaver.command import output, sentences
 from quaver.engine.inspection.output_drift import OutputDrift
 from quaver.engine.scoring.benefit import Benefit
 from quaver.engine.scoring.confirmation import Confirmation
@@ -139,4 +138,4 @@ def about_the_model(snapshot: Snapshot, best_hash: str = "") -> PlainDict:
 
 def print_json(data: Any) -> None:
     """Write plain data to stdout as JSON."""
-    output.write_json(json.dumps(wording.finite(data), indent=2, allow_nan=False))
+    output.write_json(json.dumps(sentences.finite(data), indent=2, allow_nan=False))

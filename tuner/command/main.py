@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import quaver
+from quaver import formatting
 from quaver.api.signals import terminating
-from quaver.command import text as wording
-from quaver.command import user_files as loading
-from quaver.command import verbs
+from quaver.command import sentences, user_files, verbs
 from quaver.command.json_records import print_json
 from quaver.command.output import guarded_stdout, json_alone, plain_warnings
 from quaver.errors import QuaverError, SettingsError
@@ -68,7 +67,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2."""
-        text = wording.paragraph(message)
+        text = formatting.paragraph(message)
         print(f"{self.prog}: {text} (`{self.prog} --help` shows the options)", file=sys.stderr, flush=True)
         raise UsageError(text)
 
@@ -178,10 +177,10 @@ def _check_current_folder() -> None:
 def _failed(error: BaseException, args: argparse.Namespace, code: int, said: str) -> int:
     if args.debug and not isinstance(error, KeyboardInterrupt):
         traceback.print_exception(error)
-    place = "" if isinstance(error, KeyboardInterrupt) else loading.where(error)
+    place = "" if isinstance(error, KeyboardInterrupt) else user_files.where(error)
     parts = [said or str(error), place, *getattr(error, "__notes__", ())]
     text = ". ".join(part.strip().rstrip(".") for part in parts if part)
-    paragraph = wording.paragraph(wording.in_shell_words(text))
+    paragraph = formatting.paragraph(sentences.in_shell_words(text))
     print(f"quaver: {paragraph}", file=sys.stderr, flush=True)
     if getattr(args, "json", False):
         print_json({"error": paragraph, "exit_code": code})

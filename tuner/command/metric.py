@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from quaver.command import flags
-from quaver.command import user_files as loading
+from quaver.command import flags, user_files
 from quaver.errors import SettingsError
 from quaver.files.paths import check_regular, expanded
 from quaver.types import PlainDict
@@ -58,14 +57,14 @@ def eval_func(args: argparse.Namespace, calib: str | None = None) -> Callable[[A
         for flag in ("labels", "data"):
             if getattr(args, flag) is not None:
                 raise SettingsError(f"--{flag} goes with --metric; a function of --eval has its own data")
-        return loading.load_function(args.eval, "--eval")
+        return user_files.load_function(args.eval, "--eval")
     place = args.data or calib
     if place is None:
         raise SettingsError("--data is needed: the samples that --metric scores, such as --data test.npz")
     from quaver.metrics import make_metric
 
     labels = None if args.labels is None else _labels(args.labels)
-    data = loading.calibration(place, "--data" if args.data else "--calib")
+    data = user_files.calibration(place, "--data" if args.data else "--calib")
     return make_metric(args.metric, data, labels, **dict(args.metric_option))
 
 
@@ -82,7 +81,7 @@ def _labels(text: str) -> Any:
     if not path.is_file():
         raise SettingsError(f"--labels: there is no file {text!r}")
     if path.suffix in (".npy", ".npz"):
-        found = loading.read_arrays(path, "--labels")
+        found = user_files.read_arrays(path, "--labels")
         if isinstance(found, dict):
             raise SettingsError(f"--labels: {text!r} holds several arrays, {', '.join(map(repr, found))}: give one")
         return found

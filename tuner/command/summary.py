@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from quaver import formatting
 from quaver.api.config.config import Config
-from quaver.api.display import diagnosis as findings
+from quaver.api.display import diagnosis as diagnosis_display
 from quaver.api.display import tables
 from quaver.api.display.format import latency_figures, predicted_phrase
 from quaver.api.display.html import WARNED
@@ -15,8 +16,7 @@ from quaver.api.result import TuneResult
 from quaver.api.result_warnings import drift_phrase, no_gain_summary
 from quaver.api.run_log import LOG
 from quaver.budget import StopReason
-from quaver.command import text as facts
-from quaver.command import text as wording
+from quaver.command import sentences
 from quaver.engine.scoring.benefit import LATENCY
 from quaver.engine.timing.objective import Latency
 from quaver.history import Snapshot, read_snapshot
@@ -58,13 +58,13 @@ def write(result: TuneResult, config: Config, seconds: float, places: Places, ag
         tables.line(f"  {label:<14}", tables.cell(text, _style(label, text)))
     if result.diagnosis is not None:
         print()
-        findings.write(result.diagnosis, ROWS)
-        print(f"The tables are in {wording.path(result.workspace)}.")
+        diagnosis_display.write(result.diagnosis, ROWS)
+        print(f"The tables are in {sentences.path(result.workspace)}.")
     advice = list(next_steps(result, places, again))
     if advice:
         print("\nNext:")
         for what, command in advice:
-            print(findings.folded(what, "  ") + (f"\n    {command}" if command else ""))
+            print(diagnosis_display.folded(what, "  ") + (f"\n    {command}" if command else ""))
 
 
 def _style(label: str, text: str) -> str:
@@ -76,12 +76,12 @@ def _style(label: str, text: str) -> str:
 
 def verdict(result: TuneResult) -> str:
     """How it ended, in a sentence."""
-    best, allowed = result.best, wording.allowed(result.criterion)
+    best, allowed = result.best, formatting.allowed(result.criterion)
     if best is None:
         failed = sum(trial.failed for trial in result.trials)
         tried = f"all {failed} trials failed" if failed else "nothing was tried"
         return f"NO RESULT: {tried} ({result.reason})."
-    loss = wording.loss_is(best.loss, result.criterion)
+    loss = formatting.loss_is(best.loss, result.criterion)
     no_gain = no_gain_summary(result.benefit)
     but = f", BUT THE MODEL IS {no_gain.upper()}" if no_gain else ""
     if result.met is None:
@@ -109,10 +109,10 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
     """The figures, each with its label."""
     best, criterion = result.best, result.criterion
     if result.met is not None:
-        yield "fp32 score", wording.score(result.baseline)
+        yield "fp32 score", formatting.score(result.baseline)
     if best is not None and not best.unscored:
-        yield "best score", f"{wording.score(best.score)} (trial {best.number} of {len(result.trials)})"
-        yield "loss", f"{wording.loss(best.loss, criterion)} (allowed: {wording.allowed(criterion)})"
+        yield "best score", f"{formatting.score(best.score)} (trial {best.number} of {len(result.trials)})"
+        yield "loss", f"{formatting.loss(best.loss, criterion)} (allowed: {formatting.allowed(criterion)})"
         if criterion.target_budget is not None:
             yield "budget", str(criterion)
         for index, said in enumerate(result.trust):
@@ -126,22 +126,22 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
         if "predicted_latency" in best.measured:
             yield "predicted", predicted_phrase(best.measured, result.target).removeprefix("predicted ")
         if "latency" in best.measured:
-            yield "latency", wording.latency_ratio(best.measured["latency"], Latency().margin(best))
+            yield "latency", formatting.latency_ratio(best.measured["latency"], Latency().margin(best))
             if "latency_ms" in best.measured:
                 yield "", latency_figures(best.measured, result.fp32_measured)
         if result.objective.name in best.measured and result.objective.name != Latency.name:
             yield "objective", f"{best.measured[result.objective.name]:.6g}"
         base = snapshot.baseline
         if base is not None and base.model_size:
-            sizes = f"{wording.file_size(best.model_size)} vs {wording.file_size(base.model_size)}"
+            sizes = f"{formatting.file_size(best.model_size)} vs {formatting.file_size(base.model_size)}"
             yield "size", f"{best.model_size / base.model_size:.2f}x fp32 ({sizes})"
-    for index, fact in enumerate(facts.about_the_model(snapshot, "" if best is None else best.model_hash)):
+    for index, fact in enumerate(sentences.about_the_model(snapshot, "" if best is None else best.model_hash)):
         yield "" if index else "the model", fact
     included = ", the fp32 model's included" if result.evaluations else ""
-    yield "evaluations", f"{result.evaluations}{included}; this run took {wording.duration(seconds)}"
+    yield "evaluations", f"{result.evaluations}{included}; this run took {formatting.duration(seconds)}"
     failed = [trial for trial in result.trials if trial.failed]
     if failed:
-        yield "failed", f"{len(failed)} trial(s), the last one with {wording.last_line(failed[-1].error)}"
+        yield "failed", f"{len(failed)} trial(s), the last one with {formatting.last_line(failed[-1].error)}"
 
 
 def fallbacks(best: Trial, snapshot: Snapshot, config: Config) -> Iterator[tuple[str, str]]:
@@ -151,7 +151,7 @@ def fallbacks(best: Trial, snapshot: Snapshot, config: Config) -> Iterator[tuple
     sent = [name for name in best.config.fp32_ops if name not in start]
     kinds = {op.name: op.kind for op in space.ops}
     for index, name in enumerate(sent[:LISTED]):
-        yield "" if index else "back to fp32", f"{wording.printable(name)} ({wording.printable(kinds[name])})"
+        yield "" if index else "back to fp32", f"{formatting.printable(name)} ({formatting.printable(kinds[name])})"
     if len(sent) > LISTED:
         yield "", f"... and {len(sent) - LISTED} more"
     kept = len(start.intersection(best.config.fp32_ops))
@@ -162,13 +162,13 @@ def fallbacks(best: Trial, snapshot: Snapshot, config: Config) -> Iterator[tuple
 def files(result: TuneResult, places: Places) -> Iterator[tuple[str, str]]:
     """Where everything is."""
     if places.saved is not None:
-        yield "model", wording.path(places.saved)
+        yield "model", sentences.path(places.saved)
     elif result.model_path is not None:
-        yield "model", wording.path(result.model_path)
+        yield "model", sentences.path(result.model_path)
     if places.wanted is not None and places.saved is None:
-        yield "not written", f"{wording.path(places.wanted)}, because no model meets the {result.criterion.called}"
-    yield "history", wording.path(result.history_path)
-    yield "log", wording.path(result.workspace / LOG)
+        yield "not written", f"{sentences.path(places.wanted)}, because no model meets the {result.criterion.called}"
+    yield "history", sentences.path(result.history_path)
+    yield "log", sentences.path(result.workspace / LOG)
 
 
 def next_steps(result: TuneResult, places: Places, again: Callable[..., str]) -> Iterator[tuple[str, str]]:
@@ -178,12 +178,12 @@ def next_steps(result: TuneResult, places: Places, again: Callable[..., str]) ->
         yield "go on where it was interrupted", again()
     failed = [trial for trial in result.trials if trial.failed]
     if failed and (best is None or result.reason is StopReason.FAILURES):
-        yield "see what went wrong", wording.command("quaver", "show", history, failed[-1].number)
+        yield "see what went wrong", sentences.command("quaver", "show", history, failed[-1].number)
         yield "go on when it is mended", again()
     if best is None:
         return
-    yield "see all trials", wording.command("quaver", "history", history)
-    yield "see how the best one runs each op", wording.command("quaver", "show", history, best.number)
+    yield "see all trials", sentences.command("quaver", "history", history)
+    yield "see how the best one runs each op", sentences.command("quaver", "show", history, best.number)
     if result.met is None:
         yield "see whether it is good enough: tune it with an eval_func", again("--eval", "my_eval.py:accuracy")
         yield "see which ops are bad in int8, and why", diagnose(result, places)
@@ -192,7 +192,7 @@ def next_steps(result: TuneResult, places: Places, again: Callable[..., str]) ->
         yield from _when_not_met(result, again)
         if places.saved is None:
             out = places.wanted or f"trial{best.number}{'' if result.model_path is None else result.model_path.suffix}"
-            take = wording.command("quaver", "recover", places.model, history, best.number, "-o", out)
+            take = sentences.command("quaver", "recover", places.model, history, best.number, "-o", out)
             yield "take the best model all the same (or tune with --save-anyway)", take
     elif result.reason is StopReason.MET and best.config.fp32_ops:
         yield "use ten more minutes to find a faster one", again("--timeout", 600)
@@ -211,7 +211,7 @@ def diagnose(result: TuneResult, places: Places) -> str:
     trial = result.best if result.best.config.quantized_ops else result.trials[0]
     data = places.calib or "DATA"
     words = ("diagnose", places.model, "--calib", data, "--history", result.workspace, "--trial", trial.number)
-    return wording.command("quaver", *words)
+    return sentences.command("quaver", *words)
 
 
 def _when_not_met(result: TuneResult, again: Callable[..., str]) -> Iterator[tuple[str, str]]:
@@ -220,7 +220,7 @@ def _when_not_met(result: TuneResult, again: Callable[..., str]) -> Iterator[tup
     elif result.reason is StopReason.TIMEOUT:
         yield "stop at the first success, however long it takes", again("--timeout", 0)
     elif result.reason is StopReason.EXHAUSTED:
-        yield "try another strategy", wording.command("quaver", "strategies")
+        yield "try another strategy", sentences.command("quaver", "strategies")
     if result.criterion.target_budget is not None:
         yield "allow more with --max-latency or --max-size", ""
         return

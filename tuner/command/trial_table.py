@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
+from quaver import formatting
 from quaver.api.display import tables
-from quaver.command import text as wording
 from quaver.engine.scoring.benefit import benefit
 from quaver.engine.scoring.judge import Judge
 from quaver.engine.timing.objective import Latency
@@ -33,11 +33,11 @@ def write(judged: Judge, base: Trial | None) -> None:
     rows = [
         (
             *_verdict(trial, judged),
-            *(wording.score(trial.metrics.get(name)) for name in metrics),
+            *(formatting.score(trial.metrics.get(name)) for name in metrics),
             *(_interval(trial, judged) for _ in between),
             *(_count(trial, precision) for precision in precisions),
             *_latency(trial),
-            wording.file_size(trial.model_size) if trial.model_size else "-",
+            formatting.file_size(trial.model_size) if trial.model_size else "-",
             f"{trial.seconds:.2f}",
             _change(trial, came_from.get(trial.number), room),
         )
@@ -53,12 +53,12 @@ def write(judged: Judge, base: Trial | None) -> None:
 
 def _verdict(trial: Trial, judged: Judge) -> tuple[str | Text, ...]:
     if trial.number == 0:
-        return "fp32", wording.score(trial.score), "-", "-"
+        return "fp32", formatting.score(trial.score), "-", "-"
     best = judged.best is not None and trial.number == judged.best.number
     return (
         tables.cell(f"{trial.number}{'*' if best else ' '}", tables.BEST if best else ""),
-        wording.score(trial.score),
-        wording.loss(trial.loss, judged.criterion),
+        formatting.score(trial.score),
+        formatting.loss(trial.loss, judged.criterion),
         met(trial),
     )
 
@@ -67,7 +67,7 @@ def _interval(trial: Trial, judged: Judge) -> str:
     """Between what the loss on such data lies."""
     if trial.interval is None:
         return "-"
-    return wording.loss_between(trial.interval, judged.criterion)
+    return formatting.loss_between(trial.interval, judged.criterion)
 
 
 def met(trial: Trial) -> Text:
@@ -101,5 +101,5 @@ def _change(trial: Trial, origin: Origin | None, room: int | None) -> Text:
     named = told(origin, NAMES)
     said = tables.cell(named if room is None or len(named) <= room else told(origin))
     if trial.failed:
-        said.append_text(tables.cell(f"; failed: {wording.last_line(trial.error)}", tables.NOT_MET))
+        said.append_text(tables.cell(f"; failed: {formatting.last_line(trial.error)}", tables.NOT_MET))
     return said

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 import quaver
+from quaver import formatting
 from quaver.adapters import AdapterOptions, load_model
-from quaver.command import text as wording
+from quaver.command import sentences
 from quaver.demo.data import Accuracy, Images, digits
 from quaver.engine.event_base import Event
 from quaver.engine.events import BaselineScored, Planned, StageStarted, TrialFinished
@@ -104,10 +105,10 @@ def tell(event: Event) -> None:
             print(f"  fp32      accuracy {trial.score:.2%}", flush=True)
         case TrialFinished(trial, _):
             if trial.failed:
-                said = f"failed: {wording.last_line(trial.error)}"
+                said = f"failed: {formatting.last_line(trial.error)}"
             else:
-                said = f"accuracy {trial.score:.2%}, {_loss(trial)}, {wording.verdict(trial)}"
-            print(f"  trial {trial.number:<3} {said}, {wording.op_counts(trial)} ops", flush=True)
+                said = f"accuracy {trial.score:.2%}, {_loss(trial)}, {formatting.verdict(trial)}"
+            print(f"  trial {trial.number:<3} {said}, {formatting.op_counts(trial)} ops", flush=True)
 
 
 def sensitivities(result: quaver.TuneResult, calibration: Images) -> Mapping[str, float]:
@@ -143,7 +144,7 @@ def _tell_fallbacks(best: Trial, errors: Mapping[str, float], seconds: Mapping[s
     for name in culprits[:10]:
         fp32, int8 = seconds.get(name, (1.0, 0.0))
         slow = "; int8 does not make it faster" if int8 >= fp32 else ""
-        print(f"  {wording.printable(name)}\n    {_why(errors.get(name), median)}{slow}")
+        print(f"  {formatting.printable(name)}\n    {_why(errors.get(name), median)}{slow}")
     if len(culprits) > 10:
         print(f"  ... and {len(culprits) - 10} more")
     if others := len(sent) - len(culprits):
@@ -175,7 +176,7 @@ def _tell_figures(result: quaver.TuneResult, images: Images) -> None:
         ("", "fp32", *shown),
         ("int8 ops", "0", *(str(trial.config.quantized_count) for trial in shown.values())),
         ("accuracy", f"{result.baseline:.2%}", *(_percent(trial.score) for trial in shown.values())),
-        ("file size", wording.file_size(fp32.size), *(wording.file_size(model.size) for model in models)),
+        ("file size", formatting.file_size(fp32.size), *(formatting.file_size(model.size) for model in models)),
         ("latency", "1.00", *(f"{statistics.median(taken):.2f}" for taken in ratios)),
         ("  lowest", "", *(f"{taken[0]:.2f}" for taken in ratios)),
         ("  highest", "", *(f"{taken[-1]:.2f}" for taken in ratios)),
@@ -214,6 +215,6 @@ def _tell_next(result: quaver.TuneResult, folder: Path, model: Path, strategy: s
         ("the model of the first trial", ("recover", model, folder, 1, "-o", folder / "trial1.onnx")),
         ("the same network with a weight scale for each channel", ("tune", *data, "--strategy", strategy)),
     ]
-    print(f"\nThe files are in {wording.path(folder)}; the best model is {result.model_path.name}.\n\nNext:")
+    print(f"\nThe files are in {sentences.path(folder)}; the best model is {result.model_path.name}.\n\nNext:")
     for what, words in steps:
-        print(f"  {what}\n    {wording.command('quaver', *words)}")
+        print(f"  {what}\n    {sentences.command('quaver', *words)}")

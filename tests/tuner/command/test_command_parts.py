@@ -16,7 +16,7 @@ import quaver as library
 from quaver.api.display.live import TimeLeft
 from quaver.api.setup import count_samples
 from quaver.command import flags
-from quaver.command import text as wording
+from quaver.command import sentences
 from quaver.command import user_files as loading
 from quaver.command.main import COMMANDS, parse
 from quaver.command.verbs.tune import again_with
@@ -98,16 +98,16 @@ def test_pickled_arrays_are_refused(tmp_path: Path) -> None:
 
 
 def test_names_cannot_command_the_terminal() -> None:
-    assert wording.printable("a\x1b[2J\nb\u202e") == "a\\x1b[2J\\nb\\u202e"
+    assert sentences.printable("a\x1b[2J\nb\u202e") == "a\\x1b[2J\\nb\\u202e"
 
 
 @pytest.mark.parametrize(
     "written, meant",
-    [(wording.duration(3.14), "3.1 s"), (wording.duration(90), "90 s"), (wording.duration(8000), "2 h 13 min"),
-     (wording.file_size(999), "999 bytes"), (wording.file_size(111752), "112 KB"),
-     (wording.file_size(2 * 10**9), "2 GB"),
-     (wording.latency_ratio(0.5), "0.50x fp32 (2.00x faster)"),
-     (wording.latency_ratio(1.3), "1.30x fp32 (1.30x SLOWER)")],
+    [(sentences.duration(3.14), "3.1 s"), (sentences.duration(90), "90 s"), (sentences.duration(8000), "2 h 13 min"),
+     (sentences.file_size(999), "999 bytes"), (sentences.file_size(111752), "112 KB"),
+     (sentences.file_size(2 * 10**9), "2 GB"),
+     (sentences.latency_ratio(0.5), "0.50x fp32 (2.00x faster)"),
+     (sentences.latency_ratio(1.3), "1.30x fp32 (1.30x SLOWER)")],
 )  # fmt: skip
 def test_figures_are_written_for_people(written: str, meant: str) -> None:
     assert written == meant
@@ -158,4 +158,4 @@ def test_help_loads_nothing_heavy() -> None:
 def test_the_librarys_advice_is_put_into_shell_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     advice = f"go on with fit(..., resume={str(tmp_path / 'a b' / 'history.snapshot')!r})"
-    assert wording.in_shell_words(advice) == "go on with `quaver tune ... --resume 'a b/history.snapshot'`"
+    assert sentences.in_shell_words(advice) == "go on with `quaver tune ... --resume 'a b/history.snapshot'`"

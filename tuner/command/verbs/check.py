@@ -10,8 +10,7 @@ from typing import Any
 from xml.etree import ElementTree as ET  # nosec B405 - written, never read
 
 from quaver.api.check_result import CheckResult, Verdict
-from quaver.command import flags, metric
-from quaver.command import user_files as loading
+from quaver.command import flags, metric, user_files
 from quaver.command.json_records import print_json
 from quaver.errors import SettingsError
 from quaver.files.paths import expanded
@@ -136,7 +135,7 @@ def run(args: argparse.Namespace) -> int:
             eval_func,
             confidence=args.confidence or None,
             faster_than=args.faster_than,
-            data=None if args.calib is None else loading.calibration(args.calib),
+            data=None if args.calib is None else user_files.calibration(args.calib),
             threads=args.threads,
             cpu=args.cpu,
             cpu_samples=args.cpu_samples or None,

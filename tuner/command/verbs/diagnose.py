@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from quaver.command import flags, output
-from quaver.command import text as wording
-from quaver.command import user_files as loading
+from quaver.command import flags, output, sentences, user_files
 from quaver.errors import SettingsError
 from quaver.types import PlainDict
 
@@ -66,23 +64,23 @@ def run(args: argparse.Namespace) -> int:
         raise SettingsError(f"-o takes a folder for the tables, and {args.output!r} is a file")
 
     import quaver
-    from quaver.api.display import diagnosis as findings
+    from quaver.api.display import diagnosis as diagnosis_display
     from quaver.command.output import warnings_shown
     from quaver.engine.inspection.diagnose import SAMPLES
 
     samples = SAMPLES if args.samples is None else args.samples
     if args.alone:
-        data = loading.calibration(args.calib)
+        data = user_files.calibration(args.calib)
         with warnings_shown():
             alone = quaver.diagnose_quantized(
                 args.model, data, samples=samples, workspace=args.output, threads=args.threads
             )
-        return _print(args, alone.to_dict(), lambda: findings.write_alone(alone, args.rows))
+        return _print(args, alone.to_dict(), lambda: diagnosis_display.write_alone(alone, args.rows))
     with warnings_shown():
         found = quaver.diagnose(
             args.model,
             args.quantized if args.history is None else _trial(args),
-            loading.calibration(args.calib),
+            user_files.calibration(args.calib),
             history=args.history,
             samples=samples,
             timing=not args.no_timing,
@@ -92,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
             op_type_dict=dict(args.op_type_dict) if args.op_type_dict else None,
             threads=args.threads,
         )
-    return _print(args, found.to_dict(), lambda: findings.write(found, args.rows))
+    return _print(args, found.to_dict(), lambda: diagnosis_display.write(found, args.rows))
 
 
 def _print(args: argparse.Namespace, plain: PlainDict, write: Callable[[], None]) -> int:
@@ -104,7 +102,7 @@ def _print(args: argparse.Namespace, plain: PlainDict, write: Callable[[], None]
         return 0
     write()
     if args.output is not None:
-        print(f"\nThe tables are in {wording.path(Path(args.output))}.")
+        print(f"\nThe tables are in {sentences.path(Path(args.output))}.")
     return 0
 
 

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from quaver.command import text as wording
+from quaver import formatting
+from quaver.command import sentences
 from quaver.errors import SettingsError
 
 DESCRIPTION = """\
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
     snapshot = read_snapshot(args.history)
     count = export_optuna(snapshot, args.optuna, args.study_name)
-    print(f"{count} trial(s), the fp32 model's included, are in {wording.path(Path(args.optuna))}")
+    print(f"{count} trial(s), the fp32 model's included, are in {sentences.path(Path(args.optuna))}")
     if snapshot.damage:
-        print(f"DAMAGED: {wording.printable(snapshot.damage)}; what is exported is what could be read")
+        print(f"DAMAGED: {formatting.printable(snapshot.damage)}; what is exported is what could be read")
     return 0

@@ -6,7 +6,8 @@ import argparse
 import os
 from typing import Any
 
-from quaver.command import text as wording
+from quaver import formatting
+from quaver.command import sentences
 from quaver.history import repair
 
 
@@ -14,7 +15,7 @@ def write(path: str | os.PathLike[str]) -> None:
     """Repair, and say what was kept and what was not. The file itself is not touched."""
     repaired = repair(path)
     for said in repaired.lost:
-        print(f"LOST: {wording.printable(said)}")
+        print(f"LOST: {formatting.printable(said)}")
     if not repaired.lost:
         print("nothing is damaged")
     print(f"{repaired.trials} trial(s) are in {repaired.path}")
@@ -46,13 +47,12 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table, or the JSON."""
+    from quaver import formatting
     from quaver.api.display import tables
     from quaver.api.display.format import trial_phrases
     from quaver.api.display.html import WARNED
     from quaver.api.result_warnings import drift_phrase, run_warnings
-    from quaver.command import json_records as as_json
-    from quaver.command import text as facts
-    from quaver.command import trial_table
+    from quaver.command import json_records, trial_table
     from quaver.engine.inspection.output_drift import drift_of
     from quaver.engine.scoring.judge import judge_snapshot
     from quaver.history import read_snapshot
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     best_hash = "" if judged.best is None else judged.best.model_hash
     if args.json:
         came_from = origins(judged.trials)
-        as_json.print_json(
+        json_records.print_json(
             {
                 "path": str(snapshot.path),
                 "created": snapshot.header.created,
@@ -76,20 +76,20 @@ def run(args: argparse.Namespace) -> int:
                 "settings": dict(snapshot.run.settings),
                 "criterion": str(judged.criterion),
                 "ops": len(snapshot.header.ops),
-                **as_json.about_the_model(snapshot, best_hash),
+                **json_records.about_the_model(snapshot, best_hash),
                 "damage": snapshot.damage,
                 "best": None if judged.best is None else judged.best.number,
                 "met": judged.met,
-                "output_drift": as_json.output_drift(drift_of(snapshot.notes, judged.best)),
+                "output_drift": json_records.output_drift(drift_of(snapshot.notes, judged.best)),
                 "warnings": list(run_warnings(judged, snapshot.notes, base)),
-                "trust": as_json.trust(
+                "trust": json_records.trust(
                     None if judged.best is None else judged.confidence(judged.best),
                     [] if judged.best is None else judged.losses(judged.best),
                     judged.confirmations,
                 ),
-                "baseline": None if base is None else as_json.trial_to_dict(base, None),
+                "baseline": None if base is None else json_records.trial_to_dict(base, None),
                 "trials": [
-                    {**as_json.trial_to_dict(trial, judged.best), **as_json.origin(came_from[trial.number])}
+                    {**json_records.trial_to_dict(trial, judged.best), **json_records.origin(came_from[trial.number])}
                     for trial in judged.trials
                 ],
             }
@@ -103,14 +103,14 @@ def run(args: argparse.Namespace) -> int:
         within = "" if judged.met else ", but not confirmed on other data" if judged.best.met else ", but not within it"
         print(f"* trial {judged.best.number} {verdict}{'' if judged.best.unscored else within}{only}")
         for said in trial_phrases(judged.best, judged):
-            print(wording.printable(said))
+            print(formatting.printable(said))
         drift = drift_phrase(drift_of(snapshot.notes, judged.best))
-        for fact in (*([drift] if drift else []), *facts.about_latency(judged.best, snapshot)):
+        for fact in (*([drift] if drift else []), *sentences.about_latency(judged.best, snapshot)):
             tables.line(fact)
     for text in run_warnings(judged, snapshot.notes, base):
         tables.line(tables.cell(f"{WARNED}{text}", tables.NOT_MET))
-    for fact in facts.about_the_model(snapshot, best_hash):
+    for fact in sentences.about_the_model(snapshot, best_hash):
         tables.line(fact)
     if snapshot.damage:
-        print(f"DAMAGED: {wording.printable(snapshot.damage)}; what is listed is what could be read")
+        print(f"DAMAGED: {formatting.printable(snapshot.damage)}; what is listed is what could be read")
     return 0

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from quaver.command import output
-from quaver.command import text as wording
-from quaver.command import user_files as loading
+from quaver import formatting
+from quaver.command import output, sentences, user_files
 from quaver.errors import SettingsError
 from quaver.formatting import milliseconds
 
@@ -79,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     found = quaver.profile(
         args.model,
         args.against if args.trial is None else args.trial,
-        None if args.calib is None else loading.calibration(args.calib),
+        None if args.calib is None else user_files.calibration(args.calib),
         history=args.history,
         batch=args.batch,
         threads=args.threads,
@@ -106,11 +105,11 @@ def run(args: argparse.Namespace) -> int:
             print(folded(_sentence(label if found.against is not None else "latency", latency), indent=""))
     if found.against is not None:
         ratio = found.against.p50 / found.latency.p50
-        tables.line("against / first: ", _ratio(ratio), " (slower)" if ratio > wording.EVEN_LATENCY else "")
+        tables.line("against / first: ", _ratio(ratio), " (slower)" if ratio > formatting.EVEN_LATENCY else "")
     if found.how:
         print(folded(found.how, indent=""))
     if args.output is not None:
-        print(f"all of it is in {wording.path(Path(args.output))}")
+        print(f"all of it is in {sentences.path(Path(args.output))}")
     return 0
 
 
@@ -124,12 +123,12 @@ def _save(args: argparse.Namespace) -> int:
     if args.calib is None:
         raise SettingsError("--save and --board need --calib: typical inputs to quantize and to time the model with")
     if args.board is not None:
-        place = quaver.save_board_kit(args.model, args.board, loading.calibration(args.calib), batch=args.batch)
+        place = quaver.save_board_kit(args.model, args.board, user_files.calibration(args.calib), batch=args.batch)
         print(f"run this on the board: python3 {place.name} > cost.json (it needs onnxruntime and numpy)")
         return 0
-    data = loading.calibration(args.calib)
+    data = user_files.calibration(args.calib)
     place = quaver.save_cost_model(args.model, args.save, data, target=args.target, batch=args.batch)
-    print(f"the cost model is in {wording.path(place)}; tune with --cost-model {wording.path(place)}")
+    print(f"the cost model is in {sentences.path(place)}; tune with --cost-model {sentences.path(place)}")
     return 0
 
 
@@ -158,7 +157,7 @@ def _ratio(ratio: float) -> Any:
     from quaver.api.display import tables
 
     said = f"{ratio:.2f}" if ratio == ratio else "-"
-    return tables.cell(said, tables.SLOWER if ratio > wording.EVEN_LATENCY else "")
+    return tables.cell(said, tables.SLOWER if ratio > formatting.EVEN_LATENCY else "")
 
 
 def _narrow(headings: list[str], rows: list[list[Any]]) -> tuple[list[str], list[list[Any]]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from quaver import formatting
 from quaver.command import flags
-from quaver.command import text as wording
 from quaver.errors import SettingsError
 
 DESCRIPTION = """\
@@ -44,5 +44,5 @@ def run(args: argparse.Namespace) -> int:
     model = quaver.recover(args.model, args.history, args.number)
     path = model.save(output)
     without = " without its provenance" if model.provenance else ""
-    print(f"trial {args.number} is in {path} ({wording.file_size(model.size)}, sha256{without} {model.sha256})")
+    print(f"trial {args.number} is in {path} ({formatting.file_size(model.size)}, sha256{without} {model.sha256})")
     return 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from quaver.command import text as wording
+from quaver import formatting
+from quaver.command import sentences
 
 DESCRIPTION = """\
 Writes all views of a run into one HTML file that needs no server and no network. A run writes one by itself when it
@@ -32,5 +33,5 @@ def run(args: argparse.Namespace) -> int:
     from quaver.insights.report.write import write_report
 
     path = write_report(args.history, args.output)
-    print(f"the report is in {wording.path(path.absolute())} ({wording.file_size(path.stat().st_size)})")
+    print(f"the report is in {sentences.path(path.absolute())} ({formatting.file_size(path.stat().st_size)})")
     return 0

@@ -7,7 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quaver.command import text as wording
+from quaver import formatting
+from quaver.command import sentences
 from quaver.errors import HistoryError, SettingsError
 
 if TYPE_CHECKING:
@@ -76,14 +77,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _show_provenance(args: argparse.Namespace) -> None:
     from quaver.api.provenance import provenance_lines, read_provenance
-    from quaver.command import json_records as as_json
+    from quaver.command import json_records
 
     provenance = read_provenance(args.history)
     if args.json:
-        as_json.print_json({"path": args.history, **provenance.to_dict()})
+        json_records.print_json({"path": args.history, **provenance.to_dict()})
         return
     for line in provenance_lines(provenance):
-        print(wording.printable(line))
+        print(formatting.printable(line))
 
 
 def _number(text: str) -> int | str:
@@ -106,13 +107,12 @@ def _trial(number: int | str, snapshot: Snapshot, judged: Judge) -> Trial:
 
 
 def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namespace) -> None:
+    from quaver import formatting
     from quaver.api.display import tables
     from quaver.api.display.format import LATENCY, trial_phrases
     from quaver.api.display.html import WARNED
     from quaver.api.result_warnings import drift_phrase, run_warnings
-    from quaver.command import json_records as as_json
-    from quaver.command import op_table
-    from quaver.command import text as facts
+    from quaver.command import json_records, op_table
     from quaver.engine.inspection.output_drift import drift_of
 
     ops = [op for op in snapshot.header.ops if not args.fp32 or not trial.config[op.name].quantized]
@@ -122,34 +122,33 @@ def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namesp
     best_hash = "" if judged.best is None else judged.best.model_hash
     if args.json:
         rows = [op_table.op_to_dict(op, trial.config[op.name]) for op in ops]
-        about = {**as_json.about_the_model(snapshot, best_hash), "output_drift": as_json.output_drift(drift)}
+        about = {**json_records.about_the_model(snapshot, best_hash), "output_drift": json_records.output_drift(drift)}
         about["warnings"] = list(warned)
-        as_json.print_json({**as_json.trial_to_dict(trial, judged.best), **about, "ops": rows})
+        json_records.print_json({**json_records.trial_to_dict(trial, judged.best), **about, "ops": rows})
         return
     tables.line(*_headline(trial, judged))
     for said in trial_phrases(trial, judged) if trial.number else ():
-        print(wording.printable(said))
+        print(formatting.printable(said))
     for text in warned:
         tables.line(tables.cell(f"{WARNED}{text}", tables.NOT_MET))
     if drift is not None:
         tables.line(drift_phrase(drift))
     op_table.write(ops, trial.config)
-    for fact in (*facts.about_latency(trial, snapshot), *facts.about_the_model(snapshot, best_hash)):
+    for fact in (*sentences.about_latency(trial, snapshot), *sentences.about_the_model(snapshot, best_hash)):
         tables.line(fact)
     for what, value in trial.measured.items():
         if what not in LATENCY:
-            print(f"{wording.printable(what)}: {value:.6g}")
+            print(f"{formatting.printable(what)}: {value:.6g}")
     if trial.model_size:
-        print(f"size: {wording.file_size(trial.model_size)}\nsha256 {wording.printable(trial.model_hash)}")
+        print(f"size: {formatting.file_size(trial.model_size)}\nsha256 {formatting.printable(trial.model_hash)}")
     if trial.error:
-        print("\n".join(map(wording.printable, trial.error.rstrip().splitlines())))
+        print("\n".join(map(formatting.printable, trial.error.rstrip().splitlines())))
     _tell_damage(snapshot)
 
 
 def _compare(first: Trial, second: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namespace) -> None:
     from quaver.api.display import tables
-    from quaver.command import json_records as as_json
-    from quaver.command import op_table
+    from quaver.command import json_records, op_table
     from quaver.ops import FP32
     from quaver.trial_lineage import difference
 
@@ -160,10 +159,10 @@ def _compare(first: Trial, second: Trial, snapshot: Snapshot, judged: Judge, arg
     ]
     if args.json:
         both = {
-            "first": as_json.trial_to_dict(first, judged.best),
-            "second": as_json.trial_to_dict(second, judged.best),
+            "first": json_records.trial_to_dict(first, judged.best),
+            "second": json_records.trial_to_dict(second, judged.best),
         }
-        as_json.print_json({**both, "changes": [as_json.change(change) for change in changes]})
+        json_records.print_json({**both, "changes": [json_records.change(change) for change in changes]})
         return
     for trial in (first, second):
         tables.line(*_headline(trial, judged))
@@ -177,30 +176,30 @@ def _compare(first: Trial, second: Trial, snapshot: Snapshot, judged: Judge, arg
 
 def _tell_damage(snapshot: Snapshot) -> None:
     if snapshot.damage:
-        print(f"DAMAGED: {wording.printable(snapshot.damage)}")
+        print(f"DAMAGED: {formatting.printable(snapshot.damage)}")
 
 
 def _headline(trial: Trial, judged: Judge) -> list[Any]:
     from quaver.api.display import tables
 
-    counts = f"{wording.op_counts(trial)} ops, {wording.duration(trial.seconds)} in eval_func{_by(trial)}"
+    counts = f"{formatting.op_counts(trial)} ops, {formatting.duration(trial.seconds)} in eval_func{_by(trial)}"
     if trial.number == 0:
-        score = "not evaluated" if trial.unscored else f"score {wording.scores(trial)}"
+        score = "not evaluated" if trial.unscored else f"score {formatting.scores(trial)}"
         return [f"the fp32 baseline: {score}, {counts}"]
     if trial.unscored:
-        return [f"trial {trial.number}: not evaluated, {wording.op_counts(trial)} ops"]
+        return [f"trial {trial.number}: not evaluated, {formatting.op_counts(trial)} ops"]
     if trial.failed:
         return [f"trial {trial.number}: ", tables.cell("failed", tables.NOT_MET), f", {counts}"]
-    loss = f"{wording.loss_or_gain(trial.loss, judged.criterion)} (allowed: {wording.allowed(judged.criterion)})"
-    met = tables.cell(wording.verdict(trial), tables.MET if trial.met else tables.NOT_MET)
-    return [f"trial {trial.number}: score {wording.scores(trial)}, {loss}, ", met, f", {counts}"]
+    loss = f"{formatting.loss_or_gain(trial.loss, judged.criterion)} (allowed: {formatting.allowed(judged.criterion)})"
+    met = tables.cell(formatting.verdict(trial), tables.MET if trial.met else tables.NOT_MET)
+    return [f"trial {trial.number}: score {formatting.scores(trial)}, {loss}, ", met, f", {counts}"]
 
 
 def _by(trial: Trial) -> str:
     """Who evaluated it, and when it began; nothing if the run did so itself."""
     if not trial.worker:
         return ""
-    by = f", by {wording.printable(trial.worker)}"
+    by = f", by {formatting.printable(trial.worker)}"
     try:
         began = datetime.fromtimestamp(trial.started).astimezone()
     except (OSError, OverflowError, ValueError):  # a time that no clock gives: a file may come from anywhere

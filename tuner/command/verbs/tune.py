@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from quaver.command import flags, metric
-from quaver.command import text as wording
-from quaver.command import user_files as loading
+from quaver.command import flags, metric, sentences, user_files
 from quaver.command.output import warnings_shown
 from quaver.errors import SettingsError
 
@@ -87,14 +85,13 @@ def run(args: argparse.Namespace) -> int:
         raise SettingsError("--save-anyway goes with -o: where to save the model")
     eval_func = metric.eval_func(args, args.calib) if metric.asked_for(args) else None
     settings = settings.with_changes(metric.direction(args, eval_func))
-    confirm = None if args.confirm is None else loading.load_function(args.confirm, "--confirm")
-    data = None if args.calib is None else loading.calibration(args.calib)
+    confirm = None if args.confirm is None else user_files.load_function(args.confirm, "--confirm")
+    data = None if args.calib is None else user_files.calibration(args.calib)
 
     import quaver
     from quaver.api.display.choose import print_warnings
     from quaver.api.fit import TuneRequest, tune
-    from quaver.command import json_records as as_json
-    from quaver.command import summary
+    from quaver.command import json_records, summary
     from quaver.insights.trackers import make_tracker
 
     trackers = [make_tracker(name) for name in args.track or ()]
@@ -118,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
     places = summary.Places(args.model, output, saved, args.calib)
     again = partial(again_with, args.argv, "--resume", result.workspace)
     if args.json:
-        as_json.print_json({"model": args.model, "saved": saved and str(saved), **as_json.tuned(result)})
+        json_records.print_json({"model": args.model, "saved": saved and str(saved), **json_records.tuned(result)})
     else:
         summary.write(result, config, time.monotonic() - begin, places, again)
     if result.best is None and result.reason is quaver.StopReason.INTERRUPTED:
@@ -136,4 +133,4 @@ def again_with(argv: Sequence[str], *changes: Any) -> str:
             next(rest, None)
         elif word.split("=")[0] not in replaced:
             words.append(word)
-    return wording.command("quaver", *words, *changes)
+    return sentences.command("quaver", *words, *changes)

@@ -11,34 +11,11 @@ from typing import Any
 
 from quaver.api.cost_model import target_of
 from quaver.api.display.format import conversions, converted_phrase, fp32_phrase, latency_phrase, predicted_phrase
-from quaver.formatting import (
-    EVEN_LATENCY,
-    allowed,
-    duration,
-    file_size,
-    last_line,
-    latency_ratio,
-    loss,
-    loss_between,
-    loss_is,
-    loss_or_gain,
-    op_counts,
-    paragraph,
-    printable,
-    score,
-    scores,
-    verdict,
-)
+from quaver.formatting import printable
 from quaver.history import Snapshot
 from quaver.processors import noted_portability
 from quaver.trial import Trial
 from quaver.unquantizable import from_notes, in_words
-
-__all__ = [
-    "EVEN_LATENCY", "allowed", "command", "duration", "file_size", "finite", "in_shell_words", "last_line",
-    "latency_ratio", "loss", "loss_between", "loss_is", "loss_or_gain", "op_counts", "paragraph", "path", "printable",
-    "score", "scores", "verdict",
-]  # fmt: skip
 
 
 def in_shell_words(text: str) -> str:
