@@ -25,7 +25,7 @@ from quaver.unquantizable import from_notes
 
 
 def trial_to_dict(trial: Trial, best: Trial | None) -> PlainDict:
-    """A trial for JSON."""
+    """Return a trial as JSON."""
     return {
         "number": trial.number,
         "state": str(trial.state),
@@ -49,8 +49,8 @@ def trial_to_dict(trial: Trial, best: Trial | None) -> PlainDict:
     }
 
 
-def tuned(result: TuneResult) -> PlainDict:
-    """How a run ended."""
+def result_to_dict(result: TuneResult) -> PlainDict:
+    """Return the result of a run as JSON."""
     return {
         "met": result.met,
         "reason": str(result.reason),
@@ -72,7 +72,7 @@ def tuned(result: TuneResult) -> PlainDict:
 
 
 def benefit(compared: Benefit | None) -> PlainDict | None:
-    """Return the best trial's latency or size beside the float model's, for JSON."""
+    """Return the best trial's latency or size relative to the float model, as JSON."""
     if compared is None:
         return None
     figures = {"figure": compared.figure, "ratio": compared.ratio, "margin": compared.margin}
@@ -80,62 +80,72 @@ def benefit(compared: Benefit | None) -> PlainDict | None:
 
 
 def output_drift(drift: OutputDrift | None) -> PlainDict | None:
-    """Return how far the best trial's outputs are from the float model's, for JSON."""
+    """Return how far the best trial's outputs drift from the float model's, as JSON."""
     if drift is None:
         return None
     figures = {"relative_error": drift.relative_error, "top1_agreement": drift.top1_agreement}
     return {**figures, "samples": drift.samples, "outputs": [asdict(item) for item in drift.outputs]}
 
 
-def origin(found: Origin) -> PlainDict:
-    """The trial that a trial came from, and what was changed."""
-    return {"parent": found.parent, "changes": [change(one) for one in found.changes]}
+def origin(parent: Origin) -> PlainDict:
+    """Return the parent of a trial and the changed ops, as JSON."""
+    return {"parent": parent.parent, "changes": [change_to_dict(change) for change in parent.changes]}
 
 
-def change(one: Change) -> PlainDict:
-    """An op that two trials run in different ways."""
-    before, now = (None if pick is None else pick.to_dict() for pick in (one.before, one.now))
-    return {"op": one.op, "before": before, "now": now}
+def change_to_dict(change: Change) -> PlainDict:
+    """Return an op that two trials run differently, as JSON."""
+    before, now = (None if pick is None else pick.to_dict() for pick in (change.before, change.now))
+    return {"op": change.op, "before": before, "now": now}
 
 
-def trust(sure: Confidence | None, losses: Iterable[LimitLoss], confirmations: Iterable[Confirmation]) -> PlainDict:
-    """How far the verdict on the best trial can be trusted: how sure, by each limit, and on other data."""
+def trust(
+    confidence: Confidence | None, losses: Iterable[LimitLoss], confirmations: Iterable[Confirmation]
+) -> PlainDict:
+    """Return the evidence for the verdict as JSON: confidence, loss per limit, and scores on other data."""
     return {
-        "sure": None if sure is None else sure.chosen,
-        "sure_alone": None if sure is None else sure.alone,
+        "sure": None if confidence is None else confidence.chosen,
+        "sure_alone": None if confidence is None else confidence.alone,
         "limits": [
             {
-                "metric": lost.limit.metric,
-                "slice": lost.limit.slice or None,
-                "baseline": lost.baseline,
-                "score": lost.score,
-                "loss": lost.loss,
-                "allowed": lost.limit.allowed,
-                "relative": lost.limit.relative,
-                "met": lost.met,
+                "metric": limit_loss.limit.metric,
+                "slice": limit_loss.limit.slice or None,
+                "baseline": limit_loss.baseline,
+                "score": limit_loss.score,
+                "loss": limit_loss.loss,
+                "allowed": limit_loss.limit.allowed,
+                "relative": limit_loss.limit.relative,
+                "met": limit_loss.met,
             }
-            for lost in losses
+            for limit_loss in losses
         ],
         "confirmations": [
-            {"trial": one.trial, "score": one.score, "baseline": one.baseline, "loss": one.loss, "met": one.met}
-            for one in confirmations
+            {
+                "trial": check.trial,
+                "score": check.score,
+                "baseline": check.baseline,
+                "loss": check.loss,
+                "met": check.met,
+            }
+            for check in confirmations
         ],
     }
 
 
 def about_the_model(snapshot: Snapshot, best_hash: str = "") -> PlainDict:
-    """Return what was converted when the model was read, what cannot be quantized, and where the verdict holds."""
+    """Return conversions of the model, nodes that cannot be quantized, and processors the verdict holds on, as JSON."""
     portability = noted_portability(snapshot.notes, best_hash)
-    left_out = [{"kind": one.kind, "count": one.count, "share": one.share} for one in from_notes(snapshot.notes)]
+    unquantizable = [
+        {"kind": entry.kind, "count": entry.count, "share": entry.share} for entry in from_notes(snapshot.notes)
+    ]
     comparison = comparison_of(snapshot.header.calibration)
     return {
         "conversions": list(conversions(snapshot.notes)),
         "comparison": None if comparison is None else comparison.to_dict(),
-        "unquantizable": left_out,
+        "unquantizable": unquantizable,
         "portability": None if portability is None else portability.to_dict(),
     }
 
 
 def print_json(data: Any) -> None:
-    """Write plain data to stdout as JSON."""
+    """Print builtins as JSON."""
     output.write_json(json.dumps(sentences.finite(data), indent=2, allow_nan=False))

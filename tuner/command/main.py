@@ -1,4 +1,4 @@
-"""`quaver`: finds the command, runs it, and turns errors into one paragraph and an exit code."""
+"""The `quaver` command: run a verb and turn errors into one paragraph and an exit code."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ from quaver.errors import QuaverError, SettingsError
 from quaver.suggestions import hint
 
 COMMANDS = {
-    found.name: importlib.import_module(f"{verbs.__name__}.{found.name}")
-    for found in pkgutil.iter_modules(verbs.__path__)
+    module.name: importlib.import_module(f"{verbs.__name__}.{module.name}")
+    for module in pkgutil.iter_modules(verbs.__path__)
 }
 
 DESCRIPTION = """\
-Finds which ops of a float model can run in int8, so that accuracy stays within your criterion.
+Find which ops of a float model can run in int8 while accuracy stays within your criterion.
 
-  quaver demo                                      see it at work, in less than a minute
+  quaver demo                                      tune a small network, in less than a minute
   quaver tune --model model.onnx --calib calib.npz --eval my_eval.py:accuracy -o model-int8.onnx
-  quaver history quaver_workspace/RUN              what was tried
-  quaver show quaver_workspace/RUN 3               how trial 3 ran each op
+  quaver history quaver_workspace/RUN              list the trials
+  quaver show quaver_workspace/RUN 3               show how trial 3 ran each op
   quaver recover model.onnx quaver_workspace/RUN 3 -o trial3.onnx
   quaver check model.onnx model-int8.onnx --eval my_eval.py:accuracy --relative 0.01
-  quaver diagnose model.onnx --calib calib.npz     which ops are bad in int8, and why
+  quaver diagnose model.onnx --calib calib.npz     explain which ops lose accuracy in int8
   quaver profile model.onnx --against model-int8.onnx
   quaver export quaver_workspace/RUN --optuna journal.log
-  quaver insights                                  all runs on a web page, live
+  quaver insights                                  show all runs on a live web page
   quaver report quaver_workspace/RUN -o report.html
 """
 
 EPILOG = """\
-exit codes: 0 the criterion is met (or the command did its work), 3 it is not met, 4 `quaver check`
-cannot tell, 2 wrong usage or an error that quaver names, 1 any other error, 130 interrupted without a result.
-`quaver COMMAND --help` tells more about a command.
+exit codes: 0 the criterion is met (or the command succeeded), 3 it is not met, 4 `quaver check` is
+inconclusive, 2 wrong usage or a reported error, 1 an unexpected error, 130 interrupted without a result.
+Run `quaver COMMAND --help` for the options of a command.
 """
 
 
 class UsageError(SystemExit):
-    """A command line that means nothing.
+    """A wrong command line.
 
     Attributes:
-        message: what is wrong with it, in one paragraph.
+        message: what is wrong, in one paragraph.
     """
 
     def __init__(self, message: str) -> None:
@@ -63,17 +63,17 @@ class UsageError(SystemExit):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Complains in one paragraph."""
+    """A parser that reports errors in one paragraph."""
 
     def error(self, message: str) -> NoReturn:
-        """End with exit code 2."""
+        """Report an error and exit with code 2."""
         text = formatting.paragraph(message)
         print(f"{self.prog}: {text} (`{self.prog} --help` shows the options)", file=sys.stderr, flush=True)
         raise UsageError(text)
 
 
 def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """The parser, and those of the commands by name."""
+    """Return the parser, and the parsers of the commands by name."""
     parser = _Parser(
         prog="quaver",
         description=DESCRIPTION,
@@ -85,15 +85,15 @@ def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=_Parser)
     parsers = {}
     for name, module in COMMANDS.items():
-        parsers[name] = made = module.add(subparsers)
-        made.formatter_class = argparse.RawDescriptionHelpFormatter
-        made.allow_abbrev = False
-        made.add_argument("--debug", action="store_true", help="show the whole traceback of an error")
+        parsers[name] = command = module.add(subparsers)
+        command.formatter_class = argparse.RawDescriptionHelpFormatter
+        command.allow_abbrev = False
+        command.add_argument("--debug", action="store_true", help="show the whole traceback of an error")
     return parser, parsers
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The arguments; a misspelt command or flag is answered with the nearest known one."""
+    """Parse the arguments; for a misspelt command or flag, suggest the nearest name."""
     parser, parsers = make_parser()
     if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
         parser.error(f"there is no command {argv[0]!r}; {hint(argv[0], COMMANDS)}")
@@ -107,15 +107,15 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         if flag is None:
             chosen.error(f"one argument too many: {unknown[0]!r}")
         name = flag.split("=")[0]
-        known = [option for option in chosen._option_string_actions if option.startswith("--")]
-        chosen.error(f"unknown option {name!r}; {hint(name, known)}")
+        options = [option for option in chosen._option_string_actions if option.startswith("--")]
+        chosen.error(f"unknown option {name!r}; {hint(name, options)}")
     args.argv = list(argv)
     return args
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    for stream in (sys.stdout, sys.stderr):  # a name that the terminal cannot show must not end a run
+    for stream in (sys.stdout, sys.stderr):  # a character that the terminal cannot show must not end a run
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     words = sys.argv[1:] if argv is None else argv
@@ -130,12 +130,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = error.code if isinstance(error.code, int) else 0
         if output.error is None:
             return code
-    why = output.error.strerror or output.error
+    reason = output.error.strerror or output.error
     if isinstance(output.error, BrokenPipeError):
-        why = "nobody reads it any more"
-    with contextlib.suppress(OSError):  # stderr may be as full
+        reason = "its reader closed it"
+    with contextlib.suppress(OSError):  # stderr may be full, too
         print(
-            f"quaver: not all of the output was shown, because stdout cannot be written ({why}); all else was done",
+            f"quaver: some output was lost because stdout cannot be written ({reason}); everything else was done",
             file=sys.stderr,
             flush=True,
         )
@@ -143,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    """Run one command; what goes wrong becomes a paragraph on stderr, with --json an object on stdout too."""
+    """Run one command; report an error as a paragraph on stderr and, with --json, as an object on stdout."""
     try:
         args = parse(words)
     except UsageError as error:
@@ -165,20 +165,20 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _check_current_folder() -> None:
-    """Refuse to work in a folder that was removed: every relative path would fail in its own way."""
+    """Refuse to work in a folder that was removed, where every relative path would fail differently."""
     try:
         os.getcwd()
     except OSError as error:
         raise SettingsError(
-            f"the current folder is not there any more ({error.strerror}): change to one that exists"
+            f"the current folder no longer exists ({error.strerror}): change to an existing folder"
         ) from error
 
 
-def _failed(error: BaseException, args: argparse.Namespace, code: int, said: str) -> int:
+def _failed(error: BaseException, args: argparse.Namespace, code: int, message: str) -> int:
     if args.debug and not isinstance(error, KeyboardInterrupt):
         traceback.print_exception(error)
     place = "" if isinstance(error, KeyboardInterrupt) else user_files.where(error)
-    parts = [said or str(error), place, *getattr(error, "__notes__", ())]
+    parts = [message or str(error), place, *getattr(error, "__notes__", ())]
     text = ". ".join(part.strip().rstrip(".") for part in parts if part)
     paragraph = formatting.paragraph(sentences.in_shell_words(text))
     print(f"quaver: {paragraph}", file=sys.stderr, flush=True)

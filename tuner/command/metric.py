@@ -1,4 +1,4 @@
-"""The score of a model on the command line: a function of one's own, or a ready-made metric and its data."""
+"""Flags that choose how a model is scored: the user's function, or a ready-made metric and its data."""
 
 from __future__ import annotations
 
@@ -16,51 +16,55 @@ from quaver.types import PlainDict
 
 
 def add(parser: argparse.ArgumentParser, without_data: str) -> None:
-    """Add --eval, and the flags of metrics; `without_data` says what happens if there is no --data."""
+    """Add --eval and the flags of metrics; `without_data` describes the default of --data."""
     group = parser.add_argument_group("how to score a model")
     group.add_argument("--eval", metavar="FILE.py:FUNCTION", help="the function that scores a model")
     group.add_argument(
         "--metric",
         metavar="NAME",
-        help="a ready-made score instead: top1, top5, f1, auc, miou, ctc_exact, cer, recall@1; or agreement (with the "
-        "fp32 model), agreement_cosine and agreement_sqnr, which need no labels",
+        help="a ready-made metric instead: top1, top5, f1, auc, miou, ctc_exact, cer, recall@1; or, without labels, "
+        "agreement (with the fp32 model), agreement_cosine and agreement_sqnr",
     )
     group.add_argument(
-        "--labels", metavar="FILE", help="labels for --metric, one for each sample: .npy, .npz, or a text of one a line"
+        "--labels",
+        metavar="FILE",
+        help="labels for --metric, one per sample: .npy, .npz, or a text file with one per line",
     )
-    group.add_argument("--data", metavar="DATA", help=f"samples for --metric, as --calib; {without_data}")
+    group.add_argument(
+        "--data", metavar="DATA", help=f"samples for --metric, in the formats of --calib; {without_data}"
+    )
     group.add_argument(
         "--metric-option",
         metavar="KEY=VALUE",
         type=flags.pair("KEY=VALUE", str.partition),
         action="append",
         default=[],
-        help="a keyword of the metric, its value in YAML, such as k=3 or output=1; repeatable",
+        help="an option of the metric with its value in YAML, such as k=3 or output=1; repeatable",
     )
 
 
-def asked_for(args: argparse.Namespace) -> bool:
-    """Whether anything is said of how to score a model."""
+def has_metric(args: argparse.Namespace) -> bool:
+    """Return True if a flag says how to score a model."""
     return any(getattr(args, flag) is not None for flag in ("eval", "metric", "labels", "data"))
 
 
 def eval_func(args: argparse.Namespace, calib: str | None = None) -> Callable[[Any], Any]:
-    """What scores a model; the samples of a metric are those of `calib` if it has none of its own."""
+    """Return the eval_func; a metric without data uses the samples of `calib`."""
     if (args.eval is None) == (args.metric is None):
         if args.eval is not None:
-            raise SettingsError("--eval and --metric are both given: one of the two scores a model")
+            raise SettingsError("pass --eval or --metric, not both")
         raise SettingsError(
-            "--eval is needed: a function that scores a model, such as --eval my_eval.py:accuracy; or a ready-made "
-            "score, such as --metric top1"
+            "pass --eval, a function that scores a model, such as --eval my_eval.py:accuracy; or a ready-made metric, "
+            "such as --metric top1"
         )
     if args.eval is not None:
         for flag in ("labels", "data"):
             if getattr(args, flag) is not None:
-                raise SettingsError(f"--{flag} goes with --metric; a function of --eval has its own data")
+                raise SettingsError(f"--{flag} belongs to --metric; the function of --eval has its own data")
         return user_files.load_function(args.eval, "--eval")
     place = args.data or calib
     if place is None:
-        raise SettingsError("--data is needed: the samples that --metric scores, such as --data test.npz")
+        raise SettingsError("--metric needs --data: the samples to score, such as --data test.npz")
     from quaver.metrics import make_metric
 
     labels = None if args.labels is None else _labels(args.labels)
@@ -69,7 +73,7 @@ def eval_func(args: argparse.Namespace, calib: str | None = None) -> Callable[[A
 
 
 def direction(args: argparse.Namespace, metric: Any) -> PlainDict:
-    """What a ready-made metric knows of itself: whether higher is better, unless a flag says it."""
+    """Return the direction of a ready-made metric, unless a flag sets it."""
     if args.metric is None or args.higher_is_better is not None or metric.higher_is_better:
         return {}
     return {"higher_is_better": False}
@@ -81,10 +85,11 @@ def _labels(text: str) -> Any:
     if not path.is_file():
         raise SettingsError(f"--labels: there is no file {text!r}")
     if path.suffix in (".npy", ".npz"):
-        found = user_files.read_arrays(path, "--labels")
-        if isinstance(found, dict):
-            raise SettingsError(f"--labels: {text!r} holds several arrays, {', '.join(map(repr, found))}: give one")
-        return found
+        labels = user_files.read_arrays(path, "--labels")
+        if isinstance(labels, dict):
+            names = ", ".join(map(repr, labels))
+            raise SettingsError(f"--labels: {text!r} holds several arrays ({names}): save one of them alone")
+        return labels
     lines = path.read_text(encoding="utf-8").splitlines()
     try:
         return np.array([int(line) for line in lines])

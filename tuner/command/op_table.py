@@ -1,4 +1,4 @@
-"""The ops of a trial as a table, and those in which two trials differ."""
+"""Tables of the ops of a trial, and of the ops in which two trials differ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADINGS = ("op", "kind", "precision", *DETAILS, "repairs")
 
 
 def write(ops: Sequence[Op], config: QuantConfig) -> None:
-    """Print a row for each op. In a terminal, what all reduced ops have in common is said once, below the table."""
+    """Print a row for each op. In a terminal, what all quantized ops share is printed once, below the table."""
     if not ops:
         print("no op runs in fp32")
         return
@@ -26,21 +26,21 @@ def write(ops: Sequence[Op], config: QuantConfig) -> None:
             values = {cells[at] for cells in quantized}
             if len(values) <= 1:
                 common[at] = next(iter(values), "")
-    kept = [at for at in range(len(HEADINGS)) if at not in common]
-    shown = [[_coloured(cells[at], at, config[op.name]) for at in kept] for op, cells in zip(ops, rows, strict=True)]
-    tables.write([HEADINGS[at] for at in kept], shown)
-    if said := " ".join(filter(None, common.values())):
-        tables.line(f"all that are not in fp32: {said}")
+    columns = [at for at in range(len(HEADINGS)) if at not in common]
+    table = [[_coloured(cells[at], at, config[op.name]) for at in columns] for op, cells in zip(ops, rows, strict=True)]
+    tables.write([HEADINGS[at] for at in columns], table)
+    if shared := " ".join(filter(None, common.values())):
+        tables.line(f"all quantized ops: {shared}")
 
 
 def write_changes(changes: Iterable[Change], kinds: Mapping[str, str], numbers: tuple[int, int]) -> None:
-    """Print the ops that two trials run in different ways; their precisions alone where those are different."""
+    """Print the ops that two trials run differently; only the precisions where those differ."""
     rows = [(change.op, kinds.get(change.op, "-"), *_sides(change)) for change in changes]
     tables.write(("op", "kind", *(f"trial {number}" if number else "fp32" for number in numbers)), rows)
 
 
 def op_to_dict(op: Op, pick: OpConfig) -> dict[str, str]:
-    """A row for JSON."""
+    """Return a row as JSON."""
     return dict(zip(HEADINGS, _cells(op, pick), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""What a command writes to stdout: a full, closed or abandoned stdout ends no command, and JSON stands there alone."""
+"""Guard stdout: a full or closed stdout ends no command, and with --json nothing but the JSON goes there."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 
-class _ToStderr(logging.Handler):
-    """Writes on whatever stderr is at the time."""
+class _StderrHandler(logging.Handler):
+    """Log to the current `sys.stderr`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(f"quaver: {record.getMessage()}", file=sys.stderr, flush=True)
@@ -22,8 +22,8 @@ class _ToStderr(logging.Handler):
 
 @contextlib.contextmanager
 def warnings_shown() -> Iterator[None]:
-    """Show the library's warnings for a while."""
-    handler, logger = _ToStderr(logging.WARNING), logging.getLogger("quaver")
+    """Print the library's warnings to stderr within the block."""
+    handler, logger = _StderrHandler(logging.WARNING), logging.getLogger("quaver")
     logger.addHandler(handler)
     try:
         yield
@@ -33,27 +33,28 @@ def warnings_shown() -> Iterator[None]:
 
 @contextlib.contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Show each Python warning as one line for a while, without the place in the source that it comes from."""
+    """Print each Python warning as one line without its place in the source within the block."""
     with warnings.catch_warnings():
         warnings.showwarning = _show
         yield
 
 
-def _show(message: Warning | str, *place: Any, **more: Any) -> None:
+def _show(message: Warning | str, *place: object, **options: object) -> None:
     print(f"quaver: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
 
 
-# The JSON of the command that runs now, while nothing else may go to stdout; None if it has not asked for that.
+# The JSON of the running command, while nothing else may go to stdout; None without --json.
 _json: list[str] | None = None
 
 
 class Output(io.TextIOBase):
-    """Stands in for stdout. A write that fails is remembered, and what follows is dropped.
+    """A replacement of stdout that records the first failed write and drops what follows.
 
-    So the command goes on: an evaluation that prints does not fail, and files are written. Its end tells what happened.
+    The command goes on: an evaluation that prints does not fail, and files are written. The command reports the failure
+    at its end.
 
     Attributes:
-        error: why stdout cannot be written; None as long as it can.
+        error: the first failed write; None if there was none.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -61,47 +62,47 @@ class Output(io.TextIOBase):
         self.error: OSError | None = None
 
     def write(self, text: str) -> int:
-        """Write, if stdout takes anything."""
+        """Write the text unless a write has failed."""
         if self._stream is None:
             self.error = self.error or OSError(errno.EBADF, "it is closed")
         elif self.error is None:
-            with self._remembering():
+            with self._recording_failure():
                 self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Have on its way what was written."""
+        """Flush stdout unless a write has failed."""
         if self._stream is not None and self.error is None:
-            with self._remembering():
+            with self._recording_failure():
                 self._stream.flush()
 
     @contextlib.contextmanager
-    def _remembering(self) -> Iterator[None]:
+    def _recording_failure(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             self.error = error
-            self._drop_the_rest()
+            self._discard_buffer()
 
-    def _drop_the_rest(self) -> None:
-        """Give what is still buffered a place to go, so that the end of the process does not fail, too."""
+    def _discard_buffer(self) -> None:
+        """Send buffered text to the null device, so that the end of the process does not fail, too."""
         with contextlib.suppress(OSError, ValueError, AttributeError):
             assert self._stream is not None
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self._stream.fileno())
+            os.close(null)
             self._stream.flush()
 
     def writable(self) -> bool:
-        """Return True: it takes text, whatever becomes of it."""
+        """Return True."""
         return True
 
     def isatty(self) -> bool:
-        """Tell whether stdout is a terminal."""
+        """Return True if stdout is a terminal."""
         return self._stream is not None and self._stream.isatty()
 
     def fileno(self) -> int:
-        """Return the descriptor of stdout."""
+        """Return the file descriptor of stdout."""
         if self._stream is None:
             raise OSError(errno.EBADF, "it is closed")
         return self._stream.fileno()
@@ -117,11 +118,11 @@ class Output(io.TextIOBase):
 
 @contextlib.contextmanager
 def guarded_stdout() -> Iterator[Output]:
-    """Have `sys.stdout` never fail for a while. What a closed descriptor was for gets no other file."""
+    """Replace `sys.stdout` by one that never fails, and occupy closed standard descriptors, within the block."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
-        except OSError:  # else the next file that is opened, such as the history, would get what is printed
+        except OSError:  # else the next opened file, such as the history, would receive what is printed
             os.open(os.devnull, os.O_RDWR)
     before = sys.stdout, sys.stderr
     sys.stdout = output = Output(sys.stdout)
@@ -134,14 +135,14 @@ def guarded_stdout() -> Iterator[Output]:
 
 
 @contextlib.contextmanager
-def json_alone(wanted: bool) -> Iterator[None]:
-    """Have all that others print go to stderr for a while, so that stdout holds nothing but the command's JSON.
+def json_alone(is_wanted: bool) -> Iterator[None]:
+    """Send everything but the command's JSON to stderr within the block.
 
-    Others are eval_func, the modules it imports, and processes that inherit stdout. The JSON is written at the end; an
-    error drops it.
+    This includes eval_func, the modules it imports, and processes that inherit stdout. The JSON is written at the end;
+    an error drops it.
     """
     global _json
-    if not wanted:
+    if not is_wanted:
         yield
         return
     before, _json = sys.stdout, []
@@ -162,7 +163,7 @@ def json_alone(wanted: bool) -> Iterator[None]:
 
 
 def write_json(text: str) -> None:
-    """Write the JSON of a command to stdout, once all that may still print has ended."""
+    """Write the JSON of a command to stdout, at the end of `json_alone` if that is active."""
     text = text if text.endswith("\n") else f"{text}\n"
     if _json is None:
         print(text, end="")

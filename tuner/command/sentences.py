@@ -1,4 +1,4 @@
-"""What a history knows of a model besides its trials, in sentences for the terminal."""
+"""Sentences of the command line: paths and commands to copy, and facts about a model."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from quaver.unquantizable import from_notes, in_words
 
 
 def in_shell_words(text: str) -> str:
-    """Advice of the library, written for a shell."""
+    """Rewrite advice of the library for a shell."""
     return re.sub(
         r"fit\(\.\.\., resume=(['\"])(.*?)\1\)",
-        lambda found: f"`{command('quaver', 'tune', '...', '--resume', Path(found.group(2)))}`",
+        lambda match: f"`{command('quaver', 'tune', '...', '--resume', Path(match.group(2)))}`",
         text,
     )
 
 
 def path(place: Path) -> str:
-    """A path, from here if it lies below."""
+    """Return a path, relative to the current folder if it lies below it."""
     try:
         here = Path.cwd()
-    except OSError:  # it was removed meanwhile
+    except OSError:  # the current folder was removed
         return str(place)
     return str(place.relative_to(here) if place.is_relative_to(here) else place)
 
 
-def command(*words: Any) -> str:
-    """A line to be copied into a shell."""
+def command(*words: object) -> str:
+    """Return a command line that can be pasted into a shell."""
     return shlex.join(path(word) if isinstance(word, Path) else str(word) for word in words)
 
 
 def finite(value: Any) -> Any:
-    """Plain data for JSON, which knows no infinity and no NaN."""
+    """Return builtins for JSON, with None for infinity and NaN."""
     if isinstance(value, dict):
         return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -53,16 +53,16 @@ def finite(value: Any) -> Any:
 
 
 def about_the_model(snapshot: Snapshot, best_hash: str = "") -> Iterator[str]:
-    """Yield what was converted when the model was read, what cannot be quantized, and where the verdict holds."""
+    """Yield conversions of the model, nodes that cannot be quantized, and processors the verdict holds on."""
     portability = noted_portability(snapshot.notes, best_hash)
-    holds = "" if portability is None else f"the best model was {portability}"
-    for fact in (converted_phrase(conversions(snapshot.notes)), in_words(from_notes(snapshot.notes)), holds):
+    processors = "" if portability is None else f"the best model was {portability}"
+    for fact in (converted_phrase(conversions(snapshot.notes)), in_words(from_notes(snapshot.notes)), processors):
         if fact:
             yield printable(fact)
 
 
 def about_latency(trial: Trial, snapshot: Snapshot) -> Iterator[str]:
-    """What a trial takes beside the float model; of the baseline, what that takes."""
+    """Yield the latency of a trial relative to the float model; for the baseline, its own latency."""
     fp32 = {} if snapshot.baseline is None else snapshot.baseline.measured
     predicted = predicted_phrase(trial.measured, target_of(snapshot.notes))
     if predicted:

@@ -1,4 +1,4 @@
-"""The trials of a run as a table."""
+"""A table of the trials of a run."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from quaver.ops import Precision
 from quaver.trial import Trial
 from quaver.trial_lineage import Origin, origins, told
 
-# So many ops are named where there is room for it, beside the columns that take so much.
-NAMES, COLUMNS = 2, 76
-# Below this a column is left out: of both latencies the one that counts stays.
-NARROW = 100
+# Changed ops that are named if there is room for their names, and the width of all other columns.
+MAX_NAMED_OPS, OTHER_COLUMNS_WIDTH = 2, 76
+# Below this width the latency in milliseconds is left out; the relative one stays.
+NARROW_WIDTH = 100
 
 
 def write(judged: Judge, base: Trial | None) -> None:
-    """Print a row for the baseline and for each trial, with what was changed against the one it came from."""
-    shown = (*([] if base is None else [base]), *judged.trials)
-    precisions = sorted({precision for trial in shown for precision in trial.config.counts})
-    named = dict.fromkeys(name for trial in shown for name in trial.metrics)
-    metrics = list(named) if len(named) > 1 else []
-    between = ["between"] if any(trial.interval is not None for trial in judged.trials) else []
+    """Print a row for the baseline and each trial, with the changes against the trial it came from."""
+    trials = (*([] if base is None else [base]), *judged.trials)
+    precisions = sorted({precision for trial in trials for precision in trial.config.counts})
+    names = dict.fromkeys(name for trial in trials for name in trial.metrics)
+    metrics = list(names) if len(names) > 1 else []
+    interval = ["interval"] if any(trial.interval is not None for trial in judged.trials) else []
     came_from = origins(judged.trials)
     width = tables.columns()
-    room = None if width is None else width - COLUMNS
+    room = None if width is None else width - OTHER_COLUMNS_WIDTH
     rows = [
         (
             *_verdict(trial, judged),
             *(formatting.score(trial.metrics.get(name)) for name in metrics),
-            *(_interval(trial, judged) for _ in between),
+            *(_interval(trial, judged) for _ in interval),
             *(_count(trial, precision) for precision in precisions),
             *_latency(trial),
             formatting.file_size(trial.model_size) if trial.model_size else "-",
             f"{trial.seconds:.2f}",
             _change(trial, came_from.get(trial.number), room),
         )
-        for trial in shown
+        for trial in trials
     ]
-    figures = (*metrics, *between, *precisions, "latency", "of fp32", "size", "eval s")
+    figures = (*metrics, *interval, *precisions, "latency", "of fp32", "size", "eval s")
     headings = ("trial", "score", "loss", "met", *figures, "change")
-    left_out = "latency" if width is not None and width < NARROW else ""
-    kept = [at for at, heading in enumerate(headings) if heading != left_out]
+    dropped = "latency" if width is not None and width < NARROW_WIDTH else ""
+    columns = [at for at, heading in enumerate(headings) if heading != dropped]
     right = ("trial", "score", "loss", *figures)
-    tables.write([headings[at] for at in kept], [[row[at] for at in kept] for row in rows], right)
+    tables.write([headings[at] for at in columns], [[row[at] for at in columns] for row in rows], right)
 
 
 def _verdict(trial: Trial, judged: Judge) -> tuple[str | Text, ...]:
@@ -64,14 +64,14 @@ def _verdict(trial: Trial, judged: Judge) -> tuple[str | Text, ...]:
 
 
 def _interval(trial: Trial, judged: Judge) -> str:
-    """Between what the loss on such data lies."""
+    """Return the confidence interval of the loss."""
     if trial.interval is None:
         return "-"
     return formatting.loss_between(trial.interval, judged.criterion)
 
 
 def met(trial: Trial) -> Text:
-    """Whether a trial meets the criterion, in a word and a colour."""
+    """Return in one coloured word whether a trial meets the criterion."""
     if trial.failed:
         return tables.cell("-", tables.NOT_MET)
     if trial.stopped:
@@ -87,19 +87,19 @@ def _count(trial: Trial, precision: Precision) -> Text:
 
 
 def _latency(trial: Trial) -> tuple[str, Text]:
-    """As measured, and as a part of fp32's in the same minute, which is what counts; red where int8 is slower."""
-    ratio, taken = trial.measured.get("latency"), trial.measured.get("latency_ms")
+    """Return the latency and its ratio to fp32, measured in the same minute; red where int8 is slower."""
+    ratio, latency = trial.measured.get("latency"), trial.measured.get("latency_ms")
     compared = benefit(trial, Latency(), None)
     style = tables.SLOWER if compared is not None and compared.is_loss else ""
     part = tables.cell("-" if ratio is None else f"{ratio:.2f}", style)
-    return "-" if taken is None else milliseconds(taken), part
+    return "-" if latency is None else milliseconds(latency), part
 
 
 def _change(trial: Trial, origin: Origin | None, room: int | None) -> Text:
     if origin is None:
         return tables.cell("-")
-    named = told(origin, NAMES)
-    said = tables.cell(named if room is None or len(named) <= room else told(origin))
+    details = told(origin, MAX_NAMED_OPS)
+    change = tables.cell(details if room is None or len(details) <= room else told(origin))
     if trial.failed:
-        said.append_text(tables.cell(f"; failed: {formatting.last_line(trial.error)}", tables.NOT_MET))
-    return said
+        change.append_text(tables.cell(f"; failed: {formatting.last_line(trial.error)}", tables.NOT_MET))
+    return change

@@ -1,4 +1,4 @@
-"""What a user names on the command line: functions in Python files, and files of calibration data."""
+"""Load what the command line names: functions in Python files, and files of calibration data."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ _modules: dict[Path, ModuleType] = {}
 _BROKEN = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
 
 
-def is_reference(text: Any) -> bool:
-    """Whether this is `file.py:name`."""
+def is_reference(text: object) -> bool:
+    """Return True for `file.py:name`."""
     return isinstance(text, str) and text.rpartition(":")[0].endswith(".py")
 
 
 def load(reference: str, flag: str) -> Any:
-    """The object called `name` in `file.py:name`. Files beside it can be imported by it."""
+    """Load the object of `file.py:name`, which may import files in the same folder."""
     place, _, name = reference.rpartition(":")
     if not is_reference(reference) or not name:
         example = reference if reference.endswith(".py") else "my_file.py"
         raise SettingsError(f"{flag} takes FILE.py:NAME, such as {example}:my_function, not {reference!r}")
     module = _import(Path(expanded(place)), flag)
     if not hasattr(module, name):
-        own = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
-        raise SettingsError(f"{flag}: there is no {name!r} in {place!r}; {hint(name, own)}")
+        names = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        raise SettingsError(f"{flag}: there is no {name!r} in {place!r}; {hint(name, names)}")
     return getattr(module, name)
 
 
 def load_function(reference: str, flag: str) -> Callable[..., Any]:
-    """The same, for something that is called."""
-    found = load(reference, flag)
-    if not callable(found):
-        raise SettingsError(f"{flag}: {reference!r} is a {type(found).__name__}, not a function")
-    return found  # type: ignore[no-any-return]
+    """Load a function of `file.py:name`."""
+    function = load(reference, flag)
+    if not callable(function):
+        raise SettingsError(f"{flag}: {reference!r} is a {type(function).__name__}, not a function")
+    return function  # type: ignore[no-any-return]
 
 
 def where(error: BaseException) -> str:
-    """The line of the user's file that an error came through; empty if it came through none."""
-    seen: BaseException | None = error
-    while seen is not None:
-        for frame in reversed(traceback.extract_tb(seen.__traceback__)):
+    """Return the line of the user's file that raised an error; empty if none did."""
+    cause: BaseException | None = error
+    while cause is not None:
+        for frame in reversed(traceback.extract_tb(cause.__traceback__)):
             if Path(frame.filename) in _modules:
                 return f"It came from {frame.filename}, line {frame.lineno}, in {frame.name}"
-        seen = seen.__cause__
+        cause = cause.__cause__
     return ""
 
 
 def calibration(text: str, flag: str = "--calib") -> Any:
-    """Calibration or other data from an .npz, an .npy, a folder of them, or `file.py:name`."""
+    """Load calibration or other data from an .npz, an .npy, a folder of them, or `file.py:name`."""
     if is_reference(text):
         return _from_python(text, flag)
     path = Path(expanded(text))
@@ -76,7 +76,7 @@ def calibration(text: str, flag: str = "--calib") -> Any:
 
 
 def lines(text: str, flag: str) -> list[str | None]:
-    """A name for each sample, from the lines of a text file; an empty line names none."""
+    """Read one name per sample from the lines of a text file; an empty line is None."""
     check_regular(expanded(text), f"{flag}: the list of names")
     try:
         content = Path(expanded(text)).read_text(encoding="utf-8")
@@ -86,7 +86,7 @@ def lines(text: str, flag: str) -> list[str | None]:
 
 
 def read_arrays(path: Path, flag: str = "--calib") -> Any:
-    """The arrays of an .npz by name, or the one array of a file that holds one: its name does not matter then."""
+    """Read the arrays of an .npz by name; a file with one array gives that array."""
     check_regular(path, f"{flag}: the data", CalibrationError)
     try:
         if path.suffix == ".npy":
@@ -116,11 +116,11 @@ class Folder(Iterable[Any]):
 
 
 def _from_python(reference: str, flag: str) -> Any:
-    found = load(reference, flag)
-    if not callable(found) or (isinstance(found, Iterable) and not isinstance(found, type)):
-        return found
+    data = load(reference, flag)
+    if not callable(data) or (isinstance(data, Iterable) and not isinstance(data, type)):
+        return data
     try:
-        return found()
+        return data()
     except Exception as error:
         raise CalibrationError(f"{flag}: {reference} raised {type(error).__name__}: {error}") from error
 
@@ -134,7 +134,7 @@ def _import(path: Path, flag: str) -> ModuleType:
         return _modules[path]
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
-    # Under its own name, so that a file beside it which imports it gets the same module; unless the name is taken.
+    # Registered under its own name, unless that is taken, so that files which import it get the same module.
     name = path.stem if path.stem not in sys.modules else f"quaver_user_{len(_modules)}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
@@ -144,7 +144,7 @@ def _import(path: Path, flag: str) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         sys.modules.pop(name, None)
-        guard = ". Put what only a script should do under `if __name__ == '__main__':`"
+        guard = ". Move code that only a script should run under `if __name__ == '__main__':`"
         raise SettingsError(
             f"{flag}: {str(path)!r} raised {type(error).__name__} when it was imported: {error}"
             f"{guard if isinstance(error, SystemExit) else ''}"

@@ -119,10 +119,10 @@ def test_without_confidence_the_score_alone_decides(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "--eval is needed"),
-        ((*METRIC, "--eval", "my_eval.py:right"), "both given"),
-        (("--eval", "my_eval.py:right", "--labels", "y.npy"), "--labels goes with --metric"),
-        (("--metric", "top1", "--labels", "y.npy"), "--data is needed"),
+        ((), "pass --eval"),
+        ((*METRIC, "--eval", "my_eval.py:right"), "pass --eval or --metric, not both"),
+        (("--eval", "my_eval.py:right", "--labels", "y.npy"), "--labels belongs to --metric"),
+        (("--metric", "top1", "--labels", "y.npy"), "--metric needs --data"),
         (("--metric", "topp1", "--data", "x.npy", "--labels", "y.npy"), "did you mean 'top1'"),
         (("--metric", "top1", "--data", "x.npy"), "needs labels"),
         (("--metric", "top1", "--data", "x.npy", "--labels", "z.npy"), "--labels: there is no file 'z.npy'"),
@@ -155,4 +155,4 @@ def test_tune_needs_no_code_and_writes_json(folder: Path) -> None:
 
 def test_an_error_rate_is_known_to_be_one(folder: Path) -> None:
     done = quaver(folder, "check", "model.onnx", "int8.onnx", "--metric", "cer", "--data", "x.npy", "--labels", "y.npy")
-    assert "needs an output of three axes" in done.stderr
+    assert "needs an output with three axes" in done.stderr

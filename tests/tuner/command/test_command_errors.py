@@ -36,10 +36,10 @@ WRONG_USAGE = {
     "a loss in percent": (["tune", "--relative", "1"], "would allow a loss of 100% of the fp32 score; 1 % is 0.01"),
     "a wrong fraction": (["tune", "--relative", "a%"], "'a%' is not a number like 0.01 or 1%"),
     "a rule without a value": (["tune", "--op-type", "Conv"], "'Conv' is not of the form TYPE=RULE"),
-    "no model": (["tune"], "--model is needed"),
+    "no model": (["tune"], "pass the float model"),
     "no snapshot": (["history", "nowhere"], "there is no snapshot at nowhere"),
     "no trial number": (["show", "nowhere", "first"], "'first' is neither the number of a trial nor `best`"),
-    "no output": (["recover", "model.onnx", "nowhere", "1"], "-o is needed"),
+    "no output": (["recover", "model.onnx", "nowhere", "1"], "pass the path to save the model to"),
     "one argument too many": (["history", "a", "b"], "one argument too many: 'b'"),
 }  # fmt: skip
 
@@ -115,7 +115,7 @@ def test_its_process_ends_with_2_too_and_the_line_that_raised_is_named(folder: P
         (["--calib", "test.npz"], "lacks the model input 'image'"),
         (["-o", "model.onnx"], "would overwrite the float model"),
         (["-o", "model.onnx/out.onnx"], "model.onnx' is not a writable folder"),
-        (["--save-anyway"], "--save-anyway goes with -o"),
+        (["--save-anyway"], "--save-anyway needs -o"),
         (["--strategy", "baisc"], "unknown strategy 'baisc'; did you mean 'basic'?"),
         (["--strategy-option", "depth=2"], "has no option 'depth'"),
         (["--op-type", "Conf=fp32"], "did you mean 'Conv'?"),

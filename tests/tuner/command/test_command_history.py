@@ -125,7 +125,7 @@ def test_two_trials_are_compared(folder: Path) -> None:
     told = json.loads(quaver(folder, "show", "run", 1, "best", "--json").stdout)
     assert told["first"]["number"] == 1 and told["second"]["number"] == last
     assert next((one["op"], one["now"]["precision"]) for one in told["changes"]) == ("stem/Conv", "fp32")
-    assert "both run every op in the same way" in quaver(folder, "show", "run", 1, 1).stdout
+    assert "both trials run every op in the same way" in quaver(folder, "show", "run", 1, 1).stdout
 
 
 def test_the_best_trial_and_the_ops_in_fp32_can_be_asked_for(folder: Path) -> None:

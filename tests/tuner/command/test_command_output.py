@@ -87,7 +87,7 @@ def test_without_json_it_stays_on_stdout(folder: Path, tmp_path: Path) -> None:
     ("words", "code", "message"),
     [
         (["tune", "--json", "--max-trails", "3"], 2, "unknown option '--max-trails'"),
-        (["tune", "--json"], 2, "--model is needed"),
+        (["tune", "--json"], 2, "pass the float model"),
         (["tune", "--json", "--model", "none.onnx", "--eval", "my_eval.py:accuracy"], 2, "no model file at"),
         (tune_words("--json", "--workspace", "broken", function="broken"), 2, "division by zero"),
         (["tune", "--json", "--model", "model.onnx", "--eval", "talk.py:unforeseen", "--workspace", "stopped"], 130,
@@ -132,7 +132,7 @@ def test_a_full_stdout_is_told_in_one_sentence(folder: Path, command: str) -> No
     done = in_shell(folder, COMMANDS[command], "> /dev/full")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith("quaver: not all of the output was shown, because stdout cannot be written (No space left")
+    assert line.startswith("quaver: some output was lost because stdout cannot be written (No space left")
 
 
 @pytest.mark.parametrize("command", ["history", "show as JSON", "recover", "help"])
@@ -141,7 +141,7 @@ def test_a_closed_stdout_is_told_in_one_sentence(folder: Path, command: str) -> 
     assert done.returncode == 1 and not done.stdout
     (line,) = done.stderr.splitlines()
     assert line == (
-        "quaver: not all of the output was shown, because stdout cannot be written (it is closed); all else was done"
+        "quaver: some output was lost because stdout cannot be written (it is closed); everything else was done"
     )
 
 
@@ -149,7 +149,7 @@ def test_a_reader_that_goes_away_is_told_in_one_sentence(folder: Path) -> None:
     done = in_shell(folder, ["show", "done", "best", "--json"], "| true")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert "(nobody reads it any more)" in line
+    assert "(its reader closed it)" in line
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_run_whose_stdout_fails_loses_nothing(
     words = tune_words("--workspace", str(tmp_path / "run"), "--relative", "0.05", "-o", str(tmp_path / "m.onnx"))
     words[words.index("my_eval.py:accuracy")] = "talk.py:long_winded"
     done = in_shell(folder, [*words, *extra], redirection)
-    assert done.returncode == 1 and "not all of the output was shown" in done.stderr
+    assert done.returncode == 1 and "some output was lost" in done.stderr
     snapshot = library.read_snapshot(tmp_path / "run")
     assert snapshot.trials and not any(trial.failed for trial in snapshot.trials) and snapshot.damage is None
     assert (tmp_path / "m.onnx").read_bytes() == (tmp_path / "run" / "best_model.onnx").read_bytes()
@@ -185,7 +185,7 @@ def test_a_current_folder_that_was_removed_is_named(folder: Path, tmp_path: Path
     line = f"cd {tmp_path}/gone && rmdir {tmp_path}/gone && {shlex.join([*COMMAND, *COMMANDS[command]])}"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, env=environment())
     assert done.returncode == 2
-    assert "quaver: the current folder is not there any more" in done.stderr.splitlines()[-1]
+    assert "quaver: the current folder no longer exists" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
 
 

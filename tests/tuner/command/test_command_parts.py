@@ -13,10 +13,10 @@ import pytest
 from command_samples import quaver
 
 import quaver as library
+from quaver import formatting
 from quaver.api.display.live import TimeLeft
 from quaver.api.setup import count_samples
-from quaver.command import flags
-from quaver.command import sentences
+from quaver.command import flags, sentences
 from quaver.command import user_files as loading
 from quaver.command.main import COMMANDS, parse
 from quaver.command.verbs.tune import again_with
@@ -98,16 +98,16 @@ def test_pickled_arrays_are_refused(tmp_path: Path) -> None:
 
 
 def test_names_cannot_command_the_terminal() -> None:
-    assert sentences.printable("a\x1b[2J\nb\u202e") == "a\\x1b[2J\\nb\\u202e"
+    assert formatting.printable("a\x1b[2J\nb\u202e") == "a\\x1b[2J\\nb\\u202e"
 
 
 @pytest.mark.parametrize(
     "written, meant",
-    [(sentences.duration(3.14), "3.1 s"), (sentences.duration(90), "90 s"), (sentences.duration(8000), "2 h 13 min"),
-     (sentences.file_size(999), "999 bytes"), (sentences.file_size(111752), "112 KB"),
-     (sentences.file_size(2 * 10**9), "2 GB"),
-     (sentences.latency_ratio(0.5), "0.50x fp32 (2.00x faster)"),
-     (sentences.latency_ratio(1.3), "1.30x fp32 (1.30x SLOWER)")],
+    [(formatting.duration(3.14), "3.1 s"), (formatting.duration(90), "90 s"), (formatting.duration(8000), "2 h 13 min"),
+     (formatting.file_size(999), "999 bytes"), (formatting.file_size(111752), "112 KB"),
+     (formatting.file_size(2 * 10**9), "2 GB"),
+     (formatting.latency_ratio(0.5), "0.50x fp32 (2.00x faster)"),
+     (formatting.latency_ratio(1.3), "1.30x fp32 (1.30x SLOWER)")],
 )  # fmt: skip
 def test_figures_are_written_for_people(written: str, meant: str) -> None:
     assert written == meant

@@ -73,7 +73,7 @@ def test_ctrl_c_gives_the_best_so_far_and_the_way_to_go_on(tmp_path: Path) -> No
     assert done.returncode == 3, done.stderr
     assert done.stdout.startswith("CRITERION NOT MET") and "(interrupted)" in done.stdout
     assert "(trial 1 of 1)" in done.stdout
-    assert "go on where it was interrupted" in done.stdout and "--resume run" in done.stdout
+    assert "resume the interrupted run" in done.stdout and "--resume run" in done.stdout
     assert "Traceback" not in done.stderr
     assert (tmp_path / "run" / "best_model.onnx").exists()
 

@@ -104,7 +104,7 @@ def test_flags_override_the_file_and_flags_not_given_leave_it_alone(tmp_path: Pa
     assert used["max_trials"] == 1 and used["seed"] == 7 and used["calibration_sampling_size"] == 16
     assert used["absolute"] == 0.25 and used["relative"] is None and used["higher_is_better"] is False
     assert used["op_type_dict"] == {"Gemm": "fp32"} and used["op_name_dict"] == {"stem/C.*": ["int8"]}
-    assert "kept in fp32  1 by your rules" in done.stdout and "back to fp32" not in done.stdout
+    assert "kept in fp32  1 by your rules" in done.stdout and "moved to fp32" not in done.stdout
 
 
 def test_a_resumed_run_evaluates_only_what_is_new(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`quaver check`: a gate for CI. Does a quantized model, whoever made it, keep what was asked for?"""
+"""`quaver check`: judge an existing quantized model, as a gate in CI."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from quaver.errors import SettingsError
 from quaver.files.paths import expanded
 
 
-def write(found: CheckResult, path: Path, name: str) -> None:
-    """Write a suite with a case for each limit, the speed and the other processor. All but "met" has failed."""
-    cases = [(f"loss of {one.name}", one.verdict, str(one)) for one in found.limits]
-    if found.speed is not None:
-        cases.append(("speed", found.speed.verdict, str(found.speed)))
-    if found.processor is not None:
-        cases.append((f"answers on {found.processor.cpu}", found.processor.verdict, str(found.processor)))
+def write_junit(result: CheckResult, path: Path, name: str) -> None:
+    """Write a test suite with a case for each limit, the speed and the other processor; all but "met" fail."""
+    cases = [(f"loss of {limit.name}", limit.verdict, str(limit)) for limit in result.limits]
+    if result.speed is not None:
+        cases.append(("speed", result.speed.verdict, str(result.speed)))
+    if result.processor is not None:
+        cases.append((f"answers on {result.processor.cpu}", result.processor.verdict, str(result.processor)))
     failed = sum(verdict is not Verdict.MET for _, verdict, _ in cases)
     counts = {"tests": str(len(cases)), "failures": str(failed), "errors": "0"}
     suite = ET.Element("testsuite", {"name": f"quaver check {name}", **counts})
-    for title, verdict, said in cases:
+    for title, verdict, message in cases:
         case = ET.SubElement(suite, "testcase", classname="quaver.check", name=title)
         if verdict is not Verdict.MET:
-            ET.SubElement(case, "failure", type=str(verdict), message=said).text = said
-        ET.SubElement(case, "system-out").text = said
+            ET.SubElement(case, "failure", type=str(verdict), message=message).text = message
+        ET.SubElement(case, "system-out").text = message
     tree = ET.ElementTree(suite)
     ET.indent(tree)
     try:
@@ -41,16 +41,16 @@ def write(found: CheckResult, path: Path, name: str) -> None:
 
 
 DESCRIPTION = """\
-Judges a quantized model beside the float model it was made from. Any maker will do: ONNX Runtime's tool, TensorFlow's
-converter, quaver. Both are run just as they are.
+Judge a quantized model against its float model. Any tool may have made it: ONNX Runtime's, TensorFlow's converter,
+quaver. Both models run unmodified.
 
   quaver check model.onnx model-int8.onnx --eval my_eval.py:accuracy --relative 0.01
   quaver check model.onnx model-int8.onnx --metric top1 --data test.npz --labels y.npy --faster-than 1.5
   quaver check model.onnx model-int8.onnx --metric top1 --data test.npz --labels y.npy --cpu haswell
   quaver check model.tflite model-int8.tflite --metric agreement --data test.npy --absolute 0.02 --junit check.xml
 
-Where the score of each sample is known (a metric, or an --eval that returns or yields arrays), the loss on all such
-data lies within an interval. If the limit lies within it, these samples cannot tell: the verdict is inconclusive.
+With a score for each sample (a metric, or an --eval that returns or yields arrays) the loss has a confidence interval.
+If the limit lies inside it, the samples do not suffice: the verdict is inconclusive.
 """
 
 
@@ -58,7 +58,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     """Describe the command."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "check",
-        help="judge a quantized model that exists: a gate for CI",
+        help="judge an existing quantized model: a gate for CI",
         description=DESCRIPTION,
         usage="quaver check MODEL QUANTIZED (--eval FILE.py:FUNCTION | --metric NAME --data DATA) [options]",
         epilog="exit codes: 0 met, 3 not met or too slow, 4 inconclusive, 2 wrong usage or an error that quaver names.",
@@ -80,56 +80,56 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         "--faster-than",
         metavar="TIMES",
         type=float,
-        help="how many times as fast as the float model it must be, such as 1.0; not measured if not given",
+        help="required speed-up over the float model, such as 1.0; not measured if not set",
     )
     parser.add_argument(
         "--calib",
         metavar="DATA",
-        help="typical inputs to measure the time on; those of --metric, or made up, if not given",
+        help="inputs to time the models with (default: those of --metric, or random inputs)",
     )
     parser.add_argument(
         "--cpu",
         metavar="NAME",
-        help="run the quantized model on an emulated x86 processor, too: haswell has AVX2 and no VNNI; needs qemu-user",
+        help="also run the quantized model on an emulated x86 processor: haswell has AVX2 but no VNNI; needs qemu-user",
     )
     parser.add_argument(
         "--cpu-samples",
         metavar="N",
         type=int,
         default=64,
-        help="samples to run on --cpu, which is about 50 times slower; 0 runs all and scores them there (default: 64)",
+        help="samples to run on --cpu, which is about 50 times slower; 0 runs and scores all (default: 64)",
     )
     parser.add_argument("--threads", metavar="N", type=int, default=0, help="threads of one inference")
-    parser.add_argument("--json", action="store_true", help="write the verdict as JSON (docs/check.schema.json)")
-    parser.add_argument("--junit", metavar="FILE", help="write the verdict as JUnit XML, too")
+    parser.add_argument("--json", action="store_true", help="print the verdict as JSON (docs/check.schema.json)")
+    parser.add_argument("--junit", metavar="FILE", help="also write the verdict as JUnit XML")
     return parser
 
 
 class ProgressLine:
-    """Writes to stderr how many samples have run on an emulated processor, at most once every few seconds."""
+    """Print to stderr how many samples have run on an emulated processor, at most once per `INTERVAL` seconds."""
 
-    SECONDS = 5.0
+    INTERVAL = 5.0
 
     def __init__(self, cpu: str) -> None:
         self._cpu, self._written = cpu, time.monotonic()
 
     def __call__(self, samples: int) -> None:
-        if time.monotonic() - self._written >= self.SECONDS:
+        if time.monotonic() - self._written >= self.INTERVAL:
             self._written = time.monotonic()
             print(f"{samples} samples on {self._cpu}, emulated", file=sys.stderr, flush=True)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check, and print the verdict."""
+    """Check the model and print the verdict."""
     if args.junit is not None and Path(expanded(args.junit)).is_dir():
-        raise SettingsError(f"--junit takes a file to write, and {args.junit!r} is a folder")
+        raise SettingsError(f"--junit takes a file to write, but {args.junit!r} is a folder")
     eval_func = metric.eval_func(args, args.calib)
 
     import quaver
     from quaver.command.output import warnings_shown
 
     with warnings_shown():
-        found = quaver.check(
+        result = quaver.check(
             args.model,
             args.quantized,
             eval_func,
@@ -144,9 +144,9 @@ def run(args: argparse.Namespace) -> int:
             **metric.direction(args, eval_func),
         )
     if args.junit is not None:
-        write(found, Path(expanded(args.junit)), Path(args.quantized).name)
+        write_junit(result, Path(expanded(args.junit)), Path(args.quantized).name)
     if args.json:
-        print_json({"model": args.model, "quantized": args.quantized, **found.to_dict(), "quaver": quaver.__version__})
+        print_json({"model": args.model, "quantized": args.quantized, **result.to_dict(), "quaver": quaver.__version__})
     else:
-        print(found)
-    return {quaver.Verdict.MET: 0, quaver.Verdict.NOT_MET: 3, quaver.Verdict.INCONCLUSIVE: 4}[found.verdict]
+        print(result)
+    return {quaver.Verdict.MET: 0, quaver.Verdict.NOT_MET: 3, quaver.Verdict.INCONCLUSIVE: 4}[result.verdict]

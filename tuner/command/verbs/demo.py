@@ -1,4 +1,4 @@
-"""`quaver demo`: see it at work on a small network."""
+"""`quaver demo`: tune a small network."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from quaver.files.paths import expanded
 
 DESCRIPTION = """\
-Tunes a small depthwise CNN for handwritten digits, which loses accuracy when each layer has one weight scale, and tells
-which ops are to blame. Takes less than a minute.
+Tune a small depthwise CNN for handwritten digits, which loses accuracy with one weight scale per layer, and show which
+ops cause it. It takes less than a minute.
 
   quaver demo
   quaver demo --keep digits
@@ -21,10 +21,12 @@ which ops are to blame. Takes less than a minute.
 
 def add(subparsers: Any) -> argparse.ArgumentParser:
     """Describe the command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser("demo", help="see it at work", description=DESCRIPTION)
-    parser.add_argument("--keep", metavar="FOLDER", help="put the files there, not in a temporary folder")
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "demo", help="tune a small network", description=DESCRIPTION
+    )
+    parser.add_argument("--keep", metavar="FOLDER", help="write the files there instead of into a temporary folder")
     parser.add_argument(
-        "--strategy", metavar="NAME", default="auto", help="who proposes (default: auto); try basic to compare"
+        "--strategy", metavar="NAME", default="auto", help="strategy (default: auto); try basic to compare"
     )
     return parser
 
@@ -37,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         result = run_demo(folder, args.strategy)
     except BaseException:
-        with contextlib.suppress(OSError):  # a temporary folder in which nothing was left
+        with contextlib.suppress(OSError):  # removes the folder only if it is empty
             folder.rmdir()
         raise
     if result.best is None:

@@ -1,4 +1,4 @@
-"""`quaver history`: what was tried."""
+"""`quaver history`: list the trials of a run, or repair its file."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from quaver.command import sentences
 from quaver.history import repair
 
 
-def write(path: str | os.PathLike[str]) -> None:
-    """Repair, and say what was kept and what was not. The file itself is not touched."""
+def write_repaired(path: str | os.PathLike[str]) -> None:
+    """Copy the intact records to a new file and print what was lost. The file itself does not change."""
     repaired = repair(path)
-    for said in repaired.lost:
-        print(f"LOST: {formatting.printable(said)}")
+    for damage in repaired.lost:
+        print(f"LOST: {formatting.printable(damage)}")
     if not repaired.lost:
         print("nothing is damaged")
     print(f"{repaired.trials} trial(s) are in {repaired.path}")
-    print(f"go on with it by `quaver tune --resume {repaired.path}`, or put it in the place of the old one")
+    print(f"resume it with `quaver tune --resume {repaired.path}`, or replace the old file with it")
 
 
 DESCRIPTION = """\
-Lists the trials of a run, the fp32 baseline first. The best trial is marked with *. `change` says which earlier trial
-a trial came from (the one that differs in the fewest ops) and what became of how many ops, or of which.
+List the trials of a run, the fp32 baseline first. The best trial is marked with *. `change` names the earlier trial
+that a trial came from (the one that differs in the fewest ops) and the ops that changed.
 
   quaver history quaver_workspace/2025-01-31_12-00-00
   quaver history run/history.snapshot --json
-  quaver history run --repair                      what is whole in a damaged file, in a new one
+  quaver history run --repair                      copy the intact part of a damaged file to a new one
 """
 
 
@@ -37,16 +37,16 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "history", help="list the trials of a run", description=DESCRIPTION
     )
-    parser.add_argument("history", metavar="FILE", help="a history.snapshot, or the workspace it lies in")
-    parser.add_argument("--json", action="store_true", help="write everything but the op configs as JSON")
+    parser.add_argument("history", metavar="FILE", help="a history.snapshot, or its workspace")
+    parser.add_argument("--json", action="store_true", help="print everything but the op configurations as JSON")
     parser.add_argument(
-        "--repair", action="store_true", help="write all that is whole to FILE.repaired, and say what is not"
+        "--repair", action="store_true", help="write the intact records to FILE.repaired, and list what is lost"
     )
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table, or the JSON."""
+    """Print the table or the JSON."""
     from quaver import formatting
     from quaver.api.display import tables
     from quaver.api.display.format import trial_phrases
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     from quaver.trial_lineage import origins
 
     if args.repair:
-        write(args.history)
+        write_repaired(args.history)
         return 0
     snapshot = read_snapshot(args.history)
     judged = judge_snapshot(snapshot)
@@ -102,8 +102,8 @@ def run(args: argparse.Namespace) -> int:
         verdict = "was not evaluated" if judged.best.unscored else "is the best"
         within = "" if judged.met else ", but not confirmed on other data" if judged.best.met else ", but not within it"
         print(f"* trial {judged.best.number} {verdict}{'' if judged.best.unscored else within}{only}")
-        for said in trial_phrases(judged.best, judged):
-            print(formatting.printable(said))
+        for phrase in trial_phrases(judged.best, judged):
+            print(formatting.printable(phrase))
         drift = drift_phrase(drift_of(snapshot.notes, judged.best))
         for fact in (*([drift] if drift else []), *sentences.about_latency(judged.best, snapshot)):
             tables.line(fact)
@@ -112,5 +112,5 @@ def run(args: argparse.Namespace) -> int:
     for fact in sentences.about_the_model(snapshot, best_hash):
         tables.line(fact)
     if snapshot.damage:
-        print(f"DAMAGED: {formatting.printable(snapshot.damage)}; what is listed is what could be read")
+        print(f"DAMAGED: {formatting.printable(snapshot.damage)}; only readable records are listed")
     return 0

@@ -1,4 +1,4 @@
-"""`quaver insights`: runs on a web page of this machine, live."""
+"""`quaver insights`: show runs on a local web page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quaver.errors import SettingsError
 from quaver.files.paths import expanded
 
 DESCRIPTION = """\
-Shows runs on a web page of this machine, live while they go on. It reads, and changes nothing. Ctrl-C ends it.
+Show runs on a local web page that updates while they run. It only reads files. Ctrl-C ends it.
 
   quaver insights                                  all runs in quaver_workspace/
   quaver insights quaver_workspace/RUN             one run
@@ -24,13 +24,16 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         "insights", help="show runs on a web page", description=DESCRIPTION
     )
     parser.add_argument(
-        "folders", metavar="FOLDER", nargs="*", help="of a run, or with those of several (default: quaver_workspace)"
+        "folders",
+        metavar="FOLDER",
+        nargs="*",
+        help="workspace of a run, or a folder of several (default: quaver_workspace)",
     )
-    parser.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help="where to serve it (default: 127.0.0.1)")
-    parser.add_argument("--port", metavar="N", type=int, help="8765, or another that is free (default)")
     parser.add_argument(
-        "--token", metavar="TOKEN", default="", help="who does not have it is refused; auto makes one up"
+        "--host", metavar="ADDRESS", default="127.0.0.1", help="address to serve on (default: 127.0.0.1)"
     )
+    parser.add_argument("--port", metavar="N", type=int, help="port to serve on (default: 8765, or another free port)")
+    parser.add_argument("--token", metavar="TOKEN", default="", help="require this token; auto creates one")
     return parser
 
 
@@ -43,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     for folder in folders:
         if not folder.exists():
             raise SettingsError(
-                f"there is no folder {str(folder)!r}; give the workspace of a run, or one that holds several"
+                f"there is no folder {str(folder)!r}; pass the workspace of a run, or a folder of workspaces"
             )
     with serve(folders, args.host, args.port, args.token) as page:
         print(f"quaver insights is on {page.url}\nCtrl-C ends it.", flush=True)

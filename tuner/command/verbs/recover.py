@@ -1,4 +1,4 @@
-"""`quaver recover`: the model of any trial, rebuilt."""
+"""`quaver recover`: rebuild the model of a trial."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quaver.command import flags
 from quaver.errors import SettingsError
 
 DESCRIPTION = """\
-Rebuilds the model of a trial from the float model and the history alone, byte for byte; no calibration data is needed.
+Rebuild the model of a trial byte for byte from the float model and the history; no calibration data is needed.
 Trial 0 is the fp32 baseline.
 
   quaver recover model.onnx quaver_workspace/2025-01-31_12-00-00 3 -o trial3.onnx
@@ -25,17 +25,17 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         description=DESCRIPTION,
         usage="quaver recover MODEL FILE N -o OUT",
     )
-    parser.add_argument("model", metavar="MODEL", help="the float model the run started from")
-    parser.add_argument("history", metavar="FILE", help="a history.snapshot, or the workspace it lies in")
-    parser.add_argument("number", metavar="N", type=int, help="the number of the trial")
-    parser.add_argument("-o", "--output", metavar="OUT", help="where to save it")
+    parser.add_argument("model", metavar="MODEL", help="the float model of the run")
+    parser.add_argument("history", metavar="FILE", help="a history.snapshot, or its workspace")
+    parser.add_argument("number", metavar="N", type=int, help="number of the trial")
+    parser.add_argument("-o", "--output", metavar="OUT", help="path of the model")
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    """Rebuild, and save."""
+    """Rebuild the model and save it."""
     if args.output is None:
-        raise SettingsError(f"-o is needed: where to save the model, such as -o trial{args.number}.onnx")
+        raise SettingsError(f"pass the path to save the model to, such as -o trial{args.number}.onnx")
     output = flags.check_output(args.output, args.model)
     assert output is not None
 

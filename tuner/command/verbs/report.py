@@ -1,4 +1,4 @@
-"""`quaver report`: all views of a run in one file."""
+"""`quaver report`: write a run as one HTML file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from quaver import formatting
 from quaver.command import sentences
 
 DESCRIPTION = """\
-Writes all views of a run into one HTML file that needs no server and no network. A run writes one by itself when it
-ends: report.html in its workspace.
+Write all views of a run into one HTML file that needs no server and no network. Each run writes report.html into its
+workspace when it ends.
 
   quaver report quaver_workspace/2025-01-31_12-00-00 -o report.html
 """
@@ -21,9 +21,9 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "report", help="write a run as one HTML file", description=DESCRIPTION
     )
-    parser.add_argument("history", metavar="RUN", help="a workspace, or the history.snapshot in it")
+    parser.add_argument("history", metavar="RUN", help="a workspace, or its history.snapshot")
     parser.add_argument(
-        "-o", "--output", metavar="OUT", help="where to write it (default: report.html in the workspace)"
+        "-o", "--output", metavar="OUT", help="path of the report (default: report.html in the workspace)"
     )
     return parser
 

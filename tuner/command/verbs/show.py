@@ -1,4 +1,4 @@
-"""`quaver show`: how a trial ran each op, in what two trials differ, or where a saved model comes from."""
+"""`quaver show`: how a trial ran each op, how two trials differ, or where a saved model comes from."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 BEST = "best"
 DESCRIPTION = """\
-Shows the configuration of a trial, op by op; of a failed trial the traceback, too. Trial 0 is the fp32 baseline, `best`
-the best trial. Of two trials it shows the ops that they run in different ways. Of a saved model it shows where it comes
-from: versions, criterion, scores, fingerprints, and whether the file still holds the model that was scored.
+Show the configuration of a trial op by op, and the traceback of a failed trial. Trial 0 is the fp32 baseline, `best`
+the best trial. For two trials, show the ops that they run differently. For a saved model, show where it comes from:
+versions, criterion, scores, fingerprints, and whether the file still holds the model that was scored.
 
   quaver show quaver_workspace/2025-01-31_12-00-00 best
   quaver show run/history.snapshot 3 --json
   quaver show run 3 --fp32                         only the ops that run in fp32
-  quaver show run 3 5                              in what trial 5 differs from trial 3
+  quaver show run 3 5                              how trial 5 differs from trial 3
   quaver show model-int8.onnx                      where a saved model comes from (also .tflite and .params)
 """
 
@@ -36,20 +36,20 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         "show", help="show how a trial ran each op, or where a saved model comes from", description=DESCRIPTION
     )
     parser.add_argument(
-        "history", metavar="FILE", help="a history.snapshot, or the workspace it lies in; or a model that quaver saved"
+        "history", metavar="FILE", help="a history.snapshot, its workspace, or a model that quaver saved"
     )
     parser.add_argument(
         "number",
         metavar="N",
         type=_number,
         nargs="?",
-        help=f"the number of the trial, or `{BEST}`; none for a saved model",
+        help=f"number of the trial, or `{BEST}`; leave it out for a saved model",
     )
     parser.add_argument(
-        "other", metavar="M", type=_number, nargs="?", help="a second one, to show in what it differs from the first"
+        "other", metavar="M", type=_number, nargs="?", help="a second trial, to show how it differs from the first"
     )
-    parser.add_argument("--fp32", action="store_true", help="only the ops that run in fp32 (of two trials: in either)")
-    parser.add_argument("--json", action="store_true", help="write everything as JSON")
+    parser.add_argument("--fp32", action="store_true", help="only ops that run in fp32 (in either of two trials)")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
     return parser
 
 
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.number is None:
         if Path(args.history).suffix.lower() not in SUFFIXES:
-            raise SettingsError(f"which trial of {args.history}? Give its number, or `{BEST}`")
+            raise SettingsError(f"pass the number of a trial of {args.history}, or `{BEST}`")
         _show_provenance(args)
         return 0
 
@@ -97,7 +97,7 @@ def _number(text: str) -> int | str:
 
 
 def _trial(number: int | str, snapshot: Snapshot, judged: Judge) -> Trial:
-    """The trial that is meant, judged."""
+    """Return the trial of a number, judged."""
     if number == BEST:
         if judged.best is None:
             raise HistoryError(f"{snapshot.path} has no trial with a score yet")
@@ -117,33 +117,33 @@ def _show(trial: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namesp
 
     ops = [op for op in snapshot.header.ops if not args.fp32 or not trial.config[op.name].quantized]
     is_best = judged.best is not None and trial.number == judged.best.number
-    warned = run_warnings(judged, snapshot.notes, snapshot.baseline) if is_best else ()
+    warnings = run_warnings(judged, snapshot.notes, snapshot.baseline) if is_best else ()
     drift = drift_of(snapshot.notes, trial)
     best_hash = "" if judged.best is None else judged.best.model_hash
     if args.json:
         rows = [op_table.op_to_dict(op, trial.config[op.name]) for op in ops]
         about = {**json_records.about_the_model(snapshot, best_hash), "output_drift": json_records.output_drift(drift)}
-        about["warnings"] = list(warned)
+        about["warnings"] = list(warnings)
         json_records.print_json({**json_records.trial_to_dict(trial, judged.best), **about, "ops": rows})
         return
     tables.line(*_headline(trial, judged))
-    for said in trial_phrases(trial, judged) if trial.number else ():
-        print(formatting.printable(said))
-    for text in warned:
+    for phrase in trial_phrases(trial, judged) if trial.number else ():
+        print(formatting.printable(phrase))
+    for text in warnings:
         tables.line(tables.cell(f"{WARNED}{text}", tables.NOT_MET))
     if drift is not None:
         tables.line(drift_phrase(drift))
     op_table.write(ops, trial.config)
     for fact in (*sentences.about_latency(trial, snapshot), *sentences.about_the_model(snapshot, best_hash)):
         tables.line(fact)
-    for what, value in trial.measured.items():
-        if what not in LATENCY:
-            print(f"{formatting.printable(what)}: {value:.6g}")
+    for name, value in trial.measured.items():
+        if name not in LATENCY:
+            print(f"{formatting.printable(name)}: {value:.6g}")
     if trial.model_size:
         print(f"size: {formatting.file_size(trial.model_size)}\nsha256 {formatting.printable(trial.model_hash)}")
     if trial.error:
         print("\n".join(map(formatting.printable, trial.error.rstrip().splitlines())))
-    _tell_damage(snapshot)
+    _print_damage(snapshot)
 
 
 def _compare(first: Trial, second: Trial, snapshot: Snapshot, judged: Judge, args: argparse.Namespace) -> None:
@@ -162,7 +162,7 @@ def _compare(first: Trial, second: Trial, snapshot: Snapshot, judged: Judge, arg
             "first": json_records.trial_to_dict(first, judged.best),
             "second": json_records.trial_to_dict(second, judged.best),
         }
-        json_records.print_json({**both, "changes": [json_records.change(change) for change in changes]})
+        json_records.print_json({**both, "changes": [json_records.change_to_dict(change) for change in changes]})
         return
     for trial in (first, second):
         tables.line(*_headline(trial, judged))
@@ -170,11 +170,11 @@ def _compare(first: Trial, second: Trial, snapshot: Snapshot, judged: Judge, arg
         kinds = {op.name: op.kind for op in snapshot.header.ops}
         op_table.write_changes(changes, kinds, (first.number, second.number))
     else:
-        print(f"both run {'the same ops in fp32' if args.fp32 else 'every op in the same way'}")
-    _tell_damage(snapshot)
+        print(f"both trials run {'the same ops in fp32' if args.fp32 else 'every op in the same way'}")
+    _print_damage(snapshot)
 
 
-def _tell_damage(snapshot: Snapshot) -> None:
+def _print_damage(snapshot: Snapshot) -> None:
     if snapshot.damage:
         print(f"DAMAGED: {formatting.printable(snapshot.damage)}")
 
@@ -182,7 +182,7 @@ def _tell_damage(snapshot: Snapshot) -> None:
 def _headline(trial: Trial, judged: Judge) -> list[Any]:
     from quaver.api.display import tables
 
-    counts = f"{formatting.op_counts(trial)} ops, {formatting.duration(trial.seconds)} in eval_func{_by(trial)}"
+    counts = f"{formatting.op_counts(trial)} ops, {formatting.duration(trial.seconds)} in eval_func{_worker(trial)}"
     if trial.number == 0:
         score = "not evaluated" if trial.unscored else f"score {formatting.scores(trial)}"
         return [f"the fp32 baseline: {score}, {counts}"]
@@ -195,13 +195,13 @@ def _headline(trial: Trial, judged: Judge) -> list[Any]:
     return [f"trial {trial.number}: score {formatting.scores(trial)}, {loss}, ", met, f", {counts}"]
 
 
-def _by(trial: Trial) -> str:
-    """Who evaluated it, and when it began; nothing if the run did so itself."""
+def _worker(trial: Trial) -> str:
+    """Return the worker that evaluated a trial and when it began; empty without workers."""
     if not trial.worker:
         return ""
     by = f", by {formatting.printable(trial.worker)}"
     try:
         began = datetime.fromtimestamp(trial.started).astimezone()
-    except (OSError, OverflowError, ValueError):  # a time that no clock gives: a file may come from anywhere
+    except (OSError, OverflowError, ValueError):  # an impossible time in a damaged or hostile file
         return by
-    return f"{by}, begun {began:%Y-%m-%d %H:%M:%S}"
+    return f"{by}, started {began:%Y-%m-%d %H:%M:%S}"

@@ -1,4 +1,4 @@
-"""`quaver strategies`: who can propose configurations."""
+"""`quaver strategies`: list the strategies and their numbers of evaluations."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
     from quaver.strategies import Listed
 
 DESCRIPTION = """\
-Lists the strategies: where each comes from, how many evaluations it needs at most, to a first success and in all, and
-what it does. Counted for a typical model of 50 ops, or of as many as you say, or for a model of yours.
+List the strategies: where each comes from, what it does, and how many evaluations it needs at most, to the first
+success and in total. The counts are for a typical model of 50 ops, for --ops N, or for --model.
 
   quaver strategies
   quaver strategies --ops 200
   quaver strategies --model model.onnx
 """
 
-OPS = 50
-# From here on a count is told by its order of magnitude.
-LARGE = 10**9
+# The size of a typical model; ResNet50 has about as many ops.
+DEFAULT_OPS = 50
+# Counts from here on are printed as a power of ten.
+MIN_POWER_OF_TEN = 10**9
 
 
 def add(subparsers: Any) -> argparse.ArgumentParser:
@@ -35,8 +36,10 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         "strategies", help="list the strategies", description=DESCRIPTION
     )
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--ops", metavar="N", type=int, default=OPS, help=f"how many ops to count for (default {OPS})")
-    size.add_argument("--model", metavar="MODEL", help="a float model, to count the evaluations for")
+    size.add_argument(
+        "--ops", metavar="N", type=int, default=DEFAULT_OPS, help=f"number of ops to count for (default: {DEFAULT_OPS})"
+    )
+    size.add_argument("--model", metavar="MODEL", help="a float model to count for")
     return parser
 
 
@@ -49,13 +52,13 @@ def run(args: argparse.Namespace) -> int:
     if args.ops < 1:
         raise SettingsError(f"--ops must be at least 1, not {args.ops}")
     space = _space(args)
-    with _warnings_told():
+    with _plain_warnings():
         listed = list_strategies()
-    rows = [(item.name, item.source, *_counts(item, space), _what(item)) for item in listed]
+    rows = [(item.name, item.source, *_counts(item, space), _description(item)) for item in listed]
     tables.write(("strategy", "from", "first success", "at most", "what it does"), rows, ("first success", "at most"))
     print(
-        f"evaluations for {len(space.quantizable)} ops; each run evaluates the fp32 model once more, and without a "
-        "timeout it stops at its first success"
+        f"evaluations for {len(space.quantizable)} ops; each run evaluates the fp32 model, too, and without a timeout "
+        "it ends at the first success"
     )
     return 0
 
@@ -74,7 +77,7 @@ def _space(args: argparse.Namespace) -> TuningSpace:
 
 
 def _counts(item: Listed, space: TuningSpace) -> tuple[str, str]:
-    """To the first success, and in all. One plug-in that cannot be made or asked does not cost the table."""
+    """Return the counts to the first success and in total; a broken plug-in gets its error instead."""
     from quaver.errors import SettingsError
     from quaver.strategies import make_strategy
 
@@ -82,7 +85,7 @@ def _counts(item: Listed, space: TuningSpace) -> tuple[str, str]:
         return "-", "-"
     try:
         strategy = make_strategy(item.strategy)
-        return _count(strategy.first_success(space), "unknown"), _count(strategy.worst_case(space), "no end of its own")
+        return _count(strategy.first_success(space), "unknown"), _count(strategy.worst_case(space), "unlimited")
     except SettingsError:
         return "needs options", "-"
     except Exception as error:
@@ -92,20 +95,20 @@ def _counts(item: Listed, space: TuningSpace) -> tuple[str, str]:
 def _count(number: int | None, otherwise: str) -> str:
     if number is None:
         return otherwise
-    return f"{number:,}" if number < LARGE else f"10^{math.floor(math.log10(number))}"
+    return f"{number:,}" if number < MIN_POWER_OF_TEN else f"10^{math.floor(math.log10(number))}"
 
 
-def _what(item: Listed) -> str:
+def _description(item: Listed) -> str:
     if item.strategy is None:
         return f"broken: {item.error}"
     return (inspect.getdoc(item.strategy) or "").partition("\n")[0]
 
 
 @contextlib.contextmanager
-def _warnings_told() -> Iterator[None]:
-    """Warnings of a while as lines on stderr, without the place in the library that they come from."""
-    with warnings.catch_warnings(record=True) as seen:
+def _plain_warnings() -> Iterator[None]:
+    """Print warnings within the block as plain lines on stderr."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
-    for warning in seen:
+    for warning in caught:
         print(f"quaver: {warning.message}", file=sys.stderr, flush=True)

@@ -13,8 +13,8 @@ from quaver.command.output import warnings_shown
 from quaver.errors import SettingsError
 
 DESCRIPTION = """\
-Finds which ops of a model can run in int8, and saves the best model that meets the accuracy criterion. If none meets
-it, nothing is written to OUT; the most accurate one is in the workspace.
+Find which ops of a model can run in int8, and save the best model that meets the accuracy criterion. If none meets it,
+nothing is written to OUT; the most accurate model is in the workspace.
 
   quaver tune --model model.onnx --calib calib.npz --eval my_eval.py:accuracy -o model-int8.onnx
   quaver tune conf.yaml --model model.onnx --calib calib/ --eval my_eval.py:accuracy --max-trials 20
@@ -26,7 +26,7 @@ it, nothing is written to OUT; the most accurate one is in the workspace.
   quaver tune --model model.onnx --eval my_eval.py:accuracy --resume quaver_workspace/2025-01-31_12-00-00
   quaver tune --model model.onnx --calib calib.npz -o model-int8.onnx     # not evaluated, chosen without labels
 
-my_eval.py holds a function of the model that returns the score:
+my_eval.py defines a function of the model that returns the score:
 
   def accuracy(model):
       return float((model(images).argmax(axis=1) == labels).mean())
@@ -49,15 +49,15 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--calib",
         metavar="DATA",
-        help="typical inputs without labels: an .npz (arrays by input name) or .npy, a folder of them (each a batch), "
-        "or FILE.py:NAME of a dataloader or of a function that returns one. Without it ops run with dynamic ranges, or "
-        "with their weights alone in 8 bits, where they can",
+        help="calibration data without labels: an .npz (arrays by input name) or .npy, a folder of them (each a "
+        "batch), or FILE.py:NAME of a dataloader or of a function that returns one. Without it ops run in dynamic or "
+        "weight-only mode, where they can",
     )
     parser.add_argument(
         "--confirm",
         metavar="FILE.py:FUNCTION",
-        help="a second function, on data that takes no part in choosing: it scores the winner, and the next best if "
-        "that misses the criterion there",
+        help="a second function on held-out data: it scores the winner, and the next best trial if the winner misses "
+        "the criterion there",
     )
     parser.add_argument("-o", "--output", metavar="OUT", help="where to save the best model, if it meets the criterion")
     parser.add_argument("--save-anyway", action="store_true", help="write OUT even if no model meets the criterion")
@@ -66,24 +66,24 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         "--track",
         metavar="TRACKER",
         action="append",
-        help="tell a tracker of every trial: mlflow, wandb or tensorboard, each an extra of that name; repeatable",
+        help="log every trial to a tracker: mlflow, wandb or tensorboard, each an extra of that name; repeatable",
     )
-    parser.add_argument("--json", action="store_true", help="write the result as JSON, and no progress")
-    metric.add(parser, "those of --calib if not given, which are better kept apart: other data tell more")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON, without progress")
+    metric.add(parser, "by default those of --calib; other data are a better test")
     flags.add(parser)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    """Tune, and print the summary."""
+    """Tune the model and print the summary."""
     settings = flags.parse_settings(args)
     config = settings.config
     if args.model is None:
-        raise SettingsError("--model is needed: the float model, such as --model model.onnx")
+        raise SettingsError("pass the float model, such as --model model.onnx")
     output = flags.check_output(args.output, args.model)
     if args.save_anyway and output is None:
-        raise SettingsError("--save-anyway goes with -o: where to save the model")
-    eval_func = metric.eval_func(args, args.calib) if metric.asked_for(args) else None
+        raise SettingsError("--save-anyway needs -o, the path to save the model to")
+    eval_func = metric.eval_func(args, args.calib) if metric.has_metric(args) else None
     settings = settings.with_changes(metric.direction(args, eval_func))
     confirm = None if args.confirm is None else user_files.load_function(args.confirm, "--confirm")
     data = None if args.calib is None else user_files.calibration(args.calib)
@@ -112,25 +112,27 @@ def run(args: argparse.Namespace) -> int:
         saved = None
         if output is not None and result.best is not None and (result.met is not False or args.save_anyway):
             saved = result.save(output)
-    places = summary.Places(args.model, output, saved, args.calib)
+    paths = summary.FilePaths(args.model, output, saved, args.calib)
     again = partial(again_with, args.argv, "--resume", result.workspace)
     if args.json:
-        json_records.print_json({"model": args.model, "saved": saved and str(saved), **json_records.tuned(result)})
+        json_records.print_json(
+            {"model": args.model, "saved": saved and str(saved), **json_records.result_to_dict(result)}
+        )
     else:
-        summary.write(result, config, time.monotonic() - begin, places, again)
+        summary.write(result, config, time.monotonic() - begin, paths, again)
     if result.best is None and result.reason is quaver.StopReason.INTERRUPTED:
         return 130
     return 3 if result.met is False else 0
 
 
 def again_with(argv: Sequence[str], *changes: Any) -> str:
-    """The same command line with other values for some flags, given as flag, value, flag, value, ..."""
+    """Return the command line with other values for some flags, passed as flag, value, flag, value, ..."""
     replaced = {*map(str, changes[::2]), "--workspace"}
     words: list[str] = []
-    rest = iter(argv)
-    for word in rest:
+    arguments = iter(argv)
+    for word in arguments:
         if word in replaced:
-            next(rest, None)
+            next(arguments, None)
         elif word.split("=")[0] not in replaced:
             words.append(word)
     return sentences.command("quaver", *words, *changes)
