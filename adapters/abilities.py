@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar, runtime_che
 import numpy as np
 
 from quaver.adapters.comparison import Comparison, compare_models, comparison_feeds, runner_of
-from quaver.adapters.data import samples
-from quaver.adapters.inspection import QuantizedView, View
+from quaver.adapters.data import count_samples
+from quaver.adapters.inspection import ModelView, StandaloneView
 from quaver.adapters.model import Model
 from quaver.affine import as_float
 from quaver.errors import SettingsError
@@ -141,7 +141,7 @@ class SupportsProvenance(Protocol):
 class SupportsInspection(Protocol):
     """Shows a quantized model from inside, for diagnosis."""
 
-    def inspect_quantized(self, quantized: QuantConfig | ModelLike) -> View:
+    def inspect_quantized(self, quantized: QuantConfig | ModelLike) -> ModelView:
         """Return a view of a configuration, or of the file of a quantized model."""
 
 
@@ -150,7 +150,7 @@ class SupportsStandaloneInspection(Protocol):
     """Shows a quantized model from inside without its float model."""
 
     @classmethod
-    def inspect_standalone(cls, quantized: ModelLike, threads: int = 0) -> QuantizedView:
+    def inspect_standalone(cls, quantized: ModelLike, threads: int = 0) -> StandaloneView:
         """Return a view of a quantized model."""
 
 
@@ -246,7 +246,7 @@ def compare_with_unmodified(adapter: Adapter, feeds: Sequence[Feed] = ()) -> Com
     inputs = adapter.inputs
     chosen = comparison_feeds(feeds, inputs)
     if not supports(type(adapter), SupportsUnmodified):  # nothing is converted, so there is nothing to compare
-        return Comparison(batches=tuple(map(samples, chosen)))
+        return Comparison(batches=tuple(map(count_samples, chosen)))
     return compare_models(chosen, inputs, runner_of(build_unmodified(adapter)), runner_of(adapter.assemble(None)))
 
 
@@ -284,14 +284,14 @@ def read_provenance(adapter: type[Adapter], path: Path) -> tuple[dict[str, str],
     return adapter.read_provenance(path) if supports(adapter, SupportsProvenance) else ({}, "")
 
 
-def inspect_quantized(adapter: Adapter, quantized: QuantConfig | ModelLike) -> View:
+def inspect_quantized(adapter: Adapter, quantized: QuantConfig | ModelLike) -> ModelView:
     """Return a view of a configuration, or of the file of a quantized model, for diagnosis.
 
     Raises:
         SettingsError: if it is a file and the adapter shows only configurations.
     """
     if isinstance(quantized, QuantConfig) and not supports(adapter, SupportsInspection):
-        return View(adapter, quantized)
+        return ModelView(adapter, quantized)
     return require(adapter, SupportsInspection).inspect_quantized(quantized)
 
 

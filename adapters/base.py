@@ -11,12 +11,12 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from quaver.adapters.abilities import compare_with_unmodified
-from quaver.adapters.calibration.calibrator import Enough, Progress, StreamingCalibrator, never, silent
+from quaver.adapters.calibration.calibrator import IsEnough, Progress, StreamingCalibrator, never_enough, no_progress
 from quaver.adapters.comparison import MAX_SAMPLES
-from quaver.adapters.data import InputSpec, Rest, feeds, is_finite
+from quaver.adapters.data import InputSpec, RemainingData, feeds, is_finite
 from quaver.adapters.model import Model
 from quaver.adapters.options import AdapterOptions, resolve_quant_format
-from quaver.adapters.samples import KEPT_SAMPLES, cut, keep, timing_feed
+from quaver.adapters.samples import MAX_PROBE_SAMPLES, keep_first_samples, split_samples, timing_feed
 from quaver.ops import Op, QuantConfig
 from quaver.types import Array, CalibrationData, Feed, ModelLike, PlainDict
 
@@ -64,7 +64,7 @@ class Adapter(ABC):
         self._options = replace(options, quant_format=quant_format)
         self._inputs = tuple(inputs)
         self._probe_samples: list[Feed] = []
-        self._rest = Rest()
+        self._rest = RemainingData()
 
     @classmethod
     @abstractmethod
@@ -112,7 +112,11 @@ class Adapter(ABC):
         """Return what runs the float model and shows the tensors whose range some configuration may need."""
 
     def calibrate(
-        self, data: CalibrationData, limit: int | None = None, progress: Progress = silent, enough: Enough = never
+        self,
+        data: CalibrationData,
+        limit: int | None = None,
+        progress: Progress = no_progress,
+        enough: IsEnough = never_enough,
     ) -> PlainDict:
         """Run `data` through the float model once, for all calibration methods, and use the result.
 
@@ -129,7 +133,7 @@ class Adapter(ABC):
             The result as builtins, for `restore`; the comparison is a part of it.
         """
         calibrator, options = self.calibrator(), self._options
-        stream = self._keep_samples(data, limit, calibrator.takes_one)
+        stream = self._keep_samples(data, limit, calibrator.takes_single_samples)
         first = _first_samples(stream, enough)
         # Calibration refuses data that is not finite, and names the tensor.
         comparison = compare_with_unmodified(self, first) if first and all(map(is_finite, first)) else None
@@ -190,7 +194,7 @@ class Adapter(ABC):
 
     def keep_probe_samples(self, data: CalibrationData) -> None:
         """Take the probe samples from `data` without calibrating, for a resumed run."""
-        for _ in self._keep_samples(data, KEPT_SAMPLES, lambda feed: self.calibrator().takes_one(feed)):
+        for _ in self._keep_samples(data, MAX_PROBE_SAMPLES, lambda feed: self.calibrator().takes_single_samples(feed)):
             pass
         self._on_probe_samples()
 
@@ -208,17 +212,17 @@ class Adapter(ABC):
         """Remove temporary files."""
 
     def _keep_samples(
-        self, data: CalibrationData, limit: int | None, takes_one: Callable[[Feed], bool]
+        self, data: CalibrationData, limit: int | None, takes_single_samples: Callable[[Feed], bool]
     ) -> Iterator[Feed]:
-        self._rest = Rest()
+        self._rest = RemainingData()
         stream = feeds(data, self._inputs, limit, self._rest)
-        return keep(cut(stream, self._inputs, takes_one), self._probe_samples)
+        return keep_first_samples(split_samples(stream, self._inputs, takes_single_samples), self._probe_samples)
 
     def _on_probe_samples(self) -> None:  # noqa: B027 - most adapters have nothing to do
         """Do what needs samples; called once there are some."""
 
 
-def _first_samples(stream: Iterator[Feed], enough: Enough) -> list[Feed]:
+def _first_samples(stream: Iterator[Feed], enough: IsEnough) -> list[Feed]:
     """Return the first feeds of a stream, to compare models on; a single one if that used up the time."""
     first: list[Feed] = []
     for feed in stream:

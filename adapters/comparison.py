@@ -1,4 +1,4 @@
-"""Compare the float model that is tuned with the model as the user gave it, output by output.
+"""Compare the float model that is tuned with the user's own, output by output.
 
 Converters and rewrites must not change what a model computes. They are trusted as far as this comparison goes: on the
 user's own calibration data, at two batch sizes where the model takes both.
@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters.data import InputSpec, head, open_batch, samples
+from quaver.adapters.data import InputSpec, count_samples, has_open_batch, head
 from quaver.adapters.model import Model
-from quaver.adapters.samples import one_batch
+from quaver.adapters.samples import make_batch
 from quaver.errors import ModelError, SettingsError
 from quaver.types import Array, Feed, PlainDict
 
@@ -43,7 +43,7 @@ Runner = Callable[[Feed], Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How far two results of a model lie apart.
+    """The largest difference between two results of a model.
 
     Attributes:
         error: the largest difference as a part of the output's largest value; infinite where shape or type differ.
@@ -58,7 +58,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Evidence that the float model that is tuned computes what the model as given does.
+    """Evidence that the float model that is tuned computes the same as the user's own.
 
     Attributes:
         difference: the largest difference of an output, as a part of that output's largest value.
@@ -101,9 +101,11 @@ class Comparison:
         sizes = " and ".join(map(str, dict.fromkeys(self.batches)))
         inputs = "made-up inputs" if self.made_up else "calibration data"
         where = f" of the largest value of {self.output!r}" if self.difference else ""
-        told = f"the float model equals the model as given: largest difference {self.difference:.1e}{where} on {inputs}"
+        statement = (
+            f"the float model equals the model as given: largest difference {self.difference:.1e}{where} on {inputs}"
+        )
         skipped = f"; left out, because they change it: {', '.join(self.left_out)}" if self.left_out else ""
-        return f"{told}, batch {sizes}{skipped}"
+        return f"{statement}, batch {sizes}{skipped}"
 
 
 def comparison_feeds(feeds: Sequence[Feed], inputs: Sequence[InputSpec]) -> list[Feed]:
@@ -111,13 +113,13 @@ def comparison_feeds(feeds: Sequence[Feed], inputs: Sequence[InputSpec]) -> list
 
     A model that fixes its batch gets the first feeds as they are.
     """
-    if not feeds or not open_batch(inputs):
+    if not feeds or not has_open_batch(inputs):
         return list(feeds[:MAX_SAMPLES])
     several = head(feeds[0], MAX_SAMPLES)
-    if samples(several) == 1:
+    if count_samples(several) == 1:
         several = _joined(feeds[:MAX_SAMPLES])
     single = head(feeds[0], 1)
-    return [single] if samples(several) == 1 else [single, several]
+    return [single] if count_samples(several) == 1 else [single, several]
 
 
 def runner_of(model: Model) -> Runner:
@@ -130,7 +132,7 @@ def runner_of(model: Model) -> Runner:
     return run
 
 
-def compare_models(feeds: Sequence[Feed], inputs: Sequence[InputSpec], given: Runner, tuned: Runner) -> Comparison:
+def compare_models(feeds: Sequence[Feed], inputs: Sequence[InputSpec], unmodified: Runner, tuned: Runner) -> Comparison:
     """Compare two models of a framework, where other kernels run the second one.
 
     Args:
@@ -144,15 +146,15 @@ def compare_models(feeds: Sequence[Feed], inputs: Sequence[InputSpec], given: Ru
     """
     made_up = not feeds
     try:
-        feeds = feeds or [one_batch(None, inputs, 1)]
+        feeds = feeds or [make_batch(None, inputs, 1)]
     except SettingsError as error:
         return Comparison(made_up=True, obstacle=str(error))
     try:
-        count = len(given(feeds[-1]))
+        count = len(unmodified(feeds[-1]))
     except Exception as error:
         return Comparison(made_up=made_up, obstacle=f"it does not run: {str(error).partition(chr(10))[0][:200]}")
     names = [f"output {index}" for index in range(count)]
-    difference, sizes = compare(feeds, given, tuned, names)
+    difference, sizes = compare(feeds, unmodified, tuned, names)
     if difference.error > OTHER_KERNELS:
         raise ModelError(
             f"the model is not tuned, because converting it changes what it computes: {difference.reason}. Layers that "
@@ -162,16 +164,16 @@ def compare_models(feeds: Sequence[Feed], inputs: Sequence[InputSpec], given: Ru
 
 
 def _joined(feeds: Sequence[Feed]) -> Feed:
-    """As many of the feeds as have the first one's shape, in one batch."""
+    """Join the feeds that have the first one's shape into one batch."""
     alike = [feed for feed in feeds if all(feed[name].shape == array.shape for name, array in feeds[0].items())]
-    if any(array.ndim == 0 or len(array) != samples(feeds[0]) for array in feeds[0].values()):
+    if any(array.ndim == 0 or len(array) != count_samples(feeds[0]) for array in feeds[0].values()):
         return feeds[0]
     return {name: np.concatenate([feed[name] for feed in alike]) for name in feeds[0]}
 
 
 def compare(
     feeds: Sequence[Feed],
-    given: Runner,
+    unmodified: Runner,
     tuned: Runner,
     names: Sequence[str],
     rounded: Runner | None = None,
@@ -192,11 +194,11 @@ def compare(
     worst, sizes = Difference(), []
     for feed in feeds:
         try:
-            expected = given(feed)
+            expected = unmodified(feed)
         except Exception as error:  # runtimes have no class of their own for a batch size that does not fit
-            log.debug("the model as given does not take a batch of %d: %s", samples(feed), error)
+            log.debug("the model as given does not take a batch of %d: %s", count_samples(feed), error)
             continue
-        sizes.append(samples(feed))
+        sizes.append(count_samples(feed))
         difference = _run_and_compare(feed, expected, tuned, names, rounded, bounded)
         if difference.error > worst.error or not worst.output:
             worst = difference
@@ -217,7 +219,7 @@ def _run_and_compare(
         actual = tuned(feed)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0][:200]
-        return Difference(math.inf, "", f"the float model does not run on a batch of {samples(feed)}: {reason}")
+        return Difference(math.inf, "", f"the float model does not run on a batch of {count_samples(feed)}: {reason}")
     worst = Difference()
     suspicious: list[tuple[int, Difference]] = []
     for index, name in enumerate(names):
@@ -263,7 +265,7 @@ def compare_values(name: str, expected: Any, actual: Any, least_scale: float = _
 
 
 def _arrays(name: str, expected: Any, actual: Any) -> Iterator[tuple[str, Array, Array]]:
-    """The arrays that two values are made of, in pairs. Containers that differ are pairs of different shapes."""
+    """Yield the arrays of two values, in pairs. Containers that differ give arrays of different shapes."""
     if isinstance(expected, Mapping) and isinstance(actual, Mapping) and list(expected) == list(actual):
         for key in expected:
             yield from _arrays(f"{name}[{key!r}]", expected[key], actual[key])

@@ -1,4 +1,4 @@
-"""The user's calibration data, whatever its form, as a stream of {input name: array} feeds that fit the model."""
+"""The user's calibration data, in any form, as a stream of {input name: array} feeds that fit the model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCH = 32
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """One input of a model. Shape entries are None where the model leaves them open; shape None is any rank."""
+    """One input of a model. A shape entry is None where the model leaves it open; shape None is any rank."""
 
     name: str
     dtype: np.dtype[Any]
@@ -34,13 +34,15 @@ class InputSpec:
 
 
 @dataclass(slots=True)
-class Rest:
-    """What was not taken: whether there is more, or may be."""
+class RemainingData:
+    """Tells whether `feeds` left data over."""
 
     more: bool = False
 
 
-def feeds(data: Any, inputs: Sequence[InputSpec], limit: int | None = None, rest: Rest | None = None) -> Iterator[Feed]:
+def feeds(
+    data: Any, inputs: Sequence[InputSpec], limit: int | None = None, remaining: RemainingData | None = None
+) -> Iterator[Feed]:
     """Turn `data` into feeds, at most `limit` samples in all. Samples are counted along the first axis.
 
     A model that fixes its batch gets whole batches only, and one at least. `rest` learns whether the limit cut anything
@@ -63,29 +65,29 @@ def feeds(data: Any, inputs: Sequence[InputSpec], limit: int | None = None, rest
     What follows the inputs could be one itself if it has their type and rank and a shape that the model takes, unless
     it is one number for each sample.
     """
-    taken, rest = 0, Rest() if rest is None else rest
+    total, remaining = 0, RemainingData() if remaining is None else remaining
     for index, batch in enumerate(_batches(data, inputs)):
         where = f"calibration batch {index}"
         if index == 0 and _is_group(batch) and len(batch) > 1 and _without_label(batch, inputs, where) is not batch:
             log.info("what follows the inputs in each calibration batch is taken for labels, and left out")
-        feed = match(batch, inputs, where)
-        size = samples(feed)
-        if limit is not None and taken + size > limit:
-            rest.more = True
-            if open_batch(inputs):
-                feed, size = head(feed, limit - taken), limit - taken
-            elif taken:
+        feed = match_inputs(batch, inputs, where)
+        size = count_samples(feed)
+        if limit is not None and total + size > limit:
+            remaining.more = True
+            if has_open_batch(inputs):
+                feed, size = head(feed, limit - total), limit - total
+            elif total:
                 return
         if size:
             yield feed
-        taken += size
-        if limit is not None and taken >= limit:
-            rest.more = rest.more or index + 1 < _count(data, inputs)
+        total += size
+        if limit is not None and total >= limit:
+            remaining.more = remaining.more or index + 1 < _count(data, inputs)
             return
 
 
-def samples(feed: Feed) -> int:
-    """How many samples a feed holds."""
+def count_samples(feed: Feed) -> int:
+    """Return the number of samples in a feed."""
     first = next(iter(feed.values()))
     return first.shape[0] if first.ndim else 1
 
@@ -95,25 +97,25 @@ def is_finite(feed: Feed) -> bool:
     return all(array.dtype.kind != "f" or bool(np.isfinite(array).all()) for array in feed.values())
 
 
-def open_batch(inputs: Sequence[InputSpec]) -> bool:
-    """Whether a model takes batches of any size."""
+def has_open_batch(inputs: Sequence[InputSpec]) -> bool:
+    """Return True if a model takes batches of any size."""
     return all(not spec.shape or spec.shape[0] is None for spec in inputs)
 
 
 def head(feed: Feed, count: int) -> Feed:
-    """The first `count` samples of a feed. Inputs without that batch axis stay whole."""
+    """Return the first `count` samples of a feed. Inputs without that batch axis stay whole."""
     return next(split(feed, count))
 
 
 def tail(feed: Feed, start: int) -> Feed:
-    """What `head` leaves over."""
-    total = samples(feed)
+    """Return the samples of a feed from `start` on. Inputs without that batch axis stay whole."""
+    total = count_samples(feed)
     return {name: array[start:] if array.ndim and array.shape[0] == total else array for name, array in feed.items()}
 
 
 def split(feed: Feed, size: int) -> Iterator[Feed]:
     """Cut a feed into feeds of at most `size` samples. Inputs without that batch axis are repeated."""
-    total = samples(feed)
+    total = count_samples(feed)
     if total <= size:
         yield feed
         return
@@ -124,8 +126,8 @@ def split(feed: Feed, size: int) -> Iterator[Feed]:
         }
 
 
-def match(batch: Any, inputs: Sequence[InputSpec], where: str, labels: bool = True) -> Feed:
-    """One batch in any of the accepted forms, by input name, checked against the model's inputs.
+def match_inputs(batch: Any, inputs: Sequence[InputSpec], where: str, labels: bool = True) -> Feed:
+    """Return one batch in any of the accepted forms by input name, checked against the model's inputs.
 
     Without `labels` all that is given must be inputs.
     """
@@ -134,7 +136,7 @@ def match(batch: Any, inputs: Sequence[InputSpec], where: str, labels: bool = Tr
 
 
 def _batches(data: Any, inputs: Sequence[InputSpec]) -> Iterator[Any]:
-    whole = called(data)
+    whole = call_if_function(data)
     if hasattr(whole, "files") and isinstance(whole, Mapping):  # an open .npz
         whole = {name: whole[name] for name in whole}
     if isinstance(whole, Mapping):
@@ -154,20 +156,20 @@ def _batches(data: Any, inputs: Sequence[InputSpec]) -> Iterator[Any]:
 
 
 def _unpacked(batch: Any) -> Any:
-    """The inputs of a batch that keeps them apart from labels, as `data` and `label`; any other as it is."""
+    """Return the inputs of a batch that has them in `data` and its labels in `label`; any other batch as it is."""
     data = getattr(batch, "data", None)
     if not isinstance(data, list | tuple) or not hasattr(batch, "label"):
         return batch
     return data[0] if len(data) == 1 else tuple(data)
 
 
-def called(data: Any) -> Any:
-    """What a function without arguments gives, as TFLite's representative_dataset is one; other data as it is."""
+def call_if_function(data: Any) -> Any:
+    """Call a function without arguments, such as TFLite's representative_dataset; return other data as it is."""
     return data() if callable(data) and not isinstance(data, Iterable) and not _is_array(data) else data
 
 
 def _count(data: Any, inputs: Sequence[InputSpec]) -> float:
-    """How many batches there are; without end for data that does not tell."""
+    """Return the number of batches; infinity for data that does not tell."""
     whole = next(iter(data.values()), ()) if isinstance(data, Mapping) else data
     try:
         count = len(whole)
@@ -177,7 +179,7 @@ def _count(data: Any, inputs: Sequence[InputSpec]) -> float:
 
 
 def fixed_batch(inputs: Sequence[InputSpec]) -> int | None:
-    """The size of a batch, if the model says so."""
+    """Return the batch size that the model fixes; None if it leaves that open."""
     return next((spec.shape[0] for spec in inputs if spec.shape and spec.shape[0] is not None), None)
 
 
@@ -185,7 +187,7 @@ def _cut(whole: Feed, inputs: Sequence[InputSpec]) -> Iterator[Feed]:
     fixed = fixed_batch(inputs)
     size = fixed or BATCH
     for part in split(whole, size):
-        if fixed is None or samples(part) == fixed:
+        if fixed is None or count_samples(part) == fixed:
             yield part
 
 
@@ -215,21 +217,21 @@ def _by_name(batch: Any, inputs: Sequence[InputSpec], where: str) -> PlainMappin
 
 
 def _without_label(batch: Any, inputs: Sequence[InputSpec], where: str) -> Any:
-    """The batch without the label that may follow the inputs; a batch that has none is given back as it is."""
+    """Return the batch without the label that may follow the inputs; a batch without one as it is."""
     if not _is_group(batch):
         return batch
-    first, others = batch[0], batch[1:]
+    first, following = batch[0], batch[1:]
     grouped = isinstance(first, Mapping) or _is_group(first)
     if not grouped and len(inputs) > 1:
         return batch[:-1] if len(batch) == len(inputs) + 1 else batch
-    alike = [_is_alike(other, first, inputs) for other in others]
-    if alike and (all(alike) or (grouped and any(alike))):
+    could_be_samples = [_is_alike(other, first, inputs) for other in following]
+    if could_be_samples and (all(could_be_samples) or (grouped and any(could_be_samples))):
         raise CalibrationError(_two_readings(batch, inputs, where))
     return first if grouped or len(batch) == 2 else batch
 
 
 def _is_alike(value: Any, first: Any, inputs: Sequence[InputSpec]) -> bool:
-    """Whether what should be a label could be another sample like the first."""
+    """Return True if what should be a label could be another sample like the first."""
     if isinstance(first, Mapping):
         return isinstance(value, Mapping) and all(spec.name in value for spec in inputs)
     if _is_group(first):
@@ -253,23 +255,23 @@ def _two_readings(batch: Sequence[Any], inputs: Sequence[InputSpec], where: str)
     count = len(batch)
     what = "dicts" if isinstance(batch[0], Mapping) else "tuples" if _is_group(batch[0]) else "arrays"
     takes = f"input {inputs[0]}" if len(inputs) == 1 else f"{len(inputs)} inputs"
-    one_by_one = "If they are samples, put them together into one batch, or give them one by one"
-    told = f"{where} is a {type(batch).__name__} of {count} {what} that the model could each take for {takes}"
+    advice = "If they are samples, put them together into one batch, or give them one by one"
+    statement = f"{where} is a {type(batch).__name__} of {count} {what} that the model could each take for {takes}"
     if count > 2:
-        return f"{told}. {one_by_one}"
+        return f"{statement}. {advice}"
     return (
-        f"{told}: it may be (input, label), or two samples. If the second is a label, give the input alone, as in "
-        f"`[x for x, _ in data]`. {one_by_one}"
+        f"{statement}: it may be (input, label), or two samples. If the second is a label, give the input alone, as in "
+        f"`[x for x, _ in data]`. {advice}"
     )
 
 
 def _is_group(value: Any) -> bool:
-    """Whether this is a tuple or a list of things, and not of plain numbers."""
+    """Return True for a tuple or a list of things other than plain numbers."""
     return isinstance(value, tuple | list) and len(value) > 0 and not _is_nested_list(value)
 
 
 def _is_nested_list(value: Any) -> bool:
-    """Whether this is plain numbers in lists, an array in all but type."""
+    """Return True for plain numbers in lists, an array in all but type."""
     while isinstance(value, list) and value:
         value = value[0]
     return isinstance(value, int | float) and not isinstance(value, bool)
@@ -311,10 +313,10 @@ def _fit(value: Any, spec: InputSpec, where: str) -> Array:
     return array
 
 
-def _converts(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether values keep their meaning: floats to floats, integers to integers, text to strings."""
-    integers = given.kind in "iu" and wanted.kind in "iu"
-    return integers or given.kind == wanted.kind or (wanted.kind == "O" and given.kind in "US")
+def _converts(actual: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Return True if values keep their meaning: floats to floats, integers to integers, text to strings."""
+    integers = actual.kind in "iu" and wanted.kind in "iu"
+    return integers or actual.kind == wanted.kind or (wanted.kind == "O" and actual.kind in "US")
 
 
 def _shape_fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""A quantized model seen from inside, beside the float model it was made from."""
+"""Views of a quantized model from inside, for diagnosis."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from quaver.adapters.data import InputSpec
 from quaver.affine import QuantizedTensor
-from quaver.introspection import AloneRun, LocalRun, OpContext, OpWeight, OtherOp, QuantizedOp, QuantizedRun
+from quaver.introspection import LocalRun, OpContext, OpWeight, QuantizedOp, QuantizedRun, StandaloneRun, UntunedOp
 from quaver.ops import QuantConfig
 from quaver.types import Array, Feed
 
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from quaver.adapters.base import Adapter
 
 
-class View:
-    """Show a quantized model to diagnosis. This class needs only `Adapter.record_outputs`; all else stays empty.
+class ModelView:
+    """A quantized model next to the float model it was made from, for diagnosis.
 
-    An adapter that can tell more returns a subclass from `Adapter.inspect_quantized`.
+    This class needs only `Adapter.record_outputs`; all else stays empty. An adapter that can tell more returns a
+    subclass from `inspect_quantized`.
     """
 
     def __init__(self, adapter: Adapter, config: QuantConfig) -> None:
@@ -29,52 +30,54 @@ class View:
 
     @property
     def precisions(self) -> Mapping[str, str]:
-        """The precision that each op runs in."""
+        """Return the precision that each op runs in."""
         return {name: str(pick.precision) for name, pick in self._config.items()}
 
     def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
-        """A function that runs a feed through the float model, and these ops in reduced precision beside it.
+        """Return a function that runs a feed through the float model, and these ops also in their quantized form.
 
-        `tensors` are others of the float model to give out; one that is not known is left out.
+        Args:
+            ops: names of ops.
+            tensors: names of other tensors of the float model to return; unknown ones are left out.
         """
         record_outputs, model = self._adapter.record_outputs(None, ops), self._adapter.assemble(None)
 
         def run(feed: Feed) -> LocalRun:
             return LocalRun(
-                {name: (value, None) for name, value in record_outputs(feed).items()}, {}, listed(model.run(feed))
+                {name: (value, None) for name, value in record_outputs(feed).items()}, {}, as_list(model.run(feed))
             )
 
         return run
 
     def quantized(self, ops: Sequence[str]) -> Callable[[Feed], QuantizedRun]:
-        """A function that runs a feed through the quantized model; ops that cannot be found in it are left out."""
+        """Return a function that runs a feed through the quantized model; ops that it does not contain are left out."""
         record_outputs, model = self._adapter.record_outputs(self._config, ops), self._adapter.assemble(self._config)
-        return lambda feed: QuantizedRun(record_outputs(feed), listed(model.run(feed)))
+        return lambda feed: QuantizedRun(record_outputs(feed), as_list(model.run(feed)))
 
     def weights(self) -> Iterator[OpWeight]:
-        """The weights of the ops that have one, one by one: they may be large."""
+        """Yield the weights of the ops one by one, because they may be large."""
         return iter(())
 
     def contexts(self) -> Mapping[str, OpContext]:
-        """What surrounds each op."""
+        """Return the surroundings of each op."""
         return {}
 
-    def others(self) -> Mapping[str, OtherOp]:
-        """Operators beside the ops that read or write quantized tensors, by name; `local` and `quantized` know them."""
+    def others(self) -> Mapping[str, UntunedOp]:
+        """Return operators that are no ops but read or write quantized tensors, by name."""
         return {}
 
     def seconds(self) -> Mapping[str, float]:
-        """Seconds of each op in one inference of a kept sample; empty if that cannot be measured."""
+        """Return the seconds of each op in one inference of a probe sample; empty if that cannot be measured."""
         return self._adapter.op_seconds(self._config)
 
 
-def listed(outputs: Any) -> list[Array]:
-    """What a model gave, as a list."""
+def as_list(outputs: Any) -> list[Array]:
+    """Return the outputs of a model as a list of arrays."""
     return [np.asarray(part) for part in (outputs if isinstance(outputs, list) else [outputs])]
 
 
-class QuantizedView(ABC):
-    """What can be told of a quantized file by itself; an adapter returns a subclass from `Adapter.inspect_standalone`.
+class StandaloneView(ABC):
+    """A quantized file without its float model. An adapter returns a subclass from `inspect_standalone`.
 
     Attributes:
         inputs: what the model takes, as float where it takes integers with a scale.
@@ -85,9 +88,9 @@ class QuantizedView(ABC):
     ops: Sequence[QuantizedOp]
 
     @abstractmethod
-    def run(self, feed: Feed) -> AloneRun:
-        """Run a feed; what each of the ops writes, by its name, and what the model gives."""
+    def run(self, feed: Feed) -> StandaloneRun:
+        """Run a feed. Return the output of each op by its name, and the outputs of the model."""
 
     @abstractmethod
     def weights(self) -> Iterator[tuple[str, QuantizedTensor]]:
-        """The constants in integers that operators multiply with or look rows up in, by the operator's name."""
+        """Yield the integer constants that operators multiply with or look rows up in, with the operator's name."""

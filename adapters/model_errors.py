@@ -1,4 +1,4 @@
-"""Reading what others wrote: whatever goes wrong is said as the model's fault, never as an exception of ours."""
+"""Errors of foreign code that reads a model, as errors about the model."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from quaver.errors import ModelError, QuaverError
 
 @contextlib.contextmanager
 def as_model_error(what: str) -> Iterator[None]:
-    """Turn an exception that nobody foresaw into a `ModelError`; its cause stays attached."""
+    """Turn an unexpected exception into a `ModelError` with the exception as its cause."""
     try:
         yield
     except QuaverError:
         raise
     except Exception as error:  # MemoryError and RecursionError among them
-        told = str(error).strip().partition("\n")[0][:200]
+        reason = str(error).strip().partition("\n")[0][:200]
         raise ModelError(
-            f"{what} cannot be taken in, it is damaged or of a kind that is not known "
-            f"({type(error).__name__}{': ' if told else ''}{told})"
+            f"{what} cannot be loaded: it is damaged or of an unsupported kind "
+            f"({type(error).__name__}{': ' if reason else ''}{reason})"
         ) from error

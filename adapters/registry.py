@@ -1,8 +1,9 @@
-"""Which adapter takes a model. Adapters are found through entry points, so that a new one needs no change here.
+"""Find the adapter for a model. Adapters are entry points, so that a new one needs no change here.
 
-Those registered in this process come first, then quaver's own, then others. Each is loaded when it is asked for: by a
-name in `framework=`, or whether it accepts a model. One that cannot be loaded is named in a warning, and stops only the
-run that asked for it by name.
+Adapters registered in this process come first, then quaver's own, then others. Each is loaded when it is asked for: by
+a name in `framework=`, or to ask if it accepts a model. One that cannot be loaded is named in a warning, and stops only
+the run that asked for it by name.
+
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ _registered: dict[str, type[Adapter]] = {}
 
 
 def register_adapter(cls: A) -> A:
-    """Make an adapter available in this process, without an entry point. Used as a class decorator."""
+    """Make an adapter available in this process without an entry point, as a class decorator."""
     _registered[cls.name] = cls
     return cls
 
 
 class Installed(Mapping[str, type[Adapter]]):
-    """Adapters by the names of their entry points, quaver's own first. Each is loaded when it is looked up.
+    """Adapters by the names of their entry points, quaver's own first, each loaded on first use.
 
-    To look up one that cannot be loaded raises a `SettingsError` that names the entry point and its distribution.
+    Looking up one that cannot be loaded raises a `SettingsError` that names the entry point and its distribution.
     """
 
     def __init__(self, points: Iterator[EntryPoint]) -> None:
@@ -57,10 +58,10 @@ class Installed(Mapping[str, type[Adapter]]):
                 self._loaded[name] = _load(self._points[name])
             except SettingsError as error:
                 self._loaded[name] = error
-        found = self._loaded[name]
-        if isinstance(found, SettingsError):
-            raise SettingsError(*found.args) from found.__cause__
-        return found
+        adapter = self._loaded[name]
+        if isinstance(adapter, SettingsError):
+            raise SettingsError(*adapter.args) from adapter.__cause__
+        return adapter
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -70,25 +71,25 @@ class Installed(Mapping[str, type[Adapter]]):
 
 
 def _load(point: EntryPoint) -> type[Adapter]:
-    home = f"{point.dist.name} {point.dist.version}" if point.dist is not None else "an unknown package"
-    which = f"adapter {point.name!r}, entry point {point.value!r} of {home},"
+    distribution = f"{point.dist.name} {point.dist.version}" if point.dist is not None else "an unknown package"
+    description = f"adapter {point.name!r}, entry point {point.value!r} of {distribution},"
     try:
-        found = point.load()
+        target = point.load()
     except (Exception, SystemExit) as error:
-        raise SettingsError(f"{which} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, Adapter)):
-        raise SettingsError(f"{which} is no subclass of quaver.adapters.Adapter but {found!r:.80}")
-    return found
+        raise SettingsError(f"{description} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not (isinstance(target, type) and issubclass(target, Adapter)):
+        raise SettingsError(f"{description} is no subclass of quaver.adapters.Adapter but {target!r:.80}")
+    return target
 
 
 @functools.cache
 def adapters() -> Mapping[str, type[Adapter]]:
-    """All installed adapters by name."""
+    """Return all installed adapters by name."""
     return Installed(iter(entry_points(group=GROUP)))
 
 
 def load_model(model: ModelLike, options: AdapterOptions, framework: str | None = None) -> Adapter:
-    """Hand a model to the adapter of a framework, or to the first that accepts it."""
+    """Load a model with the adapter of a framework, or with the first that accepts it."""
     kind = adapter_for(model, framework)
     quant_format = resolve_quant_format(kind, options.quant_format, framework)
     return load_with(kind, model, replace(options, quant_format=quant_format))
@@ -105,7 +106,7 @@ def load_with(kind: type[Adapter], model: ModelLike, options: AdapterOptions) ->
 
 
 def load_unmodified(model: ModelLike, threads: int = 0, framework: str | None = None) -> Model:
-    """Any model, float or quantized, whoever made it, ready to run just as it is."""
+    """Load any model, float or quantized, exactly as it is."""
     kind = adapter_for(model, framework)
     if supports(kind, SupportsUnmodified):
         return kind.load_unmodified(model, threads)
@@ -113,7 +114,7 @@ def load_unmodified(model: ModelLike, threads: int = 0, framework: str | None = 
 
 
 def adapter_for(model: ModelLike, framework: str | None = None) -> type[Adapter]:
-    """The adapter of a framework, which must take the model; or, if none is named, the first that accepts it."""
+    """Return the adapter of a framework, which must accept the model; without a name, the first that does."""
     if isinstance(model, str | os.PathLike):  # before anybody opens it to see what it is
         check_regular(model, "the model", ModelError, folders=True)
     named = None if framework is None else _named(framework)
@@ -133,34 +134,34 @@ def adapter_for(model: ModelLike, framework: str | None = None) -> type[Adapter]
             f"framework is set to {framework!r}, but adapter {named.name} does not take {what}: "
             f"it takes {named.accepted_forms}"
         )
-    known = "; ".join(f"{name} takes {adapter.accepted_forms}" for name, adapter in _usable())
-    raise ModelError(f"no adapter knows what to do with {what}: {known or 'none is installed'}")
+    accepted = "; ".join(f"{name} takes {adapter.accepted_forms}" for name, adapter in _usable())
+    raise ModelError(f"no adapter knows what to do with {what}: {accepted or 'none is installed'}")
 
 
 def _named(framework: str) -> type[Adapter]:
-    """The adapter that a user calls so. One whose own name it is needs no other to be loaded."""
-    known = adapters()
+    """Return the adapter for a value of `framework`; load others only if it is not an adapter's own name."""
+    installed = adapters()
     if framework in _registered:
         return _registered[framework]
-    if framework in known:
-        return known[framework]
+    if framework in installed:
+        return installed[framework]
     names: list[str] = []
     for _, adapter in _usable():
         if framework in adapter.frameworks:
             return adapter
         names += adapter.frameworks
-    raise SettingsError(f"unknown framework {framework!r}; {hint(str(framework), dict.fromkeys([*names, *known]))}")
+    raise SettingsError(f"unknown framework {framework!r}; {hint(str(framework), dict.fromkeys([*names, *installed]))}")
 
 
 def _usable() -> Iterator[tuple[str, type[Adapter]]]:
-    """All that can be loaded, one after the other."""
+    """Yield all adapters that can be loaded."""
     yield from _registered.items()
-    known = adapters()
-    for name in known:
+    installed = adapters()
+    for name in installed:
         if name in _registered:
             continue
         try:
-            adapter = known[name]
+            adapter = installed[name]
         except SettingsError as error:
             warnings.warn(f"{error}. It is left out", RuntimeWarning, stacklevel=3)
         else:
@@ -180,7 +181,7 @@ def _accepts(name: str | None, adapter: type[Adapter], model: ModelLike) -> bool
 
 
 def _is_torch(model: ModelLike) -> bool:
-    """A module, by where its class comes from or by what every module has."""
+    """Return True for a PyTorch module, by where its class comes from or by what every module has."""
     if any(kind.__module__.partition(".")[0] == "torch" for kind in type(model).__mro__):
         return True
     return all(callable(getattr(model, name, None)) for name in ("state_dict", "forward"))

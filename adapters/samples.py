@@ -1,9 +1,10 @@
 """Calibration samples in batches of quaver's own, so that nothing depends on the batches of the user's loader.
 
-Ranges, errors and times would differ with the batching: a histogram takes so many values of each run, a kernel rounds
-otherwise for another batch, and an error is averaged over runs. So each batch is cut into single samples, where the
-model takes them; a few of these are kept, and calibration joins them into runs of its own size. The same samples in
-the same order give the same runs, whether they came one by one, in batches or as one array.
+Ranges, errors and times would differ with the batch size: a histogram takes a number of values from each run, a kernel
+rounds differently for another batch, and an error is averaged over runs. So each batch is split into single samples,
+where the model takes them; a few of these are kept, and calibration joins them into runs of its own size. The same
+samples in the same order give the same runs, whether they came one by one, in batches or as one array.
+
 """
 
 from __future__ import annotations
@@ -14,23 +15,23 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters.data import InputSpec, feeds, open_batch, samples, split
+from quaver.adapters.data import InputSpec, count_samples, feeds, has_open_batch, split
 from quaver.errors import CalibrationError, SettingsError
 from quaver.types import Array, Feed
 
-# How many samples are kept, and how large they may be together.
-KEPT_SAMPLES = 32
-KEPT_BYTES = 64 * 2**20
-# The most samples of one calibration run: so many that a small net is not slowed down by calls (0.56 ms a sample of
-# benchmarks/data/digits_conv8.onnx alone, 0.28 ms by eights), and so few that two runs fit into memory.
+# Enough samples to rank ops by their error, and little enough memory to keep them all: judgement.
+MAX_PROBE_SAMPLES = 32
+MAX_PROBE_BYTES = 64 * 2**20
+# Samples of one calibration run. Runs of eight take 0.28 ms a sample of benchmarks/data/digits_conv8.onnx, single ones
+# 0.56 ms; two runs must fit into memory.
 MAX_RUN_SAMPLES = 8
 
 
 class Batching(Enum):
-    """How a model takes samples.
+    """The batches that a model takes.
 
     Attributes:
-        AS_GIVEN: in the batches of the user only: the model fixes its batch, or its first axis is not one of samples.
+        AS_GIVEN: only the user's batches: the model fixes its batch, or its first axis does not hold samples.
         SINGLE: one at a time.
         ANY: in batches of any size, each sample with the same result as alone.
     """
@@ -40,34 +41,36 @@ class Batching(Enum):
     ANY = "any"
 
 
-def cut(stream: Iterable[Feed], inputs: Sequence[InputSpec], takes_one: Callable[[Feed], bool]) -> Iterator[Feed]:
+def split_samples(
+    stream: Iterable[Feed], inputs: Sequence[InputSpec], takes_single_samples: Callable[[Feed], bool]
+) -> Iterator[Feed]:
     """Yield the samples of a stream one by one, or its feeds as they are where the model does not take single samples.
 
     Args:
         stream: feeds of any size.
-        inputs: what the model takes.
-        takes_one: tells whether the model takes single samples. It is asked once, with the first feed that holds
-            several.
+        inputs: inputs of the model.
+        takes_single_samples: returns True if the model takes single samples. It is asked once, with the first feed
+            that holds several.
     """
-    can_cut: bool | None = None if open_batch(inputs) else False
+    can_cut: bool | None = None if has_open_batch(inputs) else False
     for feed in stream:
-        if can_cut is None and samples(feed) > 1:
-            can_cut = takes_one(feed)
-        if can_cut and samples(feed) > 1:
+        if can_cut is None and count_samples(feed) > 1:
+            can_cut = takes_single_samples(feed)
+        if can_cut and count_samples(feed) > 1:
             yield from split(feed, 1)
         else:
             yield feed
 
 
-def keep(stream: Iterable[Feed], kept: list[Feed]) -> Iterator[Feed]:
-    """Pass feeds on, and put copies of the first few samples into `kept`."""
-    kept.clear()
-    room, count = KEPT_BYTES, 0
+def keep_first_samples(stream: Iterable[Feed], probe_samples: list[Feed]) -> Iterator[Feed]:
+    """Pass feeds on, and put copies of the first few samples into `probe_samples`."""
+    probe_samples.clear()
+    bytes_left, count = MAX_PROBE_BYTES, 0
     for feed in stream:
         size = sum(array.nbytes for array in feed.values())
-        if not kept or (count < KEPT_SAMPLES and size <= room):
-            kept.append({name: array.copy() for name, array in feed.items()})
-            room, count = room - size, count + samples(feed)
+        if not probe_samples or (count < MAX_PROBE_SAMPLES and size <= bytes_left):
+            probe_samples.append({name: array.copy() for name, array in feed.items()})
+            bytes_left, count = bytes_left - size, count + count_samples(feed)
         yield feed
 
 
@@ -81,18 +84,23 @@ def join(feeds: Sequence[Feed]) -> Feed:
     }
 
 
-def can_join(one: Feed, other: Feed) -> bool:
-    """Tell whether two single samples fit into one feed: their shapes agree, and what has no batch axis is equal."""
+def can_join(first: Feed, second: Feed) -> bool:
+    """Return True if two single samples fit into one feed: equal shapes, and equal arrays without a batch axis."""
     return all(
-        array.shape == other[name].shape
-        and array.dtype == other[name].dtype
-        and (_has_batch_axis(array) or np.array_equal(array, other[name]))
-        for name, array in one.items()
+        array.shape == second[name].shape
+        and array.dtype == second[name].dtype
+        and (_has_batch_axis(array) or np.array_equal(array, second[name]))
+        for name, array in first.items()
     )
 
 
-def joined(stream: Iterable[Feed], size: Callable[[Feed], int]) -> Iterator[Feed]:
-    """Join single samples that follow each other and fit together; `size` says how many like the first to join."""
+def join_runs(stream: Iterable[Feed], size: Callable[[Feed], int]) -> Iterator[Feed]:
+    """Join consecutive single samples that fit together.
+
+    Args:
+        stream: single samples.
+        size: returns how many samples like this one to join.
+    """
     waiting: list[Feed] = []
     for feed in stream:
         if waiting and not can_join(waiting[0], feed):
@@ -107,7 +115,7 @@ def joined(stream: Iterable[Feed], size: Callable[[Feed], int]) -> Iterator[Feed
 
 
 def check_batch(inputs: Sequence[InputSpec], batch: int) -> None:
-    """Refuse a `batch` to measure latency at that contradicts the model. 1, the default, contradicts nothing."""
+    """Raise if the batch to measure latency at contradicts the model. 1, the default, contradicts nothing."""
     first = inputs[0]
     if batch != 1 and first.shape and first.shape[0] not in (None, batch):
         raise SettingsError(
@@ -116,26 +124,27 @@ def check_batch(inputs: Sequence[InputSpec], batch: int) -> None:
         )
 
 
-def timing_feed(kept: Sequence[Feed], inputs: Sequence[InputSpec], batch: int) -> Feed:
-    """Return `batch` of the samples kept as one feed, repeated where there are too few that fit together.
+def timing_feed(probe_samples: Sequence[Feed], inputs: Sequence[InputSpec], batch: int) -> Feed:
+    """Return `batch` of the probe samples as one feed, repeated where too few fit together.
 
-    Where the model fixes its batch, or does not take single samples, it is the first feed as it was given.
+    Where the model fixes its batch, or does not take single samples, it is the first feed as the user gave it.
     """
-    if batch == 1 or not open_batch(inputs) or samples(kept[0]) > 1:
-        return kept[0]
-    like = [feed for feed in kept if can_join(kept[0], feed)]
-    return join([like[at % len(like)] for at in range(batch)])
+    if batch == 1 or not has_open_batch(inputs) or count_samples(probe_samples[0]) > 1:
+        return probe_samples[0]
+    fitting = [feed for feed in probe_samples if can_join(probe_samples[0], feed)]
+    return join([fitting[at % len(fitting)] for at in range(batch)])
 
 
 def _has_batch_axis(array: Array) -> bool:
-    """Tell whether an array of a single sample has a batch axis."""
+    """Return True if an array of a single sample has a batch axis."""
     return array.ndim > 0 and array.shape[0] == 1
 
 
-def one_batch(data: Any, inputs: Sequence[InputSpec], size: int) -> Feed:
-    """A feed of `size` samples, where the model leaves that open. Too few samples are repeated.
+def make_batch(data: Any, inputs: Sequence[InputSpec], size: int) -> Feed:
+    """Return a feed of `size` samples, where the model leaves that open. Too few samples are repeated.
 
-    Raises `SettingsError` if the model fixes another batch, unless `size` is 1, the default.
+    Raises:
+        SettingsError: if the model fixes another batch, unless `size` is 1, the default.
     """
     check_batch(inputs, size)
     if data is None:
@@ -144,11 +153,11 @@ def one_batch(data: Any, inputs: Sequence[InputSpec], size: int) -> Feed:
     parts = list(feeds(data, inputs, size))
     if not parts:
         raise CalibrationError("the data to run the model on gave no samples; pass a list or an array")
-    if not open_batch(inputs):
+    if not has_open_batch(inputs):
         return parts[0]
     batched = [spec.name for spec in inputs if parts[0][spec.name].ndim]
     joined = {name: np.concatenate([part[name] for part in parts]) for name in batched}
-    count = samples(joined)
+    count = count_samples(joined)
     rows = np.arange(size) % count
     return {name: array[rows] if len(array) == count else parts[0][name] for name, array in joined.items()} | {
         name: array for name, array in parts[0].items() if name not in joined
@@ -156,7 +165,7 @@ def one_batch(data: Any, inputs: Sequence[InputSpec], size: int) -> Feed:
 
 
 def _made_up(spec: InputSpec, size: int, rng: np.random.Generator) -> Array:
-    """Random values for an input. Integers are 0 and 1, which every table of embeddings has."""
+    """Return random values for an input. Integers are 0 and 1, which every embedding table has."""
     if spec.shape is None or any(dim is None for dim in spec.shape[1:]):
         raise SettingsError(f"input {spec} leaves more than the batch open: give data to run the model on")
     shape = [size if dim is None else dim for dim in spec.shape]

@@ -78,9 +78,9 @@ def predictions(bench: Bench, costs: dict[str, Path]) -> Iterator[dict[str, Any]
         for label, path in costs.items():
             said[label] = resolved(read_file(path), adapter, str(path)).among(between)
         found = list(kinds(space))
-        float_model = adapter.assemble(None).on_threads(1)
+        float_model = adapter.assemble(None).with_threads(1)
         for kind, config in found:
-            models = [float_model, adapter.assemble(config).on_threads(1)]
+            models = [float_model, adapter.assemble(config).with_threads(1)]
             base, one = in_turns(models, adapter.probe_samples[0], SECONDS)
             yield {
                 "model": bench.name,

@@ -33,7 +33,7 @@ from quaver.diagnosis.tables import ActivationRow, LayerRow, worst_first
 from quaver.diagnosis.text import percent
 from quaver.errors import SettingsError
 from quaver.files.paths import expanded
-from quaver.introspection import ActivationContext, OpContext, OpWeight, OtherOp
+from quaver.introspection import ActivationContext, OpContext, OpWeight, UntunedOp
 from quaver.ops import FP32, INT8, Op, Precision, QuantConfig
 from quaver.space import TuningSpace
 from quaver.types import Array, PlainDict
@@ -204,7 +204,7 @@ class DiagnosedModel:
     precisions: Mapping[str, str]
     contexts: Mapping[str, OpContext]
     config: QuantConfig | None = None
-    other_operators: Mapping[str, OtherOp] = field(default_factory=dict)
+    other_operators: Mapping[str, UntunedOp] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -306,7 +306,7 @@ def _layer_row(op: OpEvidence) -> LayerRow:
     return _row(op.context, op.op.kind, str(op.precision), op.record)
 
 
-def _other_rows(operators: Mapping[str, OtherOp], recorder: Recorder) -> list[LayerRow]:
+def _other_rows(operators: Mapping[str, UntunedOp], recorder: Recorder) -> list[LayerRow]:
     """Return the rows of operators that are not tunable ops."""
     rows = [
         replace(

@@ -66,7 +66,7 @@ class Calibrator(StreamingCalibrator):
         self.dense.run(feed["x"], seen=seen)
         return [(name, seen[name]) for name in self.tensors]
 
-    def whose(self, tensor):
+    def origin_of(self, tensor):
         return "what a layer reads"
 
 

@@ -1,4 +1,4 @@
-"""What an adapter can tell about the inside of a quantized model: records that diagnosis reads."""
+"""Records of the inside of a quantized model, which adapters return and diagnosis reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quaver.types import Array
 
 @dataclass(frozen=True, slots=True)
 class ActivationContext:
-    """An activation that is quantized, and what is known of how that came about.
+    """A quantized activation and its origin.
 
     Attributes:
         name: of the tensor.
@@ -35,7 +35,7 @@ class ActivationContext:
 
 @dataclass(frozen=True, slots=True)
 class OpContext:
-    """What surrounds one op.
+    """The surroundings of one op.
 
     Attributes:
         op: its name.
@@ -63,8 +63,8 @@ class OpContext:
 
 
 @dataclass(frozen=True, slots=True)
-class OtherOp:
-    """An operator that is no op to tune, and reads or writes a quantized tensor: a pool, a reshape, a Softmax.
+class UntunedOp:
+    """An operator that is not tuned, but reads or writes a quantized tensor, such as a pool, a reshape or a Softmax.
 
     Attributes:
         context: what surrounds it.
@@ -79,7 +79,7 @@ class OtherOp:
 
 @dataclass(frozen=True, slots=True)
 class OpWeight:
-    """The weight of one op, as it was and as the quantized model computes with it.
+    """The weight of one op in the float and in the quantized model.
 
     Attributes:
         op: the op's name.
@@ -116,21 +116,21 @@ class QuantizedOp:
 
 
 class QuantizedPair(NamedTuple):
-    """What an operator writes in integers, and the float value of the same, where the model computes that, too."""
+    """The integers that an operator writes, and the float value of the same tensor where the model computes it."""
 
     integers: QuantizedTensor
     real: Array | None = None
 
 
-class AloneRun(NamedTuple):
-    """One feed through a quantized model: what each operator writes in integers, and the outputs as real numbers."""
+class StandaloneRun(NamedTuple):
+    """One feed through a quantized model: the integers that each operator writes, and the outputs as real numbers."""
 
     ops: Mapping[str, QuantizedPair]
     outputs: list[Array]
 
 
 class LocalRun(NamedTuple):
-    """One feed through the float model, with each op computed in its reduced precision beside it.
+    """One feed through the float model, with each op also computed in its quantized form.
 
     Attributes:
         ops: of each op its float output, and its output in reduced precision from the same float inputs, as real
@@ -158,7 +158,7 @@ class QuantizedRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """What one kernel takes.
+    """The time of one kernel.
 
     Attributes:
         name: of the graph node, or of the op that it belongs to.
@@ -175,7 +175,7 @@ class KernelTime:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """A model that was run for its time.
+    """The times of a model's kernels, and of the model end to end.
 
     Attributes:
         kernels: what each kernel takes, in graph order.

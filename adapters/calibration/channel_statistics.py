@@ -1,4 +1,4 @@
-"""Statistics of each channel of a tensor from a stream of batches, for repairs. They merge, so memory stays small."""
+"""Statistics of each channel of a tensor from a stream of batches, for repairs, in little memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DTYPE = np.dtype("<f8")
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """What is to be known of a tensor, channel by channel.
+    """A statistic of a tensor, channel by channel, that a repair needs.
 
     Attributes:
         tensor: its name in the float model.
@@ -32,9 +32,9 @@ class Statistic:
     axis: int
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
+        if self.kind not in ACCUMULATORS:
             raise CalibrationError(
-                f"there is no statistic {self.kind!r} of channels; known are: {', '.join(map(repr, KINDS))}"
+                f"there is no statistic {self.kind!r} of channels; known are: {', '.join(map(repr, ACCUMULATORS))}"
             )
 
 
@@ -47,21 +47,21 @@ class Accumulator(ABC):
         self._axis = axis
 
     def add(self, values: Array) -> None:
-        """Take in one batch."""
+        """Add one batch."""
         if values.size:
-            others = tuple(dim for dim in range(values.ndim) if dim != self._axis % values.ndim)
-            self._add(values, others)
+            other_axes = tuple(dim for dim in range(values.ndim) if dim != self._axis % values.ndim)
+            self._add(values, other_axes)
 
     @abstractmethod
-    def _add(self, values: Array, others: tuple[int, ...]) -> None: ...
+    def _add(self, values: Array, other_axes: tuple[int, ...]) -> None: ...
 
     @abstractmethod
     def result(self) -> Channels:
-        """One value for each channel; empty if nothing came in."""
+        """Return one value for each channel; empty if there was no batch."""
 
 
 class Mean(Accumulator):
-    """The mean of each channel."""
+    """Mean of each channel."""
 
     kind = "mean"
 
@@ -70,17 +70,17 @@ class Mean(Accumulator):
         self._sum = np.zeros(0)
         self._count = 0
 
-    def _add(self, values: Array, others: tuple[int, ...]) -> None:
-        found = values.sum(axis=others, dtype=np.float64)
-        self._sum = found if not self._count else self._sum + found
-        self._count += values.size // found.size
+    def _add(self, values: Array, other_axes: tuple[int, ...]) -> None:
+        batch_sum = values.sum(axis=other_axes, dtype=np.float64)
+        self._sum = batch_sum if not self._count else self._sum + batch_sum
+        self._count += values.size // batch_sum.size
 
     def result(self) -> Channels:
         return self._sum / max(self._count, 1)
 
 
 class Low(Accumulator):
-    """The lowest value of each channel."""
+    """Lowest value of each channel."""
 
     kind = "low"
 
@@ -88,16 +88,16 @@ class Low(Accumulator):
         super().__init__(axis)
         self._low = np.zeros(0)
 
-    def _add(self, values: Array, others: tuple[int, ...]) -> None:
-        found = values.min(axis=others).astype(np.float64)
-        self._low = np.minimum(self._low, found) if self._low.size else found
+    def _add(self, values: Array, other_axes: tuple[int, ...]) -> None:
+        batch_low = values.min(axis=other_axes).astype(np.float64)
+        self._low = np.minimum(self._low, batch_low) if self._low.size else batch_low
 
     def result(self) -> Channels:
         return self._low
 
 
 class High(Accumulator):
-    """The highest value of each channel."""
+    """Highest value of each channel."""
 
     kind = "high"
 
@@ -105,42 +105,42 @@ class High(Accumulator):
         super().__init__(axis)
         self._high = np.zeros(0)
 
-    def _add(self, values: Array, others: tuple[int, ...]) -> None:
-        found = values.max(axis=others).astype(np.float64)
-        self._high = np.maximum(self._high, found) if self._high.size else found
+    def _add(self, values: Array, other_axes: tuple[int, ...]) -> None:
+        batch_high = values.max(axis=other_axes).astype(np.float64)
+        self._high = np.maximum(self._high, batch_high) if self._high.size else batch_high
 
     def result(self) -> Channels:
         return self._high
 
 
-KINDS: Mapping[str, type[Accumulator]] = {kind.kind: kind for kind in (Mean, Low, High)}
+ACCUMULATORS: Mapping[str, type[Accumulator]] = {kind.kind: kind for kind in (Mean, Low, High)}
 
 
-def to_plain(found: Mapping[Statistic, Channels]) -> list[PlainDict]:
-    """Statistics as builtins, to be kept with the calibration: arrays as bytes, with type and shape."""
+def to_records(statistics: Mapping[Statistic, Channels]) -> list[PlainDict]:
+    """Return statistics as builtins, to be stored with the calibration: arrays as bytes, with type and shape."""
     return [
         {
-            "tensor": wanted.tensor,
-            "kind": wanted.kind,
-            "axis": wanted.axis,
+            "tensor": statistic.tensor,
+            "kind": statistic.kind,
+            "axis": statistic.axis,
             "dtype": _DTYPE.str,
             "shape": list(values.shape),
             "data": values.astype(_DTYPE).tobytes(),
         }
-        for wanted, values in found.items()
+        for statistic, values in statistics.items()
     ]
 
 
-def from_plain(kept: Iterable[PlainMapping]) -> dict[Statistic, Channels]:
-    """What `to_plain` made builtins of. Of types of numbers only the one it writes is taken."""
+def from_records(records: Iterable[PlainMapping]) -> dict[Statistic, Channels]:
+    """Return the statistics from `to_records`. Only the number type that it writes is accepted."""
     try:
-        found = {}
-        for item in kept:
-            if item["dtype"] != _DTYPE.str:
-                raise ValueError(f"numbers are of type {item['dtype']!r:.80}, not {_DTYPE.str!r}")
-            found[Statistic(item["tensor"], item["kind"], item["axis"])] = np.frombuffer(item["data"], _DTYPE).reshape(
-                item["shape"]
-            )
-        return found
+        statistics = {}
+        for record in records:
+            if record["dtype"] != _DTYPE.str:
+                raise ValueError(f"numbers are of type {record['dtype']!r:.80}, not {_DTYPE.str!r}")
+            statistics[Statistic(record["tensor"], record["kind"], record["axis"])] = np.frombuffer(
+                record["data"], _DTYPE
+            ).reshape(record["shape"])
+        return statistics
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CalibrationError(f"the calibration holds statistics that cannot be read: {error}") from error

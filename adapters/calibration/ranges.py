@@ -1,9 +1,8 @@
-"""The range of a tensor from a stream of samples, by three methods at once, in constant memory.
+"""Range of a tensor from a stream of samples, by three methods at once, in constant memory.
 
-Besides the exact minimum and maximum, each tensor keeps a histogram over the upper half of its float32 bits:
-65,536 bins whose width is 1/128 of the value they hold, so outliers and the bulk are both seen finely, no range
-has to be known in advance, and two histograms merge by addition. Only bins that hold something are kept: a few
-thousand of a usual tensor.
+Besides the exact minimum and maximum, each tensor keeps a histogram over the upper half of its float32 bits: 65,536
+bins whose width is 1/128 of their value. So outliers and the bulk both get fine bins, no range has to be known in
+advance, and two histograms merge by addition. Only bins that are not empty are kept, a few thousand for most tensors.
 """
 
 from __future__ import annotations
@@ -18,22 +17,26 @@ from numpy.typing import NDArray
 from quaver.mask_values import FAR, has_mask_values
 from quaver.ops import CALIBRATIONS
 
-BINS = 65536
+# Bins of the upper 16 bits of a float32.
+BINS = 2**16
+# Share of the values inside the range of the method "percentile", in percent. Judgement.
 PERCENTILE = 99.99
-# More elements of one tensor in one sample than this are thinned out; minimum and maximum see all of them.
-ELEMENTS = 16384
-RUN = 16
-# So many values of a tensor are collected before they are counted, as long as all tensors together hold no more than
-# the second number.
-WAITING = 131072
-WAITING_TOGETHER = 32 * 2**20
+# Elements of one tensor that one sample adds to the histogram; minimum and maximum see all of them. Judgement: the
+# 0.005 % in each tail of the percentile are then about one value of a sample.
+MAX_ELEMENTS_PER_SAMPLE = 16384
+# Elements next to each other that are taken together when a tensor is thinned: 64 bytes, a cache line.
+RUN_LENGTH = 16
+# Values of a tensor that are collected before they are counted, because counting touches all bins.
+MAX_UNCOUNTED = 131072
+# The same for all tensors together: 64 MiB of bin numbers.
+MAX_UNCOUNTED_TOTAL = 32 * 2**20
 
 Range = tuple[float, float]
 
 
 @functools.cache
 def bin_centres() -> NDArray[np.float64]:
-    """The value in the middle of each bin (its index is the upper 16 bits of a float32); 0 for NaN and inf."""
+    """Return the middle value of each bin, whose index is the upper 16 bits of a float32; 0 for NaN and infinity."""
     bits = (np.arange(BINS, dtype=np.uint32) << 16) | 0x8000
     with np.errstate(invalid="ignore"):
         values = bits.view(np.float32).astype(np.float64)
@@ -47,16 +50,16 @@ def _ascending() -> NDArray[np.intp]:
     return np.argsort(bin_centres(), kind="stable")
 
 
-def _thinned(flat: NDArray[np.float32], turn: int, most: int = ELEMENTS) -> NDArray[np.float32]:
-    """About `most` of these values in short runs from all over, which is many times faster than one by one.
+def _thinned(flat: NDArray[np.float32], turn: int, limit: int = MAX_ELEMENTS_PER_SAMPLE) -> NDArray[np.float32]:
+    """Return about `limit` of these values in short runs from all over, many times faster than one by one.
 
-    The step from run to run has no factor in common with their number, so that runs fall on all channels and on all
-    places of an image alike, however they are laid out; and they start elsewhere at each turn.
+    The step from run to run has no factor in common with the number of runs, so that runs fall on all channels and all
+    places of an image alike, whatever their layout; and each turn starts at another place.
     """
-    if flat.size <= most:
+    if flat.size <= limit:
         return flat
-    runs = flat[: flat.size // RUN * RUN].reshape(-1, RUN)
-    step = -(-flat.size // most)
+    runs = flat[: flat.size // RUN_LENGTH * RUN_LENGTH].reshape(-1, RUN_LENGTH)
+    step = -(-flat.size // limit)
     while math.gcd(step, len(runs)) > 1:
         step += 1
     return runs[turn % step :: step].reshape(-1)
@@ -64,52 +67,54 @@ def _thinned(flat: NDArray[np.float32], turn: int, most: int = ELEMENTS) -> NDAr
 
 @dataclass(slots=True)
 class TensorStatistics:
-    """What a stream of values has shown so far."""
+    """Extremes and histogram of a stream of values."""
 
     low: float = np.inf
     high: float = -np.inf
     elements: int = 0
-    most_waiting: int = WAITING
+    max_uncounted: int = MAX_UNCOUNTED
     _bins: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
-    _held: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # how many values in each of these
-    _waiting: list[NDArray[np.uint16]] = field(default_factory=list)  # bins of values that are not counted yet
-    _uncounted: int = 0
+    _bin_counts: NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(0, np.int64)
+    )  # number of values in each of `_bins`
+    _uncounted_bins: list[NDArray[np.uint16]] = field(default_factory=list)  # of values that are not counted yet
+    _uncounted_count: int = 0
     _turn: int = 0
 
     def add(self, values: NDArray[np.float32], samples: int = 1) -> None:
-        """Take in one batch of so many samples. NaN and infinity show in `low` and `high`."""
+        """Add one batch of `samples` samples. NaN and infinity show in `low` and `high`."""
         if values.size == 0:
             return
         flat = values.reshape(-1)
         self.low = float(np.minimum(self.low, flat.min()))  # numpy's minimum lets NaN through, Python's does not
         self.high = float(np.maximum(self.high, flat.max()))
-        some = np.ascontiguousarray(_thinned(flat, self._turn, ELEMENTS * samples))
+        some = np.ascontiguousarray(_thinned(flat, self._turn, MAX_ELEMENTS_PER_SAMPLE * samples))
         self._turn += 1
-        self._waiting.append(some.view(np.uint16)[1::2].copy())
+        self._uncounted_bins.append(some.view(np.uint16)[1::2].copy())
         self.elements += some.size
-        self._uncounted += some.size
-        if self._uncounted > self.most_waiting:
+        self._uncounted_count += some.size
+        if self._uncounted_count > self.max_uncounted:
             counts = self.counts
             held = np.flatnonzero(counts)
-            self._bins, self._held = held.astype(np.uint16), counts[held]
-            self._waiting, self._uncounted = [], 0
+            self._bins, self._bin_counts = held.astype(np.uint16), counts[held]
+            self._uncounted_bins, self._uncounted_count = [], 0
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """The histogram. All 65,536 bins are touched, so it pays to count many values at once."""
-        waiting = np.concatenate(self._waiting) if self._waiting else np.zeros(0, np.uint16)
+        """Return the histogram. It touches all 65,536 bins, so many values are counted at once."""
+        waiting = np.concatenate(self._uncounted_bins) if self._uncounted_bins else np.zeros(0, np.uint16)
         counts = np.bincount(waiting, minlength=BINS)
-        counts[self._bins] += self._held
+        counts[self._bins] += self._bin_counts
         return counts
 
     @property
     def finite(self) -> bool:
-        """Whether no NaN or infinity was seen."""
+        """Return True if no NaN or infinity came in."""
         return bool(np.isfinite(self.low) and np.isfinite(self.high))
 
     @property
     def has_mask_values(self) -> bool:
-        """Whether what stands for infinity leaves the other values no steps, however the range is chosen."""
+        """Return True if mask values leave the other values no steps, whatever range is chosen."""
         low, high = min(self.low, 0.0), max(self.high, 0.0)
         if not self.elements or max(-low, high) < FAR:
             return False
@@ -117,7 +122,7 @@ class TensorStatistics:
         return has_mask_values(bin_centres(), counts, *_percentile(counts, low, high))
 
     def ranges(self) -> dict[str, Range]:
-        """The range by each method. Always holds zero, and never reaches beyond what was seen."""
+        """Return the range by each method. It always holds zero, and never exceeds the extremes."""
         low, high = min(self.low, 0.0), max(self.high, 0.0)
         if not self.elements:
             return dict.fromkeys(CALIBRATIONS, (0.0, 0.0))
@@ -132,18 +137,18 @@ class TensorStatistics:
 def _percentile(counts: NDArray[np.int64], low: float, high: float) -> Range:
     order = _ascending()
     values = bin_centres()[order]
-    seen = np.cumsum(counts[order])
-    tail = (1 - PERCENTILE / 100) / 2 * seen[-1]
-    bottom = values[np.searchsorted(seen, tail, side="right")]
-    top = values[min(int(np.searchsorted(seen, seen[-1] - tail)), BINS - 1)]
+    cumulative = np.cumsum(counts[order])
+    tail = (1 - PERCENTILE / 100) / 2 * cumulative[-1]
+    bottom = values[np.searchsorted(cumulative, tail, side="right")]
+    top = values[min(int(np.searchsorted(cumulative, cumulative[-1] - tail)), BINS - 1)]
     return max(low, min(float(bottom), 0.0)), min(high, max(float(top), 0.0))
 
 
 def _entropy(counts: NDArray[np.int64], low: float, high: float, bins: int = 2048) -> Range:
-    """The threshold on |x| whose clipped and quantized histogram is nearest to the full one (KL divergence).
+    """Return the range whose clipped and quantized histogram is nearest to the full one by KL divergence.
 
-    Exact zeros are left out: they are representable in any scale, and their spike would drag the threshold
-    down. All thresholds are tried at once through cumulative sums.
+    Exact zeros are left out: every scale represents them, and their spike would drag the threshold down. Cumulative
+    sums evaluate all thresholds at once.
     """
     peak = max(-low, high)
     counts = counts.copy()
@@ -159,7 +164,7 @@ def _entropy(counts: NDArray[np.int64], low: float, high: float, bins: int = 204
 
 
 def best_threshold(histogram: NDArray[np.float64], levels: int) -> int:
-    """How many of the first bins to keep, so that `levels` steps over them tell most about the whole."""
+    """Return how many of the first bins to keep so that `levels` steps over them have the smallest KL divergence."""
     bins = len(histogram)
     candidates = np.arange(levels, bins + 1, max(1, (bins - levels) // 240))
     mass = _running(histogram)

@@ -1,4 +1,4 @@
-"""What a calibration holds, looked at before it is used: it may come from a file."""
+"""Read a stored calibration, which may come from a damaged file, and check it."""
 
 from __future__ import annotations
 
@@ -13,30 +13,34 @@ from quaver.ops import CALIBRATIONS
 _LARGEST = 3.4028234e38
 
 
-def ranges_of(calibration: Any) -> dict[str, dict[str, Range]]:
-    """The ranges of every tensor by every method; `CalibrationError` for what `StreamingCalibrator` never makes."""
+def stored_ranges(calibration: Any) -> dict[str, dict[str, Range]]:
+    """Return the ranges of every tensor by every method.
+
+    Raises:
+        CalibrationError: for values that `StreamingCalibrator` never writes.
+    """
     ranges = calibration.get("ranges") if isinstance(calibration, dict) else None
     if not isinstance(ranges, dict):
         raise CalibrationError("the calibration holds no ranges")
     return {name: _by_method(name, methods) for name, methods in ranges.items()}
 
 
-def crowded_of(calibration: Any) -> frozenset[str]:
-    """The tensors that hold what stands for infinity beside real values."""
+def tensors_with_mask_values(calibration: Any) -> frozenset[str]:
+    """Return the tensors that hold mask values beside real ones."""
     names = calibration.get("crowded_out") if isinstance(calibration, dict) else None
     return (
         frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list | tuple) else frozenset()
     )
 
 
-def comparison_of(calibration: Any) -> Comparison | None:
-    """Return how the float model compared with the model as given; None of a calibration before 0.3.0."""
+def stored_comparison(calibration: Any) -> Comparison | None:
+    """Return how the float model compared with the user's own; None for a calibration before 0.3.0."""
     return Comparison.from_dict(calibration.get("comparison")) if isinstance(calibration, dict) else None
 
 
-def left_out_of(calibration: Any) -> tuple[str, ...]:
+def stored_skipped_rewrites(calibration: Any) -> tuple[str, ...]:
     """Return the rewrites that the float model of a calibration is built without."""
-    comparison = comparison_of(calibration)
+    comparison = stored_comparison(calibration)
     return () if comparison is None else comparison.left_out
 
 

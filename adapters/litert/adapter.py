@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quaver.adapters.base import Adapter
-from quaver.adapters.calibration.channel_statistics import from_plain
-from quaver.adapters.calibration.stored import crowded_of, ranges_of
+from quaver.adapters.calibration.channel_statistics import from_records
+from quaver.adapters.calibration.stored import stored_ranges, tensors_with_mask_values
 from quaver.adapters.comparison import Comparison, compare_models, comparison_feeds, runner_of
-from quaver.adapters.data import samples
-from quaver.adapters.inspection import QuantizedView, View
+from quaver.adapters.data import count_samples
+from quaver.adapters.inspection import ModelView, StandaloneView
 from quaver.adapters.litert.build.provenance import read_provenance
 from quaver.adapters.litert.load import sources
 from quaver.adapters.model import Model
@@ -107,13 +107,13 @@ class LiteRTAdapter(Adapter):
         return tuple(op for op, used in tensors.items() if any(name(at) in self._crowded for at in used if at >= 0))
 
     def restore(self, calibration: PlainDict) -> None:
-        self._crowded = crowded_of(calibration)
-        self._builder.calibrate(ranges_of(calibration), from_plain(calibration.get("statistics", ())))
+        self._crowded = tensors_with_mask_values(calibration)
+        self._builder.calibrate(stored_ranges(calibration), from_records(calibration.get("statistics", ())))
 
     def compare(self, feeds: Sequence[Feed] = ()) -> Comparison:
         chosen = comparison_feeds(feeds, self._inputs)
         if self._source is None:
-            return Comparison(batches=tuple(map(samples, chosen)))
+            return Comparison(batches=tuple(map(count_samples, chosen)))
         return compare_models(chosen, self._inputs, self._source, runner_of(self.assemble(None)))
 
     def _on_probe_samples(self) -> None:
@@ -171,14 +171,14 @@ class LiteRTAdapter(Adapter):
         used = self._options.threads if threads is None else threads
         return op_seconds(self._builder, Graph(self._builder.build(config)), sample, used)
 
-    def inspect_quantized(self, quantized: Any) -> View:
+    def inspect_quantized(self, quantized: Any) -> ModelView:
         from quaver.adapters.litert.inspect.views import ConfigView, FileView
 
         kind = ConfigView if isinstance(quantized, QuantConfig) else FileView
         return kind(self, quantized, self._builder, self._options.threads)
 
     @classmethod
-    def inspect_standalone(cls, quantized: Any, threads: int = 0) -> QuantizedView:
+    def inspect_standalone(cls, quantized: Any, threads: int = 0) -> StandaloneView:
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a .tflite model")
         from quaver.adapters.litert.inspect.standalone import StandaloneFile
 

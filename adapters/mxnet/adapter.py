@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quaver.adapters.base import Adapter
-from quaver.adapters.calibration.stored import ranges_of
-from quaver.adapters.inspection import View
+from quaver.adapters.calibration.stored import stored_ranges
+from quaver.adapters.inspection import ModelView
 from quaver.adapters.mxnet.load import sources
 from quaver.adapters.options import AdapterOptions, TimingOptions
 from quaver.errors import ModelError
@@ -89,7 +89,7 @@ class MXNetAdapter(Adapter):
         return Calibrator(self._builder, self._options.threads)
 
     def restore(self, calibration: PlainDict) -> None:
-        self._builder.calibrate(ranges_of(calibration))
+        self._builder.calibrate(stored_ranges(calibration))
 
     def assemble(self, config: QuantConfig | None) -> MXNetModel:
         from quaver.adapters.mxnet.run.model import MXNetModel
@@ -137,7 +137,7 @@ class MXNetAdapter(Adapter):
     def int8_edges(self) -> Mapping[str, tuple[str, ...]]:
         return self._builder.int8_edges()
 
-    def inspect_quantized(self, quantized: Any) -> View:
+    def inspect_quantized(self, quantized: Any) -> ModelView:
         from quaver.adapters.mxnet.inspect.views import NetworkView
 
         return NetworkView(self, quantized, self._builder, self._options.threads)

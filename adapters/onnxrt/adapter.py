@@ -16,11 +16,11 @@ import onnx
 import onnxruntime as ort
 
 from quaver.adapters.base import Adapter
-from quaver.adapters.calibration.channel_statistics import from_plain
-from quaver.adapters.calibration.stored import crowded_of, ranges_of
+from quaver.adapters.calibration.channel_statistics import from_records
+from quaver.adapters.calibration.stored import stored_ranges, tensors_with_mask_values
 from quaver.adapters.comparison import TOLERANCE, Comparison
 from quaver.adapters.data import InputSpec
-from quaver.adapters.inspection import View
+from quaver.adapters.inspection import ModelView
 from quaver.adapters.model_errors import as_model_error
 from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.build.provenance import read_provenance
@@ -162,9 +162,9 @@ class OnnxAdapter(Adapter):
         return tuple(found)
 
     def restore(self, calibration: PlainDict) -> None:
-        self._crowded = crowded_of(calibration)
-        known = from_plain(calibration.get("statistics", ()))
-        self._builder.calibrate(ranges_of(calibration), known)
+        self._crowded = tensors_with_mask_values(calibration)
+        known = from_records(calibration.get("statistics", ()))
+        self._builder.calibrate(stored_ranges(calibration), known)
         if not known:  # a calibration of an earlier version, or of none of these repairs
             self._repairs = dict.fromkeys(self._repairs, ())
 
@@ -221,7 +221,7 @@ class OnnxAdapter(Adapter):
     def int8_edges(self) -> dict[str, tuple[str, ...]]:
         return int8_edges(self._builder)
 
-    def inspect_quantized(self, quantized: Any) -> View:
+    def inspect_quantized(self, quantized: Any) -> ModelView:
         if isinstance(quantized, QuantConfig):
             return ConfigView(self, quantized, self._builder, self._options.threads)
         return FileView(self, quantized, self._builder, self._options.threads)

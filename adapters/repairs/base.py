@@ -1,6 +1,7 @@
-"""Label-free changes of an op that quantizing it makes good again: smoothing, bias correction, and the like.
+"""Repairs: changes of an op without labels that reduce its quantization error, such as smoothing or bias correction.
 
 A repair leaves the float model alone. It is recorded in `OpConfig.repairs`, so that a trial is rebuilt with it.
+
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ R = TypeVar("R", bound="type[Repair] | type[Rescaling]")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RepairableOp:
-    """An op with a weight, laid out in one way whatever the framework.
+    """An op with a weight, in one layout for all frameworks.
 
     Attributes:
         name: of the op.
@@ -56,7 +57,7 @@ class RepairableOp:
 
 
 class Repair(ABC):
-    """A change of an op's float weight and bias, before they are quantized.
+    """A change of an op's float weight and bias before they are quantized.
 
     Write both methods, give it a `name`, and register it with `register_repair`: adapters collect the statistics in the
     one calibration pass, and ops whose `OpConfig.repairs` names the repair are built with it. It must give the same for
@@ -67,16 +68,19 @@ class Repair(ABC):
 
     @abstractmethod
     def statistics(self, op: RepairableOp) -> Iterable[Statistic]:
-        """What must be known of tensors of the float model for this op, such as `Statistic(op.reads, "mean", op.axis)`.
+        """Return the tensor statistics that the repair needs, such as `Statistic(op.reads, "mean", op.axis)`.
 
-        Empty for an op that cannot be repaired so.
+        Return none for an op that cannot be repaired in this way.
         """
 
     @abstractmethod
     def apply(self, op: RepairableOp, statistics: Mapping[Statistic, Channels], quantized: Rounding) -> RepairableOp:
-        """The op with another weight or bias: `dataclasses.replace(op, bias=...)`.
+        """Return the op with another weight or bias: `dataclasses.replace(op, bias=...)`.
 
-        `statistics` are those asked for; `quantized` gives a weight as the quantized op will have it, as real numbers.
+        Args:
+            op: the op.
+            statistics: the statistics that `statistics` asked for.
+            quantized: returns a weight as the quantized op will have it, as real numbers.
         """
 
 
@@ -84,7 +88,7 @@ _registered: dict[str, Repair | Rescaling] = {}
 
 
 def register_repair(cls: R) -> R:
-    """Make a repair available under its `name`. Used as a class decorator."""
+    """Make a repair available under its `name`, as a class decorator."""
     if not getattr(cls, "name", ""):
         raise SettingsError(f"repair class {cls.__name__} needs a `name` to be registered under")
     _registered[cls.name] = cls()
@@ -92,57 +96,59 @@ def register_repair(cls: R) -> R:
 
 
 def repairs() -> tuple[Repair | Rescaling, ...]:
-    """All that are registered, by name."""
+    """Return all registered repairs, by name."""
     return tuple(_registered[name] for name in sorted(_registered))
 
 
 def find_repair(spelled: str) -> Repair | Rescaling:
-    """A repair by what a configuration calls it: a name, or a name and a strength."""
+    """Return the repair that a configuration spells as a name, or as a name and a strength."""
     name = name_of(spelled)
-    found = _registered.get(name)
-    if found is None:
+    repair = _registered.get(name)
+    if repair is None:
         raise BuildError(f"no repair is called {name!r}; {hint(name, _registered)}")
-    if strength_of(spelled) is not None and not (isinstance(found, Rescaling) and found.strengths):
+    if strength_of(spelled) is not None and not (isinstance(repair, Rescaling) and repair.strengths):
         raise BuildError(f"repair {spelled!r}: {name!r} is done or not, there is no strength to choose")
-    return found
+    return repair
 
 
 def offered_repairs(op: RepairableOp) -> tuple[str, ...]:
-    """The repairs that help this op, as configurations spell them: a name, or one for each strength to try."""
-    found: list[str] = []
+    """Return the repairs that help this op as configurations spell them: a name, or one for each strength to try."""
+    spellings: list[str] = []
     for repair in repairs():
         if any(True for _ in repair.statistics(op)):
             strengths = repair.strengths if isinstance(repair, Rescaling) else ()
-            found += [f"{repair.name}:{one}" for one in strengths] or [repair.name]
-    return tuple(found)
+            spellings += [f"{repair.name}:{strength}" for strength in strengths] or [repair.name]
+    return tuple(spellings)
 
 
 def wanted_statistics(ops: Iterable[RepairableOp]) -> list[Statistic]:
-    """All that any repair may need of these ops. Nothing, as long as no repair is registered."""
-    found = (wanted for op in ops for repair in repairs() for wanted in repair.statistics(op))
-    return list(dict.fromkeys(found)) if _registered else []
+    """Return the statistics that any registered repair may need of these ops."""
+    statistics = (statistic for op in ops for repair in repairs() for statistic in repair.statistics(op))
+    return list(dict.fromkeys(statistics)) if _registered else []
 
 
-def known_statistics(op: RepairableOp, spelled: str, known: Mapping[Statistic, Channels]) -> dict[Statistic, Channels]:
-    """What a repair asked for of an op."""
+def known_statistics(
+    op: RepairableOp, spelled: str, collected: Mapping[Statistic, Channels]
+) -> dict[Statistic, Channels]:
+    """Return the statistics that a repair asked for."""
     wanted = list(find_repair(spelled).statistics(op))
-    missing = next((statistic for statistic in wanted if statistic not in known), None)
+    missing = next((statistic for statistic in wanted if statistic not in collected), None)
     if missing is not None:
         raise BuildError(
             f"repair {spelled!r} of op {op.name!r} needs the {missing.kind} of tensor {missing.tensor!r}, which "
             "calibration did not take: register the repair before the run, and calibrate anew"
         )
-    return {statistic: known[statistic] for statistic in wanted}
+    return {statistic: collected[statistic] for statistic in wanted}
 
 
-def shared_factors(ops: Sequence[RepairableOp], spelled: str, known: Mapping[Statistic, Channels]) -> Float:
-    """What the channels of a tensor are divided by that these ops read."""
+def shared_factors(ops: Sequence[RepairableOp], spelled: str, collected: Mapping[Statistic, Channels]) -> Float:
+    """Return the factors that a rescaling divides the channels of a tensor by, for the ops that read it."""
     repair, first = find_repair(spelled), ops[0]
     assert isinstance(repair, Rescaling)
     peak = np.asarray(np.max([weight_peak(op) for op in ops], axis=0), np.float32)
     shared = SharedInput(first.reads, first.axis, peak, first.written_peak)
     strength = strength_of(spelled)
-    statistics = known_statistics(first, spelled, known)
+    statistics = known_statistics(first, spelled, collected)
     factors = repair.factors(shared, statistics, repair.strength if strength is None else strength)
     if np.shape(factors) != peak.shape or not np.all(np.isfinite(factors)) or not np.all(factors > 0):
         raise BuildError(
@@ -152,18 +158,18 @@ def shared_factors(ops: Sequence[RepairableOp], spelled: str, known: Mapping[Sta
 
 
 def repaired(
-    op: RepairableOp, names: Iterable[str], known: Mapping[Statistic, Channels], quantized: Rounding
+    op: RepairableOp, names: Iterable[str], collected: Mapping[Statistic, Channels], quantized: Rounding
 ) -> RepairableOp:
-    """The op after these repairs, one after the other; but for rescalings, which are not of one op alone."""
+    """Return the op after these repairs, in order, except rescalings, which concern several ops."""
     for name in names:
         repair = find_repair(name)
         if isinstance(repair, Repair):
-            op = repair.apply(op, known_statistics(op, name, known), quantized)
+            op = repair.apply(op, known_statistics(op, name, collected), quantized)
     return op
 
 
 def refuse_repairs(config: QuantConfig | None, adapter: str) -> None:
-    """For an adapter that cannot repair: no op of a configuration may want it."""
+    """Raise if a configuration wants a repair, for an adapter that has none."""
     for name, pick in (config or {}).items():
         if pick.repairs:
             raise BuildError(f"op {name!r} is to be built with repair {pick.repairs[0]!r}, which {adapter} cannot do")

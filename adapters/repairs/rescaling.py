@@ -1,4 +1,4 @@
-"""Repairs that divide each channel of a tensor by a factor, and multiply the weights of all who read it with the same.
+"""Repairs that divide each channel of a tensor by a factor, and multiply the weights that read it by the same.
 
 In float nothing changes but rounding. In 8 bits, where one scale serves all channels of a tensor, channels of like size
 keep more of their levels.
@@ -55,19 +55,19 @@ class Rescaling(ABC):
 
     @abstractmethod
     def statistics(self, op: RepairableOp) -> Iterable[Statistic]:
-        """What must be known of tensors of the float model for this op; empty if what it reads cannot be rescaled."""
+        """Return the tensor statistics that the repair needs; none if the op's input cannot be rescaled."""
 
     @abstractmethod
     def factors(self, shared: SharedInput, statistics: Mapping[Statistic, Channels], strength: float) -> Float:
-        """What each channel is divided by: finite, and above zero."""
+        """Return the factor that each channel is divided by: finite, and above zero."""
 
 
 def whole_range(op: RepairableOp) -> list[Statistic]:
-    """The lowest and the highest value of each channel of what an op reads."""
+    """Return the statistics of the lowest and highest value of each channel of an op's input."""
     return [Statistic(op.reads, kind, op.axis) for kind in ("low", "high")]
 
 
 def weight_peak(op: RepairableOp) -> Float:
-    """For each channel that an op reads, the largest absolute weight that it is multiplied with."""
+    """Return for each input channel of an op the largest absolute weight that multiplies it."""
     grouped = np.abs(op.weight).reshape(op.groups, -1, op.weight.shape[1], int(np.prod(op.weight.shape[2:])))
     return np.asarray(grouped.max(axis=(1, 3)).reshape(-1), np.float32)

@@ -13,7 +13,7 @@ import quaver
 from quaver.adapters import Adapter, AdapterOptions
 from quaver.adapters.abilities import local_errors_one_by_one
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.adapters.samples import KEPT_SAMPLES
+from quaver.adapters.samples import MAX_PROBE_SAMPLES
 from quaver.space import TuningSpace
 
 DATA = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
@@ -33,7 +33,7 @@ def test_the_first_samples_are_kept_by_calibrating_or_without(data: Any) -> None
     one.calibrate(data)
     other.keep_probe_samples(data)
     for adapter in (one, other):
-        assert np.array_equal(kept(adapter), DATA[:KEPT_SAMPLES])
+        assert np.array_equal(kept(adapter), DATA[:MAX_PROBE_SAMPLES])
 
 
 def test_calibration_uses_what_it_found_and_gives_it_back() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quaver.adapters.data import BATCH, InputSpec, feeds, head, match, open_batch, samples, split, tail
+from quaver.adapters.data import BATCH, InputSpec, count_samples, feeds, has_open_batch, head, match_inputs, split, tail
 from quaver.errors import CalibrationError
 from quaver.types import Feed
 
@@ -169,26 +169,26 @@ def test_strings_are_taken_for_an_input_of_strings() -> None:
 
 def test_a_whole_set_is_cut_into_batches() -> None:
     many = np.zeros((2 * BATCH + 3, 3, 4), np.float32)
-    assert [samples(feed) for feed in feeds(many, ONE)] == [BATCH, BATCH, 3]
+    assert [count_samples(feed) for feed in feeds(many, ONE)] == [BATCH, BATCH, 3]
 
 
 def test_a_model_with_a_fixed_batch_gets_whole_batches() -> None:
-    assert [samples(feed) for feed in feeds(X[:5], FIXED)] == [2, 2]
-    assert [samples(feed) for feed in feeds({"x": X}, FIXED)] == [2, 2, 2]
-    assert not open_batch(FIXED) and open_batch(TWO)
+    assert [count_samples(feed) for feed in feeds(X[:5], FIXED)] == [2, 2]
+    assert [count_samples(feed) for feed in feeds({"x": X}, FIXED)] == [2, 2, 2]
+    assert not has_open_batch(FIXED) and has_open_batch(TWO)
 
 
 @pytest.mark.parametrize(("limit", "sizes"), [(1, [1]), (4, [4]), (5, [4, 1]), (8, [4, 4]), (99, [4, 4, 4])])
 def test_the_limit_may_cut_inside_a_batch(limit: int, sizes: list[int]) -> None:
     batches = [{"x": X[:4] + i, "ids": IDS[:4] + i} for i in range(3)]
     found = list(feeds(batches, TWO, limit))
-    assert [samples(feed) for feed in found] == sizes
+    assert [count_samples(feed) for feed in found] == sizes
     assert all(len(feed["ids"]) == len(feed["x"]) for feed in found)
 
 
 @pytest.mark.parametrize(("limit", "count"), [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2)])
 def test_the_limit_does_not_cut_a_batch_that_is_fixed(limit: int, count: int) -> None:
-    assert [samples(feed) for feed in feeds(X, FIXED, limit)] == [2] * count
+    assert [count_samples(feed) for feed in feeds(X, FIXED, limit)] == [2] * count
 
 
 def test_the_limit_leaves_alone_what_has_no_batch_axis() -> None:
@@ -214,13 +214,13 @@ def test_empty_data_gives_no_feeds() -> None:
     used = iter([X])
     assert len(list(feeds(used, ONE))) == 1
     assert list(feeds(used, ONE)) == list(feeds([], ONE)) == list(feeds(X[:0], ONE)) == []
-    assert [samples(feed) for feed in feeds([X[:0], X[:1]], ONE)] == [1]
+    assert [count_samples(feed) for feed in feeds([X[:0], X[:1]], ONE)] == [1]
 
 
 def test_a_feed_is_cut_into_parts_that_make_the_whole() -> None:
     feed = {"x": X, "scale": np.float32(2) * np.ones((), np.float32), "table": np.ones((9, 2), np.float32)}
     parts = list(split(feed, 4))
-    assert [samples(part) for part in parts] == [4, 2]
+    assert [count_samples(part) for part in parts] == [4, 2]
     assert np.array_equal(joined(parts, "x"), X)
     assert all(part["table"].shape == (9, 2) and part["scale"].shape == () for part in parts)
     assert np.array_equal(np.concatenate([head(feed, 1)["x"], tail(feed, 1)["x"]]), X)
@@ -245,7 +245,7 @@ def test_a_feed_is_cut_into_parts_that_make_the_whole() -> None:
 )
 def test_a_batch_that_does_not_fit_is_described(batch: Any, inputs: tuple[InputSpec, ...], message: str) -> None:
     with pytest.raises(CalibrationError, match=re.escape(f"calibration batch 1 {message}")):
-        list(feeds([match(cut(0)[: len(inputs)], inputs, "first"), batch], inputs))
+        list(feeds([match_inputs(cut(0)[: len(inputs)], inputs, "first"), batch], inputs))
 
 
 IMAGES = (InputSpec("image", FLOAT, (None, 3, None, None)),)
@@ -334,9 +334,9 @@ def test_targets_that_are_a_dict_or_a_tuple_are_left_out() -> None:
 
 
 def test_arrays_of_a_call_are_all_inputs() -> None:
-    assert list(match((X, LABELS), ONE, "the model call")) == ["x"]
+    assert list(match_inputs((X, LABELS), ONE, "the model call")) == ["x"]
     with pytest.raises(CalibrationError, match=r"the model call has 2 array\(s\), but the model takes 1 inputs"):
-        match((X, LABELS), ONE, "the model call", labels=False)
+        match_inputs((X, LABELS), ONE, "the model call", labels=False)
 
 
 @pytest.mark.parametrize("data", ["data.npz", b"bytes", 7, None])

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from quaver.adapters.calibration.channel_statistics import KINDS, Statistic, from_plain, to_plain
+from quaver.adapters.calibration.channel_statistics import ACCUMULATORS, Statistic, from_records, to_records
 from quaver.errors import CalibrationError
 
 RNG = np.random.default_rng(0)
@@ -18,8 +18,8 @@ VALUES = (RNG.normal(size=(24, 5, 7)) + np.arange(5)[:, None]).astype(np.float32
 @pytest.mark.parametrize("cuts", [1, 3, 24])
 def test_mean_and_range_of_channels_however_the_stream_is_cut(axis: int, others: tuple[int, ...], cuts: int) -> None:
     found = {}
-    for kind in KINDS:
-        accumulator = KINDS[kind](axis)
+    for kind in ACCUMULATORS:
+        accumulator = ACCUMULATORS[kind](axis)
         for part in np.array_split(VALUES, cuts):
             accumulator.add(part)
         accumulator.add(VALUES[:0])
@@ -30,21 +30,21 @@ def test_mean_and_range_of_channels_however_the_stream_is_cut(axis: int, others:
 
 
 def test_a_mean_does_not_lose_a_small_part_of_a_long_stream() -> None:
-    accumulator = KINDS["mean"](1)
+    accumulator = ACCUMULATORS["mean"](1)
     for _ in range(2000):
         accumulator.add(np.full((100, 1), 0.1, np.float32))
     assert accumulator.result() == pytest.approx(np.float64(np.float32(0.1)), rel=1e-12)
 
 
 def test_nothing_seen_is_nothing_known() -> None:
-    assert all(KINDS[kind](0).result().size == 0 for kind in KINDS)
+    assert all(ACCUMULATORS[kind](0).result().size == 0 for kind in ACCUMULATORS)
 
 
 def test_they_are_kept_as_builtins_and_come_back_to_the_bit() -> None:
     known = {Statistic("x", "mean", 1): RNG.normal(size=5), Statistic("x", "high", -1): RNG.normal(size=7)}
-    kept = to_plain(known)
+    kept = to_records(known)
     assert all(type(value) in (str, int, list, bytes) for item in kept for value in item.values())
-    back = from_plain(pickle.loads(pickle.dumps(kept)))
+    back = from_records(pickle.loads(pickle.dumps(kept)))
     assert list(back) == list(known)
     assert all(back[wanted].tobytes() == values.tobytes() for wanted, values in known.items())
 

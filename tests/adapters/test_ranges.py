@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from quaver.adapters.calibration import ranges
-from quaver.adapters.calibration.ranges import MAX_COUNTED, PERCENTILE, TensorStatistics, bin_centres
+from quaver.adapters.calibration.ranges import MAX_ELEMENTS_PER_SAMPLE, PERCENTILE, TensorStatistics, bin_centres
 
 Values = NDArray[np.float32]
 # Half the width of a bin, as a part of the value it holds.
@@ -107,7 +107,7 @@ def test_the_order_of_batches_does_not_matter() -> None:
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf])
 def test_what_is_no_number_shows(broken: float) -> None:
-    values = draw("normal", 3 * MAX_COUNTED)
+    values = draw("normal", 3 * MAX_ELEMENTS_PER_SAMPLE)
     assert seen(values).finite
     values[1] = broken  # an element that thinning leaves out
     assert not seen(draw("normal"), values).finite
@@ -123,12 +123,12 @@ def test_empty_batches_change_nothing_and_nothing_seen_is_a_range_of_zero() -> N
 @pytest.mark.parametrize("last", [True, False], ids=["channels last", "channels first"])
 def test_thinning_a_large_tensor_sees_all_channels_alike(channels: int, last: bool) -> None:
     """One channel is loud. A step that divides the number of channels would miss it in every batch, or see no other."""
-    rows = 4 * MAX_COUNTED // channels
+    rows = 4 * MAX_ELEMENTS_PER_SAMPLE // channels
     values = np.random.default_rng(0).uniform(0, 1, (rows, channels)).astype(np.float32)
     values[:, 1] += 10
     turns = 8
     statistics = seen(*[values if last else np.ascontiguousarray(values.T)] * turns)
-    assert turns * MAX_COUNTED / 2 < statistics.elements <= turns * 1.01 * MAX_COUNTED
+    assert turns * MAX_ELEMENTS_PER_SAMPLE / 2 < statistics.elements <= turns * 1.01 * MAX_ELEMENTS_PER_SAMPLE
     loud = statistics.counts[bin_centres() > 5].sum() / statistics.elements
     assert loud == pytest.approx(1 / channels, rel=0.35)
 
@@ -140,24 +140,24 @@ def test_views_that_are_not_contiguous_are_read_right() -> None:
 
 def held(statistics: list[TensorStatistics]) -> float:
     """Bytes for each."""
-    return sum(one._bins.nbytes + one._held.nbytes + sum(map(len, one._waiting)) * 2 for one in statistics) / len(
-        statistics
-    )
+    return sum(
+        one._bins.nbytes + one._bin_counts.nbytes + sum(map(len, one._uncounted_bins)) * 2 for one in statistics
+    ) / len(statistics)
 
 
 def test_memory_does_not_grow_with_the_stream() -> None:
-    statistics = TensorStatistics(most_waiting=MAX_COUNTED)
+    statistics = TensorStatistics(max_uncounted=MAX_ELEMENTS_PER_SAMPLE)
     for turn in range(40):
-        statistics.add(draw("normal", 2 * MAX_COUNTED))
+        statistics.add(draw("normal", 2 * MAX_ELEMENTS_PER_SAMPLE))
         if turn % 20 == 1:
             before = held([statistics])
     assert held([statistics]) == before
-    assert statistics.elements <= 40 * MAX_COUNTED
+    assert statistics.elements <= 40 * MAX_ELEMENTS_PER_SAMPLE
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tensor_takes_what_its_values_need_and_not_all_bins(kind: str) -> None:
-    statistics = [TensorStatistics(most_waiting=1000) for _ in range(20)]
+    statistics = [TensorStatistics(max_uncounted=1000) for _ in range(20)]
     assert held(statistics) == 0
     tracemalloc.start()
     for one in statistics:
@@ -172,7 +172,7 @@ def test_a_tensor_takes_what_its_values_need_and_not_all_bins(kind: str) -> None
 @pytest.mark.parametrize("waiting", [0, 100, 5000])
 def test_when_values_are_counted_does_not_matter(kind: str, waiting: int) -> None:
     batches = np.array_split(draw(kind), 9)
-    early = TensorStatistics(most_waiting=waiting)
+    early = TensorStatistics(max_uncounted=waiting)
     for batch in batches:
         early.add(batch)
     assert early.ranges() == seen(*batches).ranges()

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 from fake import FakeAdapter, FakeFloat
 
-from quaver.adapters import View
+from quaver.adapters import ModelView
 from quaver.affine import QuantizationParameters, QuantizedTensor
 from quaver.engine.inspection.diagnose import DiagnosisOptions, examine
 from quaver.engine.observers import silent
@@ -36,7 +36,7 @@ def rounded() -> QuantizedTensor:
     )
 
 
-class Products(View):
+class Products(ModelView):
     """An op `a` that multiplies with a weight in 4 bits; its activations stay float."""
 
     def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
@@ -58,7 +58,7 @@ class Products(View):
 
 
 class Adapter(FakeAdapter):
-    def inspect_quantized(self, quantized: Any) -> View:
+    def inspect_quantized(self, quantized: Any) -> ModelView:
         return Products(self, quantized)
 
     def op_seconds(self, config: Any) -> dict[str, float]:

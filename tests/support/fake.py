@@ -110,7 +110,7 @@ class FakeCalibrator(StreamingCalibrator):
     def values(self, feed: Feed) -> Values:
         return [("x", feed["x"])]
 
-    def whose(self, tensor: str) -> str:
+    def origin_of(self, tensor: str) -> str:
         return "an input"
 
 

@@ -174,7 +174,7 @@ def test_threads_are_those_of_the_thread_that_computes() -> None:
     adapter = MXNetAdapter.load(networks.plain(), AdapterOptions(threads=2))
     adapter.build(None).run({"data": networks.images(2)})
     assert engine.inside(engine._openmp().omp_get_max_threads) == 2
-    adapter.build(None).on_threads(1).run({"data": networks.images(2)})
+    adapter.build(None).with_threads(1).run({"data": networks.images(2)})
     assert engine.inside(engine._openmp().omp_get_max_threads) == 1
 
 

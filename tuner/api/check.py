@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from quaver.adapters import Model, abilities, adapter_for, load_unmodified
-from quaver.adapters.data import samples
-from quaver.adapters.samples import one_batch
+from quaver.adapters.data import count_samples
+from quaver.adapters.samples import make_batch
 from quaver.api.arguments import keywords_checked
 from quaver.api.check_result import (
     MAX_ERROR_RATIO,
@@ -267,16 +267,16 @@ def _one(lost: LimitLoss, criterion: Criterion, baseline: Score, found: Score, l
 def _speed(fp32: Model, int8: Model, faster_than: float, data: Any) -> SpeedVerdict:
     """Both models in turns, on one sample; what differs by less than the measurement may be off is no failure."""
     threads = fp32.threads or 1
-    models = [one.on_threads(threads) for one in (fp32, int8)]
+    models = [one.with_threads(threads) for one in (fp32, int8)]
     feeds = [_sample(one, data) for one in models]
     slow, fast = measure(models, feeds)
     speedup, spread = slow.seconds / fast.seconds, slow.spread + fast.spread
     verdict = Verdict.MET if speedup * (1 + spread) >= faster_than else Verdict.NOT_MET
     taken = 1e3 * slow.seconds, 1e3 * fast.seconds
-    return SpeedVerdict(verdict, faster_than, speedup, *taken, spread, threads, samples(feeds[0]))
+    return SpeedVerdict(verdict, faster_than, speedup, *taken, spread, threads, count_samples(feeds[0]))
 
 
 def _sample(model: Model, data: Any) -> Feed:
     if isinstance(data, Metric):
         data = data.sample(model)
-    return one_batch(None if callable(data) else data, model.inputs, 1)
+    return make_batch(None if callable(data) else data, model.inputs, 1)

@@ -15,7 +15,7 @@ import numpy as np
 
 from quaver.adapters import Adapter, AdapterOptions, adapter_for, load_with
 from quaver.adapters.abilities import SupportsBoardKit, require
-from quaver.adapters.data import open_batch, samples
+from quaver.adapters.data import count_samples, has_open_batch
 from quaver.adapters.samples import check_batch
 from quaver.api.arguments import keywords_checked
 from quaver.api.config.config import Config
@@ -104,7 +104,7 @@ def load_cost_model(
     kept = isinstance(noted, Mapping) and noted.get("path") == path
     data = noted["content"] if kept else read_file(os.fspath(expanded(path)))  # type: ignore[index]
     cost = fitting(resolved(data, adapter, path), adapter, path)
-    if open_batch(adapter.inputs) and cost.batch not in (None, batch):
+    if has_open_batch(adapter.inputs) and cost.batch not in (None, batch):
         raise SettingsError(
             f"cost model {path!r} was measured at batch {cost.batch}, and `batch` is {batch}: set "
             f"`batch={cost.batch}`, or profile the model on the target at batch {batch}"
@@ -168,7 +168,7 @@ def _packed(adapter: Adapter, script: str) -> bytes:
         KIND: VERSION,
         "adapter": adapter.name,
         "model": adapter.fingerprint,
-        "batch": samples(feed),
+        "batch": count_samples(feed),
         "configs": plan.fingerprints,
         "alone": list(plan.alone),
         "borders": [[one.producer, list(one.readers), one.elements] for one in borders(adapter, feed)],

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Mapping
 
 from quaver.adapters import Adapter, AdapterOptions, Model, adapter_for, load_with
-from quaver.adapters.calibration.stored import left_out_of
+from quaver.adapters.calibration.stored import stored_skipped_rewrites
 from quaver.adapters.options import recorded_quant_format
 from quaver.engine.compatibility import (
     check_same_model,
@@ -53,7 +53,7 @@ def recover(model: ModelLike, history: str | os.PathLike[str], trial: int, *, th
             threads,
             recorded_quant_format(kind, run.settings),
             was_optimised(run.settings),
-            left_out=left_out_of(snapshot.header.calibration),
+            left_out=stored_skipped_rewrites(snapshot.header.calibration),
             portable=was_portable(run.settings),
             ops_version=ops_version_of(snapshot.header, run.settings),
         )

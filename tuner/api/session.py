@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from quaver.adapters import AdapterOptions, Model, abilities, adapter_for, load_with
-from quaver.adapters.calibration.stored import comparison_of, left_out_of
+from quaver.adapters.calibration.stored import stored_comparison, stored_skipped_rewrites
 from quaver.adapters.options import recorded_quant_format, resolve_portable, resolve_quant_format
 from quaver.adapters.samples import check_batch
 from quaver.api.config.config import Config
@@ -180,7 +180,7 @@ class TuningRun:
             config.quant_format,
             config.optimise_float,
             config.batch,
-            left_out=() if history.header is None else left_out_of(history.header.calibration),
+            left_out=() if history.header is None else stored_skipped_rewrites(history.header.calibration),
             portable=portable,
             ops_version=ops_version_of(history.header, {} if history.header is None else history.run.settings),
         )
@@ -427,7 +427,7 @@ class TuningRun:
             diagnosis=found,
             unquantizable=from_notes(history.notes),
             conversions=conversions(history.notes),
-            comparison=None if history.header is None else comparison_of(history.header.calibration),
+            comparison=None if history.header is None else stored_comparison(history.header.calibration),
             target=target_of(history.notes) if self.config.cost_model is not None else "",
             fp32_measured={} if history.baseline is None else dict(history.baseline.measured),
             fp32=history.baseline,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from quaver.adapters import Adapter, abilities
-from quaver.adapters.data import samples
+from quaver.adapters.data import count_samples
 from quaver.api.config.config import Config
 from quaver.api.display.format import CONVERSIONS, conversions
 from quaver.engine.compatibility import check_same_ops, restore, versions_of
@@ -112,7 +112,7 @@ def calibrate(adapter: Adapter, config: Config, data: Any, watch: Observer, cloc
     """Calibrate, and say so if not all of the data was used."""
     wanted, seen = config.max_samples, 0
     limit = MOST_SAMPLES if wanted is None else wanted
-    total = count_samples(data, wanted)
+    total = expected_samples(data, wanted)
 
     def progress(done: int, _: int | None) -> None:
         nonlocal seen
@@ -130,8 +130,8 @@ def calibrate(adapter: Adapter, config: Config, data: Any, watch: Observer, cloc
     return found
 
 
-def count_samples(data: Any, limit: int | None) -> int | None:
-    """How many samples will be calibrated on, if that can be told without reading them."""
+def expected_samples(data: Any, limit: int | None) -> int | None:
+    """Return how many samples calibration will use, if that can be told without reading them."""
     whole = next(iter(data.values()), None) if isinstance(data, dict) else data
     if isinstance(whole, np.ndarray) and whole.ndim:
         return min(MOST_SAMPLES if limit is None else limit, len(whole))
@@ -180,13 +180,13 @@ def check_timing_batch(adapter: Adapter, batch: int) -> None:
         return
     feed = adapter.timing_feed
     if batch == 1:
-        if samples(feed) != 1:
-            log.info("latency is measured at batch %d: the model takes no other", samples(feed))
+        if count_samples(feed) != 1:
+            log.info("latency is measured at batch %d: the model takes no other", count_samples(feed))
         return
-    if samples(feed) != batch:
+    if count_samples(feed) != batch:
         raise SettingsError(
             f"`batch={batch}`, but the model takes the calibration data only in batches as they are, of "
-            f"{samples(feed)} sample(s): leave `batch` out, or give the data in batches of {batch}"
+            f"{count_samples(feed)} sample(s): leave `batch` out, or give the data in batches of {batch}"
         )
     try:
         adapter.assemble(None).run(feed)

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from quaver.adapters.calibration.stored import left_out_of
+from quaver.adapters.calibration.stored import stored_skipped_rewrites
 from quaver.api.result import TuneResult
 from quaver.engine.compatibility import ops_version_of, was_optimised, was_portable
 from quaver.errors import SettingsError
@@ -39,7 +39,7 @@ class Target:
     @property
     def left_out(self) -> tuple[str, ...]:
         """Rewrites of the float graph that the run was made without."""
-        return () if self.snapshot is None else left_out_of(self.snapshot.header.calibration)
+        return () if self.snapshot is None else stored_skipped_rewrites(self.snapshot.header.calibration)
 
     @property
     def optimised(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from quaver.adapters.calibration.stored import comparison_of
+from quaver.adapters.calibration.stored import stored_comparison
 from quaver.api.display.format import conversions
 from quaver.api.result import TuneResult
 from quaver.command import output, sentences
@@ -137,7 +137,7 @@ def about_the_model(snapshot: Snapshot, best_hash: str = "") -> PlainDict:
     unquantizable = [
         {"kind": entry.kind, "count": entry.count, "share": entry.share} for entry in from_notes(snapshot.notes)
     ]
-    comparison = comparison_of(snapshot.header.calibration)
+    comparison = stored_comparison(snapshot.header.calibration)
     return {
         "conversions": list(conversions(snapshot.notes)),
         "comparison": None if comparison is None else comparison.to_dict(),

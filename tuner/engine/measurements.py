@@ -107,7 +107,7 @@ def _time_model(bench: Bench, measurement: Measurement) -> PlainDict:
 
 def _speed(bench: Bench, measurement: Measurement) -> list[float]:
     """Return the latency of each configuration as a fraction of the float model's, all interleaved."""
-    models = [bench.adapter.assemble(config).on_threads(1) for config in (None, *measurement.configs)]
+    models = [bench.adapter.assemble(config).with_threads(1) for config in (None, *measurement.configs)]
     base, *others = latency.measure(
         models, bench.adapter.timing_feed, CANDIDATE_SECONDS * len(models), within=IN_THE_RUNNING
     )

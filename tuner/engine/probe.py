@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from quaver.adapters import Adapter, abilities
-from quaver.adapters.data import samples
+from quaver.adapters.data import count_samples
 from quaver.engine.event_base import Stage
 from quaver.engine.events import Progressed, StageStarted, TimingsReused
 from quaver.engine.executors.base import Executor
@@ -322,7 +322,7 @@ class AdapterProbe(Probe):
         """How many of the kept feeds hold the first few samples."""
         taken = 0
         for count, feed in enumerate(self._samples(), 1):
-            taken += samples(feed)
+            taken += count_samples(feed)
             if taken >= FEW_SAMPLES:
                 return count
         return self._all()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from quaver.adapters import Model
-from quaver.adapters.data import BATCH, InputSpec, fixed_batch, match, samples, split
+from quaver.adapters.data import BATCH, InputSpec, count_samples, fixed_batch, match_inputs, split
 from quaver.errors import EvaluationError, SettingsError
 from quaver.types import Array, Feed
 
@@ -70,8 +70,8 @@ class Data:
         """Run the model over all samples, batch by batch."""
         first = 0
         for feed, labels in self._feeds(model.inputs):
-            for part in split(feed, fixed_batch(model.inputs) or samples(feed)):
-                count = samples(part)
+            for part in split(feed, fixed_batch(model.inputs) or count_samples(feed)):
+                count = count_samples(part)
                 outputs = _run(model, part, count)
                 yield Batch(outputs, self._of(labels, first, count), first, count)
                 first += count
@@ -102,22 +102,24 @@ class Data:
             whole = (
                 {name: self._samples[name] for name in self._samples} if isinstance(self._samples, Mapping) else None
             )
-            feed = match(self._samples if whole is None else whole, free, "the samples of the metric", labels=False)
+            feed = match_inputs(
+                self._samples if whole is None else whole, free, "the samples of the metric", labels=False
+            )
             for part in split(feed, fixed_batch(inputs) or BATCH):
                 yield part, None
             return
         for index, batch in enumerate(self._samples):
             where = f"batch {index} of the metric"
             if not self._paired:
-                yield match(batch, free, where), None
+                yield match_inputs(batch, free, where), None
                 continue
             if not isinstance(batch, tuple | list) or len(batch) < 2:
                 raise EvaluationError(f"{where} must be a pair of inputs and labels, because no `labels` were passed")
             inputs_of_batch = batch[0] if len(batch) == 2 else batch[:-1]
-            feed = match(inputs_of_batch, free, where, labels=False)
+            feed = match_inputs(inputs_of_batch, free, where, labels=False)
             labels = _listed(batch[-1])
-            if len(labels) != samples(feed):
-                raise EvaluationError(f"{where} has {samples(feed)} samples and {len(labels)} labels")
+            if len(labels) != count_samples(feed):
+                raise EvaluationError(f"{where} has {count_samples(feed)} samples and {len(labels)} labels")
             yield feed, labels
 
 

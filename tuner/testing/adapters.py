@@ -1,4 +1,4 @@
-"""Does an adapter keep its contract? For authors of adapters, and for our own."""
+"""Check that an adapter keeps its contract, for authors of adapters."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ RANDOM = 3
 def check_adapter(
     load_adapter: Callable[[AdapterOptions], Adapter], calibration_data: Any, *, model: ModelLike = None
 ) -> None:
-    """Take an adapter through all it must be able to do, on one model.
+    """Check an adapter on one model: everything that quaver asks of it.
 
     Args:
-        load_adapter: opens the model anew each time: `lambda options: MyAdapter.load("model.xyz", options)`.
-        calibration_data: what a user would pass as `calib_dataloader`; iterated several times.
-        model: the same model as `load_adapter` opens, to see that it is accepted and never changed.
+        load_adapter: loads the model anew each time: `lambda options: MyAdapter.load("model.xyz", options)`.
+        calibration_data: as for `calib_dataloader`; iterated several times.
+        model: the model that `load_adapter` loads, to check that it is accepted and never changed.
 
     Raises:
-        AssertionError: with a sentence that says which promise of `quaver.adapters.base.Adapter` is not kept.
+        AssertionError: with a sentence that says which promise of `quaver.adapters.Adapter` is broken.
     """
     before = content(model)
-    for given in (False, True):
+    for with_folder in (False, True):
         with _scratch() as scratch:
-            folder = scratch / "given" if given else None
+            folder = scratch / "given" if with_folder else None
             case = _Case.open(load_adapter, calibration_data, model, scratch, folder)
-            for check in CHECKS if not given else ():
+            for check in CHECKS if not with_folder else ():
                 check(case)
             _check_close(case)
     assert content(model) == before, "the user's model was changed"
@@ -56,7 +56,7 @@ def check_adapter(
 
 @dataclass
 class _Case:
-    """An adapter under examination, calibrated, with a way to open another one like it."""
+    """A calibrated adapter under test, with a way to load another one like it."""
 
     adapter: Adapter
     another: Callable[[], Adapter]
@@ -89,11 +89,11 @@ class _Case:
 
     @property
     def default_config(self) -> QuantConfig:
-        """Every op in int8, those too whose default is fp32."""
+        """Return the config with every op in int8, also those whose default is fp32."""
         return self.space.configure(lambda op: op.quantized_choices[0])
 
     def in_mode(self, mode: str) -> QuantConfig:
-        """Every op by its first choice in a mode; those without one in fp32."""
+        """Return the config with every op in its first choice of a mode; ops without one in fp32."""
 
         def choose(op: Op) -> OpConfig:
             return next((choice for choice in op.quantized_choices if choice.mode == mode), FLOAT)
@@ -101,7 +101,7 @@ class _Case:
         return self.space.configure(choose)
 
     def configs(self) -> Iterator[tuple[str, QuantConfig | None]]:
-        """The float model and a few configurations, each with words for it."""
+        """Yield the float model and a few configurations, each with words for it."""
         yield "the float model", None
         yield "the all-int8 model", self.default_config
         for spelled in self.space.repairs:
@@ -118,7 +118,7 @@ class _Case:
             yield "a model in a random configuration", self.space.configure(lambda op: rng.choice(op.choices))
 
     def outputs(self, model: Model) -> list[Outputs]:
-        """What a model gives for each kept sample batch."""
+        """Return the outputs of a model for each probe sample."""
         return [as_list(model.run(feed)) for feed in self.adapter.probe_samples]
 
 
@@ -162,7 +162,7 @@ def _check_identity(case: _Case) -> None:
 
 
 def _check_formats(kind: type[Adapter]) -> None:
-    """What `quant_format` may be is said by the adapter, and checked before it opens anything."""
+    """Check that the adapter declares its values of `quant_format` consistently."""
     assert isinstance(kind.quant_formats, tuple), (
         f"`quant_formats` must be a tuple of names, not {kind.quant_formats!r:.80}"
     )
@@ -214,9 +214,11 @@ def _check_builds(case: _Case) -> None:
     _check_calls(case, float_model, expected)
     for words, config in case.configs():
         model = case.adapter.build(config)
-        given = [[array.shape for array in outputs] for outputs in case.outputs(model)]
-        wanted = [[array.shape for array in outputs] for outputs in expected]
-        assert given == wanted, f"{words} gives outputs of the shapes {given}, the float model {wanted}"
+        shapes = [[array.shape for array in outputs] for outputs in case.outputs(model)]
+        expected_shapes = [[array.shape for array in outputs] for outputs in expected]
+        assert shapes == expected_shapes, (
+            f"{words} gives outputs of the shapes {shapes}, the float model {expected_shapes}"
+        )
         model.close()
     model = case.adapter.build(case.space.all_fp32())
     far = difference(expected, case.outputs(model))
@@ -239,7 +241,7 @@ def _check_calls(case: _Case, model: Model, expected: list[Outputs]) -> None:
 
 
 def _check_repairs(case: _Case) -> None:
-    """A repair that is not known, or that the adapter cannot do, must not be left out silently."""
+    """Check that an unknown repair is refused, not skipped silently."""
     name, pick = next(iter(case.default_config.items()))
     config = case.default_config.replace({name: replace(pick, repairs=("no such repair",))})
     try:
@@ -251,7 +253,7 @@ def _check_repairs(case: _Case) -> None:
 
 
 def _check_names(case: _Case) -> None:
-    """A file is not given a name that belongs to another framework."""
+    """Check that a file does not get a name that belongs to another framework."""
     other = ".tflite" if case.adapter.suffix != ".tflite" else ".onnx"
     model = case.adapter.assemble(None)
     assert model.suffix == case.adapter.suffix, (
@@ -284,7 +286,7 @@ def _check_bytes(case: _Case) -> None:
 
 
 def _check_provenance(case: _Case) -> None:
-    """Where a model comes from may be written into its file, and changes nothing but the file."""
+    """Check that provenance changes nothing but the file."""
     properties = {"quaver.version": "1.2.3", "quaver.scores": '{"top1": 0.5}'}
     for words, config in case.configs():
         model = case.adapter.assemble(config)
@@ -318,19 +320,21 @@ def _check_watch(case: _Case) -> None:
         case.adapter.record_outputs(None, names)(feed),
         case.adapter.record_outputs(case.default_config, names)(feed),
     )
-    for seen, words in ((fp32, "the float model"), (int8, "the all-int8 model")):
-        missing = [name for name in names if name not in seen]
+    for outputs, words in ((fp32, "the float model"), (int8, "the all-int8 model")):
+        missing = [name for name in names if name not in outputs]
         assert not missing, f"record_outputs of {words} gives no output of op {missing[0]!r}"
         for name in names:
-            assert np.asarray(seen[name]).dtype.kind == "f", f"record_outputs of {words} gives op {name!r} not as float"
+            assert np.asarray(outputs[name]).dtype.kind == "f", (
+                f"record_outputs of {words} gives op {name!r} not as float"
+            )
     for name in names:
         assert fp32[name].shape == int8[name].shape, (
             f"record_outputs gives op {name!r} in another shape when it is int8"
         )
-    some = case.adapter.record_outputs(None, names[-1:])(feed)
-    assert list(some) == names[-1:], "record_outputs gives other ops than it was asked for"
-    told = abilities.inspect_quantized(case.adapter, case.default_config).precisions
-    assert sorted(told) == sorted(names), "inspect_quantized tells the precision of other ops than ops() lists"
+    last = case.adapter.record_outputs(None, names[-1:])(feed)
+    assert list(last) == names[-1:], "record_outputs gives other ops than it was asked for"
+    precisions = abilities.inspect_quantized(case.adapter, case.default_config).precisions
+    assert sorted(precisions) == sorted(names), "inspect_quantized tells the precision of other ops than ops() lists"
 
 
 def _check_local_errors(case: _Case) -> None:
@@ -352,8 +356,8 @@ def _check_op_seconds(case: _Case) -> None:
         missing = [op.name for op in case.space.ops if op.name not in seconds]
         assert not missing, f"op_seconds has no time for op {missing[0]!r}"
         assert "" in seconds, "op_seconds does not tell the rest of the time, under the empty name"
-        for name, taken in seconds.items():
-            assert math.isfinite(taken) and taken >= 0, f"op_seconds of {name!r} is {taken!r}"
+        for name, op_time in seconds.items():
+            assert math.isfinite(op_time) and op_time >= 0, f"op_seconds of {name!r} is {op_time!r}"
         assert sum(seconds.values()) > 0, "op_seconds are all 0"
 
 
@@ -373,7 +377,7 @@ CHECKS: tuple[Callable[[_Case], None], ...] = (
 
 
 def _check_close(case: _Case) -> None:
-    """Temporary files go, and a saved model stays usable."""
+    """Check that temporary files are removed, and that a saved model stays usable."""
     path = case.scratch / f"saved{case.adapter.suffix}"
     model = case.adapter.assemble(case.default_config)
     expected, feed = as_list(model.run(case.adapter.probe_samples[0])), case.adapter.probe_samples[0]
@@ -385,14 +389,15 @@ def _check_close(case: _Case) -> None:
     assert far <= SAME, "a saved and loaded model gives other outputs once the adapter is closed"
     loaded.close()
     path.unlink()
-    left = sorted(str(found.relative_to(case.scratch)) for found in case.scratch.rglob("*") if found != case.folder)
+    leftovers = (path for path in case.scratch.rglob("*") if path != case.folder)
+    left = sorted(str(path.relative_to(case.scratch)) for path in leftovers)
     where = "the folder it was given" if case.folder else "the folder for temporary files"
     assert not left, f"close leaves files in {where}: {', '.join(left[:5])}"
 
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    """A folder that takes all temporary files meanwhile."""
+    """Use a temporary folder for all temporary files."""
     with tempfile.TemporaryDirectory(prefix="check-adapter-") as folder:
         before, tempfile.tempdir = tempfile.tempdir, folder
         try:

@@ -1,4 +1,4 @@
-"""Comparing what two models or two runs gave."""
+"""Compare what two models or two runs returned."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Outputs = list[Array]
 
 
 def as_list(result: Any) -> Outputs:
-    """What a model gave, one output or several."""
+    """Return the outputs of a model as a list."""
     return [np.asarray(part) for part in (result if isinstance(result, list) else [result])]
 
 
-def difference(expected: list[Outputs], given: list[Outputs]) -> float:
-    """The largest difference as a share of the largest output; infinite where shapes differ."""
+def difference(expected: list[Outputs], outputs: list[Outputs]) -> float:
+    """Return the largest difference as a share of the largest output; infinity where shapes differ."""
     largest = 0.0
-    for before, after in zip(expected, given, strict=True):
+    for before, after in zip(expected, outputs, strict=True):
         for one, other in zip(before, after, strict=True):
             if one.shape != other.shape:
                 return math.inf
@@ -34,16 +34,16 @@ def difference(expected: list[Outputs], given: list[Outputs]) -> float:
     return largest
 
 
-def equal_feeds(one: Sequence[Feed], other: Sequence[Feed]) -> bool:
-    """Whether two lists of feeds hold the same arrays."""
-    return len(one) == len(other) and all(
+def equal_feeds(first: Sequence[Feed], second: Sequence[Feed]) -> bool:
+    """Return True if two lists of feeds hold the same arrays."""
+    return len(first) == len(second) and all(
         a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
-        for a, b in zip(one, other, strict=True)
+        for a, b in zip(first, second, strict=True)
     )
 
 
 def not_builtin(value: Any, where: str = "the result") -> str | None:
-    """The first thing inside that is not a plain builtin, in words."""
+    """Describe the first value inside that is not a plain builtin; None if there is none."""
     if type(value) not in BUILTINS:
         return f"a {type(value).__module__}.{type(value).__name__} in {where}"
     if isinstance(value, dict):
@@ -59,7 +59,7 @@ def not_builtin(value: Any, where: str = "the result") -> str | None:
 
 
 def content(model: ModelLike) -> object:
-    """What must stay as it is, as far as one can look inside."""
+    """Return the model's bytes, to see if they change; None if it has none."""
     if isinstance(model, str | os.PathLike) and Path(model).is_file():
         return Path(model).read_bytes()
     if callable(getattr(model, "SerializeToString", None)):

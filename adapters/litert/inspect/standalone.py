@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from quaver.adapters.inspection import QuantizedView
+from quaver.adapters.inspection import StandaloneView
 from quaver.adapters.litert.inspect.matching import named, origin, parameters_of, quantized_constant, weight_of
 from quaver.adapters.litert.load import graph as graphs
 from quaver.adapters.litert.load import sources
@@ -21,13 +21,13 @@ from quaver.adapters.litert.run.calibrator import Whole
 from quaver.adapters.litert.run.session import as_taken, float_specs
 from quaver.adapters.model_errors import as_model_error
 from quaver.affine import QuantizedTensor
-from quaver.introspection import AloneRun, QuantizedOp, QuantizedPair
+from quaver.introspection import QuantizedOp, QuantizedPair, StandaloneRun
 from quaver.types import Feed
 
 VERIFY = "CUSTOM:NumericVerify"
 
 
-class StandaloneFile(QuantizedView):
+class StandaloneFile(StandaloneView):
     """A quantized file, whoever made it."""
 
     def __init__(self, source: Any, threads: int) -> None:
@@ -46,11 +46,11 @@ class StandaloneFile(QuantizedView):
         self.ops = tuple(found.values())
         self._whole = Whole(graph, [spec.name for spec in self.inputs], threads)
 
-    def run(self, feed: Feed) -> AloneRun:
+    def run(self, feed: Feed) -> StandaloneRun:
         self._whole.invoke(as_taken(self._graph, feed))
         beside = len({real for _, real in self._verified.values()})
         outputs = self._whole.outputs()
-        return AloneRun({op.name: self._pair(op) for op in self.ops}, outputs[: len(outputs) - beside])
+        return StandaloneRun({op.name: self._pair(op) for op in self.ops}, outputs[: len(outputs) - beside])
 
     def _pair(self, op: QuantizedOp) -> QuantizedPair:
         integers = QuantizedTensor(self._whole.raw(op.tensor), op.parameters)

@@ -12,7 +12,7 @@ import numpy as np
 
 from quaver.adapters.base import Adapter
 from quaver.adapters.calibration.ranges import Range
-from quaver.adapters.inspection import View
+from quaver.adapters.inspection import ModelView
 from quaver.adapters.litert.build.builder import Builder
 from quaver.adapters.litert.inspect.local_runs import Branches
 from quaver.adapters.litert.inspect.matching import (
@@ -33,7 +33,7 @@ from quaver.adapters.litert.profile.benchmark import op_seconds
 from quaver.adapters.litert.run.calibrator import Whole
 from quaver.adapters.litert.run.session import as_taken
 from quaver.errors import ModelError
-from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
+from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, QuantizedRun, UntunedOp
 from quaver.ops import FLOAT, FP32, INT8, QuantConfig
 from quaver.types import Feed
 
@@ -103,7 +103,7 @@ log = logging.getLogger(__name__)
 JOINS = ("CONCATENATION", "PACK", "MAXIMUM")
 
 
-class ConfigView(View):
+class ConfigView(ModelView):
     """A model in one configuration. It is looked at as a file is, and nothing of it has to be looked for."""
 
     def __init__(self, adapter: Adapter, config: QuantConfig, builder: Builder, threads: int) -> None:
@@ -154,10 +154,10 @@ class ConfigView(View):
             or written_parameters(self._file, op.outputs[0])
         }
 
-    def others(self) -> Mapping[str, OtherOp]:
+    def others(self) -> Mapping[str, UntunedOp]:
         return {name: self._other(name, *pair) for name, pair in self._beside.items()}
 
-    def _other(self, name: str, own: Operator, op: Operator) -> OtherOp:
+    def _other(self, name: str, own: Operator, op: Operator) -> UntunedOp:
         graph, output = self._builder.graph, self._builder.graph.tensor_name(own.outputs[0])
         reads = [
             ActivationContext(graph.tensor_name(ours), params)
@@ -167,7 +167,7 @@ class ConfigView(View):
         written = written_parameters(self._file, op.outputs[0])
         writes = None if written is None else ActivationContext(output, written)
         context = OpContext(name, output, reads=tuple(reads), writes=writes, tensor_id=op.outputs[0])
-        return OtherOp(context, own.kind, str(INT8 if is_integer(self._file, op) else FP32))
+        return UntunedOp(context, own.kind, str(INT8 if is_integer(self._file, op) else FP32))
 
     def weights(self) -> Iterator[OpWeight]:
         for unit in self._builder.units:

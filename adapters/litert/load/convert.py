@@ -94,8 +94,8 @@ def _refuse_lists(frozen: Any) -> None:
     """Recurrent layers keep lists of tensors, for which the converter must know the batch size."""
     definition = frozen.graph.as_graph_def()
     nodes = [*definition.node, *(node for part in definition.library.function for node in part.node_def)]
-    open_batch = any(tensor.shape.rank and tensor.shape[0] is None for tensor in frozen.inputs)
-    if open_batch and any(node.op == "TensorListReserve" for node in nodes):
+    has_open_batch = any(tensor.shape.rank and tensor.shape[0] is None for tensor in frozen.inputs)
+    if has_open_batch and any(node.op == "TensorListReserve" for node in nodes):
         raise _Unconvertible(
             "its recurrent layers need a batch of known size. Export it with a batch of one, or give the Keras model"
         )

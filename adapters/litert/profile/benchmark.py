@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters.data import samples
+from quaver.adapters.data import count_samples
 from quaver.adapters.litert.build import submodel as pieces
 from quaver.adapters.litert.build.builder import Builder
 from quaver.adapters.litert.load.graph import Graph
@@ -21,7 +21,7 @@ from quaver.adapters.litert.profile.kernels import kernel_name, owners, precisio
 from quaver.adapters.litert.run.calibrator import Whole
 from quaver.adapters.litert.run.session import Session, as_taken, float_specs
 from quaver.adapters.options import TimingOptions
-from quaver.adapters.samples import one_batch
+from quaver.adapters.samples import make_batch
 from quaver.errors import BuildError
 from quaver.introspection import KernelTime, Timing
 from quaver.types import Feed, ModelLike
@@ -57,7 +57,7 @@ class Effort:
 def time_model(model: ModelLike, data: Any, options: TimingOptions, beside: Builder | None = None) -> Timing:
     """Run a model for its time. Kernels carry the names of the ops of `beside`, the float model's, if it is given."""
     graph = Graph(any_lite(model))
-    feed = one_batch(data, float_specs(graph), options.batch)
+    feed = make_batch(data, float_specs(graph), options.batch)
     effort = Effort(options.warmup, options.runs, SECONDS)
     latencies, seconds = measure(graph, as_taken(graph, feed), options.threads, effort)
     belongs = owners(graph, beside)
@@ -65,7 +65,9 @@ def time_model(model: ModelLike, data: Any, options: TimingOptions, beside: Buil
         KernelTime(name, belongs.get(op.index, ""), kernel_name(graph, op), seconds[op.index])
         for op, name in zip(graph.operators, graph.names, strict=True)
     ]
-    return Timing(tuple(kernels), tuple(latencies), samples(feed), options.threads, precisions(graph, beside), HOW)
+    return Timing(
+        tuple(kernels), tuple(latencies), count_samples(feed), options.threads, precisions(graph, beside), HOW
+    )
 
 
 def steady(threads: int) -> Clock:

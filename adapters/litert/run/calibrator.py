@@ -97,6 +97,6 @@ class Calibrator(StreamingCalibrator):
         self._session.invoke(feed)
         return [(name, self._session.interpreter.get_tensor(tensor)) for name, tensor in self._tensors.items()]
 
-    def whose(self, tensor: str) -> str:
+    def origin_of(self, tensor: str) -> str:
         writer = self._graph.writers.get(self._tensors[tensor])
         return "an input" if writer is None else f"the output of {self._graph.names[writer]!r}"

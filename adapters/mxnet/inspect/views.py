@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from quaver.adapters.base import Adapter
-from quaver.adapters.inspection import View
+from quaver.adapters.inspection import ModelView
 from quaver.adapters.mxnet.build.builder import Builder
 from quaver.adapters.mxnet.inspect.integers import QuantizedGraph, parameters
 from quaver.adapters.mxnet.inspect.local_runs import Branches, Observer
@@ -77,7 +77,7 @@ def _by_channel(weight: Array) -> QuantizedTensor:
 _CHANNELS = 1
 
 
-class NetworkView(View):
+class NetworkView(ModelView):
     """A quantized network beside the float one: of a configuration, or from a file."""
 
     def __init__(self, adapter: Adapter, quantized: QuantConfig | Any, builder: Builder, threads: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters.data import match
+from quaver.adapters.data import match_inputs
 from quaver.adapters.mxnet.load.network import Network, take_in
 from quaver.adapters.mxnet.load.sources import import_mxnet
 from quaver.errors import ModelError
@@ -38,7 +38,7 @@ def to_onnx(model: ModelLike, path: str | os.PathLike[str], example: Any) -> Pat
             open), and both models are run on it: `ModelError` if they do not agree.
     """
     network, target = take_in(model), Path(path).expanduser()
-    feed = match(example, network.inputs, "the example")
+    feed = match_inputs(example, network.inputs, "the example")
     with temporary_folder() as folder:
         written = _exported(network, feed, folder / "model.onnx")
     _compare(network, feed, written)

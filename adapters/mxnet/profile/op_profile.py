@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters.data import samples
+from quaver.adapters.data import count_samples
 from quaver.adapters.mxnet.build.builder import BACKEND, Builder
 from quaver.adapters.mxnet.inspect.integers import DEQUANTIZING, PREFIX, QUANTIZING
 from quaver.adapters.mxnet.load.graph import Graph, Node
@@ -21,7 +21,7 @@ from quaver.adapters.mxnet.load.sources import import_mxnet
 from quaver.adapters.mxnet.run.session import Session
 from quaver.adapters.mxnet.run.worker_thread import inside
 from quaver.adapters.options import TimingOptions
-from quaver.adapters.samples import one_batch
+from quaver.adapters.samples import make_batch
 from quaver.introspection import KernelTime, Timing
 from quaver.types import Feed, ModelLike
 
@@ -143,7 +143,7 @@ def time_model(model: ModelLike, data: Any, options: TimingOptions, beside: Buil
     """Run a model for its time. Kernels carry the names of the ops of `beside`, the float model's, if it is given."""
     given = take_in(model)
     network = Network(given.symbol.get_backend_symbol(BACKEND), given.args, given.aux, given.inputs)
-    feed = one_batch(data, network.inputs, options.batch)
+    feed = make_batch(data, network.inputs, options.batch)
     session = Session(network.symbol, network.parameters, options.threads)
     for _ in range(max(options.warmup, 1)):
         session.run(feed)
@@ -166,4 +166,4 @@ def time_model(model: ModelLike, data: Any, options: TimingOptions, beside: Buil
     else:
         known = {node.name: "int8" if is_quantized(node) else "fp32" for node in graph.in_order()}
     how = f"ops: nodes run one by one, whose sum is {together / usual:.2f} of p50, scaled to p50"
-    return Timing(kernels, tuple(latencies), samples(feed), options.threads, known, how)
+    return Timing(kernels, tuple(latencies), count_samples(feed), options.threads, known, how)

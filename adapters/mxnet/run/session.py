@@ -79,5 +79,5 @@ class Calibrator(StreamingCalibrator):
         found = dict(zip(self._shown, self._session.run(feed), strict=False))
         return [(name, feed[name] if name in self._given else found[name]) for name in self.tensors]
 
-    def whose(self, tensor: str) -> str:
+    def origin_of(self, tensor: str) -> str:
         return "an input" if tensor in self._given else "inside the model"

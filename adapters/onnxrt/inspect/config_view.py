@@ -10,7 +10,7 @@ import numpy as np
 from onnx import NodeProto
 
 from quaver.adapters.base import Adapter
-from quaver.adapters.inspection import View
+from quaver.adapters.inspection import ModelView
 from quaver.adapters.onnxrt.build import int4
 from quaver.adapters.onnxrt.build.affine import Float, quantize_table, quantize_weight
 from quaver.adapters.onnxrt.build.builder import Builder
@@ -25,7 +25,7 @@ from quaver.adapters.onnxrt.inspect.channel_axes import (
 from quaver.adapters.onnxrt.inspect.other_nodes import OtherNode, other_branches, other_nodes_of_plan
 from quaver.adapters.onnxrt.inspect.taps import record_branches, record_quantized, trunk_with_branches
 from quaver.adapters.onnxrt.ops.units import Unit
-from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, OtherOp, QuantizedRun
+from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, QuantizedRun, UntunedOp
 from quaver.ops import PER_BLOCK, QuantConfig
 from quaver.types import Feed
 
@@ -48,7 +48,7 @@ def module_of(node: NodeProto) -> str:
     return scopes[-2]
 
 
-class ConfigView(View):
+class ConfigView(ModelView):
     """A model in one configuration."""
 
     def __init__(self, adapter: Adapter, config: QuantConfig, builder: Builder, threads: int) -> None:
@@ -70,7 +70,7 @@ class ConfigView(View):
     def _others(self) -> dict[str, OtherNode]:
         return other_nodes_of_plan(self._builder, Emitter(self._builder, self._config))
 
-    def others(self) -> Mapping[str, OtherOp]:
+    def others(self) -> Mapping[str, UntunedOp]:
         return {name: other.to_other_op() for name, other in self._others.items()}
 
     def weights(self) -> Iterator[OpWeight]:

@@ -11,8 +11,8 @@ import numpy as np
 from onnx import NodeProto
 
 from quaver.adapters.base import Adapter
-from quaver.adapters.data import samples
-from quaver.adapters.inspection import QuantizedView, View
+from quaver.adapters.data import count_samples
+from quaver.adapters.inspection import ModelView, StandaloneView
 from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.build.int4 import is_transposed
 from quaver.adapters.onnxrt.inspect.channel_axes import (
@@ -35,14 +35,14 @@ from quaver.affine import QuantizationParameters, QuantizedTensor
 from quaver.errors import ModelError
 from quaver.introspection import (
     ActivationContext,
-    AloneRun,
     LocalRun,
     OpContext,
     OpWeight,
-    OtherOp,
     QuantizedOp,
     QuantizedPair,
     QuantizedRun,
+    StandaloneRun,
+    UntunedOp,
 )
 from quaver.ops import FLOAT, FP32, INT4, INT8, Precision, QuantConfig
 from quaver.types import Feed
@@ -50,7 +50,7 @@ from quaver.types import Feed
 log = logging.getLogger(__name__)
 
 
-class FileView(View):
+class FileView(ModelView):
     """A quantized file, whoever made it."""
 
     def __init__(self, adapter: Adapter, source: Any, builder: Builder, threads: int) -> None:
@@ -140,7 +140,7 @@ class FileView(View):
     def _others(self) -> dict[str, OtherNode]:
         return other_nodes_of_file(self._builder, self._file)
 
-    def others(self) -> Mapping[str, OtherOp]:
+    def others(self) -> Mapping[str, UntunedOp]:
         return {name: other.to_other_op() for name, other in self._others.items()}
 
     def weights(self) -> Iterator[OpWeight]:
@@ -193,7 +193,7 @@ class FileView(View):
     def seconds(self) -> Mapping[str, float]:
         found: dict[str, float] = {}
         feed = self._adapter.timing_feed
-        options = TimingOptions(samples(feed), self._threads, warmup=1, runs=10)
+        options = TimingOptions(count_samples(feed), self._threads, warmup=1, runs=10)
         timing = time_model(self._file.model, [feed], options, self._builder)
         for kernel in timing.kernels:
             found[kernel.op] = found.get(kernel.op, 0.0) + kernel.seconds
@@ -207,7 +207,7 @@ _WEIGHTY = {
 }  # fmt: skip
 
 
-class StandaloneFile(QuantizedView):
+class StandaloneFile(StandaloneView):
     """A quantized file, whoever made it."""
 
     def __init__(self, source: Any, threads: int) -> None:
@@ -226,12 +226,12 @@ class StandaloneFile(QuantizedView):
         self._session = sessions.create(self._file.with_outputs(taps), sessions.options(threads))
         self.inputs = sessions.input_specs(self._session)
 
-    def run(self, feed: Feed) -> AloneRun:
+    def run(self, feed: Feed) -> StandaloneRun:
         given = self._file.outputs()
         wanted = list(dict.fromkeys([*given, *(op.tensor for op in self.ops)]))
         values = dict(zip(wanted, self._session.run(wanted, feed), strict=True))
         seen = {op.name: QuantizedPair(QuantizedTensor(values[op.tensor], op.parameters)) for op in self.ops}
-        return AloneRun(seen, [values[name] for name in given])
+        return StandaloneRun(seen, [values[name] for name in given])
 
     def weights(self) -> Iterator[tuple[str, QuantizedTensor]]:
         for node in self._file.model.graph.node:

@@ -14,7 +14,7 @@ from quaver.adapters.onnxrt.inspect.matching import match_node
 from quaver.adapters.onnxrt.inspect.quantized_file import QuantizedFile
 from quaver.adapters.onnxrt.inspect.taps import RecordedTensor, constants, quantized
 from quaver.affine import QuantizationParameters
-from quaver.introspection import ActivationContext, OpContext, OtherOp
+from quaver.introspection import ActivationContext, OpContext, UntunedOp
 from quaver.ops import FP32, INT8
 
 
@@ -40,12 +40,12 @@ class OtherNode(NamedTuple):
         """The tensor of the float model that it writes."""
         return str(self.node.output[0])
 
-    def to_other_op(self) -> OtherOp:
+    def to_other_op(self) -> UntunedOp:
         """The same in words that diagnosis knows."""
         reads = tuple(ActivationContext(name, parameters) for name, parameters in self.reads.items())
         writes = None if self.writes is None else ActivationContext(self.output, self.writes)
         context = OpContext(self.node.name, self.output, reads=reads, writes=writes)
-        return OtherOp(context, self.node.op_type, str(INT8 if self.quantized else FP32))
+        return UntunedOp(context, self.node.op_type, str(INT8 if self.quantized else FP32))
 
 
 def other_nodes_of_plan(builder: Builder, plan: Emitter) -> dict[str, OtherNode]:

@@ -26,7 +26,7 @@ from quaver.adapters.comparison import (
     compare_values,
     comparison_feeds,
 )
-from quaver.adapters.data import InputSpec, head, open_batch, samples
+from quaver.adapters.data import InputSpec, count_samples, has_open_batch, head
 from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.adapters.onnxrt.load.model_file import NEWEST_IR, LoadedModel, fetch_small_data, read_model_file
 from quaver.adapters.onnxrt.load.shape_inference import without_large_constants
@@ -263,7 +263,7 @@ def _working_feeds(model: ModelProto, inputs: Sequence[InputSpec], given: Runner
             log.debug("a made-up input does not fit: %s", error)
             continue
         yield feed
-        if open_batch(inputs) and samples(feed) > 1:
+        if has_open_batch(inputs) and count_samples(feed) > 1:
             yield head(feed, 1)
         return
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import onnx
 
-from quaver.adapters.data import samples
+from quaver.adapters.data import count_samples
 from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.profile.kernels import INTEGER_KERNELS, integer_nodes, plain_name
 from quaver.adapters.onnxrt.profile.op_profile import KERNEL, kernel_owners
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.options import TimingOptions
-from quaver.adapters.samples import one_batch
+from quaver.adapters.samples import make_batch
 from quaver.errors import ModelError
 from quaver.files.temporary import temporary_folder
 from quaver.introspection import KernelTime, Timing
@@ -44,7 +44,7 @@ def time_model(model: ModelLike, data: Any, options: TimingOptions, beside: Buil
         chosen.profile_file_prefix = str(folder / "profile")
         chosen.optimized_model_filepath = str(path)
         profiled, plain = sessions.create(source, chosen), sessions.create(source, sessions.options(options.threads))
-        feed = one_batch(data, sessions.input_specs(plain), options.batch)
+        feed = make_batch(data, sessions.input_specs(plain), options.batch)
         latencies, slowed = _interleave(plain, profiled, feed, options)
         events = json.loads(Path(profiled.end_profiling()).read_text(encoding="utf-8"))
         optimised = onnx.load_model(path, load_external_data=False)
@@ -55,7 +55,12 @@ def time_model(model: ModelLike, data: Any, options: TimingOptions, beside: Buil
     noted = statistics.median(sum(run.values()) for run in runs) / latency
     how = f"ops: ONNX Runtime's profile, whose own sum is {noted:.2f} of p50, scaled to p50 less the call"
     return Timing(
-        kernels, tuple(latencies), samples(feed), options.threads, _precisions(kernels, integer_nodes(optimised)), how
+        kernels,
+        tuple(latencies),
+        count_samples(feed),
+        options.threads,
+        _precisions(kernels, integer_nodes(optimised)),
+        how,
     )
 
 

@@ -81,7 +81,7 @@ class Calibrator(StreamingCalibrator):
                 place.binding.bind_output(name, "cpu", 0, buffer.dtype, buffer.shape, buffer.ctypes.data)
         return outputs
 
-    def whose(self, tensor: str) -> str:
+    def origin_of(self, tensor: str) -> str:
         """The node that makes a tensor."""
         producer = self._graph.producers.get(tensor)
         return f"the output of {self._graph.nodes[producer].name!r}" if producer is not None else "an input"

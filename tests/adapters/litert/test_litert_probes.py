@@ -11,7 +11,7 @@ import litert_models as models
 import numpy as np
 import pytest
 
-from quaver.adapters.samples import KEPT_SAMPLES
+from quaver.adapters.samples import MAX_PROBE_SAMPLES
 from quaver.ops import FLOAT
 
 
@@ -85,6 +85,6 @@ def test_an_op_that_is_slower_in_int8_is_seen_to_be(float_tflite: Path) -> None:
 def test_samples_are_kept_and_may_be_given_later(float_tflite: Path) -> None:
     adapter, _ = models.opened(float_tflite, models.digits()[0][:40])
     other, _ = models.opened(float_tflite, models.digits()[2][:8])
-    assert sum(len(feed["image"]) for feed in adapter.probe_samples) == KEPT_SAMPLES
+    assert sum(len(feed["image"]) for feed in adapter.probe_samples) == MAX_PROBE_SAMPLES
     other.keep_probe_samples(models.digits()[0][:40])
     np.testing.assert_array_equal(other.probe_samples[0]["image"], adapter.probe_samples[0]["image"])

@@ -124,7 +124,7 @@ def test_the_formats_of_others_are_refused(float_tflite: Path, tmp_path: Path) -
 def test_a_name_that_belongs_to_another_framework_is_refused(float_tflite: Path, tmp_path: Path) -> None:
     model = LiteRTAdapter.load(float_tflite, AdapterOptions()).assemble(None)
     assert isinstance(model, quaver.Model)
-    with pytest.raises(quaver.BuildError, match=r"model\.onnx' is the name of a file for ONNX.*as 'model\.tflite'"):
+    with pytest.raises(quaver.BuildError, match=r"model\.onnx' is a file name for ONNX.*as 'model\.tflite'"):
         model.save(tmp_path / "model.onnx")
     assert model.save(tmp_path / "model.lite").read_bytes() == model.save(tmp_path / "model").read_bytes()
 

@@ -13,7 +13,7 @@ from onnx_models import Net, as_given, data, kernels, opened, space, tensor, wei
 
 from quaver.adapters.calibration import calibrator as streaming
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.adapters.samples import KEPT_SAMPLES
+from quaver.adapters.samples import MAX_PROBE_SAMPLES
 from quaver.errors import BuildError, CalibrationError
 from quaver.ops import CALIBRATIONS
 
@@ -162,7 +162,7 @@ def sizes_of_parts(adapter: OnnxAdapter, batches: list[Any]) -> list[int]:
 
 def test_a_large_batch_is_cut_so_that_its_activations_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     per_sample = images(1).nbytes + 4 * 6 * 6 * 4 + 36 * 4  # bytes of the input, of "hidden" and of what Gemm reads
-    monkeypatch.setattr(streaming, "HELD_BYTES", 5 * per_sample + 10)
+    monkeypatch.setattr(streaming, "MAX_RUN_BYTES", 5 * per_sample + 10)
     with opened(small_net(), calibrate=False) as adapter:
         assert sizes_of_parts(adapter, [images(13), images(4), images(6)]) == [1, 5, 5, 5, 5, 2]
         assert sizes_of_parts(adapter, [images(1), images(7)]) == [1, 5, 2]
@@ -174,7 +174,7 @@ def test_memory_is_bounded_whatever_the_batch(monkeypatch: pytest.MonkeyPatch) -
     x = net.Conv(net.input(None, 4, 16, 16), weight(64, 4, 1, 1))
     for _ in range(3):
         x = net.Conv(x, weight(64, 64, 1, 1))
-    monkeypatch.setattr(streaming, "HELD_BYTES", 4 * 2**20)
+    monkeypatch.setattr(streaming, "MAX_RUN_BYTES", 4 * 2**20)
     with opened(net.model(x), calibrate=False) as adapter:
         batch = np.random.default_rng(0).normal(size=(350, 4, 16, 16)).astype(f32)
         tracemalloc.start()
@@ -201,7 +201,7 @@ def test_many_tensors_take_little_memory_each() -> None:
 
 
 def test_a_fixed_batch_is_never_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "HELD_BYTES", 1)
+    monkeypatch.setattr(streaming, "MAX_RUN_BYTES", 1)
     with opened(small_net(batch=4), calibrate=False) as adapter:
         assert sizes_of_parts(adapter, [images(4), images(4)]) == [4, 4]
         assert [feed["x"].shape[0] for feed in adapter.probe_samples] == [4, 4]
@@ -210,7 +210,7 @@ def test_a_fixed_batch_is_never_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_batch_size_hidden_in_the_graph_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exporters leave the axis open and write the length they saw into a Reshape."""
-    monkeypatch.setattr(streaming, "HELD_BYTES", 1)
+    monkeypatch.setattr(streaming, "MAX_RUN_BYTES", 1)
     net = Net()
     x = net.Reshape(net.Conv(net.input(None, 4, 8, 8), weight(4, 4, 1, 1)), np.array([3, 256]))
     with opened(net.model(net.Gemm(x, weight(256, 3))), calibrate=False) as adapter:
@@ -251,7 +251,7 @@ def test_a_few_samples_are_kept_and_are_copies() -> None:
     with opened(small_net(), calibrate=False) as adapter:
         adapter.calibrate(batches)
         kept = np.concatenate([feed["x"] for feed in adapter.probe_samples])
-        assert np.array_equal(kept, np.concatenate(batches)[:KEPT_SAMPLES])
+        assert np.array_equal(kept, np.concatenate(batches)[:MAX_PROBE_SAMPLES])
         batches[0][:] = 0
         assert adapter.probe_samples[0]["x"].any()
         adapter.keep_probe_samples(images(3, seed=9))

@@ -208,7 +208,9 @@ def test_what_nobody_foresaw_is_a_model_error_with_its_cause(monkeypatch: pytest
         raise KeyError("of our own")
 
     monkeypatch.setattr("quaver.adapters.onnxrt.load.model_file.check_structure", fail)
-    with pytest.raises(ModelError, match=re.escape("cannot be taken in, it is damaged or of a kind")) as caught:
+    with pytest.raises(
+        ModelError, match=re.escape("cannot be loaded: it is damaged or of an unsupported kind")
+    ) as caught:
         load_model(small(), AdapterOptions())
     assert isinstance(caught.value.__cause__, KeyError)
 

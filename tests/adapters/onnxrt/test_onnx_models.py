@@ -169,7 +169,7 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(quant_format: str, tmp_p
         with pytest.raises(BuildError, match=r"cannot write '.*model\.onnx'"):
             model.save(tmp_path / "file" / "model.onnx")
         (tmp_path / "folder.onnx").mkdir()
-        with pytest.raises(BuildError, match=r"'.*folder\.onnx' is a folder, and this model is written as one file"):
+        with pytest.raises(BuildError, match=r"'.*folder\.onnx' is a folder, but this model is written as one file"):
             model.save(tmp_path / "folder.onnx")
     assert sorted(os.listdir(tmp_path)) == ["file", "folder.onnx"]
 

@@ -13,7 +13,7 @@ from onnx_models import Net, opened, space, weight
 
 from quaver.adapters.base import Adapter
 from quaver.adapters.data import InputSpec
-from quaver.adapters.samples import KEPT_SAMPLES, Batching, check_batch, joined, timing_feed
+from quaver.adapters.samples import MAX_PROBE_SAMPLES, Batching, check_batch, join_runs, timing_feed
 from quaver.demo.data import digits
 from quaver.errors import SettingsError
 from quaver.testing.comparison import equal_feeds
@@ -61,7 +61,7 @@ def test_the_same_samples_in_any_batches_give_the_same_calibration_samples_and_b
                 [feed["x" if "x" in feed else next(iter(feed))] for feed in feeds],
             )
     expected = results.pop("one by one")
-    assert [len(sample) for sample in expected[3]] == [1] * KEPT_SAMPLES
+    assert [len(sample) for sample in expected[3]] == [1] * MAX_PROBE_SAMPLES
     for channel_axis_of_, result in results.items():
         assert result[:3] == expected[:3], channel_axis_of_
         assert np.array_equal(result[3], expected[3]), channel_axis_of_
@@ -126,7 +126,7 @@ def test_an_input_without_a_batch_axis_is_fed_whole() -> None:
 
 def test_samples_whose_unbatched_inputs_differ_are_not_joined() -> None:
     feeds = [{"x": random_values(1, 4), "mask": np.full(3, at // 2, f32)} for at in range(4)]
-    assert [len(feed["x"]) for feed in joined(feeds, lambda feed: 8)] == [2, 2]
+    assert [len(feed["x"]) for feed in join_runs(feeds, lambda feed: 8)] == [2, 2]
 
 
 def test_models_are_timed_on_as_many_samples_as_asked_for_repeated_if_need_be() -> None:

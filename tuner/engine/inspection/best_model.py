@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters import Adapter, TimingOptions, View, abilities
+from quaver.adapters import Adapter, ModelView, TimingOptions, abilities
 from quaver.adapters.abilities import SupportsProfiling, require
-from quaver.adapters.data import samples
+from quaver.adapters.data import count_samples
 from quaver.diagnosis import Diagnosis, Histograms, OpHistogram
 from quaver.diagnosis.histogram_file import from_arrays
 from quaver.engine.inspection.diagnose import DiagnosisOptions, everything_reduced, examine
@@ -94,7 +94,7 @@ def _noted(history: History) -> PlainMapping:
     return noted if isinstance(noted, dict) else {}
 
 
-def describe(view: View, found: Diagnosis | None) -> PlainDict:
+def describe(view: ModelView, found: Diagnosis | None) -> PlainDict:
     """A record for each op."""
     contexts = view.contexts()
     seen = Histograms({}, {}) if found is None else from_arrays(found.histograms)
@@ -179,7 +179,7 @@ def _profile(adapter: Adapter, best: Trial, history: History, threads: int) -> P
     usual = 1e-3 * (base.measured.get("latency_ms", 50.0) if base is not None else 50.0)
     runs = max(3, min(PROFILE_RUNS, int(PROFILE_SECONDS / max(usual, 1e-6))))
     profiler, data = require(adapter, SupportsProfiling), [adapter.timing_feed] if adapter.probe_samples else None
-    options = TimingOptions(1 if data is None else samples(data[0]), threads or 1, 2, runs)
+    options = TimingOptions(1 if data is None else count_samples(data[0]), threads or 1, 2, runs)
     fp32, other = (
         profiler.profile(adapter.assemble(config).SerializeToString(), data, options, adapter)
         for config in (None, best.config)

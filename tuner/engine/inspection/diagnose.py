@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from quaver.adapters import Adapter, Model, QuantizedView, View, abilities
-from quaver.adapters.data import InputSpec, feeds, head, open_batch, samples, split, tail
-from quaver.adapters.inspection import listed
+from quaver.adapters import Adapter, Model, ModelView, StandaloneView, abilities
+from quaver.adapters.data import InputSpec, count_samples, feeds, has_open_batch, head, split, tail
+from quaver.adapters.inspection import as_list
 from quaver.affine import QuantizedTensor
 from quaver.diagnosis import DiagnosedModel, Diagnosis, Measurements, Recorder, make_diagnosis
 from quaver.diagnosis.quantized_only import QuantizedOnlyRecorder, QuantizedStatistics
@@ -79,7 +79,7 @@ def replayable(data: Any) -> Any:
 
 def examine(
     adapter: Adapter,
-    view: View,
+    view: ModelView,
     config: QuantConfig | None,
     data: Any,
     wishes: DiagnosisOptions,
@@ -169,7 +169,7 @@ def _bare(names: Sequence[str]) -> Mapping[str, OpContext]:
 
 def _record(
     batches: Batches,
-    view: View,
+    view: ModelView,
     names: Sequence[str],
     stream: Iterable[Feed],
     recorder: Recorder,
@@ -178,7 +178,7 @@ def _record(
 ) -> None:
     local, quantized = view.local(names, recorder.wanted), view.quantized(names)
     for feed in batches.cut(stream):
-        count = samples(feed)
+        count = count_samples(feed)
         try:
             runs = local(feed), quantized(feed)
         except Exception as error:
@@ -200,7 +200,7 @@ def _held(local: LocalRun, quantized: QuantizedRun) -> int:
 
 
 def _seconds(
-    adapter: Adapter, view: View, observer: Observer
+    adapter: Adapter, view: ModelView, observer: Observer
 ) -> tuple[Sequence[Mapping[str, float]], Sequence[Mapping[str, float]]]:
     """Seconds of each op in fp32 and in the quantized model, in turns. Without them there is just one cause less."""
     if not adapter.probe_samples:
@@ -223,7 +223,7 @@ class Batches:
 
     def __init__(self, inputs: Sequence[InputSpec], as_given: bool = False) -> None:
         self.sample_bytes = 0.0
-        self._open = open_batch(inputs) and not as_given
+        self._open = has_open_batch(inputs) and not as_given
         self._alone = self._refused = False
 
     def refuse(self) -> bool:
@@ -236,7 +236,7 @@ class Batches:
         waiting: list[Feed] = []
         held = 0
         for feed in stream:
-            if self._open and not self.sample_bytes and samples(feed) > 1:
+            if self._open and not self.sample_bytes and count_samples(feed) > 1:
                 self._alone = True
                 yield head(feed, 1)
                 self._alone = False
@@ -251,11 +251,11 @@ class Batches:
                 yield from split(_joined(waiting), self._room)
                 waiting, held = [], 0
             waiting.append(feed)
-            held += samples(feed)
+            held += count_samples(feed)
             if held >= self._room:
                 *full, rest = split(_joined(waiting), self._room)
                 yield from full
-                waiting, held = [rest], samples(rest)
+                waiting, held = [rest], count_samples(rest)
         if waiting:
             yield from split(_joined(waiting), self._room)
 
@@ -273,12 +273,12 @@ def _joined(feeds: Sequence[Feed]) -> Feed:
 
 def _fit(one: Feed, other: Feed) -> bool:
     """Whether two feeds can be joined: all their arrays have the batch axis, and agree in the others."""
-    batched = all(array.ndim and len(array) == samples(feed) for feed in (one, other) for array in feed.values())
+    batched = all(array.ndim and len(array) == count_samples(feed) for feed in (one, other) for array in feed.values())
     return batched and all(one[name].shape[1:] == other[name].shape[1:] for name in one)
 
 
 def examine_alone(
-    view: QuantizedView,
+    view: StandaloneView,
     data: Any,
     limit: int | None,
     observer: Observer,
@@ -297,12 +297,12 @@ def examine_alone(
     for feed in feeds(data, view.inputs, limit):
         try:
             seen = view.run(feed)
-            real = None if beside is None else listed(beside.run(feed))
+            real = None if beside is None else as_list(beside.run(feed))
         except Exception as error:
-            raise CalibrationError(f"the model fails on a batch of {samples(feed)} sample(s): {error}") from error
-        recorder.add(seen.ops, samples(feed))
+            raise CalibrationError(f"the model fails on a batch of {count_samples(feed)} sample(s): {error}") from error
+        recorder.add(seen.ops, count_samples(feed))
         if real is not None:
-            recorder.model.add(real, seen.outputs, samples(feed))
+            recorder.model.add(real, seen.outputs, count_samples(feed))
         observer(Progressed(Stage.DIAGNOSING, recorder.samples, limit))
     if not recorder.samples:
         raise CalibrationError("the data to look at gave no samples; pass a list, an array or a new generator")

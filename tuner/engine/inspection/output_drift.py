@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters import Adapter, Model
-from quaver.adapters.data import samples
+from quaver.adapters.data import count_samples
 from quaver.engine.inspection.output_error import is_array
 from quaver.history import History
 from quaver.history.pickle_check import MalformedRecord
@@ -147,7 +147,7 @@ def measure_drift(float_model: Model, quantized: Model, feeds: Sequence[Feed], t
     expected, count, begin = [], 0, time.monotonic()
     for feed in feeds:
         expected.append(_outputs(float_model.run(feed)))
-        count += samples(feed)
+        count += count_samples(feed)
         if time.monotonic() - begin > MAX_SECONDS / 2:
             break
     float_model.close()
@@ -159,7 +159,7 @@ def measure_drift(float_model: Model, quantized: Model, feeds: Sequence[Feed], t
             index,
             [outputs[index] for outputs in expected],
             [outputs[index] for outputs in actual],
-            [samples(feed) for feed in feeds],
+            [count_samples(feed) for feed in feeds],
         )
         for index in range(min(width, MAX_OUTPUTS))
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from quaver.adapters import Adapter, abilities
-from quaver.adapters.data import samples
+from quaver.adapters.data import count_samples
 from quaver.affine import QuantizedTensor, as_float, quantized
 from quaver.diagnosis.causes.op_evidence import readers
 from quaver.diagnosis.recorder import OpRecord
@@ -81,8 +81,8 @@ def _errors(
             scale = None if isinstance(after, QuantizedTensor) else rounded.get(name)
             if after is not None and scale is not None:
                 after = quantized(as_float(after), scale.parameters)
-            records[name].add(before, after, None, samples(feed), seen)
-        seen += samples(feed)
+            records[name].add(before, after, None, count_samples(feed), seen)
+        seen += count_samples(feed)
     return {name: record.error for name, record in records.items()}
 
 

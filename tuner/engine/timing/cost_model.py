@@ -16,7 +16,7 @@ from typing import Any
 
 from quaver.adapters import Adapter
 from quaver.adapters.abilities import SupportsBoardKit, require
-from quaver.adapters.data import samples
+from quaver.adapters.data import count_samples
 from quaver.engine.timing import latency
 from quaver.engine.timing.time_model import SECONDS, Seconds, absorbed, borders, op_times, split_fused
 from quaver.engine.timing.variants import APART, Plan, times_for
@@ -106,7 +106,7 @@ def measure_cost_model(adapter: Adapter, target: str | None = None) -> CostModel
     whole = _by_the_clock(adapter, [*plan.profiled, *plan.timed], feed)
     model, known = plan.put_together([least, *profiles], whole, borders(adapter, feed))
     name = target or this_machine(feed)
-    return CostModel(name, adapter.name, adapter.fingerprint, model, ways=known, batch=samples(feed))
+    return CostModel(name, adapter.name, adapter.fingerprint, model, ways=known, batch=count_samples(feed))
 
 
 def _by_the_clock(adapter: Adapter, configs: Sequence[QuantConfig], feed: Feed) -> list[float]:
@@ -114,8 +114,10 @@ def _by_the_clock(adapter: Adapter, configs: Sequence[QuantConfig], feed: Feed) 
 
     Not all in turns: many models take the cache from each other, and a small one is slower among them than by itself.
     """
-    float_model = adapter.assemble(None).on_threads(1)
-    pairs = [latency.measure([float_model, adapter.assemble(one).on_threads(1)], feed, 2 * SECONDS) for one in configs]
+    float_model = adapter.assemble(None).with_threads(1)
+    pairs = [
+        latency.measure([float_model, adapter.assemble(one).with_threads(1)], feed, 2 * SECONDS) for one in configs
+    ]
     least = min(base.seconds for base, _ in pairs)
     return [least, *(least * one.seconds / base.seconds for base, one in pairs)]
 
@@ -128,7 +130,7 @@ def plan_for(adapter: Adapter) -> Plan:
 
 def this_machine(feed: Feed) -> str:
     """What a machine is called where its user gives no name."""
-    return f"{platform.node() or 'a machine'} ({platform.machine()}, batch {samples(feed)}, 1 thread)"
+    return f"{platform.node() or 'a machine'} ({platform.machine()}, batch {count_samples(feed)}, 1 thread)"
 
 
 def read_file(path: str | Path) -> Any:

@@ -137,7 +137,7 @@ def compare(
 
 def as_deployed(model: Model) -> Model:
     """Return the model on the threads that were asked for, or else on one."""
-    return model.on_threads(model.threads or 1)
+    return model.with_threads(model.threads or 1)
 
 
 def relative_latency(model: Model, baseline: Model, feed: Feed) -> float:

@@ -188,7 +188,7 @@ class Latency(Objective):
         try:
             return compare([model], baseline(), feed)[0]
         finally:
-            model.on_threads(threads)  # eval_func may still hold the model
+            model.with_threads(threads)  # eval_func may still hold the model
 
     def predict(self, config: QuantConfig) -> dict[str, float]:
         return {} if self._predictor is None else self._predictor(config)

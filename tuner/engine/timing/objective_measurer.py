@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from quaver.adapters import Adapter, Model, abilities
-from quaver.adapters.data import samples
+from quaver.adapters.data import count_samples
 from quaver.engine.event_base import Stage
 from quaver.engine.events import StageStarted
 from quaver.engine.observers import Observer
@@ -55,7 +55,7 @@ class FloatBaseline:
         figures = {
             "latency_ms": 1e3 * latencies[0].seconds,
             "latency_spread": latencies[0].spread,
-            "batch": float(samples(feed)),
+            "batch": float(count_samples(feed)),
             "threads": float(models[0].threads),
         }
         if len(latencies) > 1:

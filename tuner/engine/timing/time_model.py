@@ -60,7 +60,7 @@ def measure_time_model(adapter: Adapter, config: QuantConfig, feed: Feed) -> Tim
     fp32, quantized = op_times(adapter, config)
     between, alone = borders(adapter, feed), absorbed(config, fp32)
     apart = least_seconds(adapter, config.fallback(*alone)) if alone and between else {}
-    models = [adapter.assemble(one).on_threads(1) for one in (None, config, *mixtures(config))]
+    models = [adapter.assemble(one).with_threads(1) for one in (None, config, *mixtures(config))]
     whole = [taken.seconds for taken in latency.measure(models, feed, SECONDS * len(models))]
     scale = whole[1] / (sum(quantized.values()) or 1.0)
     between = split_fused(between, fp32, {name: scale * apart[name] for name in alone if name in apart})

@@ -46,7 +46,7 @@ class Clock:
     def processor_time(self) -> float:
         return float(latency.time.thread_time())
 
-    def on_threads(self, threads: int) -> Clock:
+    def with_threads(self, threads: int) -> Clock:
         self.threads = threads
         return self
 
