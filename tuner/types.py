@@ -27,3 +27,6 @@ CalibrationData: TypeAlias = Any
 
 EvalFunc: TypeAlias = Callable[[Any], Any]
 """The user's function that scores a model."""
+
+PlainValue: TypeAlias = Any
+"""A value as a YAML or JSON file, a keyword or a snapshot holds it, before it is checked."""

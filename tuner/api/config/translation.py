@@ -1,128 +1,135 @@
-"""What the words of another tool come to: settings, problems, and what is not needed here."""
+"""Collect what the configuration of another tool translates to: settings, problems, and keys that can be ignored."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from quaver.types import PlainDict
+from quaver.types import PlainDict, PlainValue
+
+YamlMapping: TypeAlias = Mapping[PlainValue, PlainValue]
+"""A mapping of a YAML file, whose keys may be of any type."""
 
 
-class Setting(NamedTuple):
-    """A word that has a counterpart.
+class TranslatedSetting(NamedTuple):
+    """A key that has a counterpart.
 
     Attributes:
-        name: of the setting of quaver.
-        value: of the setting.
-        weak: whether it only counts if no other word says the same setting.
+        name: the setting of quaver.
+        value: its value.
+        weak: True if it only counts where no other key sets the same setting.
     """
 
     name: str
-    value: Any
+    value: PlainValue
     weak: bool = False
 
 
 class Problem(NamedTuple):
-    """A word without counterpart, or with a value that has none.
+    """A key without a counterpart, or with a value that has none.
 
     Attributes:
-        key: where it stands, such as "quantization.recipes.layer_wise_quant".
-        instead: why it cannot be done, and what to use or to do instead.
+        key: its place, such as "quantization.recipes.layer_wise_quant".
+        advice: why it is not possible, and what to use or to do instead.
     """
 
     key: str
-    instead: str
+    advice: str
 
     def __str__(self) -> str:
-        return f"{self.key!r}: {self.instead}"
+        return f"{self.key!r}: {self.advice}"
 
 
 class IgnoredSetting(NamedTuple):
-    """A word that asks for nothing which is not given to `fit` in code, or known from the model. It is left out.
+    """A key that needs no setting, because `fit` gets it in code or reads it from the model.
 
     Attributes:
-        key: where it stands.
-        why: it is not needed.
+        key: its place.
+        reason: why it is not needed.
     """
 
     key: str
-    why: str
+    reason: str
 
     def __str__(self) -> str:
-        return f"{self.key!r}: {self.why}"
+        return f"{self.key!r}: {self.reason}"
 
 
-Said = Setting | Problem | IgnoredSetting
-# Given where a word stands and its value: what it says. None leaves it to quaver's own reader: it is a word of both.
-Reader = Callable[[str, Any], Iterable[Said] | None]
+TranslatedKey: TypeAlias = TranslatedSetting | Problem | IgnoredSetting
+Translator: TypeAlias = Callable[[str, PlainValue], Iterable[TranslatedKey] | None]
+"""Takes the place of a key and its value; returns None for a key that quaver has too, and reads itself."""
 
 
 class Translation(NamedTuple):
-    """A configuration in the words of another tool, read.
+    """The configuration of another tool, translated.
 
     Attributes:
-        settings: by name, what the words come to.
-        problems: every word without counterpart.
-        idle: words that are not needed.
-        rest: what is left of the configuration: words of quaver, or of nobody.
+        settings: the translated settings, by name.
+        problems: every key without a counterpart.
+        ignored: keys that are not needed.
+        remaining: the keys that were not translated: quaver's own, or unknown ones.
     """
 
     settings: PlainDict
     problems: tuple[Problem, ...]
-    idle: tuple[IgnoredSetting, ...]
-    rest: dict[Any, Any]
+    ignored: tuple[IgnoredSetting, ...]
+    remaining: dict[PlainValue, PlainValue]
 
 
-class Collected:
-    """Gathers what words say, and sees where two of them contradict each other."""
+class TranslationBuilder:
+    """Collects translated keys, and notices where two of them contradict each other."""
 
     def __init__(self) -> None:
-        self.settings: PlainDict = {}
-        self.problems: list[Problem] = []
-        self.idle: list[IgnoredSetting] = []
-        self._said: dict[str, tuple[str, Any]] = {}
+        self._settings: PlainDict = {}
         self._weak: PlainDict = {}
+        self._problems: list[Problem] = []
+        self._ignored: list[IgnoredSetting] = []
+        self._sources: dict[str, tuple[str, PlainValue]] = {}
 
-    def add(self, key: str, found: Iterable[Said]) -> None:
-        """Add what the word at a place says."""
-        for one in found:
-            if isinstance(one, Problem):
-                self.problems.append(one)
-            elif isinstance(one, IgnoredSetting):
-                self.idle.append(one)
-            elif one.weak:
-                self._weak[one.name] = one.value
+    def add(self, key: str, translated: Iterable[TranslatedKey]) -> None:
+        """Add what the key at a place translates to."""
+        for item in translated:
+            if isinstance(item, Problem):
+                self._problems.append(item)
+            elif isinstance(item, IgnoredSetting):
+                self._ignored.append(item)
+            elif item.weak:
+                self._weak[item.name] = item.value
             else:
-                self._set(key, one.name, one.value)
+                self._set(key, item.name, item.value)
 
-    def _set(self, key: str, name: str, value: Any) -> None:
+    def _set(self, key: str, name: str, value: PlainValue) -> None:
         if isinstance(value, Mapping):
-            value = merged(self.settings.get(name, {}), value)
-        elif name in self._said and self._said[name][1] != value:
-            before, other = self._said[name]
-            self.problems.append(Problem(key, f"means {name} {value!r}, and {before!r} means {other!r}: give one only"))
+            value = merge_mappings(self._settings.get(name, {}), value)
+        elif name in self._sources and self._sources[name][1] != value:
+            other_key, other = self._sources[name]
+            problem = f"means {name} {value!r}, and {other_key!r} means {other!r}: leave one of them out"
+            self._problems.append(Problem(key, problem))
             return
-        self._said[name] = key, value
-        self.settings[name] = value
+        self._sources[name] = key, value
+        self._settings[name] = value
 
-    def words(self, rest: dict[Any, Any], also_said: Iterable[str]) -> Translation:
-        """All of it. `also_said` are settings that the rest names in quaver's own way."""
-        said = {*self.settings, *also_said}
-        weak = {name: value for name, value in self._weak.items() if name not in said}
-        return Translation({**weak, **self.settings}, tuple(self.problems), tuple(self.idle), rest)
-
-
-def merged(below: Mapping[Any, Any], above: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Two mappings as one, mappings inside them too; of two values the one above counts."""
-    both = dict(below)
-    for key, value in above.items():
-        before = both.get(key)
-        both[key] = merged(before, value) if isinstance(before, Mapping) and isinstance(value, Mapping) else value
-    return both
+    def build(self, remaining: dict[PlainValue, PlainValue], own_settings: Iterable[str]) -> Translation:
+        """Return the translation. `own_settings` are settings that the remaining keys set in quaver's own way."""
+        names = {*self._settings, *own_settings}
+        weak = {name: value for name, value in self._weak.items() if name not in names}
+        return Translation({**weak, **self._settings}, tuple(self._problems), tuple(self._ignored), remaining)
 
 
-def as_list(value: Any) -> list[Any]:
-    """A list, a single value, or a text with commas, as a list."""
+def merge_mappings(lower: YamlMapping, upper: YamlMapping) -> dict[PlainValue, PlainValue]:
+    """Merge two mappings, and mappings inside them; of two values, the upper one counts."""
+    merged = dict(lower)
+    for key, value in upper.items():
+        before = merged.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            merged[key] = merge_mappings(before, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def as_list(value: PlainValue) -> list[PlainValue]:
+    """Return a list, a single value, or a text with commas, as a list."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     if isinstance(value, list | tuple | set | frozenset):
@@ -130,10 +137,10 @@ def as_list(value: Any) -> list[Any]:
     return [value]
 
 
-def leaves(content: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a nested mapping with the dotted place where it stands; an empty mapping is a value."""
+def leaves(content: YamlMapping, section: str = "") -> Iterator[tuple[str, PlainValue]]:
+    """Yield every value of a nested mapping with its dotted place; an empty mapping is a value."""
     for key, value in content.items():
-        place = f"{above}.{key}" if above else str(key)
+        place = f"{section}.{key}" if section else str(key)
         if isinstance(value, Mapping) and value:
             yield from leaves(value, place)
         else:

@@ -62,7 +62,7 @@ def read(text: str) -> Config:
 
 
 def problems(text: str) -> dict[str, str]:
-    return {problem.key: problem.instead for problem in translate(yaml.safe_load(text)).problems}
+    return {problem.key: problem.advice for problem in translate(yaml.safe_load(text)).problems}
 
 
 def test_a_file_of_1x_runs_with_all_it_says() -> None:
@@ -253,7 +253,7 @@ def test_files_of_2x_name_all_that_has_no_counterpart_and_nothing_else(text: str
     with pytest.raises(SettingsError) as caught:
         read(text)
     head, *lines = str(caught.value).splitlines()
-    assert f"{len(named)} things cannot be used" in head and len(lines) == len(named)
+    assert f"{len(named)} keys cannot be used" in head and len(lines) == len(named)
     assert all(any(key in line for line in lines) for key in named)
 
 
@@ -314,7 +314,7 @@ def test_words_that_contradict_each_other_are_named() -> None:
 def test_an_option_of_a_strategy_there_is_not_is_named() -> None:
     found = problems("tuning_criterion: {strategy: mse_v2, strategy_kwargs: {confidence_batches: 2, candidates: 5}}")
     assert found == {
-        "tuning_criterion.strategy_kwargs.confidence_batches": "mse_v2 measures on all kept samples; leave it out"
+        "tuning_criterion.strategy_kwargs.confidence_batches": "mse_v2 measures on all probe samples; leave it out"
     }
     config = read("tuning_criterion: {strategy: mse_v2, strategy_kwargs: {candidates: 5}}")
     assert (config.strategy, config.strategy_options) == ("mse_v2", {"candidates": 5})
