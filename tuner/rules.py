@@ -1,86 +1,42 @@
-"""The user's op rules: `op_name_dict` and `op_type_dict` narrow what may be chosen.
+"""Apply the user's rules on ops: `op_name_dict` and `op_type_dict` limit how ops may run.
 
-A rule's value is "fp32" or "int8" (or `quaver.FP32`, or a list of them), or the longer form
+The value of a rule is "fp32" or "int8" (or `quaver.FP32`, or a list of them), or the long form
 
     {"activation": {"dtype": ["fp32"], "algorithm": ["minmax"], "scheme": ["asym"]},
      "weight": {"dtype": ["int8"], "granularity": ["per_channel"]},
      "repairs": ["smoothing:0.5", "bias_correction"]}
 
-where `mode` (or `quant_mode`) of the activation is "static", "dynamic" or "weight_only". A weight of "int4" is one in
-blocks, and alone in less than 8 bits; `bits` and `group_size` say the same in other words. Who has no such choice is
-not meant by a rule on types that asks for nothing else.
+where `mode` (or `quant_mode`) of the activation is "static", "dynamic" or "weight_only". A weight of "int4" is
+quantized in blocks, and only weights can have fewer than 8 bits; `bits` and `group_size` are other ways to write it. A
+rule on a type that asks for 4 bits and nothing else applies only to the ops that have such a choice.
 
-An op that cannot do what a rule says of its type, while others of the type can, stays in fp32, unless the rule forbids
-that. The type "*" stands for all types. What a rule of a name or another type does not speak of is as it says there,
-and an op that cannot do what it says stays in fp32.
+If only some ops of a type can do what a rule on the type asks for, the other ops stay in fp32, unless the rule forbids
+fp32. The type "*" stands for all types: it fills in what the rule on an op's name or type leaves open, and an op that
+cannot do what it asks for stays in fp32.
 
-`repairs` are done to every op of the rule that offers them, and no others: an empty list forbids them all.
-Names are matched literally first, then as regular expressions that must match the whole name (in linear time, see
-`quaver.patterns`). The name of a node in the framework's own graph means the op that it is part of, as a whole. Rules
-on names win over rules on types, and a later rule wins over an earlier one.
+`repairs` lists exactly the repairs of every op of the rule that offers them; an empty list forbids all repairs.
+
+A name is compared literally first, then as a regular expression that must match the whole name (see
+`quaver.patterns`). The name of a node in the framework's graph stands for the whole op that contains it. Rules on names
+override rules on types, and a later rule overrides an earlier one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import NamedTuple, TypeAlias
 
 from quaver.errors import SettingsError
 from quaver.ops import CALIBRATIONS, DETAILS, FLOAT, INT8, MODES, PER_BLOCK, SCHEMES, Op, OpConfig, Precision
 from quaver.patterns import MatchBudget, Pattern, PatternError
 from quaver.repairs import name_of, order, strength_of
 from quaver.suggestions import hint
-from quaver.types import PlainMapping
-
-
-def parse_repairs(value: Any, label: str) -> frozenset[str]:
-    """Repairs as a rule lists them; none if the list is empty."""
-    items = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
-    for item in items:
-        if not isinstance(item, str) or not item or item.split() != [item]:
-            raise SettingsError(
-                f"{label}: {item!r} is no repair; write a name like 'bias_correction' or 'smoothing:0.5'"
-            )
-        try:
-            strength_of(item)
-        except SettingsError as error:
-            raise SettingsError(f"{label}: {error}") from None
-    twice = next((name for name in map(name_of, items) if [name_of(item) for item in items].count(name) > 1), None)
-    if twice is not None:
-        raise SettingsError(f"{label}: {twice!r} can be done once, and is listed twice")
-    return frozenset(items)
-
-
-def check_repairs(asked: Mapping[str, Collection[str]], ops: Iterable[Op], chosen: PlainMapping) -> None:
-    """Refuse a rule whose repairs no op that it is for offers. `chosen` holds by op which rule that is."""
-    known: dict[str, set[str]] = {label: set() for label in asked}
-    everywhere: set[str] = set()
-    for op in ops:
-        names = {name_of(one) for one in op.repairs}
-        everywhere |= names
-        if op.name in chosen:
-            known[chosen[op.name][0]] |= names
-    for label, repairs in asked.items():
-        for one in sorted(repairs):
-            if name_of(one) not in everywhere:
-                offered = hint(name_of(one), sorted(everywhere)) if everywhere else "this model's ops offer none"
-                raise SettingsError(f"{label}['repairs']: {one!r} is not possible; {offered}")
-            if name_of(one) not in known[label]:
-                raise SettingsError(f"{label}['repairs']: no op that it is for offers {one!r}")
-
-
-def with_repairs(op: Op, repairs: Collection[str]) -> Op:
-    """An op whose static choices are given those of these repairs that it offers, and no others."""
-    names = {name_of(one) for one in op.repairs}
-    wanted = tuple(sorted((one for one in repairs if name_of(one) in names), key=order))
-    choices = (replace(one, repairs=wanted) if one.mode == MODES[0] else one for one in op.choices)
-    return replace(op, choices=tuple(choices), repairs=())
-
+from quaver.types import PlainDict, PlainMapping, PlainValue
 
 # The key of `op_type_dict` that stands for ops of all types.
 ALL_TYPES = "*"
-# What users of other tools write for the same thing.
+# Other tools' names of the same values.
 _PRECISIONS = {"fp32": "fp32", "float32": "fp32", "int8": "int8", "uint8": "int8", "int4": "int4", "uint4": "int4"}
 _ALIASES = {
     "kl": "entropy",
@@ -92,6 +48,7 @@ _ALIASES = {
     "per_group": PER_BLOCK,
     "per-group": PER_BLOCK,
 }
+# The field of `OpConfig` that each key of a rule limits, and the values that the key may have.
 _FIELDS = {
     "dtype": ("precision", tuple(_PRECISIONS)),
     "algorithm": ("calibration", CALIBRATIONS),
@@ -106,81 +63,99 @@ _PARTS = {
     "activation": ("dtype", "algorithm", "scheme", "mode", "quant_mode", "granularity"),
     "weight": ("dtype", "granularity", "scheme", "algorithm", "bits", "group_size"),
 }
-# What may be said of a part but not chosen: its one value, and why.
+# Keys that a rule may have although there is no choice: the only value, and why.
 _FIXED = {
     ("activation", "granularity"): ("per_tensor", "activations have one scale for the whole tensor"),
     ("weight", "scheme"): ("sym", "weights are always symmetric"),
     ("weight", "algorithm"): ("minmax", "weights are always quantized over their whole range"),
 }
-
-_IN_BLOCKS = {**_FIXED, ("weight", "scheme"): ("asym", "each block of a weight has a zero point")}
-# What numbers of other tools mean.
+_FIXED_IN_BLOCKS = {**_FIXED, ("weight", "scheme"): ("asym", "each block of a weight has a zero point")}
+# Numbers that stand for a value.
 _NUMBERS = {("bits", "4"): "int4", ("bits", "8"): "int8", ("bits", "32"): "fp32", ("group_size", "64"): PER_BLOCK}
 
-_EVERY = f"op_type_dict[{ALL_TYPES!r}]"
+_ALL_TYPES_LABEL = f"op_type_dict[{ALL_TYPES!r}]"
 
-Constraint = dict[str, frozenset[str]]
-_IN_FLOAT: Constraint = {"precision": frozenset(["fp32"])}
+Constraint: TypeAlias = dict[str, frozenset[str]]
+"""The allowed values of each field of `OpConfig` that a rule limits."""
+
+_FLOAT_ONLY: Constraint = {"precision": frozenset(["fp32"])}
+
+
+class _Rule(NamedTuple):
+    """A rule and what errors call it."""
+
+    label: str
+    constraint: Constraint
 
 
 def apply_rules(
     ops: Sequence[Op], op_name_dict: PlainMapping | None = None, op_type_dict: PlainMapping | None = None
 ) -> tuple[Op, ...]:
-    """The ops with the choices that the rules leave."""
-    chosen: dict[str, tuple[str, Constraint]] = {}
+    """Return the ops with the choices that the rules leave.
+
+    Raises:
+        SettingsError: a rule matches no op, asks for what no op can do, or leaves an op without a choice.
+    """
+    rules, for_all = _rules_by_type(ops, op_type_dict or {})
+    names, budget = dict.fromkeys(op.name for op in ops), MatchBudget()
+    for pattern, value in (op_name_dict or {}).items():
+        label = f"op_name_dict[{pattern!r}]"
+        rule = _Rule(label, parse(value, label))
+        rules.update(dict.fromkeys([pattern] if pattern in names else _matching(pattern, ops, budget), rule))
+    if for_all:
+        _check_repairs(ops, dict.fromkeys(names, _Rule(_ALL_TYPES_LABEL, for_all)))
+    _check_repairs(ops, rules)
+    limited = tuple(_limit(op, rules[op.name]) if op.name in rules else op for op in ops)
+    return _limit_all(limited, for_all, rules) if for_all else limited
+
+
+def _rules_by_type(ops: Sequence[Op], op_type_dict: PlainMapping) -> tuple[dict[str, _Rule], Constraint]:
+    """Return the rule of each op by its type, and the constraint on ops of all types."""
     kinds: dict[str, list[str]] = {}
     for op in ops:
         kinds.setdefault(op.kind, []).append(op.name)
-    every: Constraint = {}
-    for kind, value in (op_type_dict or {}).items():
+    rules: dict[str, _Rule] = {}
+    for_all: Constraint = {}
+    for kind, value in op_type_dict.items():
         if kind == ALL_TYPES and kind not in kinds:
-            every = parse(value, _EVERY)
+            for_all = parse(value, _ALL_TYPES_LABEL)
             continue
         if kind not in kinds:
             raise SettingsError(f"op_type_dict: no op of type {kind!r} in this model; {hint(str(kind), sorted(kinds))}")
         label = f"op_type_dict[{kind!r}]"
-        wish = parse(value, label)
-        able = {op.name for op in ops if op.kind == kind and _able(op, wish)}
-        # A type may have ops of two sorts, as products with a weight and without.
-        others = _IN_FLOAT if able and "fp32" in wish.get("precision", ("fp32",)) else wish
-        meant = able if able and _of_weights_alone(wish) else kinds[kind]
-        chosen.update({name: (label, wish if name in able else others) for name in meant})
-    budget, names = MatchBudget(), dict.fromkeys(op.name for op in ops)
-    for pattern, value in (op_name_dict or {}).items():
-        label = f"op_name_dict[{pattern!r}]"
-        rule = label, parse(value, label)
-        chosen.update(dict.fromkeys([pattern] if pattern in names else _matching(pattern, ops, budget), rule))
-    if every:
-        check_repairs({_EVERY: every.get("repairs", ())}, ops, dict.fromkeys(names, (_EVERY, every)))
-    check_repairs({label: wish.get("repairs", ()) for label, wish in chosen.values()}, ops, chosen)
-    narrowed = [_narrow(op, *chosen[op.name]) if op.name in chosen else op for op in ops]
-    return (
-        _everywhere(narrowed, every, {name: wish for name, (_, wish) in chosen.items()}) if every else tuple(narrowed)
-    )
+        constraint = parse(value, label)
+        able = {op.name for op in ops if op.kind == kind and _is_able(op, constraint)}
+        # A type may have ops of two sorts, such as MatMul with and without a weight.
+        otherwise = _FLOAT_ONLY if able and "fp32" in constraint.get("precision", ("fp32",)) else constraint
+        applies_to = able if able and _is_only_about_weights(constraint) else kinds[kind]
+        rules.update({name: _Rule(label, constraint if name in able else otherwise) for name in applies_to})
+    return rules, for_all
 
 
-def _everywhere(ops: Sequence[Op], every: Constraint, said: Mapping[str, Constraint]) -> tuple[Op, ...]:
-    """The ops with what is wished of all of them, as far as their own rules do not speak of it."""
-    found = []
+def _limit_all(ops: Sequence[Op], for_all: Constraint, rules: Mapping[str, _Rule]) -> tuple[Op, ...]:
+    """Limit ops of all types by the fields that their own rules leave open."""
+    limited = []
     for op in ops:
-        wish = {field: values for field, values in every.items() if field not in said.get(op.name, {})}
-        op = _asked(op, wish)
-        repaired = with_repairs(op, wish["repairs"]) if "repairs" in wish else op
-        left = tuple(choice for choice in repaired.choices if _allowed(choice, wish))
-        otherwise = op.choices if _of_weights_alone(wish) else (FLOAT,)
-        smaller = tuple(choice for choice in op.smaller if _allowed(choice, wish))
-        found.append(replace(repaired, choices=left or otherwise, smaller=smaller))
-    if any(op.quantizable for op in ops) and not any(op.quantizable for op in found):
+        own = rules[op.name].constraint if op.name in rules else {}
+        constraint = {field: values for field, values in for_all.items() if field not in own}
+        op = _with_asked_choices(op, constraint)
+        repaired = _with_repairs(op, constraint["repairs"]) if "repairs" in constraint else op
+        choices = tuple(choice for choice in repaired.choices if _is_allowed(choice, constraint))
+        otherwise = op.choices if _is_only_about_weights(constraint) else (FLOAT,)
+        smaller = tuple(choice for choice in op.smaller if _is_allowed(choice, constraint))
+        limited.append(replace(repaired, choices=choices or otherwise, smaller=smaller))
+    if any(op.quantizable for op in ops) and not any(op.quantizable for op in limited):
         offered = dict.fromkeys(str(choice) for op in ops for choice in op.choices)
-        raise SettingsError(f"{_EVERY} leaves no choice but fp32 for any op; they offer: {', '.join(offered)}")
-    return tuple(found)
+        raise SettingsError(f"{_ALL_TYPES_LABEL} leaves only fp32 for every op; they offer: {', '.join(offered)}")
+    return tuple(limited)
 
 
-def _matching(pattern: Any, ops: Sequence[Op], budget: MatchBudget) -> list[str]:
+def _matching(pattern: PlainValue, ops: Sequence[Op], budget: MatchBudget) -> list[str]:
+    """Return the names of the ops that a pattern matches."""
     try:
         expression = Pattern(pattern, budget)
         matches = [op.name for op in ops if expression.matches(op.name)]
-        if not matches:  # the name of a node, as the framework's own graph has it
+        if not matches:  # it may name a node of the framework's own graph
             matches = [op.name for op in ops if pattern in op.nodes]
             matches = matches or [op.name for op in ops if any(expression.matches(node) for node in op.nodes)]
             matches = matches or _named_inside(str(pattern), ops)
@@ -195,68 +170,92 @@ def _matching(pattern: Any, ops: Sequence[Op], budget: MatchBudget) -> list[str]
 
 
 def _named_inside(path: str, ops: Sequence[Op]) -> list[str]:
-    """The one op that a node's path tells: its name, with a scope before it or a node behind it, or both.
+    """Return the op whose name is a node's path without the scope before it, the node behind it, or both.
 
     A converter drops the scope that all nodes share, and calls an op after its layer: v0/conv0/Conv2D is conv0.
     """
     steps = path.split("/")
     inner = {"/".join(part) for part in (steps, steps[1:], steps[:-1], steps[1:-1]) if part}
-    found = [op.name for op in ops if op.name in inner]
-    return found if len(found) == 1 and len(steps) > 1 else []
+    names = [op.name for op in ops if op.name in inner]
+    return names if len(names) == 1 and len(steps) > 1 else []
 
 
-def parse(value: Any, label: str) -> Constraint:
-    """A rule's value as {OpConfig field: allowed values}."""
+def parse(value: PlainValue, label: str) -> Constraint:
+    """Parse the value of a rule.
+
+    Args:
+        value: the value.
+        label: what errors call the rule.
+    """
     if isinstance(value, OpConfig):
-        told = {field: frozenset([getattr(value, field)]) for field in ("precision", *DETAILS) if getattr(value, field)}
-        return told | ({"repairs": frozenset(value.repairs)} if value.repairs else {})
+        fields = ("precision", *DETAILS)
+        constraint = {field: frozenset([getattr(value, field)]) for field in fields if getattr(value, field)}
+        return constraint | ({"repairs": frozenset(value.repairs)} if value.repairs else {})
     if isinstance(value, str) or not isinstance(value, Mapping):
         return {"precision": _values(value, "dtype", label)}
-    wish: Constraint = {}
-    for part, fields in value.items():
+    constraint = {}
+    for part, keys in value.items():
         if part == "repairs":
-            wish["repairs"] = parse_repairs(fields, f"{label}['repairs']")
+            constraint["repairs"] = _parse_repairs(keys, f"{label}['repairs']")
             continue
         if part not in _PARTS:
             raise SettingsError(f"{label}: unknown part {part!r}; {hint(str(part), (*_PARTS, 'repairs'))}")
-        if not isinstance(fields, Mapping):
-            raise SettingsError(f"{label}[{part!r}] must be a mapping like {{'dtype': ['fp32']}}, not {fields!r}")
-        for field, wanted in fields.items():
-            if field not in _PARTS[part]:
-                raise SettingsError(f"{label}[{part!r}]: unknown key {field!r}; {hint(str(field), _PARTS[part])}")
-            where = f"{label}[{part!r}][{field!r}]"
-            values = _values(wanted, field, where)
-            only, why = (_IN_BLOCKS if _asks_for_blocks(fields) else _FIXED).get((part, field), ("", ""))
-            if not only:
-                name = _FIELDS[field][0]
-                wish[name] = wish[name] & values if name in wish else values
-            elif only not in values:
-                raise SettingsError(f"{where}: {wanted!r} is not possible, {why}; leave it out, or write {only!r}")
-    return wish
+        if not isinstance(keys, Mapping):
+            raise SettingsError(f"{label}[{part!r}] must be a mapping like {{'dtype': ['fp32']}}, not {keys!r}")
+        _parse_part(part, keys, label, constraint)
+    return constraint
 
 
-def _asks_for_blocks(fields: PlainMapping) -> bool:
-    """Whether what is said of a weight asks for four bits and nothing else."""
-    said = [value for key in ("dtype", "bits") if key in fields for value in _items(fields[key])]
-    return bool(said) and all(str(value).lower() in ("4", "int4", "uint4") for value in said)
+def _parse_part(part: str, keys: Mapping[PlainValue, PlainValue], label: str, constraint: Constraint) -> None:
+    """Add the keys of the activation or of the weight to a constraint."""
+    fixed = _FIXED_IN_BLOCKS if _asks_for_blocks(keys) else _FIXED
+    for key, value in keys.items():
+        if key not in _PARTS[part]:
+            raise SettingsError(f"{label}[{part!r}]: unknown key {key!r}; {hint(str(key), _PARTS[part])}")
+        place = f"{label}[{part!r}][{key!r}]"
+        values = _values(value, key, place)
+        only, reason = fixed.get((part, key), ("", ""))
+        if not only:
+            field = _FIELDS[key][0]
+            constraint[field] = constraint[field] & values if field in constraint else values
+        elif only not in values:
+            raise SettingsError(f"{place}: {value!r} is not possible, {reason}; leave it out, or write {only!r}")
 
 
-def _items(wanted: Any) -> Iterable[Any]:
-    return [wanted] if isinstance(wanted, str) or not isinstance(wanted, Iterable) else wanted
+def rule_of(choice: OpConfig) -> PlainDict:
+    """Return a rule that allows only one choice: the inverse of `parse`."""
+    activation = {"dtype": choice.precision, "algorithm": choice.calibration, "scheme": choice.scheme}
+    parts = {"activation": {**activation, "mode": choice.mode}, "weight": {"granularity": choice.granularity}}
+    return {
+        part: {key: [str(value)] for key, value in keys.items() if value}
+        for part, keys in parts.items()
+        if any(keys.values())
+    }
 
 
-def _values(wanted: Any, field: str, label: str) -> frozenset[str]:
-    known = _FIELDS[field][1]
+def _asks_for_blocks(keys: Mapping[PlainValue, PlainValue]) -> bool:
+    """Return True if the keys of a weight allow only four bits."""
+    values = [value for key in ("dtype", "bits") if key in keys for value in _items(keys[key])]
+    return bool(values) and all(str(value).lower() in ("4", "int4", "uint4") for value in values)
+
+
+def _items(value: PlainValue) -> Iterable[PlainValue]:
+    return [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
+
+
+def _values(value: PlainValue, key: str, label: str) -> frozenset[str]:
+    """Return the allowed values of a key, as `OpConfig` spells them."""
+    possible = _FIELDS[key][1]
     values = set()
-    for item in _items(wanted):
+    for item in _items(value):
         text = _ALIASES.get(str(item).lower(), str(item).lower())
-        number = _NUMBERS.get((field, text)) if isinstance(item, int | str) and not isinstance(item, bool) else None
-        spelled = isinstance(item, str) and (text in known or (field == "dtype" and _is_precision(text)))
+        number = _NUMBERS.get((key, text)) if isinstance(item, int | str) and not isinstance(item, bool) else None
+        spelled = isinstance(item, str) and (text in possible or (key == "dtype" and _is_precision(text)))
         if number is None and not spelled:
-            raise SettingsError(f"{label}: {item!r} is not possible; {hint(str(item), known)}")
+            raise SettingsError(f"{label}: {item!r} is not possible; {hint(str(item), possible)}")
         values.add(number or _PRECISIONS.get(text, text))
     if not values:
-        raise SettingsError(f"{label}: the list is empty, so nothing would be allowed; {hint('', known)}")
+        raise SettingsError(f"{label}: the list is empty, so nothing would be allowed; {hint('', possible)}")
     return frozenset(values)
 
 
@@ -267,44 +266,96 @@ def _is_precision(text: str) -> bool:
         return False
 
 
-def _asked(op: Op, wish: Constraint) -> Op:
-    """The op with all choices that it has, if a rule asks for what is not on offer by itself."""
-    named = {value for field in ("precision", "granularity") for value in wish.get(field, ())}
-    return op.with_smaller() if any(named & {one.precision, one.granularity} for one in op.smaller) else op
+def _parse_repairs(value: PlainValue, label: str) -> frozenset[str]:
+    """Return the repairs that a rule lists."""
+    repairs = list(_items(value))
+    for repair in repairs:
+        if not isinstance(repair, str) or not repair or repair.split() != [repair]:
+            raise SettingsError(
+                f"{label}: {repair!r} is no repair; write a name like 'bias_correction' or 'smoothing:0.5'"
+            )
+        try:
+            strength_of(repair)
+        except SettingsError as error:
+            raise SettingsError(f"{label}: {error}") from None
+    names = [name_of(repair) for repair in repairs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise SettingsError(f"{label}: {twice!r} can be done once, and is listed twice")
+    return frozenset(repairs)
 
 
-def _of_weights_alone(wish: Constraint) -> bool:
-    """Whether a rule asks for nothing but fewer than 8 bits, which only weights have."""
-    wanted = wish.get("precision", frozenset())
-    return bool(wanted) and all(Precision(one) < INT8 for one in wanted)
+def _check_repairs(ops: Iterable[Op], rules: Mapping[str, _Rule]) -> None:
+    """Refuse a rule with repairs that none of its ops offers. `rules` holds the rule of each op by its name."""
+    wanted = {rule.label: rule.constraint.get("repairs", frozenset()) for rule in rules.values()}
+    offered: dict[str, set[str]] = {label: set() for label in wanted}
+    offered_anywhere: set[str] = set()
+    for op in ops:
+        names = {name_of(repair) for repair in op.repairs}
+        offered_anywhere |= names
+        if op.name in rules:
+            offered[rules[op.name].label] |= names
+    for label, repairs in wanted.items():
+        for repair in sorted(repairs):
+            if name_of(repair) not in offered_anywhere:
+                names = offered_anywhere
+                advice = hint(name_of(repair), sorted(names)) if names else "this model's ops offer none"
+                raise SettingsError(f"{label}['repairs']: {repair!r} is not possible; {advice}")
+            if name_of(repair) not in offered[label]:
+                raise SettingsError(f"{label}['repairs']: none of the rule's ops offers {repair!r}")
 
 
-def _narrow(op: Op, label: str, wish: Constraint) -> Op:
-    op = _asked(op, wish)
-    if "repairs" in wish:
-        op = with_repairs(op, wish["repairs"])
-    left = tuple(choice for choice in op.choices if _allowed(choice, wish))
-    if not _able(op, wish):
-        quantized = _reduced(op, wish)
-        what = f"{' or '.join(quantized)} choice".strip()
+def _with_repairs(op: Op, repairs: Collection[str]) -> Op:
+    """Return an op whose static choices have exactly those of some repairs that it offers."""
+    offered = {name_of(repair) for repair in op.repairs}
+    applied = tuple(sorted((repair for repair in repairs if name_of(repair) in offered), key=order))
+    static = MODES[0]
+    choices = (replace(choice, repairs=applied) if choice.mode == static else choice for choice in op.choices)
+    return replace(op, choices=tuple(choices), repairs=())
+
+
+def _with_asked_choices(op: Op, constraint: Constraint) -> Op:
+    """Return the op with its smaller choices, too, if a rule asks for one of them."""
+    asked = {value for field in ("precision", "granularity") for value in constraint.get(field, ())}
+    is_asked = any(asked & {choice.precision, choice.granularity} for choice in op.smaller)
+    return op.with_smaller() if is_asked else op
+
+
+def _is_only_about_weights(constraint: Constraint) -> bool:
+    """Return True if a rule allows only fewer than 8 bits, which only weights have."""
+    precisions = constraint.get("precision", frozenset())
+    return bool(precisions) and all(Precision(precision) < INT8 for precision in precisions)
+
+
+def _limit(op: Op, rule: _Rule) -> Op:
+    """Return an op with the choices that a rule allows; refuse a rule that leaves none."""
+    constraint = rule.constraint
+    op = _with_asked_choices(op, constraint)
+    if "repairs" in constraint:
+        op = _with_repairs(op, constraint["repairs"])
+    choices = tuple(choice for choice in op.choices if _is_allowed(choice, constraint))
+    if not _is_able(op, constraint):
+        wanted = f"{' or '.join(_quantized_precisions(op, constraint))} choice".strip()
         offered = ", ".join(str(choice) for choice in op.choices)
-        raise SettingsError(f"{label} leaves no {what} for op {op.name!r} ({op.kind}); it offers: {offered}")
-    return replace(op, choices=left, smaller=tuple(choice for choice in op.smaller if _allowed(choice, wish)))
+        raise SettingsError(f"{rule.label} leaves no {wanted} for op {op.name!r} ({op.kind}); it offers: {offered}")
+    smaller = tuple(choice for choice in op.smaller if _is_allowed(choice, constraint))
+    return replace(op, choices=choices, smaller=smaller)
 
 
-def _able(op: Op, wish: Constraint) -> bool:
-    """Whether an op has a choice that is as wished, and a reduced one if those are not ruled out."""
-    left = [choice for choice in _asked(op, wish).choices if _allowed(choice, wish)]
-    return bool(left) and (not _reduced(op, wish) or any(choice.quantized for choice in left))
+def _is_able(op: Op, constraint: Constraint) -> bool:
+    """Return True if an op has an allowed choice, and a quantized one unless the constraint rules those out."""
+    choices = [choice for choice in _with_asked_choices(op, constraint).choices if _is_allowed(choice, constraint)]
+    needs_quantized = bool(_quantized_precisions(op, constraint))
+    return bool(choices) and (not needs_quantized or any(choice.quantized for choice in choices))
 
 
-def _reduced(op: Op, wish: Constraint) -> list[str]:
-    """The reduced precisions that a wish leaves an op."""
-    precisions = wish.get("precision", frozenset(choice.precision for choice in op.choices))
-    return sorted(wanted for wanted in precisions if Precision(wanted).quantized)
+def _quantized_precisions(op: Op, constraint: Constraint) -> list[str]:
+    """Return the precisions below fp32 that a constraint leaves an op."""
+    precisions = constraint.get("precision", frozenset(choice.precision for choice in op.choices))
+    return sorted(precision for precision in precisions if Precision(precision).quantized)
 
 
-def _allowed(choice: OpConfig, wish: Constraint) -> bool:
-    """Whether a choice is as wished. What says nothing about it is not looked at."""
-    said = ((getattr(choice, field), values) for field, values in wish.items() if field != "repairs")
-    return all(not value or value in values for value, values in said)
+def _is_allowed(choice: OpConfig, constraint: Constraint) -> bool:
+    """Return True if a choice has an allowed value in each field that it fills."""
+    values = ((getattr(choice, field), allowed) for field, allowed in constraint.items() if field != "repairs")
+    return all(not value or value in allowed for value, allowed in values)

@@ -211,7 +211,7 @@ def test_a_rule_for_one_type_or_name_wins_over_that_for_all_where_it_speaks() ->
 
 def test_a_rule_for_all_types_that_none_can_follow_is_named() -> None:
     with pytest.raises(
-        SettingsError, match=r"op_type_dict\['\*'\] leaves no choice but fp32 for any op; they offer: int8"
+        SettingsError, match=r"op_type_dict\['\*'\] leaves only fp32 for every op; they offer: int8"
     ):
         apply_rules(OPS, {}, {"*": {"activation": {"mode": "dynamic"}}})
 
@@ -267,7 +267,7 @@ def test_an_op_config_brings_its_repairs_along() -> None:
     ("rule", "complaint"),
     [
         ({"fc1": ["smothing"]}, "'smothing' is not possible; did you mean 'smoothing'"),
-        ({"sum": ["smoothing"]}, "no op that it is for offers 'smoothing'"),
+        ({"sum": ["smoothing"]}, "none of the rule's ops offers 'smoothing'"),
         ({"fc1": ["smoothing:2"]}, "must be a number from 0 to 1, not '2'"),
         ({"fc1": ["smoothing:"]}, "must be a number from 0 to 1, not ''"),
         ({"fc1": ["smoothing:0.5", "smoothing"]}, "'smoothing' can be done once, and is listed twice"),

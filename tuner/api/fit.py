@@ -23,15 +23,15 @@ from quaver.types import CalibrationData, EvalFunc, ModelLike
 
 
 def check_direction(eval_func: EvalFunc, config: Config) -> None:
-    """Refuse a metric that is better when lower, or higher, than the settings say. A resumed run was checked before."""
-    own = getattr(eval_func, "higher_is_better", None)
-    if not isinstance(own, bool) or config.resume is not None:
+    """Refuse a metric whose direction contradicts `higher_is_better`. For a resumed run it was checked before."""
+    direction = getattr(eval_func, "higher_is_better", None)
+    if not isinstance(direction, bool) or config.resume is not None:
         return
-    given, name = config.higher_is_better, getattr(eval_func, "name", "eval_func")
-    said = given.get(name, True) if isinstance(given, Mapping) else given
-    if own is not said:
-        better = "higher" if own else "lower"
-        raise SettingsError(f"{name} is better when it is {better}: give `higher_is_better={own}`")
+    setting, name = config.higher_is_better, getattr(eval_func, "name", "eval_func")
+    configured = setting.get(name, True) if isinstance(setting, Mapping) else setting
+    if direction is not configured:
+        better = "higher" if direction else "lower"
+        raise SettingsError(f"{name} is better when it is {better}: pass `higher_is_better={direction}`")
 
 
 # Rows of each diagnosis table that are printed: about half a terminal. The files in the workspace hold all rows.
@@ -220,12 +220,13 @@ def _loss(result: TuneResult) -> float:
 
 
 def _check_functions(eval_func: object, confirm: object) -> None:
+    """Refuse an eval_func or a confirm that is not a function, and a confirm alone."""
     if eval_func is not None and not callable(eval_func):
         raise SettingsError(f"eval_func must be a function of the model that returns its score, not {eval_func!r}")
     if confirm is not None and not callable(confirm):
-        raise SettingsError(f"confirm must be a function of the model, as eval_func is, not {confirm!r}")
-    count = getattr(eval_func, "sample_scores", None)  # a ready-made metric, or a function that says it
-    if isinstance(count, int) and (why := too_many_scores(count)):
-        raise SettingsError(f"eval_func has too many samples: {why}")
+        raise SettingsError(f"confirm must be a function of the model, like eval_func, not {confirm!r}")
+    count = getattr(eval_func, "sample_scores", None)  # metrics of `quaver.metrics` have it
+    if isinstance(count, int) and (reason := too_many_scores(count)):
+        raise SettingsError(f"eval_func has too many samples: {reason}")
     if confirm is not None and eval_func is None:
-        raise SettingsError("confirm scores the winner of a run on other data, and without eval_func there is none")
+        raise SettingsError("confirm scores the winner on other data, but without eval_func there is no winner")

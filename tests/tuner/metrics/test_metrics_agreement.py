@@ -94,6 +94,6 @@ def test_only_samples_on_which_models_disagree_need_labels(tmp_path: Path, image
 
 def test_an_error_rate_must_be_said_to_be_one(tmp_path: Path, images: np.ndarray) -> None:
     metric = metrics.cer(images, ["a"] * 300, alphabet="a")
-    with pytest.raises(SettingsError, match="cer is better when it is lower: give `higher_is_better=False`"):
+    with pytest.raises(SettingsError, match="cer is better when it is lower: pass `higher_is_better=False`"):
         fitted(tmp_path, metric, images)
     assert not (tmp_path / "run").exists()

@@ -1,25 +1,24 @@
-"""A resumed run goes on with the settings it was started with. What is given and differs is applied, and said aloud."""
+"""Merge the settings of a resumed run with the settings of the call. Changed settings take effect and are reported."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import fields
-from typing import Any
 
 from quaver.api.config.config import Config
 from quaver.api.config.resolve import ResolvedSettings, merge_settings
+from quaver.api.config.setting import settings_of
 from quaver.engine.events import SettingChanged
 from quaver.engine.scoring.losses import Losses
 from quaver.engine.timing.objective import make_objective
 from quaver.errors import HistoryError, SettingsError
 from quaver.history import History, read_snapshot
 from quaver.strategies import make_strategy
-from quaver.types import PlainDict, PlainMapping
+from quaver.types import PlainDict, PlainMapping, PlainValue
 
-# Where a run is kept, and how it is shown, is no matter of how it runs.
-_PLACES = ("workspace", "resume", "report", "insights")
-# What the calibration and the trials in the history were made with.
+# Settings that a resumed run does not take over: where a run is stored and how it is shown.
+_NOT_TAKEN_OVER = ("workspace", "resume", "report", "insights")
+# Settings that cannot change, because the recorded calibration and trials depend on them.
 _FIXED = ("calibration_sampling_size", "quant_format", "optimise_float", "batch", "portable")
 
 
@@ -39,7 +38,7 @@ def settings_of_run(settings: ResolvedSettings, history: History) -> tuple[Confi
 
 
 def earlier_settings(resume: str | os.PathLike[str] | None) -> PlainMapping:
-    """Those of the run that is to be resumed; none if it is a new one, or cannot be read, which `fit` says better."""
+    """Return the settings that a run recorded. They are empty if it cannot be read, which `fit` reports later."""
     try:
         return {} if resume is None else read_snapshot(resume).run.settings
     except HistoryError:
@@ -48,18 +47,18 @@ def earlier_settings(resume: str | os.PathLike[str] | None) -> PlainMapping:
 
 def resumed_config(explicit: PlainDict, earlier: PlainMapping) -> tuple[Config, list[SettingChanged]]:
     """Merge explicit settings over those that an earlier run recorded, and list what that changes."""
-    names = [item.name for item in fields(Config) if item.name not in _PLACES]
+    names = [name for name in settings_of(Config) if name not in _NOT_TAKEN_OVER]
     before = {name: earlier[name] for name in names if name in earlier}
-    before.setdefault("optimise_float", False)  # before there was a choice, the graph stayed as given
-    before.setdefault("portable", False)  # before there was a choice, weights used all 8 bits
+    before.setdefault("optimise_float", False)  # runs before 0.2.0 did not rewrite the graph
+    before.setdefault("portable", False)  # runs before 0.3.0 used all 8 bits of a weight
     merged = merge_settings(before, explicit)
     if "allow_any_loss" not in earlier and not {"relative", "absolute"} & explicit.keys():
-        merged.setdefault("allow_any_loss", True)  # a run of a version that did not ask
+        merged.setdefault("allow_any_loss", True)  # earlier versions did not ask for it
     config = Config(**merged)
     if "strategy" not in explicit:
-        _find("strategy", config.strategy, lambda name: make_strategy(name, config.strategy_options))
+        _check_recorded("strategy", config.strategy, lambda name: make_strategy(name, config.strategy_options))
     if "objective" not in explicit:
-        _find("objective", config.objective, make_objective)
+        _check_recorded("objective", config.objective, make_objective)
     now = config.to_dict()
     default = Config().to_dict()
     changes = [
@@ -71,13 +70,13 @@ def resumed_config(explicit: PlainDict, earlier: PlainMapping) -> tuple[Config, 
         if change.name in _FIXED:
             raise SettingsError(
                 f"`{change.name}` is {change.now!r}, but {change.before!r} in the run that is resumed, and its trials "
-                "rest on it: leave it out, or start a new run"
+                "depend on it: leave it out, or start a new run"
             )
     return config, changes
 
 
 def changed_versions(before: Mapping[str, str], now: Mapping[str, str]) -> list[SettingChanged]:
-    """The packages that are of another version than in the run that is resumed; the new run records them."""
+    """Return the packages whose version differs from the resumed run's; the new run records them."""
     return [
         SettingChanged(f"the version of {name}", before[name], version)
         for name, version in now.items()
@@ -85,8 +84,8 @@ def changed_versions(before: Mapping[str, str], now: Mapping[str, str]) -> list[
     ]
 
 
-def _find(setting: str, name: Any, find: Callable[[Any], object]) -> None:
-    """What was an object of the user's is recorded by a name that says nothing here."""
+def _check_recorded(setting: str, name: PlainValue, find: Callable[[PlainValue], object]) -> None:
+    """Refuse a recorded name that leads to nothing, because the earlier run had an object of the user."""
     try:
         find(name)
     except SettingsError as error:

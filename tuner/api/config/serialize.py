@@ -1,4 +1,4 @@
-"""Settings as builtins, as they are kept with a run. Of objects only the name is kept: a repr may hold secrets."""
+"""Turn settings into builtins to record them. Of an object only its name remains, because a repr may hold secrets."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import functools
 import inspect
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
 from quaver.engine.timing.objective import make_objective
 from quaver.errors import QuaverError
 from quaver.ops import OpConfig
+from quaver.rules import rule_of
 from quaver.strategies import Strategy, find_strategy
-from quaver.types import PlainDict
+from quaver.types import PlainValue
 
-# The key of what stands for an object that lies inside options or rules.
+# The key of the mapping that replaces an object inside options or rules.
 ONLY_NAME = "only the name was kept"
 
 
-def to_builtins(value: Any) -> Any:
-    """Data as builtins; an object in it becomes {ONLY_NAME: its name}."""
+def to_builtins(value: PlainValue) -> PlainValue:
+    """Return data as builtins; an object becomes {ONLY_NAME: its name}."""
     if isinstance(value, OpConfig):
-        return _rule(value)
+        return rule_of(value)
     if isinstance(value, Mapping):
         return {_key(key): to_builtins(item) for key, item in value.items()}
     if isinstance(value, set | frozenset):
@@ -42,14 +42,14 @@ def to_builtins(value: Any) -> Any:
     return {ONLY_NAME: qualified_name(value)}
 
 
-def _key(key: Any) -> int | str:
+def _key(key: PlainValue) -> int | str:
     if isinstance(key, str | bool | float) or key is None:
         return str(key)
     return int(key) if isinstance(key, int) else qualified_name(key)
 
 
-def names_only(value: Any) -> Iterator[str]:
-    """The objects in plain data of which there is nothing but the name."""
+def names_only(value: PlainValue) -> Iterator[str]:
+    """Yield the names that replace objects in recorded settings."""
     if isinstance(value, Mapping):
         if set(value) == {ONLY_NAME}:
             yield str(value[ONLY_NAME])
@@ -61,27 +61,27 @@ def names_only(value: Any) -> Iterator[str]:
             yield from names_only(item)
 
 
-def strategy_name(value: Any) -> str:
-    """What a strategy can be found by: the name of a known one, else module and class, which cannot."""
+def strategy_name(value: PlainValue) -> str:
+    """Return the name by which a strategy can be found again; if there is none, its module and class."""
     if isinstance(value, str):
         return str(value)
     kind = value if isinstance(value, type) else type(value)
-    if not issubclass(kind, Strategy) or not kind.name or not _is_known(kind):
+    if not issubclass(kind, Strategy) or not kind.name or not _is_registered(kind):
         return qualified_name(value)
-    # An instance may have been made with options, of which its name says nothing.
+    # The name of an instance does not say which options it has.
     return kind.name if value is kind or not inspect.signature(kind).parameters else qualified_name(value)
 
 
-def _is_known(kind: type[Strategy]) -> bool:
-    """Whether a strategy's name leads to it."""
+def _is_registered(kind: type[Strategy]) -> bool:
+    """Return True if the strategy is found by its name."""
     try:
         return find_strategy(kind.name) is kind
     except QuaverError:
         return False
 
 
-def objective_name(value: Any) -> str:
-    """What the figures of an objective are recorded under, if it is one; what it is called otherwise."""
+def objective_name(value: PlainValue) -> str:
+    """Return the name under which results of an objective are recorded, or else the name of the object."""
     if isinstance(value, str):
         return str(value)
     try:
@@ -90,21 +90,10 @@ def objective_name(value: Any) -> str:
         return qualified_name(value)
 
 
-def qualified_name(value: Any) -> str:
-    """Module and name of a function or a class; of any other object those of its class, of a partial its function's."""
+def qualified_name(value: PlainValue) -> str:
+    """Return module and name of a function or a class, of a partial's function, or of an object's class."""
     while isinstance(value, functools.partial):
         value = value.func
     named = value if hasattr(value, "__qualname__") else type(value)
     module = getattr(named, "__module__", None)
     return f"{module}.{named.__qualname__}" if module else str(named.__qualname__)
-
-
-def _rule(choice: OpConfig) -> PlainDict:
-    """A choice as a rule that allows it alone (see `quaver.rules`)."""
-    activation = {"dtype": choice.precision, "algorithm": choice.calibration, "scheme": choice.scheme}
-    parts = {"activation": {**activation, "mode": choice.mode}, "weight": {"granularity": choice.granularity}}
-    return {
-        part: {key: [str(value)] for key, value in said.items() if value}
-        for part, said in parts.items()
-        if any(said.values())
-    }
