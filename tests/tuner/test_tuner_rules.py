@@ -210,9 +210,7 @@ def test_a_rule_for_one_type_or_name_wins_over_that_for_all_where_it_speaks() ->
 
 
 def test_a_rule_for_all_types_that_none_can_follow_is_named() -> None:
-    with pytest.raises(
-        SettingsError, match=r"op_type_dict\['\*'\] leaves only fp32 for every op; they offer: int8"
-    ):
+    with pytest.raises(SettingsError, match=r"op_type_dict\['\*'\] leaves only fp32 for every op; they offer: int8"):
         apply_rules(OPS, {}, {"*": {"activation": {"mode": "dynamic"}}})
 
 
