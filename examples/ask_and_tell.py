@@ -1,4 +1,4 @@
-"""Keep your own loop: ask for a trial, score it as you like, tell its score. All else is as with `fit`."""
+"""Drive a run with your own loop: ask for a trial, score it, tell its score. The rest is as with `fit`."""
 
 import quaver
 from quaver.demo.data import Accuracy, digits

@@ -1,4 +1,4 @@
-"""An adapter of your own, with all that it needs. Its framework is a few lines: dense layers in numpy."""
+"""Write a complete adapter for a framework of a few lines: dense layers in numpy."""
 
 import hashlib
 import io
@@ -13,27 +13,27 @@ from quaver.testing import check_adapter
 
 
 class Dense:
-    """The framework: a name and a weight for each layer, with a Relu between them."""
+    """A network of the framework: a name and a weight per layer, with a Relu between layers."""
 
     def __init__(self, **weights):
         self.weights = weights
 
-    def run(self, x, scales=None, seen=None):
-        """The outputs; layers that have a scale read their input in steps of it. `seen` is given what layers read."""
+    def run(self, x, scales=None, recorded=None):
+        """Return the outputs. A layer with a scale quantizes its input. `recorded` gets the tensors by name."""
         for name, weight in self.weights.items():
             x = np.maximum(x, 0) if name != next(iter(self.weights)) else x
             step = (scales or {}).get(name)
             x = x if step is None else np.clip(np.rint(x / step), -128, 127) * step
-            if seen is not None:
-                seen[f"{name}:in"] = x
+            if recorded is not None:
+                recorded[f"{name}:in"] = x
             x = (x @ weight).astype(np.float32)
-            if seen is not None:
-                seen[name] = x
+            if recorded is not None:
+                recorded[name] = x
         return x
 
 
 class DenseModel(quaver.Model):
-    """A built model: what `eval_func` gets."""
+    """A built model, as `eval_func` gets it."""
 
     suffix = ".dense"
 
@@ -55,16 +55,16 @@ class DenseModel(quaver.Model):
 
 
 class Calibrator(StreamingCalibrator):
-    """Runs the float model, and shows what its layers read."""
+    """Runs the float model and returns the inputs of its layers."""
 
     def __init__(self, inputs, dense):
         super().__init__(inputs, [f"{name}:in" for name in dense.weights])
         self.dense = dense
 
     def values(self, feed):
-        seen = {}
-        self.dense.run(feed["x"], seen=seen)
-        return [(name, seen[name]) for name in self.tensors]
+        recorded = {}
+        self.dense.run(feed["x"], recorded=recorded)
+        return [(name, recorded[name]) for name in self.tensors]
 
     def origin_of(self, tensor):
         return "what a layer reads"
@@ -72,7 +72,7 @@ class Calibrator(StreamingCalibrator):
 
 @register_adapter
 class DenseAdapter(Adapter):
-    """Takes `Dense` objects. A package that is installed names such a class in the entry points `quaver.adapters`."""
+    """Accepts `Dense` objects. A package registers such a class in the entry point group `quaver.adapters`."""
 
     name = "dense"
     frameworks = ("dense",)
@@ -134,12 +134,12 @@ class DenseAdapter(Adapter):
     def record_outputs(self, config, ops):
         model = self.assemble(config)
 
-        def look(feed):
-            seen = {}
-            model.dense.run(feed["x"], model.scales, seen)
-            return {name: seen[name] for name in ops}
+        def outputs(feed):
+            recorded = {}
+            model.dense.run(feed["x"], model.scales, recorded)
+            return {name: recorded[name] for name in ops}
 
-        return look
+        return outputs
 
     def op_seconds(self, config):
         model, start = self.assemble(config), time.perf_counter()
@@ -155,7 +155,7 @@ expected = model.run(data)
 
 
 def closeness(built: quaver.Model) -> float:
-    """How near the outputs are to the float model's."""
+    """Return how close the outputs are to those of the float model; 1 means equal."""
     return 1 - float(np.abs(built(data) - expected).mean() / np.abs(expected).mean())
 
 

@@ -1,4 +1,4 @@
-"""A strategy of one's own: send the noisiest ops back to fp32, one by one."""
+"""Write a strategy: move the most sensitive ops to fp32, one by one."""
 
 import quaver
 from quaver.demo.data import Accuracy, digits
@@ -7,12 +7,12 @@ from quaver.demo.run import MODEL, RULES
 
 @quaver.register_strategy
 class WorstFirst(quaver.Strategy):
-    """Send the noisiest ops back to fp32, one by one."""
+    """Move the most sensitive ops to fp32, one by one."""
 
     name = "worst_first"
 
     def propose(self, space, probe):
-        """All int8 first, then one more fallback each time."""
+        """Propose the default configuration, then one more fallback each time."""
         config = space.default_config()
         yield config
         for op in probe.ranking():

@@ -1,4 +1,4 @@
-"""Int8 ruins a network: find the ops that are to blame in two tables, and send them back to fp32 by one rule."""
+"""Find the ops that ruin a network in int8 from two tables, and keep them in fp32 with one rule."""
 
 import csv
 
@@ -11,17 +11,17 @@ data = {"calib_dataloader": train[:256], "eval_func": Accuracy(images, labels), 
 
 
 def table(name):
-    """The rows of a table in the workspace."""
+    """Return the rows of a table in the workspace."""
     with open(result.workspace / name, newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
 def spread(row, low, high):
-    """From the smallest value to the largest."""
+    """Return the distance from the smallest to the largest value."""
     return float(row[high]) - float(row[low])
 
 
-# One weight scale for each layer, all ops in int8.
+# All ops in int8, with one weight scale per layer.
 result = quaver.fit(MODEL, op_type_dict=RULES, diagnosis=True, **data)
 print(f"fp32 accuracy = {result.baseline:.4f}, int8 accuracy = {result.best.score:.4f}\n{result}")
 
@@ -35,10 +35,10 @@ weights = table("weights_table.csv")
 for row in sorted(weights, key=lambda row: -spread(row, "Input model min", "Input model max"))[:8]:
     print(f"  {spread(row, 'Input model min', 'Input model max'):8.2f}  MSE {float(row['MSE']):8.4f}  {row['OP name']}")
 
-print("\nThe activations are all alike, but the weights of some depthwise convolutions range very far. Why that hurts:")
+print("\nThe activations are similar, but the weights of some depthwise convolutions have a wide range. The cause:")
 print(f"  {result.diagnosis.causes[0]}")
 
-# So these stay in fp32.
+# Keep these ops in fp32.
 rule = {r"/features/features.\d+/depthwise/.*": quaver.FP32}
 result = quaver.fit(MODEL, op_type_dict=RULES, op_name_dict=rule, **data)
 print(f"\nfp32 accuracy = {result.baseline:.4f}, int8 accuracy = {result.best.score:.4f}\n{result}")

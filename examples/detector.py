@@ -1,7 +1,7 @@
-"""Tune a detector: where are the digits on a page, and which are they? The score is F1 over boxes.
+"""Tune a detector that finds the digits on a page. The score is F1 over boxes.
 
-A classifier of 8 x 8 windows is trained with scikit-learn and slid over the page as two convolutions. What comes out is
-a map of scores; boxes are made of it in numpy, outside of the model, as most detectors do it.
+scikit-learn trains a classifier of 8 x 8 windows, which slides over the page as two convolutions. The output is a map
+of scores. numpy turns it into boxes outside of the model, as in most detectors.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ train, train_labels, test, test_labels = digits()
 
 
 def pages(images, labels, count, seed):
-    """Pages of three digits that do not touch, and what stands where: (top, left, digit)."""
+    """Return pages with three separate digits, and their boxes as (top, left, digit)."""
     random = np.random.default_rng(seed)
     made, truth = np.zeros((count, 1, PAGE, PAGE), np.float32), []
     for page in made:
@@ -31,21 +31,21 @@ def pages(images, labels, count, seed):
 
 
 def windows(images, truth, random):
-    """Windows with a digit in them, and windows that miss it."""
-    seen, labels = [], []
+    """Return windows with a digit and windows without, and their labels."""
+    parts, labels = [], []
     for page, boxes in zip(images[:, 0], truth, strict=True):
         for top, left, digit in boxes:
-            seen.append(page[top : top + BOX, left : left + BOX])
+            parts.append(page[top : top + BOX, left : left + BOX])
             labels.append(digit)
         for top, left in random.integers(0, PAGE - BOX + 1, (9, 2)):
             if all(max(abs(top - box[0]), abs(left - box[1])) > 1 for box in boxes):
-                seen.append(page[top : top + BOX, left : left + BOX])
+                parts.append(page[top : top + BOX, left : left + BOX])
                 labels.append(BACKGROUND)
-    return np.array(seen).reshape(len(seen), -1), labels
+    return np.array(parts).reshape(len(parts), -1), labels
 
 
 def network(classifier):
-    """The classifier of windows as convolutions over a page."""
+    """Return the classifier of windows as convolutions over a page."""
     (first, second), (one, two) = classifier.coefs_, classifier.intercepts_
     constants = {"w0": first.T.reshape(-1, 1, BOX, BOX), "b0": one, "w1": second.T[..., None, None], "b1": two}
     held = [numpy_helper.from_array(np.ascontiguousarray(value, np.float32), name) for name, value in constants.items()]
@@ -61,16 +61,16 @@ def network(classifier):
 
 
 def boxes_of(scores):
-    """The places where a digit beats the background by most, none overlapping another."""
-    sure = scores[:BACKGROUND].max(axis=0) - scores[BACKGROUND]
-    found = []
-    for place in np.argsort(-sure, axis=None):
-        top, left = np.unravel_index(place, sure.shape)
-        if sure[top, left] <= 0:
+    """Return the places where a digit beats the background by most, without overlaps."""
+    margin = scores[:BACKGROUND].max(axis=0) - scores[BACKGROUND]
+    boxes = []
+    for place in np.argsort(-margin, axis=None):
+        top, left = np.unravel_index(place, margin.shape)
+        if margin[top, left] <= 0:
             break
-        if all(max(abs(top - box[0]), abs(left - box[1])) >= BOX for box in found):
-            found.append((int(top), int(left), int(scores[:BACKGROUND, top, left].argmax())))
-    return found
+        if all(max(abs(top - box[0]), abs(left - box[1])) >= BOX for box in boxes):
+            boxes.append((int(top), int(left), int(scores[:BACKGROUND, top, left].argmax())))
+    return boxes
 
 
 images, truth = pages(train, train_labels, 800, seed=0)
@@ -79,16 +79,16 @@ test_images, test_truth = pages(test, test_labels, 150, seed=2)
 
 
 def f1(model):
-    """A box counts if the digit is right and it lies within two pixels of the true one."""
-    right = found = 0
+    """Return F1 over boxes. A box counts if its digit is right and it is within two pixels of the true box."""
+    correct = predicted = 0
     for scores, boxes in zip(model(test_images), test_truth, strict=True):
         guesses = boxes_of(scores)
-        found += len(guesses)
-        right += sum(
+        predicted += len(guesses)
+        correct += sum(
             any(digit == box[2] and max(abs(top - box[0]), abs(left - box[1])) <= 2 for box in boxes)
             for top, left, digit in guesses
         )
-    return 2 * right / (found + sum(map(len, test_truth)))
+    return 2 * correct / (predicted + sum(map(len, test_truth)))
 
 
 result = quaver.fit(network(classifier), calib_dataloader=images[:64], eval_func=f1, relative=0.01)

@@ -9,12 +9,12 @@ from quaver.demo.data import digits
 
 
 def enlarged(images):
-    """The 8 x 8 pixels as images of 32 x 32, with the channel last."""
+    """Return the 8 x 8 pixels as images of 32 x 32, with the channel last."""
     return np.kron(images[:, 0], np.ones((1, 4, 4), np.float32))[..., None]
 
 
 def network():
-    """A stem and three depthwise-separable blocks."""
+    """Return a network with a stem and three depthwise-separable blocks."""
     x = image = keras.Input((32, 32, 1), name="image")
     x = layers.Conv2D(32, 3, strides=2, padding="same", use_bias=False, name="stem")(x)
     x = layers.ReLU()(layers.BatchNormalization(momentum=0.9)(x))
@@ -40,7 +40,7 @@ model.fit(train, train_labels, batch_size=64, epochs=8, verbose=0)
 
 
 def accuracy(model):
-    """The share of test images the model gets right."""
+    """Return the share of test images that the model classifies correctly."""
     return float((model(images).argmax(axis=1) == labels).mean())
 
 

@@ -1,10 +1,10 @@
-"""A Gluon network in the int8 of MXNet: trained, tuned, exported, and run again by MXNet alone."""
+"""Train a Gluon network, tune it to MXNet's int8, export it, and run it with MXNet alone."""
 
 import numpy as np
 from sklearn.datasets import load_digits
 
 import quaver
-from quaver.adapters.mxnet import mxnet as mx  # or `import mxnet as mx`, where Python is older than 3.12
+from quaver.adapters.mxnet import mxnet as mx  # `import mxnet as mx` works up to Python 3.11
 
 gluon, nn = mx.gluon, mx.gluon.nn
 digits = load_digits()
@@ -29,7 +29,7 @@ for _ in range(4):
 
 
 def accuracy(model) -> float:
-    """As for any Gluon network: it takes NDArrays and gives them."""
+    """Return the accuracy, as for any Gluon network: the model takes and returns NDArrays."""
     metric = mx.metric.Accuracy()
     for x, y in test:
         metric.update(y, model(x))

@@ -1,6 +1,6 @@
-"""Evaluate on Ray: on this machine, or with `scheduler="auto"` on the cluster it belongs to.
+"""Evaluate on Ray: on this machine, or with `scheduler="auto"` on its cluster.
 
-Needs `pip install 'quaver[ray]'`; without it, this only says so.
+Needs `pip install 'quaver[ray]'`, and prints that if Ray is missing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Train an image classifier in PyTorch, export it, tune it: the way from a module to an int8 file.
+"""Train an image classifier in PyTorch, export it, and tune it to an int8 file.
 
 Needs torch and onnx; without torch, this only says so.
 """
@@ -11,7 +11,7 @@ from quaver.demo.data import digits
 
 
 def main():
-    """Train, export, tune."""
+    """Train, export and tune."""
     if find_spec("torch") is None:
         print("this example needs PyTorch: pip install torch")
         return
@@ -36,14 +36,14 @@ def main():
 
     axes = {"image": {0: "n"}, "logits": {0: "n"}}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # this exporter announces its retirement
+        warnings.simplefilter("ignore")  # this exporter is deprecated
         torch.onnx.export(
             module.eval(), (x[:2],), "digits.onnx", input_names=["image"], output_names=["logits"], dynamic_axes=axes,
             opset_version=17, dynamo=False,
         )  # fmt: skip
 
     def accuracy(model):
-        """The share of test images the model gets right; tensors go in, arrays come out."""
+        """Return the share of correct test images; the model takes tensors and returns arrays."""
         return float((model(torch.from_numpy(images)).argmax(axis=1) == labels).mean())
 
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x[:256], y[:256]), batch_size=32)

@@ -8,7 +8,7 @@ train, _, images, labels = digits()
 
 
 def accuracy(model):
-    """The share of test images the model gets right."""
+    """Return the share of test images that the model classifies correctly."""
     return float((model(images).argmax(axis=1) == labels).mean())
 
 
@@ -18,7 +18,7 @@ result = quaver.fit(
     eval_func=accuracy,
     strategy="auto",
     relative=0.01,
-    op_type_dict={"Conv": {"weight": {"granularity": ["per_tensor"]}}},  # as some hardware needs
+    op_type_dict={"Conv": {"weight": {"granularity": ["per_tensor"]}}},  # some hardware needs this
 )
 print(result)
 if result.met:

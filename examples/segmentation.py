@@ -1,4 +1,4 @@
-"""Tune a segmentation network: a pixel is background, part of a 0 or of another digit. The score is mean IoU."""
+"""Tune a segmentation network with three classes: background, the digit 0, other digits. The score is mean IoU."""
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
@@ -12,7 +12,7 @@ train, train_labels, test, test_labels = digits()
 
 
 def pages(images, labels, count, seed):
-    """Pages of four digits in 2 x 2 cells, and the class of each pixel."""
+    """Return pages of four digits in 2 x 2 cells, and the class of each pixel."""
     random = np.random.default_rng(seed)
     made, masks = np.zeros((count, 1, PAGE, PAGE), np.float32), np.zeros((count, PAGE, PAGE), np.int64)
     zeros, others = np.flatnonzero(labels == 0), np.flatnonzero(labels != 0)
@@ -26,13 +26,13 @@ def pages(images, labels, count, seed):
 
 
 def around(images):
-    """What surrounds each pixel, SIGHT x SIGHT."""
+    """Return the SIGHT x SIGHT surroundings of each pixel."""
     wide = np.pad(images[:, 0], ((0, 0), (SIGHT // 2, SIGHT // 2), (SIGHT // 2, SIGHT // 2)))
     return np.lib.stride_tricks.sliding_window_view(wide, (SIGHT, SIGHT), axis=(1, 2)).reshape(-1, SIGHT * SIGHT)
 
 
 def network(classifier):
-    """The classifier of pixels as convolutions over a page."""
+    """Return the classifier of pixels as convolutions over a page."""
     nodes, held, last = [], [], "page"
     for number, (weight, bias) in enumerate(zip(classifier.coefs_, classifier.intercepts_, strict=True)):
         shape = (-1, 1, SIGHT, SIGHT) if number == 0 else (len(bias), -1, 1, 1)
@@ -59,7 +59,7 @@ test_images, test_masks = pages(test, test_labels, 60, seed=1)
 
 
 def mean_iou(model):
-    """The mean over classes of what both agree on, by what either says."""
+    """Return the mean over classes of intersection over union."""
     predicted = model(test_images).argmax(axis=1)
     parts = []
     for kind in range(CLASSES):

@@ -17,19 +17,19 @@ class TensorError(quaver.Strategy):
         self.limit = limit
 
     def propose(self, space, probe):
-        """Look at every op's output in the all-int8 model, then hand over a smaller space."""
+        """Inspect the output of every op in the default configuration, then delegate a smaller tuning space."""
         bad = [
             name
-            for name, seen in probe.inspect(space.default_config(), space.tunable).items()
-            if error(seen) > self.limit
+            for name, tensors in probe.inspect(space.default_config(), space.tunable).items()
+            if error(tensors) > self.limit
         ]
         print(f"{len(bad)} of {len(space.tunable)} ops are off by more than {self.limit:.0%}")
-        yield from Bayesian().propose(space.keep_fp32(*bad), probe)  # it has this run's seed and objective, too
+        yield from Bayesian().propose(space.keep_fp32(*bad), probe)  # with the seed and objective of this run
 
 
-def error(seen):
-    """Squared error over squared signal of an op's output."""
-    pairs = list(zip(seen.fp32, seen.quantized, strict=True))
+def error(tensors):
+    """Return the squared error of an op's output relative to its squared signal."""
+    pairs = list(zip(tensors.fp32, tensors.quantized, strict=True))
     return sum(np.square(a - b).sum() for a, b in pairs) / max(sum(np.square(a).sum() for a, _ in pairs), 1e-12)
 
 

@@ -1,4 +1,4 @@
-"""Tune a text classifier with a tokenizer: batches are dicts by input name, as those of Hugging Face's tokenizers are.
+"""Tune a text classifier with a tokenizer: batches are dicts by input name, as from Hugging Face's tokenizers.
 
 The texts are sentences of documentation that is installed here, and the question is which package they are from. The
 network is small: an embedding table, the mean over the words that the mask leaves, two layers.
@@ -26,7 +26,7 @@ LENGTH, WIDTH = 24, 64
 
 
 def sentences(modules):
-    """Sentences of the docstrings of some modules, without the names of packages."""
+    """Return sentences from the docstrings of some modules, without the names of packages."""
     docs = {inspect.getdoc(value) or "" for name in modules for value in vars(import_module(name)).values()}
     found = {re.sub(r"\W+", " ", part).strip() for doc in docs for part in re.split(r"\.\s|\n\s*\n", doc)}
     hidden = re.compile(r"\b(numpy|np|scipy|sklearn|scikit|learn)\b", re.IGNORECASE)
@@ -35,14 +35,14 @@ def sentences(modules):
 
 
 class Tokenizer:
-    """Words to numbers, with padding and a mask."""
+    """Turns words into numbers, with padding and a mask."""
 
     def __init__(self, texts):
         self.vectorizer = TfidfVectorizer(max_features=2000).fit(texts)
         self.numbers = {word: number + 1 for word, number in self.vectorizer.vocabulary_.items()}
 
     def __call__(self, texts):
-        """A dict of arrays; 0 is padding and words that are not known."""
+        """Return a dict of arrays; 0 stands for padding and unknown words."""
         ids = np.zeros((len(texts), LENGTH), np.int64)
         for row, text in zip(ids, texts, strict=True):
             known = [self.numbers[word] for word in re.findall(r"\w\w+", text.lower()) if word in self.numbers]
@@ -51,13 +51,13 @@ class Tokenizer:
 
 
 def pooled(table, tokens):
-    """The mean of the rows that the mask leaves: what the network computes before its layers."""
+    """Return the mean of the unmasked rows, which is the input of the first layer."""
     mask = tokens["attention_mask"][..., None]
     return (table[tokens["input_ids"]] * mask).sum(axis=1) / np.maximum(mask.sum(axis=1), 1)
 
 
 def network(table, classifier):
-    """The trained parts as an ONNX model."""
+    """Return the trained parts as an ONNX model."""
     constants = {"table": table, "one": np.float32(1), "axes1": np.array([1]), "axes2": np.array([2])}
     for number, (weight, bias) in enumerate(zip(classifier.coefs_, classifier.intercepts_, strict=True)):
         constants |= {f"w{number}": weight.astype(np.float32), f"b{number}": bias.astype(np.float32)}
@@ -99,7 +99,7 @@ batches = [tokenizer(test[start : start + 64]) for start in range(0, len(test), 
 
 
 def accuracy(model):
-    """The share of sentences whose package is found."""
+    """Return the share of sentences with the right package."""
     predicted = np.concatenate([model(batch).argmax(axis=1) for batch in batches])
     return float((predicted == test_labels).mean())
 
@@ -108,7 +108,7 @@ result = quaver.fit(
     network(table, classifier),
     calib_dataloader=[tokenizer(train[start : start + 16]) for start in range(0, 128, 16)],
     eval_func=accuracy,
-    objective="size",  # most of it is the table, which is a quarter as large in 8 bits
+    objective="size",  # most of the model is the table, which shrinks to a quarter in 8 bits
 )
 print(result)
 print(f"{result.model.size:,} bytes; the table alone has {table.nbytes:,} in fp32")

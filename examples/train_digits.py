@@ -3,8 +3,8 @@
     python examples/train_digits.py                        # all three, where the demo and the tests look for them
     python examples/train_digits.py --only dscnn --folder models
 
-Needs torch, onnx, onnxruntime and scikit-learn; two minutes on one core. One thread and a fixed seed: a run repeats
-itself to the byte on the same machine.
+Needs torch, onnx, onnxruntime and scikit-learn, and two minutes on one core. With one thread and a fixed seed a run
+gives the same bytes on the same machine.
 
 `dscnn` loses accuracy in per-tensor int8 though nothing is planted in it: it is trained in the manner of MobileNet.
 RMSprop at a high rate without warm-up leaves some ReLU6 channels silent, so the depthwise convolution behind them has
@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The fixed split: 1,078 training and 719 test images, [n, 1, 8, 8] in 0..1, as (x, y, x_test, y_test)."""
+    """Return the fixed split: 1,078 training and 719 test images, [n, 1, 8, 8] in 0..1, as (x, y, x_test, y_test)."""
     pixels, labels = load_digits(return_X_y=True)
     images = (pixels / 16).astype(np.float32).reshape(-1, 1, 8, 8)
     x, x_test, y, y_test = train_test_split(images, labels, test_size=0.4, random_state=0, stratify=labels)
@@ -167,7 +167,7 @@ RECIPES = {
 
 
 def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, object]]:
-    """Decay matrices and full convolutions only, as MobileNet does: vectors and depthwise filters go free."""
+    """Decay matrices and full convolutions only, as MobileNet does: vectors and depthwise filters are not decayed."""
     groups: dict[float, list[nn.Parameter]] = {decay: [], 0.0: []}
     for module in model.modules():
         depthwise = isinstance(module, nn.Conv2d) and module.groups > 1
@@ -204,7 +204,7 @@ def export(model: nn.Module, path: Path) -> None:
 
 
 def accuracy(path: Path, x: np.ndarray, y: np.ndarray) -> float:
-    """The share of images whose label the ONNX file gets right."""
+    """Return the share of images that the ONNX file classifies correctly."""
     session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
     return float((session.run(None, {"image": x})[0].argmax(1) == y).mean())
 

@@ -1,4 +1,4 @@
-"""Quantize a network without any calibration data: dynamic ranges, and weights alone in 8 bits."""
+"""Quantize a network without calibration data: dynamic ranges and weight-only int8."""
 
 import numpy as np
 import onnx
@@ -28,7 +28,7 @@ onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], 
 
 
 def accuracy(model):
-    """The share of test images the model gets right."""
+    """Return the share of test images that the model classifies correctly."""
     return float((model(images).argmax(axis=1) == labels).mean())
 
 

@@ -1,4 +1,4 @@
-"""Tune without labels, find the few samples that need one, and judge the model as a gate in CI would."""
+"""Tune without labels, find the few samples that need one, and check the model like a gate in CI."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ train, _, images, labels = digits()
 result = quaver.fit(
     MODEL,
     calib_dataloader=train[:256],
-    eval_func=quaver.metrics.agreement(train[256:]),  # with the fp32 model, sample by sample
+    eval_func=quaver.metrics.agreement(train[256:]),  # agreement with the fp32 model, sample by sample
     relative=0.01,
 )
 print(result)
@@ -20,7 +20,7 @@ result.save("model-int8.onnx")
 numbers = quaver.metrics.agreement(images, MODEL, "model-int8.onnx")
 print(f"{len(numbers)} of {len(images)} samples need a label")
 
-# All others may have any label: both models are right there, or both are wrong.
+# The other samples may have any label: there both models are right, or both are wrong.
 few = np.zeros(len(images), int)
 few[numbers] = labels[numbers]
 print(quaver.check(MODEL, "model-int8.onnx", quaver.metrics.top1(images, few), absolute=0.02))
