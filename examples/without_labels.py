@@ -17,7 +17,7 @@ result = quaver.fit(
 print(result)
 result.save("model-int8.onnx")
 
-numbers = quaver.metrics.agreement(images, MODEL, "model-int8.onnx")
+numbers = quaver.metrics.disagreements(images, MODEL, "model-int8.onnx")
 print(f"{len(numbers)} of {len(images)} samples need a label")
 
 # The other samples may have any label: there both models are right, or both are wrong.
