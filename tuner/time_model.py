@@ -75,6 +75,10 @@ class TimeModel:
         """Seconds of one inference of a configuration."""
         return self._ops(config) + float(np.dot(self.conversions(config), self.costs)) + self._apart(config)
 
+    def relative(self, config: QuantConfig) -> float:
+        """Return the predicted time of a configuration relative to the fp32 model's."""
+        return self.predict(config) / (self.rest + sum(self.fp32.values()))
+
     def saved(self, name: str) -> float:
         """Seconds that an op saves by itself when it is reduced; negative where it is slower."""
         return self.fp32[name] - self.quantized[name]

@@ -1,4 +1,4 @@
-"""Repairs that bring the outputs nearer to the float model's: found without labels, tried before any op falls back."""
+"""Choose repairs that bring the outputs nearer to the float model's, without labels, before any op falls back."""
 
 from __future__ import annotations
 
@@ -8,117 +8,117 @@ from quaver.ops import Op, QuantConfig
 from quaver.probe import Probe
 from quaver.repairs import strength_of
 from quaver.space import TuningSpace
-from quaver.strategies.steps.initial import CLEARLY_LESS_ERROR, TIE
+from quaver.strategies.steps.tuning import TUNING
 
-# The repair that brings weights of ops in a row to like sizes.
+# The repair that brings weights of consecutive ops to similar sizes.
 EQUALISATION = "equalisation"
-# The error of ops by themselves must fall to this part for a repair that may take time.
-WELL_WORTH = 0.5
-# Of such repairs those are done that bring so much of what all of them bring: each may take time.
-MOST_OF_IT = 0.9
 
 
 def best_repairs(config: QuantConfig, space: TuningSpace, probe: Probe, timed: bool) -> list[QuantConfig]:
-    """The configuration with the repairs that make the error at the outputs clearly less, if there are any.
+    """Return the configuration with the repairs that make the output error clearly less, if there are any.
 
-    Where they take time, which is measured if it counts, the configuration as it is comes first.
+    Where the repairs take time, which is measured if `timed`, the configuration without them comes first.
     """
-    found = _corrected(_rescaled(config, space, probe, timed), space, probe)
-    if found == config:
+    repaired = _with_corrections(_with_rescaling(config, space, probe, timed), space, probe)
+    if repaired == config:
         return [config]
-    before, after = probe.output_errors([config, found])
-    if after >= CLEARLY_LESS_ERROR * before:
+    before, after = probe.output_errors([config, repaired])
+    if after >= TUNING.clearly_less_error * before:
         return [config]
-    return [config, found] if timed and _slower(config, found, probe) else [found]
+    return [config, repaired] if timed and _is_slower(config, repaired, probe) else [repaired]
 
 
 def carry_over(repaired: QuantConfig, config: QuantConfig, space: TuningSpace) -> QuantConfig:
-    """A configuration with the repairs of another one."""
+    """Return a configuration with the repairs of another one."""
     return config.replace({name: space[name].repaired(config[name], *pick.repairs) for name, pick in repaired.items()})
 
 
-def _corrected(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
-    """With repairs that are done or not, on all ops at once: they take no time. One after the other, if it helps."""
-    for name in dict.fromkeys(one for op in space.ops for one in op.repairs if not _is_rescaling(one)):
+def _with_corrections(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
+    """Add repairs that take no time, such as bias correction: one after the other, to all ops, if it helps."""
+    for name in dict.fromkeys(repair for op in space.ops for repair in op.repairs if not _is_rescaling(repair)):
         changed = space.repair(config, name)
         if changed != config:
             before, after = probe.output_errors([config, changed])
-            config = changed if after < CLEARLY_LESS_ERROR * before else config
+            config = changed if after < TUNING.clearly_less_error * before else config
     return config
 
 
-def _rescaled(config: QuantConfig, space: TuningSpace, probe: Probe, timed: bool) -> QuantConfig:
-    """With what is read rescaled: where the ops are clearly better off by themselves, or all of it in one way.
+def _with_rescaling(config: QuantConfig, space: TuningSpace, probe: Probe, timed: bool) -> QuantConfig:
+    """Rescale what ops read: tensor by tensor where the ops are clearly better off, or all of it by one repair.
 
-    Errors of ops by themselves do not tell what ops in a row gain together; all in one way may take more time.
+    Errors of ops by themselves do not show what consecutive ops gain together; one repair for all may take more time.
     """
-    found = _rescaled_by_tensor(config, space, probe)
-    ways = dict.fromkeys(one for op in space.ops for one in op.repairs if _is_rescaling(one))
-    whole = [made for way in ways if (made := _everywhere(config, space, way)) not in (config, found)]
-    if not whole:
-        return found
-    before, *errors = probe.output_errors([found, *whole])
-    after, best = min(zip(errors, whole, strict=True), key=lambda pair: pair[0])
-    if after >= CLEARLY_LESS_ERROR * before or (timed and _slower(found, best, probe)):
-        return found
+    by_tensor = _rescaled_by_tensor(config, space, probe)
+    repairs = dict.fromkeys(repair for op in space.ops for repair in op.repairs if _is_rescaling(repair))
+    everywhere = [
+        changed
+        for repair in repairs
+        if (changed := _repaired_everywhere(config, space, repair)) not in (config, by_tensor)
+    ]
+    if not everywhere:
+        return by_tensor
+    before, *errors = probe.output_errors([by_tensor, *everywhere])
+    after, best = min(zip(errors, everywhere, strict=True), key=lambda pair: pair[0])
+    if after >= TUNING.clearly_less_error * before or (timed and _is_slower(by_tensor, best, probe)):
+        return by_tensor
     return best
 
 
-def _everywhere(config: QuantConfig, space: TuningSpace, way: str) -> QuantConfig:
-    """One way to rescale for all ops that offer it. Equalisation is for those whose weight has one scale."""
-    ops = [op for op in space.ops if way != EQUALISATION or config[op.name].granularity == "per_tensor"]
-    return _given(config, ops, way)
+def _repaired_everywhere(config: QuantConfig, space: TuningSpace, repair: str) -> QuantConfig:
+    """Apply one repair to all ops that offer it. Equalisation is for ops whose weight has one scale."""
+    ops = [op for op in space.ops if repair != EQUALISATION or config[op.name].granularity == "per_tensor"]
+    return _repaired(config, ops, repair)
 
 
 def _rescaled_by_tensor(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
-    """With repairs that have a strength, where the ops that read a tensor are clearly better off by themselves."""
+    """Apply repairs that have a strength, where the ops that read a tensor are clearly better off by themselves."""
     able = [op for op in space.ops if op.repaired(config[op.name], *_with_strength(op)[:1]) != config[op.name]]
     if not able:
         return config
     alone = space.float_config().replace({op.name: config[op.name] for op in able})
-    ways = list(dict.fromkeys(one for op in able for one in _with_strength(op)))
+    repairs = list(dict.fromkeys(repair for op in able for repair in _with_strength(op)))
     before = probe.local_error(alone)
-    after = {way: probe.local_error(_given(alone, able, way)) for way in ways}
+    after = {repair: probe.local_error(_repaired(alone, able, repair)) for repair in repairs}
     readers: dict[str, list[Op]] = {}
     for op in able:
         readers.setdefault(op.reads, []).append(op)
     gains: dict[str, tuple[float, str]] = {}
     for tensor, ops in readers.items():
-        way = min(ways, key=lambda way: _total(after[way], ops))
-        if _total(after[way], ops) < WELL_WORTH * _total(before, ops):
-            gains[tensor] = _total(before, ops) - _total(after[way], ops), way
-    for tensor in _most(gains):
-        config = _given(config, readers[tensor], gains[tensor][1])
+        repair = min(repairs, key=lambda repair: _total(after[repair], ops))
+        if _total(after[repair], ops) < TUNING.repair_error * _total(before, ops):
+            gains[tensor] = _total(before, ops) - _total(after[repair], ops), repair
+    for tensor in _most_of_gain(gains):
+        config = _repaired(config, readers[tensor], gains[tensor][1])
     return config
 
 
-def _most(gains: Mapping[str, tuple[float, str]]) -> list[str]:
-    """The fewest that bring most of the gain."""
-    enough, chosen = MOST_OF_IT * sum(gain for gain, _ in gains.values()), []
+def _most_of_gain(gains: Mapping[str, tuple[float, str]]) -> list[str]:
+    """Return the fewest tensors whose repairs bring most of the gain."""
+    missing, chosen = TUNING.repair_share * sum(gain for gain, _ in gains.values()), []
     for tensor in sorted(gains, key=lambda tensor: -gains[tensor][0]):
-        if enough > 0:
+        if missing > 0:
             chosen.append(tensor)
-            enough -= gains[tensor][0]
+            missing -= gains[tensor][0]
     return chosen
 
 
-def _given(config: QuantConfig, ops: Iterable[Op], way: str) -> QuantConfig:
-    return config.replace({op.name: op.repaired(config[op.name], way) for op in ops})
+def _repaired(config: QuantConfig, ops: Iterable[Op], repair: str) -> QuantConfig:
+    return config.replace({op.name: op.repaired(config[op.name], repair) for op in ops})
 
 
-def _slower(one: QuantConfig, other: QuantConfig, probe: Probe) -> bool:
-    """Whether the second takes clearly more time."""
-    first, second = probe.speeds([one, other])
-    return second > TIE * first
+def _is_slower(before: QuantConfig, after: QuantConfig, probe: Probe) -> bool:
+    """Return True if the second configuration takes clearly more time."""
+    first, second = probe.speeds([before, after])
+    return second > TUNING.tie * first
 
 
-def _is_rescaling(spelled: str) -> bool:
-    """Whether a repair divides what ops read: of several, one can be done."""
-    return spelled == EQUALISATION or strength_of(spelled) is not None
+def _is_rescaling(repair: str) -> bool:
+    """Return True if a repair divides what ops read: of several, an op can have one."""
+    return repair == EQUALISATION or strength_of(repair) is not None
 
 
 def _with_strength(op: Op) -> list[str]:
-    return [one for one in op.repairs if strength_of(one) is not None]
+    return [repair for repair in op.repairs if strength_of(repair) is not None]
 
 
 def _total(errors: Mapping[str, float], ops: Iterable[Op]) -> float:

@@ -9,7 +9,7 @@ import pytest
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.space import TuningSpace
 from quaver.strategies import make_strategy
-from quaver.strategies.steps.alternatives import Alternatives, alternatives, families, in_full, on_offer, variants
+from quaver.strategies.steps.alternatives import Alternatives, alternatives, families, on_offer, quantize_all, variants
 from quaver.testing import SimulatedModel, check_strategy, drive
 from quaver.testing.simulated import WITH_WEIGHTS
 
@@ -126,7 +126,7 @@ def test_what_ops_take_is_told_by_the_whole_model_in_the_same_families() -> None
     choices = (STATIC, OpConfig(INT8, "entropy"), DYNAMIC, FLOAT)
     space = TuningSpace([Op(name, "Gemm", (name,), choices) for name in ("one", "two", "three")])
     mixed = QuantConfig({"one": OpConfig(INT8, "entropy"), "two": DYNAMIC, "three": FLOAT})
-    assert dict(in_full(mixed, space)) == {"one": STATIC, "two": DYNAMIC, "three": STATIC}
+    assert dict(quantize_all(mixed, space)) == {"one": STATIC, "two": DYNAMIC, "three": STATIC}
 
 
 def test_the_strategies_that_know_modes_keep_the_contract() -> None:

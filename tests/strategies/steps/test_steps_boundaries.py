@@ -10,7 +10,8 @@ import pytest
 from quaver.ops import FLOAT, INT8, Op, OpConfig
 from quaver.probe import OpTime
 from quaver.space import TuningSpace
-from quaver.strategies.steps.boundaries import STEPS, fewer_boundaries
+from quaver.strategies.steps.boundaries import fewer_boundaries
+from quaver.strategies.steps.tuning import TUNING
 from quaver.trial import Trial, TrialState
 
 NAMES = "abcdefgh"
@@ -68,7 +69,7 @@ def test_what_is_known_to_be_needed_does_not_return():
 def test_what_breaks_the_criterion_is_not_kept():
     best, tried = drive(ALL_INT8.fallback("a", "c"), needed="abc")
     assert best == ALL_INT8.fallback("a", "b", "c")
-    assert 0 < len(tried) <= STEPS
+    assert 0 < len(tried) <= TUNING.max_boundary_trials
 
 
 def test_nothing_is_evaluated_that_is_not_measured_to_be_faster():

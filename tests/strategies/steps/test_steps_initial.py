@@ -7,7 +7,8 @@ from typing import Any
 
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.space import TuningSpace
-from quaver.strategies.steps.initial import ERROR_BAR, TIE, fastest
+from quaver.strategies.steps.initial import fastest
+from quaver.strategies.steps.tuning import TUNING
 
 SPACE = TuningSpace([Op(name, "Conv", (name,), (OpConfig(INT8), FLOAT)) for name in "abcd"])
 ALL = SPACE.default_config()
@@ -40,16 +41,16 @@ def test_the_fastest_comes_second_where_it_is_another() -> None:
 
 
 def test_noise_does_not_choose_between_mixtures_of_a_small_gain() -> None:
-    noise = (1 - ERROR_BAR / 2.1, 1.0, 1 + ERROR_BAR / 2.1)
+    noise = (1 - TUNING.error_bar / 2.1, 1.0, 1 + TUNING.error_bar / 2.1)
     assert {first(0.97 * one, 0.97 * other) for one, other in itertools.product(noise, noise)} == {THREE}
 
 
 def test_noise_does_not_choose_where_no_mixture_is_faster_than_fp32() -> None:
-    noise = (1 - ERROR_BAR / 2.1, 1.0, 1 + ERROR_BAR / 2.1)
+    noise = (1 - TUNING.error_bar / 2.1, 1.0, 1 + TUNING.error_bar / 2.1)
     for one, other, third in itertools.product(noise, noise, noise):
         assert fastest({ALL: 1.045 * one, TWO: 1.045 * other, ONE: 1.045 * third}, PROBE)[0] == ALL
         assert fastest({ALL: 1.045 * one, THREE: 1.045 * other}, PROBE)[0] == ALL
 
 
 def test_what_is_clearly_slower_than_others_is_not_taken_though_nothing_is_faster_than_fp32() -> None:
-    assert first(1.2, 1.01 * TIE, 1.01) == THREE
+    assert first(1.2, 1.01 * TUNING.tie, 1.01) == THREE
