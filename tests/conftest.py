@@ -21,6 +21,6 @@ def _times_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
 def _no_report(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of tests that are about something else write no report: there are hundreds of them."""
     if "insights" not in request.path.parts:
-        module = importlib.import_module("quaver.api.session")  # a function has its name, too
-        monkeypatch.setattr(module, "write_report", lambda workspace: None)
-        monkeypatch.setattr(module, "note_inside", lambda *ignored: None)
+        session, finish = (importlib.import_module(f"quaver.api.{name}") for name in ("session", "finish"))
+        monkeypatch.setattr(session, "write_report", lambda workspace: None)
+        monkeypatch.setattr(finish, "note_inside", lambda *ignored: None)

@@ -30,3 +30,9 @@ EvalFunc: TypeAlias = Callable[[Any], Any]
 
 PlainValue: TypeAlias = Any
 """A value as a YAML or JSON file, a keyword or a snapshot holds it, before it is checked."""
+
+ExecutorLike: TypeAlias = Any
+"""A `concurrent.futures.Executor` or a `dask.distributed.Client`; None for a backend that quaver opens."""
+
+ScoreLike: TypeAlias = Any
+"""A score in any form that eval_func may return: a number, scores of samples, a dict of metrics, or a generator."""

@@ -18,8 +18,8 @@ from quaver.adapters.abilities import SupportsBoardKit, require
 from quaver.adapters.data import count_samples, has_open_batch
 from quaver.adapters.samples import check_batch
 from quaver.api.arguments import keywords_checked
+from quaver.api.calibration import calibrate, check_timing_batch
 from quaver.api.config.config import Config
-from quaver.api.setup import calibrate, check_timing_batch
 from quaver.engine.observers import silent
 from quaver.engine.timing.cost_model import (
     KIND,

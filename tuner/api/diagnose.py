@@ -13,10 +13,10 @@ from quaver.adapters import Adapter, AdapterOptions, abilities, adapter_for, loa
 from quaver.adapters.abilities import SupportsStandaloneInspection, require
 from quaver.adapters.options import recorded_quant_format
 from quaver.api.arguments import check_metrics, check_samples, check_writable, keywords_checked
+from quaver.api.calibration import calibrate
 from quaver.api.config.config import Config
 from quaver.api.config.resolve import make_config
 from quaver.api.display.warnings import warn_of_notices
-from quaver.api.setup import calibrate
 from quaver.api.subject import Target, find_target
 from quaver.diagnosis import Diagnosis
 from quaver.diagnosis.quantized_only import QuantizedStatistics

@@ -1,4 +1,4 @@
-"""Who shows runs and results. They stand above this room, so they are found by name, as adapters are."""
+"""Load what shows runs: figures, the web page and the report, which packages above this one provide."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ log = logging.getLogger(__name__)
 GROUP = "quaver.insights"
 
 
-def shown(name: str) -> Callable[..., Any]:
-    """What draws ("plot"), serves a page ("page") or writes a report ("report"). Raises `MissingPackageError`."""
+def load_view(name: str) -> Callable[..., Any]:
+    """Return the function that draws figures ("plot"), serves the page ("page") or writes the report ("report").
+
+    Raises:
+        MissingPackageError: a package that it needs is not installed.
+    """
     for entry in entry_points(group=GROUP, name=name):
         try:
-            found: Callable[..., Any] = entry.load()
+            view: Callable[..., Any] = entry.load()
         except ImportError as error:
             raise MissingPackageError(
                 f"this needs {error.name or 'a package'}, which is not installed: pip install 'quaver[insights]'"
             ) from error
-        return found
+        return view
     raise MissingPackageError(f"nothing is installed that can {name} a run: install quaver again")
 
 
 def write_report(workspace: Path) -> None:
-    """Write the report of a run into its workspace. One that cannot be written costs nothing but itself."""
+    """Write the report of a run into its workspace. A failure is logged, and the run goes on."""
     try:
-        shown("report")(workspace)
+        load_view("report")(workspace)
     except Exception:
         log.warning("the report of the run could not be written", exc_info=True)

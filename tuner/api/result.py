@@ -18,7 +18,7 @@ from quaver.api.display.format import (
     sure_line,
 )
 from quaver.api.display.html import WARNED, as_html, trial_rows
-from quaver.api.plugins import shown
+from quaver.api.plugins import load_view
 from quaver.api.result_warnings import drift_phrase, no_gain_summary, size_phrase, warn_of_batch_dependence
 from quaver.budget import StopReason
 from quaver.criterion import Criterion
@@ -149,7 +149,7 @@ class TuneResult:
     @property
     def plot(self) -> Plot:
         """Figures of the run, made with plotly: `trials()`, `pareto()`, `ops()`, `histogram(op)`."""
-        found: Plot = shown("plot")(self.workspace)
+        found: Plot = load_view("plot")(self.workspace)
         return found
 
     @property

@@ -13,7 +13,7 @@ from fake import FakeAdapter, FakeFloat, quality
 
 import quaver
 from quaver.adapters import registry
-from quaver.api.setup import MOST_SAMPLES
+from quaver.api.calibration import DEFAULT_SAMPLES
 from quaver.engine.event_base import Event, Stage
 from quaver.engine.events import CalibrationCut, Progressed
 
@@ -45,10 +45,10 @@ def fit(data: Any, **settings: Any) -> quaver.TuneResult:
 
 def test_an_endless_loader_is_read_to_the_default_limit_and_that_is_said() -> None:
     data = Endless()
-    with pytest.warns(UserWarning, match=rf"first {MOST_SAMPLES:,} samples: .*calibration_sampling_size sets"):
+    with pytest.warns(UserWarning, match=rf"first {DEFAULT_SAMPLES:,} samples: .*calibration_sampling_size sets"):
         result = fit(data, workspace="run")
-    assert data.given == MOST_SAMPLES
-    assert f"calibrated on the first {MOST_SAMPLES:,} samples" in (result.workspace / "quaver.log").read_text()
+    assert data.given == DEFAULT_SAMPLES
+    assert f"calibrated on the first {DEFAULT_SAMPLES:,} samples" in (result.workspace / "quaver.log").read_text()
 
 
 def test_observers_hear_of_progress_and_of_the_limit_and_then_nobody_warns() -> None:
@@ -57,12 +57,12 @@ def test_observers_hear_of_progress_and_of_the_limit_and_then_nobody_warns() -> 
         warnings.simplefilter("error")
         fit(Endless(32), observer=heard.append)
     steps = [event.done for event in heard if isinstance(event, Progressed) and event.stage is Stage.CALIBRATING]
-    assert steps[-1] == MOST_SAMPLES and len(steps) >= MOST_SAMPLES // 32
+    assert steps[-1] == DEFAULT_SAMPLES and len(steps) >= DEFAULT_SAMPLES // 32
     (cut,) = [event for event in heard if isinstance(event, CalibrationCut)]
-    assert cut.samples == MOST_SAMPLES
+    assert cut.samples == DEFAULT_SAMPLES
 
 
-@pytest.mark.parametrize("wanted", [40, 2 * MOST_SAMPLES])
+@pytest.mark.parametrize("wanted", [40, 2 * DEFAULT_SAMPLES])
 def test_a_number_that_is_given_is_kept_to_without_a_word(wanted: int) -> None:
     data = Endless()
     with warnings.catch_warnings():
@@ -71,7 +71,7 @@ def test_a_number_that_is_given_is_kept_to_without_a_word(wanted: int) -> None:
     assert data.given == wanted
 
 
-SAMPLES = np.zeros((MOST_SAMPLES + 1, 2), np.float32)
+SAMPLES = np.zeros((DEFAULT_SAMPLES + 1, 2), np.float32)
 FORMS = {
     "array": lambda samples: samples,
     "dict": lambda samples: {"x": samples},

@@ -220,7 +220,7 @@ def test_a_baseline_of_zero_and_a_relative_criterion_are_refused_on_resuming_too
 
 def test_a_resumed_run_that_is_to_be_diagnosed_needs_samples(fit: Fit) -> None:
     fit(workspace="here", strategy="basic", objective="size", max_trials=1)
-    with pytest.raises(SettingsError, match=r"diagnosis=True .* pass calib_dataloader to a resumed run too"):
+    with pytest.raises(SettingsError, match=r"diagnosis=True .* pass calib_dataloader, also to a resumed run"):
         fit(resume="here", diagnosis=True, calib_dataloader=None)
 
 

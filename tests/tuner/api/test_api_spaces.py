@@ -10,8 +10,9 @@ import pytest
 
 from quaver.adapters import AdapterOptions, load_model
 from quaver.api.config.resolve import make_config
-from quaver.api.setup import space_of
+from quaver.api.setup import ops_by_rules
 from quaver.engine.timing.objective import Size
+from quaver.space import TuningSpace
 
 MODEL = Path(__file__).parents[2] / "data" / "digits_resnet.onnx"
 
@@ -22,7 +23,7 @@ MODEL = Path(__file__).parents[2] / "data" / "digits_resnet.onnx"
 def test_rules_do_not_hide_that_an_op_has_a_weight(rule: dict[str, Any]) -> None:
     config = make_config(None, op_type_dict={"Conv": rule}, relative=0.01)
     with contextlib.closing(load_model(MODEL, AdapterOptions())) as adapter:
-        space = space_of(adapter, config, Size(), calibrated=True)
+        space = TuningSpace(ops_by_rules(config, adapter, Size()))
     assert {space[name].kind for name in space.default_config().quantized_ops} == {"Conv", "Gemm"}
     assert {space[name].kind for name in space.default_config().fp32_ops} == {"Add", "GlobalAveragePool"}
     assert len(space.default_config().quantized_ops) == len(space.of_kind("Conv")) + 1
