@@ -23,7 +23,7 @@ from quaver import (
 from quaver.engine.run.finish import ENDING_NOTE as ENDED
 from quaver.history import History
 
-pytestmark = pytest.mark.filterwarnings("ignore:resumed run")  # of which test_api_resuming tells
+pytestmark = pytest.mark.filterwarnings("ignore:resumed run")  # see test_config_resume
 
 MODEL = chain()
 SETTINGS = {"strategy": "basic", "absolute": 0.0, "objective": "size", "threads": 1, "report": False}

@@ -57,16 +57,16 @@ def test_without_rules_nothing_changes() -> None:
         {"activation": {"dtype": ["fp32", "uint8"]}, "weight": {"dtype": ["fp32"]}},
     ],
 )
-def test_an_op_can_be_kept_in_fp32_in_many_words(value: Any) -> None:
+def test_fp32_can_be_spelled_in_many_ways(value: Any) -> None:
     assert left({"head": value}) == {"head": (FLOAT,)}
 
 
 @pytest.mark.parametrize("value", ["int8", "uint8", quaver.INT8, ["int8"], {"weight": {"dtype": ["int8"]}}])
-def test_an_op_can_be_kept_in_int8(value: Any) -> None:
+def test_int8_can_be_spelled_in_many_ways(value: Any) -> None:
     assert left({"head": value}) == {"head": INT8_CHOICES}
 
 
-def test_both_precisions_leave_all_as_it_is() -> None:
+def test_allowing_both_precisions_changes_nothing() -> None:
     assert left({"head": ["fp32", "int8"]}) == {}
 
 
@@ -86,7 +86,7 @@ def test_both_precisions_leave_all_as_it_is() -> None:
         ({}, None),
     ],
 )  # fmt: skip
-def test_details_narrow_the_int8_choices_and_leave_fp32(value: Any, choices: tuple[OpConfig, ...] | None) -> None:
+def test_details_limit_the_int8_choices_and_leave_fp32(value: Any, choices: tuple[OpConfig, ...] | None) -> None:
     assert left({"head": value}) == ({"head": choices} if choices is not None else {})
 
 
@@ -102,21 +102,21 @@ def test_a_regular_expression_must_match_the_whole_name() -> None:
             left({part: "fp32"})
 
 
-def test_a_name_with_the_signs_of_regular_expressions_is_taken_literally_first() -> None:
+def test_a_name_is_compared_literally_first() -> None:
     assert left({"conv(1)[a]+": "fp32"}).keys() == {"conv(1)[a]+"}
     assert left({re.escape("conv(1)[a]+"): "fp32"}).keys() == {"conv(1)[a]+"}
 
 
-def test_a_literal_name_does_not_reach_further_as_a_regular_expression() -> None:
+def test_a_literal_match_is_not_matched_as_a_regular_expression_too() -> None:
     ops = [Op(name, "Conv", (name,), CHOICES) for name in ("a.c", "abc")]
     assert [op.choices for op in apply_rules(ops, {"a.c": "fp32"})] == [(FLOAT,), CHOICES]
 
 
-def test_a_rule_for_a_type_reaches_all_its_ops() -> None:
+def test_a_rule_on_a_type_applies_to_all_its_ops() -> None:
     assert left(types={"MatMul": "fp32"}).keys() == {"/layer.1/MatMul", "/layer.10/MatMul"}
 
 
-def test_a_later_rule_wins_and_names_win_over_types() -> None:
+def test_a_later_rule_overrides_an_earlier_one_and_names_override_types() -> None:
     names = {"/layer.*": "fp32", "/layer.1/MatMul": "int8"}
     expected = {"/layer.1/MatMul": INT8_CHOICES, "/layer.10/MatMul": (FLOAT,), "/layer.1/Add": (FLOAT,)}
     assert left(names) == expected
@@ -124,7 +124,7 @@ def test_a_later_rule_wins_and_names_win_over_types() -> None:
     assert left({"/layer.1/MatMul": "int8"}, {"MatMul": "fp32"})["/layer.1/MatMul"] == INT8_CHOICES
 
 
-def test_a_rule_that_matches_nothing_shows_names_that_are_near() -> None:
+def test_the_error_for_a_rule_that_matches_nothing_suggests_near_names() -> None:
     with pytest.raises(SettingsError, match=r"'/layer.1/Matmul' matches no op .*'/layer.1/MatMul'"):
         left({"/layer.1/Matmul": "fp32"})
     with pytest.raises(SettingsError, match=r"no op of type 'matmul' in this model; did you mean 'MatMul'"):
@@ -134,7 +134,7 @@ def test_a_rule_that_matches_nothing_shows_names_that_are_near() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "*", "[a", 5, None, b"head"])
-def test_a_bad_regular_expression_is_named(pattern: Any) -> None:
+def test_the_error_for_an_invalid_regular_expression_names_it(pattern: Any) -> None:
     with pytest.raises(SettingsError, match=re.escape(repr(pattern)) + " is no op and no regular expression"):
         left({pattern: "fp32"})
 
@@ -158,7 +158,7 @@ def test_a_bad_regular_expression_is_named(pattern: Any) -> None:
         ({"weight": {"granularity": ["per_layer"]}}, "'per_layer' is not possible; .*'per_channel'"),
     ],
 )
-def test_a_rule_that_cannot_be_is_named_with_what_can(value: Any, complaint: str) -> None:
+def test_the_error_for_an_impossible_rule_says_what_is_possible(value: Any, complaint: str) -> None:
     with pytest.raises(SettingsError, match=rf"op_name_dict\['head'\].*{complaint}"):
         left({"head": value})
     with pytest.raises(SettingsError, match=rf"op_type_dict\['Gemm'\].*{complaint}"):
@@ -173,7 +173,7 @@ def test_a_rule_that_cannot_be_is_named_with_what_can(value: Any, complaint: str
         ({"activation": {"scheme": ["sym"], "algorithm": ["minmax"], "dtype": ["int8"]}}, "int8 choice"),
     ],
 )
-def test_a_rule_that_leaves_nothing_says_for_which_op_and_what_there_was(value: Any, what: str) -> None:
+def test_the_error_for_a_rule_that_leaves_no_choice_names_the_op_and_its_choices(value: Any, what: str) -> None:
     with pytest.raises(SettingsError, match=rf"leaves no {what} for op 'head' \(Gemm\); it offers: int8 minmax"):
         left({"head": value})
 
@@ -181,7 +181,7 @@ def test_a_rule_that_leaves_nothing_says_for_which_op_and_what_there_was(value: 
 DYNAMIC = OpConfig(INT8, mode="dynamic")
 
 
-def test_a_rule_for_a_type_leaves_those_in_fp32_that_cannot_follow_it_while_others_can() -> None:
+def test_ops_of_a_type_that_cannot_follow_its_rule_stay_in_fp32_if_others_can() -> None:
     able, unable = (
         Op(name, "MatMul", (name,), choices) for name, choices in (("weight", (DYNAMIC, *CHOICES)), ("plain", CHOICES))
     )
@@ -193,14 +193,14 @@ def test_a_rule_for_a_type_leaves_those_in_fp32_that_cannot_follow_it_while_othe
         apply_rules((able, unable), None, {"MatMul": {"activation": {"mode": ["dynamic"], "dtype": ["int8"]}}})
 
 
-def test_a_rule_for_all_types_leaves_ops_in_fp32_that_cannot_follow_it() -> None:
+def test_ops_that_cannot_follow_a_rule_on_all_types_stay_in_fp32() -> None:
     ops = (Op("a", "MatMul", ("a",), (MINMAX, DYNAMIC, FLOAT)), Op("b", "Conv", ("b",), (MINMAX, FLOAT)))
     for word in ("mode", "quant_mode"):
         one, other = apply_rules(ops, {}, {"*": {"activation": {word: ["dynamic"]}}})
         assert one.choices == (DYNAMIC, FLOAT) and other.choices == (FLOAT,)
 
 
-def test_a_rule_for_one_type_or_name_wins_over_that_for_all_where_it_speaks() -> None:
+def test_a_rule_on_a_type_or_name_overrides_the_rule_on_all_types_field_by_field() -> None:
     ops = tuple(Op(name, kind, (name,), (MINMAX, ENTROPY, DYNAMIC, FLOAT)) for name, kind in ("am", "bm", "cn"))
     every = {"*": {"activation": {"mode": "static", "algorithm": "minmax"}}}
     found = apply_rules(
@@ -209,12 +209,12 @@ def test_a_rule_for_one_type_or_name_wins_over_that_for_all_where_it_speaks() ->
     assert [op.choices for op in found] == [(MINMAX, FLOAT), (DYNAMIC, FLOAT), (ENTROPY, FLOAT)]
 
 
-def test_a_rule_for_all_types_that_none_can_follow_is_named() -> None:
+def test_a_rule_on_all_types_that_no_op_can_follow_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"op_type_dict\['\*'\] leaves only fp32 for every op; they offer: int8"):
         apply_rules(OPS, {}, {"*": {"activation": {"mode": "dynamic"}}})
 
 
-def test_a_rule_for_all_types_says_which_repairs_are_done_but_not_where_another_rule_does() -> None:
+def test_a_rule_on_all_types_sets_the_repairs_unless_another_rule_does() -> None:
     ops = tuple(replace(op, repairs=("smoothing:0.5", "smoothing:0.7")) for op in OPS[:2])
     one, other = apply_rules(ops, {ops[1].name: {"repairs": []}}, {"*": {"repairs": ["smoothing:0.5"]}})
     assert {choice.repairs for choice in one.choices if choice.quantized} == {("smoothing:0.5",)}
@@ -239,7 +239,7 @@ def given(names: dict[Any, Any] | None = None, types: dict[Any, Any] | None = No
     return found
 
 
-def test_a_rule_gives_repairs_to_ops_and_leaves_no_other_way_to_run_them_reduced() -> None:
+def test_a_rule_on_repairs_leaves_only_quantized_choices_with_them() -> None:
     assert given({"fc1": {"repairs": ["bias_correction", "smoothing:0.6"]}}) == {
         "fc1": ("smoothing:0.6", "bias_correction"), "fc2": (), "sum": (),
     }  # fmt: skip
@@ -253,11 +253,11 @@ def test_an_empty_list_forbids_repairs_by_name_and_by_type() -> None:
         assert set(given(*rules).values()) == {()}
 
 
-def test_a_repair_for_a_type_is_given_where_it_is_offered() -> None:
+def test_a_repair_in_a_rule_on_a_type_applies_where_it_is_offered() -> None:
     assert given(None, {"MatMul": {"repairs": ["smoothing:0.5"]}}) == {"fc1": ("smoothing:0.5",), "fc2": (), "sum": ()}
 
 
-def test_an_op_config_brings_its_repairs_along() -> None:
+def test_an_op_config_as_a_rule_keeps_its_repairs() -> None:
     assert given({"fc1": OpConfig(INT8, repairs=("bias_correction",))})["fc1"] == ("bias_correction",)
 
 
@@ -272,7 +272,7 @@ def test_an_op_config_brings_its_repairs_along() -> None:
         ({"fc1": [3]}, "3 is no repair; write a name like 'bias_correction'"),
     ],
 )
-def test_a_repair_that_cannot_be_is_named(rule: dict[str, Any], complaint: str) -> None:
+def test_the_error_for_an_impossible_repair_names_it(rule: dict[str, Any], complaint: str) -> None:
     with pytest.raises(SettingsError, match=re.escape(complaint)):
         apply_rules(REPAIRABLE, {name: {"repairs": repairs} for name, repairs in rule.items()})
     with pytest.raises(SettingsError, match="this model's ops offer none"):
@@ -280,20 +280,20 @@ def test_a_repair_that_cannot_be_is_named(rule: dict[str, Any], complaint: str) 
 
 
 @pytest.mark.parametrize("node", ["conv1/Conv2D", "v0/conv1", "v0/conv1/Conv2D"])
-def test_the_path_of_a_node_in_the_source_graph_means_the_op_it_became(node: str) -> None:
+def test_the_path_of_a_node_in_the_source_graph_names_its_op(node: str) -> None:
     ops = [Op(name, "CONV_2D", (name,), (OpConfig(INT8), FLOAT)) for name in ("conv1", "conv2")]
     (first, second) = apply_rules(ops, {node: "fp32"})
     assert first.choices == (FLOAT,) and second == ops[1]
 
 
-def test_the_name_of_a_fused_node_means_its_op() -> None:
+def test_the_name_of_a_fused_node_names_its_op() -> None:
     op = Op("dense/MatMul", "MatMul", ("dense/MatMul", "dense/Add"), (OpConfig(INT8), FLOAT))
     (narrowed,) = apply_rules([op], {"dense/Add": "fp32"})
     assert narrowed.choices == (FLOAT,)
 
 
 @pytest.mark.parametrize("wrong", ["conv3/Conv2D", "a/b/conv1/Conv2D", "conv1x"])
-def test_paths_that_tell_no_op_are_refused(wrong: str) -> None:
+def test_paths_that_name_no_op_are_refused(wrong: str) -> None:
     ops = [Op("conv1", "CONV_2D", ("conv1",), (OpConfig(INT8), FLOAT))]
     with pytest.raises(SettingsError, match="matches no op"):
         apply_rules(ops, {wrong: "fp32"})

@@ -27,7 +27,7 @@ from quaver.adapters import registry
 from quaver.api import workspace
 from quaver.engine.event_base import Event
 
-pytestmark = pytest.mark.filterwarnings("ignore:resumed run")  # of which test_api_resuming tells
+pytestmark = pytest.mark.filterwarnings("ignore:resumed run")  # see test_config_resume
 
 MODEL = FakeFloat({"a": 0.0, "b": 0.2})
 DATA = np.zeros((4, 2), np.float32)

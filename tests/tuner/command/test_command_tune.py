@@ -149,7 +149,7 @@ def test_a_strategy_in_a_file_has_to_be_named_again(tmp_path: Path) -> None:
     assert (again.returncode, again.stderr) == (0, "")
 
 
-def test_paths_may_begin_at_home(tmp_path: Path) -> None:
+def test_paths_may_begin_with_a_tilde(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     make_folder(home)

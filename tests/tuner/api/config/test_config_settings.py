@@ -60,7 +60,7 @@ def written(tmp_path: Path) -> Any:
     return write
 
 
-def test_nothing_given_is_one_percent_and_a_stop_at_the_first_success() -> None:
+def test_the_defaults_are_one_percent_and_a_stop_at_the_first_success() -> None:
     config = make_config(None)
     assert config == Config()
     assert (config.criterion, config.timeout, config.max_trials) == (Criterion(0.01), 0, 100)
@@ -80,13 +80,13 @@ def test_the_yaml_layout_of_the_walk_through_is_read(written: Any) -> None:
     assert make_config(yaml.safe_load(LAYOUT)) == expected
 
 
-def test_keywords_win_over_a_file_a_dict_and_a_config(written: Any) -> None:
+def test_keywords_override_a_file_a_dict_and_a_config(written: Any) -> None:
     for given in (written(LAYOUT), {"relative": 0.02, "strategy": "basic"}, Config(relative=0.02, strategy="basic")):
         config = make_config(given, relative=0.05, max_trials=7)
         assert (config.relative, config.max_trials, config.strategy) == (0.05, 7, "basic")
 
 
-def test_a_criterion_given_in_one_way_replaces_one_given_in_the_other(written: Any) -> None:
+def test_a_relative_criterion_replaces_an_absolute_one_and_the_other_way_round(written: Any) -> None:
     absolute = make_config(written(LAYOUT), absolute=0.5)
     assert absolute.criterion == Criterion(None, 0.5)
     assert make_config(absolute, relative=0.03).criterion == Criterion(0.03)
@@ -95,7 +95,7 @@ def test_a_criterion_given_in_one_way_replaces_one_given_in_the_other(written: A
         make_config(None, relative=0.01, absolute=0.5)
 
 
-def test_every_place_in_the_layout_is_a_setting() -> None:
+def test_every_key_of_the_layout_is_a_setting() -> None:
     known = set(Config.__dataclass_fields__)
     assert {name for name in YAML_LAYOUT.values() if name is not None} == known
 
@@ -105,7 +105,7 @@ def test_settings_by_name_work_in_a_dict_and_in_a_file(written: Any) -> None:
     assert make_config(written("strategy: basic\ntimeout: 60")) == Config(strategy="basic", timeout=60)
 
 
-def test_the_settings_kept_with_a_run_can_be_used_for_the_next(written: Any) -> None:
+def test_recorded_settings_can_be_used_for_another_run(written: Any) -> None:
     config = Config(strategy="basic", absolute=0.5, op_type_dict={"Conv": ["fp32"]}, workspace="here")
     assert make_config(written(yaml.safe_dump(config.to_dict()))) == config
 
@@ -132,11 +132,11 @@ def test_an_empty_file_or_section_changes_nothing(written: Any, text: str) -> No
 
 
 @pytest.mark.parametrize("number", ["0.01", "1e-2", "1.0e-2", "1E-2", "+1e-2", ".1e-1"])
-def test_numbers_may_be_written_in_any_usual_way(written: Any, number: str) -> None:
+def test_numbers_may_be_written_in_scientific_notation(written: Any, number: str) -> None:
     assert make_config(written(f"tuning: {{accuracy_criterion: {{relative: {number}}}}}")).relative == 0.01
 
 
-def test_a_list_of_sampling_sizes_is_kept_to_be_tried_in_turn() -> None:
+def test_a_list_of_sampling_sizes_stays_a_list() -> None:
     config = make_config({"quantization": {"calibration": {"sampling_size": [50, 160]}}})
     assert config.calibration_sampling_size == (50, 160) and config.max_samples == 160
 
@@ -161,14 +161,16 @@ def test_a_list_of_sampling_sizes_is_kept_to_be_tried_in_turn() -> None:
         ("null: 3", "unknown key 'None'"),
     ],
 )  # fmt: skip
-def test_an_unknown_key_names_the_nearest_at_the_right_level(written: Any, text: str, complaint: str) -> None:
+def test_the_error_for_an_unknown_key_suggests_the_nearest_at_its_level(
+    written: Any, text: str, complaint: str
+) -> None:
     path = written(text)
     with pytest.raises(SettingsError) as caught:
         make_config(path)
     assert str(caught.value).startswith(f"{path}: ") and complaint in str(caught.value)
 
 
-def test_an_unknown_keyword_names_the_nearest() -> None:
+def test_the_error_for_an_unknown_keyword_suggests_the_nearest() -> None:
     with pytest.raises(SettingsError, match="unknown setting 'max_trails'; did you mean 'max_trials'"):
         make_config(None, max_trails=3)
     with pytest.raises(SettingsError, match="the configuration: unknown setting 'max_trails'; did you mean"):
@@ -193,7 +195,7 @@ def test_an_unknown_keyword_names_the_nearest() -> None:
         ("version: \x00", "is not valid YAML"),
     ],
 )
-def test_a_file_of_another_shape_is_refused_with_the_reason(written: Any, text: str, complaint: str) -> None:
+def test_a_file_with_a_wrong_structure_is_refused_with_the_reason(written: Any, text: str, complaint: str) -> None:
     with pytest.raises(SettingsError) as caught:
         make_config(written(text))
     assert complaint in str(caught.value) and len(str(caught.value)) < 500
@@ -249,17 +251,17 @@ def test_a_configuration_of_another_type_is_refused(given: Any) -> None:
         ("framework", 5),
     ],
 )
-def test_a_value_of_the_wrong_type_is_named_with_its_setting(name: str, value: Any) -> None:
+def test_the_error_for_a_wrong_value_names_its_setting(name: str, value: Any) -> None:
     with pytest.raises(SettingsError, match=f"{name}.*{re.escape(repr(value))}"):
         make_config(None, **{name: value})
 
 
-def test_a_run_is_new_or_resumed() -> None:
+def test_workspace_and_resume_exclude_each_other() -> None:
     with pytest.raises(SettingsError, match="`workspace` for a new run or `resume` for an earlier one"):
         make_config(None, workspace="a", resume="b")
 
 
-def test_settings_are_kept_as_plain_builtins() -> None:
+def test_settings_are_recorded_as_builtins() -> None:
     config = Config(
         relative=np.float64(0.02),
         workspace=Path("a") / "b",
@@ -281,7 +283,7 @@ def test_settings_are_kept_as_plain_builtins() -> None:
     assert yaml.safe_load(yaml.safe_dump(plain)) == plain
 
 
-def test_a_choice_kept_as_a_rule_allows_what_it_allowed() -> None:
+def test_a_choice_recorded_as_a_rule_allows_the_same() -> None:
     ops = FakeFloat({"a": 0.0}).ops
     for choice in ops[0].choices:
         kept = Config(op_name_dict={"a": choice}).to_dict()["op_name_dict"]
@@ -310,7 +312,7 @@ class Options(Strategy):
         yield space.default_config()
 
 
-def test_strategies_and_objectives_are_kept_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strategies_and_objectives_are_recorded_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry._registered, "options", Options)
     here = __name__
     for strategy, name in [
@@ -327,12 +329,12 @@ def test_strategies_and_objectives_are_kept_by_name(monkeypatch: pytest.MonkeyPa
         (Size(), "size"),
         (Sized, f"{here}.Sized"),
         (len, "builtins.len"),
-        (lambda model: 0.0, f"{here}.test_strategies_and_objectives_are_kept_by_name.<locals>.<lambda>"),
+        (lambda model: 0.0, f"{here}.test_strategies_and_objectives_are_recorded_by_name.<locals>.<lambda>"),
     ]:
         assert Config(objective=objective).to_dict()["objective"].split("@")[0] == name
 
 
-def test_no_secret_of_an_object_is_kept_or_shown() -> None:
+def test_no_repr_of_an_object_is_recorded_or_shown() -> None:
     config = Config(
         strategy=Options("secret"),
         objective=functools.partial(round, ndigits=3),
@@ -342,7 +344,7 @@ def test_no_secret_of_an_object_is_kept_or_shown() -> None:
     assert config.to_dict()["objective"] == "builtins.round"
 
 
-def test_an_object_of_which_only_the_name_was_kept_has_to_be_given_again(written: Any) -> None:
+def test_an_object_that_was_recorded_by_name_has_to_be_passed_again(written: Any) -> None:
     kept = Config(strategy_options={"scores": [len]}).to_dict()
     with pytest.raises(
         SettingsError, match=r"of 'builtins\.len' in `strategy_options` only the name was recorded: pass"
@@ -350,13 +352,13 @@ def test_an_object_of_which_only_the_name_was_kept_has_to_be_given_again(written
         make_config(written(yaml.safe_dump(kept)))
 
 
-def test_a_config_shows_what_is_not_as_by_default() -> None:
+def test_the_repr_of_a_config_shows_changed_settings() -> None:
     assert repr(Config()) == "Config()"
     assert repr(Config(strategy="basic", absolute=0.5)) == "Config(absolute=0.5, strategy='basic')"
 
 
 @pytest.mark.parametrize("relative", [0.5, 1, 1.0, 2, 100])
-def test_a_loss_of_half_the_score_must_be_said_twice(relative: float) -> None:
+def test_a_loss_of_half_the_score_needs_allow_any_loss(relative: float) -> None:
     with pytest.raises(
         SettingsError, match=r"would allow a loss of \d+% of the fp32 score; 1 % is 0\.01\. Pass `allow_any_loss"
     ):
@@ -365,7 +367,7 @@ def test_a_loss_of_half_the_score_must_be_said_twice(relative: float) -> None:
     assert make_config(None, relative=0.49).relative == 0.49
 
 
-def test_options_go_with_their_strategy(written: Any) -> None:
+def test_a_new_strategy_drops_the_options_of_the_other(written: Any) -> None:
     path = written("tuning: {strategy: {name: bayesian, options: {batch: 2}}}")
     assert make_config(path, strategy="basic").strategy_options == {}
     assert make_config(path, strategy="bayesian").strategy_options == {"batch": 2}
@@ -374,7 +376,7 @@ def test_options_go_with_their_strategy(written: Any) -> None:
     }
 
 
-def test_a_keyword_for_a_new_run_replaces_the_earlier_one_of_a_file_and_the_other_way_round(written: Any) -> None:
+def test_workspace_replaces_resume_of_a_file_and_the_other_way_round(written: Any) -> None:
     assert make_config(written("workspace: a"), resume="b").workspace is None
     assert make_config(written("resume: a"), workspace="b").resume is None
 
@@ -385,7 +387,7 @@ def test_a_file_in_the_home_folder_is_found(written: Any, tmp_path: Path, monkey
     assert make_config("~/conf.yaml").seed == make_config(Path("~") / "conf.yaml").seed == 7
 
 
-def test_the_keywords_that_editors_complete_are_the_settings() -> None:
+def test_the_typed_keywords_are_the_settings() -> None:
     assert typing.get_type_hints(Settings) == typing.get_type_hints(Config)
     assert Settings.__total__ is False
     for item in fields(Config):
@@ -421,7 +423,7 @@ def laughs(join: str) -> str:
     ],
     ids=["laughs", "merges", "laughs-section", "laughs-value", "itself", "itself-list", "deep", "deep-maps", "digits"],
 )
-def test_a_file_made_to_exhaust_is_refused_at_once(written: Any, text: str) -> None:
+def test_a_file_that_would_exhaust_memory_is_refused_at_once(written: Any, text: str) -> None:
     begin = time.monotonic()
     with pytest.raises(SettingsError) as caught:
         make_config(written(text))
@@ -429,6 +431,6 @@ def test_a_file_made_to_exhaust_is_refused_at_once(written: Any, text: str) -> N
     assert time.monotonic() - begin < 20  # it would take hours
 
 
-def test_honest_aliases_are_welcome(written: Any) -> None:
+def test_aliases_are_allowed(written: Any) -> None:
     rules = "quantization: {op_type_dict: {Conv: &r {activation: {dtype: fp32}}, Gemm: *r, Add: {<<: *r}}}"
     assert len({str(rule) for rule in make_config(written(rules)).op_type_dict.values()}) == 1

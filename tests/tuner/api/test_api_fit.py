@@ -1,13 +1,38 @@
-"""Several sizes of the calibration set are tried in turn."""
+"""`fit` resolves its settings once, and tries several calibration sizes in order."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 
 import quaver
+from quaver.api.config import load
 from quaver.demo.data import digits
 from quaver.demo.run import MODEL
 from quaver.history import read_snapshot
+
+
+@pytest.mark.parametrize("sizes", ["8", "[8, 16]"])
+def test_a_yaml_file_is_read_once_per_fit(sizes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "conf.yaml"
+    path.write_text(f"quantization: {{calibration: {{sampling_size: {sizes}}}}}\ntuning: {{report: false}}")
+    read: list[Path] = []
+    load_yaml = load.load_yaml
+
+    def counting(file: Path) -> Any:
+        read.append(file)
+        return load_yaml(file)
+
+    monkeypatch.setattr(load, "load_yaml", counting)
+    images = np.random.default_rng(0).random((16, 1, 8, 8), dtype=np.float32)
+    quaver.fit(
+        MODEL, path, calib_dataloader=images, eval_func=lambda model: 1.0, workspace=tmp_path / "run", max_trials=1,
+        timing_cache=False, verbose=0,
+    )  # fmt: skip
+    assert read == [path]
 
 
 def fitted(tmp_path, eval_func):
@@ -29,12 +54,12 @@ def size(folder):
     return read_snapshot(folder).run.settings["calibration_sampling_size"]
 
 
-def test_the_first_that_meets_the_criterion_ends_it(tmp_path):
+def test_the_first_calibration_size_that_meets_the_criterion_is_the_last(tmp_path):
     assert fitted(tmp_path, lambda model: 1.0).met
     assert size(tmp_path / "run") == 8 and not (tmp_path / "run_40").exists()
 
 
-def test_the_next_gets_a_run_of_its_own_if_the_first_does_not(tmp_path):
+def test_the_next_calibration_size_gets_its_own_run(tmp_path):
     """The fp32 model scores 1, the trial of the first size 0.5, that of the second 0.6."""
     scores = iter([1.0, 0.5, 1.0, 0.6])
     result = fitted(tmp_path, lambda model: next(scores))
@@ -43,10 +68,10 @@ def test_the_next_gets_a_run_of_its_own_if_the_first_does_not(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [[0], [50, "x"], [], [True]])
-def test_what_is_no_list_of_sizes_is_refused(wrong):
+def test_a_wrong_list_of_calibration_sizes_is_refused(wrong):
     with pytest.raises(quaver.SettingsError, match="calibration_sampling_size"):
         quaver.Config(calibration_sampling_size=wrong)
 
 
-def test_others_take_the_largest():
+def test_calls_other_than_fit_use_the_largest_calibration_size():
     assert quaver.Config(calibration_sampling_size=[50, 100]).max_samples == 100

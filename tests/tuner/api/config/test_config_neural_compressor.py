@@ -65,7 +65,7 @@ def problems(text: str) -> dict[str, str]:
     return {problem.key: problem.advice for problem in translate(yaml.safe_load(text)).problems}
 
 
-def test_a_file_of_1x_runs_with_all_it_says() -> None:
+def test_a_file_of_1x_is_translated_completely() -> None:
     config = read(FILE_1X)
     every = {
         "activation": {
@@ -86,7 +86,7 @@ def test_a_file_of_1x_runs_with_all_it_says() -> None:
     assert config.workspace == "here"
 
 
-def test_arguments_of_2x_run_with_all_they_say() -> None:
+def test_arguments_of_2x_are_translated_completely() -> None:
     config = read(FILE_2X)
     assert (config.absolute, config.relative, config.max_trials) == (0.03, None, 30)
     assert (config.strategy, config.objective, config.quant_format) == ("basic", "size", "qdq")
@@ -96,13 +96,13 @@ def test_arguments_of_2x_run_with_all_they_say() -> None:
 
 
 @pytest.mark.parametrize("text", ["quantization: {reduce_range: %s}", "reduce_range: %s"])
-def test_seven_bits_for_weights_ask_for_the_same_answers_on_every_processor(text: str) -> None:
+def test_reduce_range_means_portable(text: str) -> None:
     assert read(text % "true").portable is True
     assert read(text % "false").portable is False
     assert read(text % "null").portable is None
 
 
-def test_the_same_words_may_stand_in_the_sections_of_a_file() -> None:
+def test_arguments_of_2x_may_stand_in_sections_of_a_file() -> None:
     nested = "quantization: {approach: static, quant_level: 0}\ntuning: {tuning_criterion: {max_trials: 3}}"
     config = read(nested)
     assert (config.strategy, config.max_trials) == ("conservative", 3)
@@ -131,7 +131,7 @@ def test_a_real_model_is_tuned_by_such_a_file(text: str, tmp_path: Path) -> None
     assert result.best.config.int8_ops
 
 
-def test_the_recipes_of_a_file_are_done_to_a_real_model(tmp_path: Path) -> None:
+def test_the_recipes_of_a_file_repair_a_real_model(tmp_path: Path) -> None:
     images, _, test, labels = digits()
     recipes = {"smooth_quant": True, "smooth_quant_args": {"alpha": 0.5}, "fast_bias_correction": True}
     result = quaver.fit(
@@ -146,7 +146,7 @@ def test_the_recipes_of_a_file_are_done_to_a_real_model(tmp_path: Path) -> None:
     assert done == {"smoothing:0.5", "bias_correction"}
 
 
-def test_every_word_without_counterpart_is_named_at_once_with_what_to_use_instead() -> None:
+def test_one_error_names_every_key_without_counterpart_with_advice() -> None:
     text = """
     model: {name: a, framework: pytorch_fx}
     device: gpu
@@ -249,7 +249,9 @@ def test_a_file_of_2x_with_approach_recipes_and_types_of_ops_runs(tmp_path: Path
     ],
     ids=["static", "weight_only"],
 )  # fmt: skip
-def test_files_of_2x_name_all_that_has_no_counterpart_and_nothing_else(text: str, named: tuple[str, ...]) -> None:
+def test_the_error_for_a_file_of_2x_names_exactly_the_keys_without_counterpart(
+    text: str, named: tuple[str, ...]
+) -> None:
     with pytest.raises(SettingsError) as caught:
         read(text)
     head, *lines = str(caught.value).splitlines()
@@ -257,7 +259,7 @@ def test_files_of_2x_name_all_that_has_no_counterpart_and_nothing_else(text: str
     assert all(any(key in line for line in lines) for key in named)
 
 
-def test_what_fit_is_given_in_code_is_left_out_and_said() -> None:
+def test_keys_that_fit_takes_in_code_are_ignored_with_a_warning() -> None:
     text = """
     model: {name: a, inputs: image, outputs: logits}
     quantization: {calibration: {sampling_size: 10, dataloader: {dataset: {ImageFolder: {root: /data}}}}}
@@ -274,16 +276,16 @@ def test_what_fit_is_given_in_code_is_left_out_and_said() -> None:
     ("word", "mode"),
     [("static", "static"), ("dynamic", "dynamic"), ("post_training_dynamic_quant", "dynamic"), ("weight_only",) * 2],
 )
-def test_an_approach_is_a_mode_for_the_ops_of_all_types(word: str, mode: str) -> None:
+def test_an_approach_is_a_mode_of_all_ops(word: str, mode: str) -> None:
     assert read(f"approach: {word}").op_type_dict == {"*": {"activation": {"mode": [mode]}}}
 
 
-def test_the_approach_auto_leaves_all_modes() -> None:
+def test_the_approach_auto_allows_all_modes() -> None:
     assert read("approach: auto") == Config()
     assert "did you mean 'dynamic'" in problems("approach: dinamic")["approach"]
 
 
-def test_integer_ops_are_the_dynamic_mode_of_onnx() -> None:
+def test_onnxrt_integerops_means_dynamic_mode() -> None:
     config = read("model: {framework: onnxrt_integerops}\nquantization: {approach: post_training_dynamic_quant}")
     assert config.framework == "onnxruntime"
     assert config.op_type_dict == {"*": {"activation": {"mode": ["dynamic"]}}}
@@ -300,18 +302,18 @@ def test_integer_ops_are_the_dynamic_mode_of_onnx() -> None:
         ("quantization: {quant_level: 1}\ntuning: {strategy: {name: mse_v2}}", "mse_v2"),
     ],
 )
-def test_a_level_is_a_strategy_unless_one_is_named(text: str, strategy: str) -> None:
+def test_a_quant_level_is_a_strategy_unless_the_file_names_one(text: str, strategy: str) -> None:
     assert read(text).strategy == strategy
 
 
-def test_words_that_contradict_each_other_are_named() -> None:
+def test_keys_that_contradict_each_other_are_named() -> None:
     with pytest.raises(SettingsError, match="'strategy' is 'mse' here, and other keys mean 'conservative'"):
         read("quant_level: 0\nstrategy: mse")
     with pytest.raises(SettingsError, match="means strategy 'mse', and 'quant_level' means 'conservative'"):
         read("quant_level: 0\ntuning_criterion: {strategy: mse}")
 
 
-def test_an_option_of_a_strategy_there_is_not_is_named() -> None:
+def test_an_option_of_an_unknown_strategy_is_named() -> None:
     found = problems("tuning_criterion: {strategy: mse_v2, strategy_kwargs: {confidence_batches: 2, candidates: 5}}")
     assert found == {
         "tuning_criterion.strategy_kwargs.confidence_batches": "mse_v2 measures on all probe samples; leave it out"
@@ -320,7 +322,7 @@ def test_an_option_of_a_strategy_there_is_not_is_named() -> None:
     assert (config.strategy, config.strategy_options) == ("mse_v2", {"candidates": 5})
 
 
-def test_the_backend_of_workers_is_no_word_of_theirs() -> None:
+def test_the_backend_of_workers_is_left_to_quaver() -> None:
     assert read("backend: loky\nn_jobs: 2").backend == "loky"
     assert read("backend: default").backend is None
     assert "CPU kernels" in problems("backend: onnxrt_cuda_ep")["backend"]
@@ -357,18 +359,18 @@ def two_repairs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("{layer_wise_quant: false}", None),
     ],
 )
-def test_recipes_say_which_repairs_are_done(recipes: str, allowed: list[str] | None) -> None:
+def test_recipes_become_rules_on_repairs(recipes: str, allowed: list[str] | None) -> None:
     rules = read(f"recipes: {recipes}").op_type_dict
     assert rules == ({} if allowed is None else {"*": {"repairs": allowed}})
 
 
-def test_a_recipe_whose_repair_there_is_not_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_without_its_repair_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_registered", {})
     assert "'smoothing' is not offered here" in problems("recipes: {smooth_quant: true}")["recipes.smooth_quant"]
     assert problems("recipes: {smooth_quant: false, fast_bias_correction: false}") == {}
 
 
-def test_four_bits_in_blocks_of_64_are_said_in_its_words_too() -> None:
+def test_four_bits_with_a_group_size_of_64_are_translated() -> None:
     rule = {"weight": {"bits": 4, "group_size": 64, "scheme": "asym"}}
     given = read("op_type_dict: {MatMul: {weight: {bits: 4, group_size: 64, scheme: asym}}}")
     assert given.op_type_dict == {"MatMul": rule}

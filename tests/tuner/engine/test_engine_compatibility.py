@@ -30,7 +30,7 @@ def header(**calibration: Any) -> Header:
         ({"ops_version": 99}, {}, 1),
     ],
 )
-def test_a_run_that_did_not_record_it_has_the_ops_of_its_float_graph(
+def test_runs_without_a_recorded_version_follow_optimise_float(
     calibration: dict[str, Any], settings: dict[str, Any], expected: int
 ) -> None:
     assert ops_version_of(header(**calibration), settings) == expected
@@ -40,7 +40,7 @@ def test_a_new_run_has_the_newest_ops() -> None:
     assert ops_version_of(None, {}) == 2
 
 
-def test_the_version_of_the_ops_is_no_calibration() -> None:
+def test_the_version_of_the_ops_does_not_count_as_calibration() -> None:
     assert not header(ops_version=2).calibrated
 
 

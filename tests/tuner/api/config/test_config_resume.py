@@ -47,19 +47,19 @@ def resumed(given: Any = None, earlier: Config = EARLIER, **keywords: Any) -> tu
     return config, {change.name: (change.before, change.now) for change in changes}
 
 
-def test_nothing_given_is_everything_as_it_was() -> None:
+def test_a_resumed_run_keeps_its_settings() -> None:
     config, changes = resumed()
     assert config.to_dict() == {**EARLIER.to_dict(), "workspace": None, "resume": "there"}
     assert changes == {}
 
 
-def test_the_same_given_again_changes_nothing() -> None:
+def test_passing_the_same_settings_changes_nothing() -> None:
     for given in (EARLIER, EARLIER.to_dict()):
         assert resumed(given)[1] == {}
 
 
 @pytest.mark.parametrize("way", ["keyword", "dict", "file", "config"])
-def test_what_is_given_and_differs_is_applied_and_told(way: str, tmp_path: Path) -> None:
+def test_a_changed_setting_takes_effect_and_is_reported(way: str, tmp_path: Path) -> None:
     (tmp_path / "conf.yaml").write_text("tuning: {exit_policy: {max_trials: 9}, random_seed: 3}")
     if way == "keyword":
         config, changes = resumed(max_trials=9, seed=3)
@@ -70,13 +70,13 @@ def test_what_is_given_and_differs_is_applied_and_told(way: str, tmp_path: Path)
     assert changes == {"max_trials": (7, 9)}
 
 
-def test_a_default_that_is_said_counts_unless_a_config_says_it() -> None:
+def test_an_explicit_default_takes_effect_unless_it_is_in_a_config() -> None:
     assert resumed(max_trials=100)[1] == {"max_trials": (7, 100)}
     assert resumed({"max_trials": 100})[1] == {"max_trials": (7, 100)}
     assert resumed(Config(max_trials=100))[1] == {}
 
 
-def test_one_way_to_give_the_criterion_replaces_the_other() -> None:
+def test_relative_replaces_absolute_and_the_other_way_round() -> None:
     config, changes = resumed(relative=0.02)
     assert config.criterion == Criterion(0.02, None, higher_is_better=False)
     assert changes == {"relative": (None, 0.02), "absolute": (0.5, None)}
@@ -86,7 +86,7 @@ def test_one_way_to_give_the_criterion_replaces_the_other() -> None:
     assert changes == {"relative": (0.02, None), "absolute": (None, 3.0)}
 
 
-def test_another_strategy_does_not_inherit_the_options() -> None:
+def test_a_new_strategy_does_not_inherit_options() -> None:
     config, changes = resumed(strategy="basic")
     assert (config.strategy, config.strategy_options) == ("basic", {})
     assert changes == {"strategy": ("bayesian", "basic"), "strategy_options": ({"batch": 2}, {})}
@@ -95,7 +95,7 @@ def test_another_strategy_does_not_inherit_the_options() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("calibration_sampling_size", 32), ("quant_format", "qdq")])
-def test_what_the_trials_rest_on_cannot_change(name: str, value: Any) -> None:
+def test_settings_that_trials_depend_on_cannot_change(name: str, value: Any) -> None:
     with pytest.raises(SettingsError, match=f"`{name}` is {value!r}, but .* in the run that is resumed"):
         resumed(**{name: value})
 
@@ -120,7 +120,7 @@ def small(model: Any) -> float:
     return float(model.size)
 
 
-def test_a_strategy_or_objective_of_ones_own_has_to_be_passed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_custom_strategy_or_objective_has_to_be_passed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match=rf"the run used strategy '{__name__}\.Mine', pass it again"):
         resumed(earlier=Config(strategy=Mine))
     assert resumed(earlier=Config(strategy=Mine), strategy=Mine) == (Config(strategy=Mine, resume="there"), {})
@@ -131,7 +131,7 @@ def test_a_strategy_or_objective_of_ones_own_has_to_be_passed_again(monkeypatch:
     assert resumed(earlier=Config(strategy=Mine))[0].strategy == "mine"
 
 
-def test_objects_in_options_have_to_be_passed_again_and_choices_in_rules_need_not() -> None:
+def test_objects_in_options_have_to_be_passed_again_but_choices_in_rules_do_not() -> None:
     options = Config(strategy="bayesian", strategy_options={"batch": small})
     with pytest.raises(
         SettingsError, match=rf"of '{__name__}\.small' in `strategy_options` only the name was recorded"
@@ -142,7 +142,7 @@ def test_objects_in_options_have_to_be_passed_again_and_choices_in_rules_need_no
     assert resumed(earlier=ruled, op_name_dict={"a": OpConfig(quaver.INT8, "entropy")})[1] == {}
 
 
-def test_settings_that_an_older_version_did_not_know_are_as_by_default() -> None:
+def test_settings_that_an_older_version_lacked_have_their_default() -> None:
     earlier = {"strategy": "basic", "relative": 0.9, "max_trials": 7}
     config, changes = resumed_config({"resume": "there"}, earlier)
     assert (config.relative, config.strategy, config.seed, changes) == (0.9, "basic", Config().seed, [])
@@ -173,7 +173,7 @@ def fit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fit:
     return run
 
 
-def test_a_run_goes_on_as_it_was_started(fit: Fit) -> None:
+def test_a_resumed_fit_continues_with_its_settings(fit: Fit) -> None:
     first = fit(workspace="here", strategy="basic", absolute=0.01, objective="size", max_trials=2, seed=3)
     with warnings.catch_warnings(action="error"):
         again = fit(resume="here", calib_dataloader=None)
@@ -181,12 +181,12 @@ def test_a_run_goes_on_as_it_was_started(fit: Fit) -> None:
     assert "max_trials: 2" in Path("here/quaver.yaml").read_text()
 
 
-def test_whoever_resumes_hears_of_a_change_once(fit: Fit, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_change_is_reported_once(fit: Fit, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     fit(workspace="here", strategy="basic", objective="size", max_trials=1)
     with pytest.warns(UserWarning, match="resumed run: max_trials is 2 from here on; it was 1") as said:
         fit(resume="here", max_trials=2, verbose=0)
-    assert [Path(one.filename).name for one in said] == ["test_api_resuming.py"]
+    assert [Path(one.filename).name for one in said] == ["test_config_resume.py"]
     told: list[Event] = []
     with warnings.catch_warnings(action="error"):
         fit(resume="here", max_trials=3, observer=told.append)
@@ -196,7 +196,7 @@ def test_whoever_resumes_hears_of_a_change_once(fit: Fit, caplog: pytest.LogCapt
     assert caplog.text == ""
 
 
-def test_other_versions_are_told_and_recorded(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_versions_are_reported_and_recorded(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
     fit(workspace="here", strategy="basic", objective="size", max_trials=1)
     monkeypatch.setattr(FakeAdapter, "versions", {"fake": "2"})
     told = "the version of fake is '2' from here on; it was '1'"
@@ -209,7 +209,7 @@ def test_other_versions_are_told_and_recorded(fit: Fit, monkeypatch: pytest.Monk
         fit(resume="here")
 
 
-def test_a_baseline_of_zero_and_a_relative_criterion_are_refused_on_resuming_too(
+def test_a_relative_criterion_on_a_baseline_of_zero_is_refused_when_resuming(
     fit: Fit,
 ) -> None:
     fit(workspace="here", strategy="basic", absolute=0.5, objective="size", eval_func=lambda model: 0.0)
@@ -218,13 +218,13 @@ def test_a_baseline_of_zero_and_a_relative_criterion_are_refused_on_resuming_too
     assert fit(resume="here").met
 
 
-def test_a_resumed_run_that_is_to_be_diagnosed_needs_samples(fit: Fit) -> None:
+def test_diagnosing_a_resumed_run_needs_samples(fit: Fit) -> None:
     fit(workspace="here", strategy="basic", objective="size", max_trials=1)
     with pytest.raises(SettingsError, match=r"diagnosis=True .* pass calib_dataloader, also to a resumed run"):
         fit(resume="here", diagnosis=True, calib_dataloader=None)
 
 
-def test_paths_may_begin_at_home(fit: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_may_begin_with_a_tilde(fit: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     result = fit(workspace="~/run", strategy="basic", objective="size", max_trials=1)
     assert result.workspace == tmp_path / "home" / "run"

@@ -92,7 +92,7 @@ def test_a_new_setting_needs_one_field(tree: Path) -> None:
     assert row in page and "    breaks: 7\n" in page
 
 
-def test_what_derives_from_the_settings_is_up_to_date() -> None:
+def test_generated_files_are_up_to_date() -> None:
     spec = importlib.util.spec_from_file_location("docs_settings", ROOT / "docs" / "settings.py")
     assert spec is not None and spec.loader is not None
     script = importlib.util.module_from_spec(spec)
