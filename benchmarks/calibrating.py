@@ -42,7 +42,7 @@ def time_ratio(name: str, samples: int = 60) -> dict[str, Any]:
 
 
 def peak_megabytes(name: str, samples: int) -> float:
-    """Peak memory of a process that calibrates on so many samples, which are made one at a time."""
+    """Return the peak memory of a process that calibrates on a number of samples, which are made one at a time."""
     code = f"from benchmarks.calibrating import calibrate_alone; calibrate_alone({name!r}, {samples})"
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     return float(json.loads(out.strip().splitlines()[-1]))

@@ -26,7 +26,7 @@ from quaver.statistics import paired_interval
 
 LEVEL = 0.95
 DRAWS = 4000
-# By which a channel's weights are too large: what such an outlier costs depends on it.
+# The factors by how much a channel's weights are too large. They set the cost of the outlier.
 OUTLIERS = (40, 60, 80, 100, 150)
 SIZES = (200, 500, 1000, 2000)
 Scores = NDArray[np.float64]

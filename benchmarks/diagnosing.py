@@ -66,7 +66,7 @@ CASES: dict[str, Callable[[], tuple[Any, Feeds]]] = {
 
 
 def passes(name: str, rounds: int = 3) -> dict[str, Any]:
-    """Processor time of a diagnosis and of plain inference, one sample at a time, in turns on one thread.
+    """Return the processor time of a diagnosis and of plain inference, one sample at a time, interleaved on one thread.
 
     A diagnosis counts whole: sessions, weights, statistics, causes. Calibration and timing of ops do not belong to it.
     """
@@ -99,7 +99,7 @@ def passes(name: str, rounds: int = 3) -> dict[str, Any]:
 
 
 def peak_megabytes(samples: int) -> float:
-    """Peak memory of a process that diagnoses on so many samples, which are made one at a time."""
+    """Return the peak memory of a process that diagnoses on `count` samples, which are made one at a time."""
     code = f"from benchmarks.diagnosing import diagnose_alone; diagnose_alone({samples})"
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     return float(json.loads(out.strip().splitlines()[-1]))

@@ -109,7 +109,7 @@ RULES: dict[str, Callable[[Scores, Scores, int], int | None]] = {
 
 
 def stops(rule: str, kind: str, count: int, batch: int, loss: float, runs: int) -> list[int | None]:
-    """After how many samples the rule stops the trial, in so many random orders."""
+    """Return the number of samples after which the rule stops the trial, per random order."""
     fp32, int8 = population(kind, count, loss)
     rng = np.random.default_rng(batch)
     found = []

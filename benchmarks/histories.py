@@ -41,7 +41,7 @@ def trials(ops: tuple[Op, ...], count: int) -> list[Trial]:
 
 
 def milliseconds(count: int, path: Path) -> dict[str, float]:
-    """What each step costs a trial in a history of so many."""
+    """Return the time that each step takes for a trial in a history of a given length."""
     ops = tuple(Op(f"/encoder/layer.{index}/MatMul", "MatMul", (), CHOICES) for index in range(OPS))
     seconds = {"append": 0.0, "follow": 0.0}
     reader = SnapshotReader(path)

@@ -116,7 +116,7 @@ def main() -> None:
 
 
 def live(page: Any) -> dict[str, float]:
-    """Seconds from the record of a trial to its row on the page, in a run of another process that goes on."""
+    """Return the seconds from the record of a trial to its row on the page, in an active run of another process."""
     folder = Path(tempfile.mkdtemp(prefix="quaver-insights-"))
     run = subprocess.Popen([sys.executable, "-c", SLOW_RUN, str(folder / "run"), str(LIVE_TRIALS)])
     delays: list[float] = []

@@ -3,7 +3,7 @@
     python -m benchmarks.kernel_times [NAME...]
 
 `benchmarks.kernels` tells what ONNX Runtime makes of an op between DequantizeLinear and QuantizeLinear; this, whether
-it pays. One thread, thread time, forms in turns, the lower fifth. docs/kernels.md has the table.
+it pays. One thread, thread time, interleaved forms, the lower fifth. docs/kernels.md has the table.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def quantization_debugger(model: Any, data: NDArray[np.float32]) -> float:
 
 
 def latency(name: str) -> dict[str, Any]:
-    """The tuned model beside all-int8 and fp32, timed in turns."""
+    """Time the tuned model next to all-int8 and fp32, interleaved."""
     from quaver.adapters.litert.adapter import LiteRTAdapter
 
     model, data = make(name)

@@ -4,7 +4,7 @@
 
 For each kind of op and each mode: the time of those ops, in a model in which they alone run so, as a part of their time
 in fp32; and the mean squared error of their results from float inputs, as a part of the results. One thread, profiles
-in turns, the least of several. docs/modes.md has the table.
+interleaved, the least of several. docs/modes.md has the table.
 """
 
 from __future__ import annotations

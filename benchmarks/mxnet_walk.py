@@ -3,7 +3,7 @@
     make .venv-mxnet/mxnet && .venv-mxnet/bin/python -m benchmarks.mxnet_walk
 
 Evaluations are calls of eval_func, the baseline's among them. Speed is that of the fp32 model as the runtime fuses it,
-by the time of the thread that computes, in turns.
+by the time of the thread that computes, interleaved.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Case:
     """What is planted.
 
     Attributes:
-        factor: by which a channel is divided.
+        factor: the divisor of a channel.
         convolutions: positions of the convolutions in front of each outlier.
         rules: `op_name_dict` of the run.
     """

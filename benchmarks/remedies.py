@@ -4,7 +4,7 @@
 
 For each model: `fit` with timeout 0 in each setting, and ONNX Runtime's `quantize_static` in four (per tensor or per
 channel, all ops or those with weights), of which the fastest that meets the criterion counts. All models that come out
-are then run in turns on one thread. Latency is a part of the fp32 model's as it was given.
+are then timed interleaved on one thread. Latency is relative to the original fp32 model.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     AUTO: {},
     "float graph as given": {"optimise_float": False},
     "no choice of ops": {"strategy_options": {"mixtures": False}},
-    "fallback by harm alone": {"strategy_options": {"front": False}},
+    "fallback by sensitivity alone": {"strategy_options": {"front": False}},
     "none of these": {"optimise_float": False, "strategy_options": {"mixtures": False, "front": False}},
 }
 
@@ -140,7 +140,7 @@ class _Reader:
 
 
 def in_turns(sessions: list[OnnxSession], feed: Any) -> list[float]:
-    """Seconds of each by the thread's own clock: the 20 % quantile of runs in turns."""
+    """Return the seconds of each by the thread's own clock: the 20 % quantile of interleaved runs."""
     import time
 
     for session in sessions:

@@ -4,7 +4,7 @@
 
 Before fallback: all ops in int8 by min-max calibration, with no repair, with each, and with each way to rescale
 together with bias correction. Then `fit` with timeout 0, without repairs in its space and with them. The two models
-that come out are run in turns on one thread; latency is a part of the fp32 model's as it was given.
+that come out are timed interleaved on one thread. Latency is relative to the original fp32 model.
 """
 
 from __future__ import annotations

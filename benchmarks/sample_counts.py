@@ -1,4 +1,4 @@
-"""What an all-int8 model loses with ranges from so many samples: `python -m benchmarks.sample_counts NAME...`
+"""The loss of an all-int8 model by calibration samples: `python -m benchmarks.sample_counts NAME...`
 
 Samples are drawn at random, several times, from the calibration data and the inputs of the held-out half; scored is the
 other half. Each calibration method is scored, and beside it stands what can be told without labels on the samples that

@@ -28,7 +28,7 @@ PICTURE = Path(__file__).parent / "results" / "scaling.svg"
 
 
 def with_ops(count: int) -> dict[str, Any]:
-    """Seconds of each step for a graph of about so many ops: the best of a few.
+    """Return the seconds of each step for a graph of about `count` ops: the best of a few.
 
     A trial is assembly, creation of the session, which is ONNX Runtime's own work and grows faster, and one run.
     """
@@ -50,7 +50,7 @@ def with_ops(count: int) -> dict[str, Any]:
 
 
 def with_samples(model: onnx.ModelProto, count: int) -> dict[str, Any]:
-    """Seconds of calibration, all methods at once, on so many samples."""
+    """Return the seconds of calibration with all methods at once, on a number of samples."""
     feeds = list(shapes.feeds(model, 8))
     adapter = load_model(model, AdapterOptions(threads=1))
     samples = [feeds[index % len(feeds)] for index in range(count)]
@@ -60,7 +60,7 @@ def with_samples(model: onnx.ModelProto, count: int) -> dict[str, Any]:
 
 
 def with_trials(model: onnx.ModelProto, count: int) -> dict[str, Any]:
-    """Seconds of a whole run of so many trials, the snapshot included, on an eval_func that runs one sample."""
+    """Return the seconds of a whole run, the snapshot included, with an eval_func that runs one sample."""
     feeds = list(shapes.feeds(model, 2))
     scores = iter([1.0])
     with tempfile.TemporaryDirectory() as folder:

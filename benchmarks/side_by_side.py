@@ -167,7 +167,7 @@ def first_success(jobs: int) -> dict[str, Any]:
 
 
 def run() -> list[dict[str, Any]]:
-    """All figures: one worker and two in turns, and of each the best round, for others may use the machine."""
+    """Return all figures: one worker and two, interleaved, the best round of each, because the machine may be busy."""
     model = shapes.mobilenet_v2()
     measures = {"trials": trial_rate, "sensitivity probe": probe_rate, "bare inferences": bare_rate}
     least = {"trials": 1.8, "sensitivity probe": 1.7, "bare inferences": ""}

@@ -61,7 +61,7 @@ class SimulatedWorkers:
         return future
 
     def wait(self, futures: Iterable[Future[Outcome]], timeout: float | None = None, return_when: str = "") -> Done:
-        """Let the clock go on to the end of the next one."""
+        """Move the clock to the end of the next one."""
         future = min(futures, key=lambda one: self._ends[one][0])
         self.seconds, outcome = self._ends.pop(future)
         future.set_result(outcome)

@@ -37,7 +37,7 @@ NOISE = 0.004  # half of what may be lost
 # Strategies that ask the probe for a ranking, and those that do not, so that one run stands for all rankings.
 RANKED = ("auto", "mse", "mse_v2", "conservative", "bayesian")
 BLIND = ("bisection", "basic", "random", "exhaustive")
-# What has no end of its own, or none in sight, is ended after so many trials.
+# Limits for strategies without a natural end, or with a distant one, in trials.
 MOST_TRIALS = {"random": 200, "bayesian": 60, "exhaustive": 200}
 
 

@@ -4,7 +4,7 @@
 
 For each model: a cost model as `quaver profile --save` writes it, and one as the board kit does, run by another
 process. From each, the latency that is predicted of `KINDS` of configurations beside what they take when they are run
-in turns with fp32; then `fit` with the file, and the same of its winner.
+interleaved with fp32; then `fit` with the file, and the same of its winner.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ DOCS = ROOT / "docs"
 @pytest.mark.parametrize("page", ["api", "settings", "supported"])
 def test_a_page_that_is_written_from_the_source_is_up_to_date(page: str) -> None:
     made = runpy.run_path(str(DOCS / f"{page}.py"))
-    assert made["PAGE"].read_text(encoding="utf-8") == made["page"](), "write it anew with `make docs`"
+    assert made["PAGE"].read_text(encoding="utf-8") == made["page"](), "regenerate it with `make docs`"
 
 
 @pytest.mark.parametrize("room", ["quaver", *(f"quaver.{room}" for room in

@@ -72,7 +72,7 @@ def measure(models: Sequence[Path], bench: Bench, seconds: float) -> list[Measur
 def latencies(
     models: Sequence[Callable[[Any], Any]], feed: Any, seconds: float, clock: Clock
 ) -> list[tuple[float, float, float]]:
-    """Quartiles of each model's time as a fraction of the first one's, over rounds of all models in turns."""
+    """Return the quartiles of each model's time relative to the first model, over interleaved rounds of all models."""
     order, chance = list(range(len(models))), random.Random(0)
     rounds: list[list[float]] = []
     for model in models:

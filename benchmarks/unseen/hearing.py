@@ -35,7 +35,7 @@ def speaking(outputs: Any) -> Array:
 
 
 def pitches(outputs: Any) -> Array:
-    """The pitch of each frame in hertz; the second output is how sure it is."""
+    """Return the pitch of each frame in hertz; the second output is the confidence."""
     return np.asarray(outputs[0])[0]
 
 

@@ -69,7 +69,7 @@ def _lines(
     count: int,
     chance: random.Random,
 ) -> tuple[float, float]:
-    """Draw so many lines of a paragraph; the last one is shorter. Where it ends to the right and below."""
+    """Draw the lines of a paragraph, the last one shorter, and return its right and lower end."""
     words = sorted(set(re.findall(r"[A-Za-z][a-z]{2,}", WORDS.read_text(encoding="utf-8"))))
     pen = ImageDraw.Draw(image)
     far = left

@@ -68,7 +68,7 @@ def _prepare(folder: Path, model: onnx.ModelProto, middle: float, scale: float) 
 
 
 def strangers(likeness: Array, chance: random.Random) -> list[int]:
-    """So many of the faces as a group has, none of them like another."""
+    """Return as many faces as a group has, none of them like another."""
     group: list[int] = []
     for index in chance.sample(range(len(likeness)), len(likeness)):
         if len(group) < GROUP and (not group or likeness[index, group].max() < STRANGERS):

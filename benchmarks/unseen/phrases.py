@@ -18,7 +18,7 @@ def phrases(locale: str) -> list[str]:
 
 
 def pieces(locale: str, alphabet: str, count: int, longest: int, seed: int) -> list[str]:
-    """Parts of the phrases that an alphabet can write, of 3 to so many characters and without spaces."""
+    """Return parts of the phrases that an alphabet can write, of 3 or more characters without spaces."""
     chance = random.Random(seed)
     known = set(alphabet)
     texts = [

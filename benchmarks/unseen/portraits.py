@@ -20,7 +20,7 @@ SURE, SMALLEST = 1.5, 40
 
 
 def portraits(count: int, side: int, eyes: tuple[float, float, float], seed: int) -> list[Image.Image]:
-    """So many faces; `eyes` are the left one's column, the right one's, and their row, as shares of the side.
+    """Draw faces; `eyes` are the columns of the left and the right eye and their row, as shares of the side.
 
     Picture by picture, then once more with other cuts: faces near each other in the list differ.
     """

@@ -1,4 +1,4 @@
-"""Calibration data in every form that people have it in, and what is said when it does not fit."""
+"""Calibration data in every supported form, and the errors if it does not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other tools' runs: counted while they go on, stopped in time, and read also when they crash."""
+"""Runs of other tools: counted while active, stopped in time, and read even after a crash."""
 
 from __future__ import annotations
 

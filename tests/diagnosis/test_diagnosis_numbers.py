@@ -17,7 +17,7 @@ WIDTH, DEPTH, COUNT = 12, 3, 96
 
 
 def model() -> onnx.ModelProto:
-    """Products with a bias and a Relu in turns: what numpy can do as well."""
+    """Products with a bias, alternating with Relu, which numpy computes as well."""
     random = np.random.default_rng(3)
     nodes, constants, last = [], [], "x"
     for at in range(DEPTH):

@@ -1,4 +1,4 @@
-"""Pools, reshapes and what else stands beside quantized tensors have rows of their own, told apart from ops to tune."""
+"""Pools, reshapes and other nodes next to quantized tensors have their own rows, distinct from tunable ops."""
 
 from __future__ import annotations
 

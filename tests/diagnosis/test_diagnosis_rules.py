@@ -1,4 +1,4 @@
-"""What is advised never contradicts the rules that the user gave, and what they forbid is said."""
+"""Advice never contradicts the user's rules, and names what they forbid."""
 
 from __future__ import annotations
 

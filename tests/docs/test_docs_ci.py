@@ -1,4 +1,4 @@
-"""The pipelines that docs/ci.md shows check a model as they stand."""
+"""The pipelines of docs/ci.md check a model unmodified."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def candidates() -> bytes:
 
 
 def alternating() -> bytes:
-    """Damaged and whole frames in turns, each damaged one claiming all that follows."""
+    """Damaged and whole frames, alternating; each damaged frame claims everything that follows."""
     note = forged({"kind": "note", "name": "n", "data": 1})
     one = struct.pack("<I16s", 2**20, b"") + note
     return MAGIC + forged(HEADER) + one * 20_000

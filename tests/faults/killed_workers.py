@@ -88,7 +88,7 @@ class Killer(threading.Thread):
 
 
 def kill_workers(folder: Path, most: int, seed: int, parents: bool = False, **settings: Any) -> tuple[int, list[str]]:
-    """One run with so many kills at most: how many there were, and what is wrong with what came out."""
+    """Run once with a maximum number of kills; return their number and what is wrong with the result."""
     whole = tune(folder / f"whole-{seed}")
     place = folder / f"killed-{seed}"
     killer = Killer(Path(f"{place}.journal"), most, seed, parents)

@@ -82,7 +82,7 @@ def _pieces(steps: list[tuple[str, int, bytes]]) -> Iterator[tuple[str, int, byt
 def _choices(
     pieces: list[tuple[str, int, bytes]], chance: random.Random, most: int
 ) -> Iterator[list[tuple[str, int, bytes]]]:
-    """Some of the pieces, in each way or in so many ways."""
+    """Some of the pieces, in each way or in a number of ways."""
     if 2 ** len(pieces) <= most:
         for count in range(len(pieces) + 1):
             yield from map(list, itertools.combinations(pieces, count))

@@ -1,7 +1,7 @@
 """Models changed at random, opened and used in processes of their own: none may crash, hang, or raise what has no name.
 
 Half of them are changed as bytes, half as parts of the model: numbers, names, shapes, lists. A worker that dies or
-takes too long is told of by the number of the model that it had in hand, and another one goes on behind that.
+takes too long is reported with the number of its model, and another one continues after that model.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Told:
 
 
 def use_mutated(kind: str, count: int, seed: int) -> Told:
-    """Change and use so many models of a kind."""
+    """Mutate and use a number of models of a kind."""
     told, number = Told(), 0
     context = multiprocessing.get_context("spawn")
     while number < count:

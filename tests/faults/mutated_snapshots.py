@@ -45,7 +45,7 @@ class Told:
 
 
 def read_mutated(count: int, seed: int) -> Told:
-    """Change and read so many: half of them as bytes, half of them as frames with right digests."""
+    """Mutate and read a number of snapshots: half as bytes, half as frames with right digests."""
     global _watching
     sys.addaudithook(_hook)
     rng, told = random.Random(seed), Told()

@@ -47,7 +47,7 @@ class Attempt:
 
 
 def tune(folder: Path, evaluated: Callable[[str], None], acknowledged: Callable[[str], None]) -> Any:
-    """Begin a run in a folder, or go on with it; what must not depend on how often it was stopped."""
+    """Start or resume a run in a folder; return what must not depend on how often it was stopped."""
 
     def eval_func(model: FakeModel) -> float:
         evaluated(model.config.fingerprint if model.config is not None else "fp32")
@@ -145,7 +145,7 @@ def check(whole: Attempt, made: Attempt, folder: Path) -> list[str]:
         wrong.append(f"{len(made.acknowledged)} trials were told of, and {len(missing)} of them are not on the disk")
     again = attempt(folder)
     if again.error is not None:
-        return [*wrong, f"it does not go on: {again.error!r}"]
+        return [*wrong, f"it does not resume: {again.error!r}"]
     if again.result != whole.result:
         wrong.append(f"it ends otherwise: {again.result}")
     twice = [one for one in again.evaluated if one in known]

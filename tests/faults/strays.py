@@ -9,7 +9,7 @@ from pathlib import Path
 
 from processes import run
 
-# How they are ended, in turns; a kill leaves most.
+# The signals that end them, one after the other; a kill leaves most behind.
 WAYS = ("SIGTERM", "SIGKILL", "SIGINT twice", "SIGKILL")
 FILES = ["best_model.onnx", "history.snapshot", "quaver.log", "quaver.yaml"]
 
@@ -101,7 +101,7 @@ class Strays:
     Attributes:
         ended: how many were ended in each way, those that had come to their end before not counted.
         met: what they left before the next start, by the kind of the name.
-        wrong: what was left after it, hung, or did not go on.
+        wrong: what was left behind, hung, or did not resume.
     """
 
     ended: Counter[str] = field(default_factory=Counter)
@@ -110,7 +110,7 @@ class Strays:
 
 
 def end_processes(folder: Path, count: int, seed: int) -> Strays:
-    """End so many processes, and start again after each."""
+    """End a number of processes, and start again after each."""
     temporary = folder / "temporary"
     temporary.mkdir(parents=True)
     strays = Strays()

@@ -31,7 +31,7 @@ from strays import end_processes  # noqa: E402
 
 from quaver.history.contents import Content, read  # noqa: E402
 
-# So many processes are ended from one that has all imported.
+# The number of processes that are forked from one with everything imported.
 ENDS = 10
 
 
@@ -54,7 +54,7 @@ def faults(folder: Path, whole: Attempt, rounds: int) -> list[str]:
 
 
 def kills(folder: Path, whole: Attempt, count: int, seed: int) -> list[str]:
-    """Processes killed at random calls, and again when they go on, until one comes to its end."""
+    """Processes killed at random calls, and again when they resume, until one ends by itself."""
     wrong, done, runs, rng = [], 0, 0, random.Random(seed)
     while done < count:
         place = folder / f"killed-{runs}"

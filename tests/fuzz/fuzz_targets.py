@@ -15,7 +15,7 @@ from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.api.config.resolve import make_config
 
 HERE = Path(__file__).parent
-# Small sound files, and inputs that once did harm.
+# Small valid files, and inputs that once failed.
 CORPUS, FOUND = HERE / "corpus", HERE / "found"
 
 

@@ -1,7 +1,7 @@
 """Runs random graphs through quaver in processes of their own, and counts what becomes of them.
 
     python tests/fuzz/graph_fuzzer.py --graphs 20000             all, two at a time
-    python tests/fuzz/graph_fuzzer.py --graphs 20000 --resume    go on where the last run ended
+    python tests/fuzz/graph_fuzzer.py --graphs 20000 --resume    continue where the last run ended
     python tests/fuzz/graph_fuzzer.py --seed 4711                one graph, and a smaller model that fails the same way
     python tests/fuzz/graph_fuzzer.py --model file.onnx          a model that was saved
 
@@ -33,7 +33,7 @@ from random_graphs import make_model
 FOLDER = Path("build/fuzz/graphs")
 # A graph takes 0.1 to 0.3 s; a whole fit some seconds.
 MAX_SECONDS, MAX_BYTES = 120.0, 8 * 2**30
-# One graph of so many goes through a whole fit. Workers start anew after so many, so that leaks stay small.
+# One graph in this many goes through a whole fit. Workers restart after a number of graphs, so that leaks stay small.
 TUNED_EVERY, GRAPHS_OF_A_WORKER = 100, 50
 
 

@@ -1,4 +1,4 @@
-"""Writes the small sound files that fuzzing starts from; `python tests/fuzz/make_corpus.py` does it anew."""
+"""Write the small valid files that fuzzing starts from: `python tests/fuzz/make_corpus.py`."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     python tests/fuzz/run.py                     all, a minute each
     python tests/fuzz/run.py onnx --seconds 600  one, longer
 
-What does harm (an exception that is not quaver's own, a crash, more than 10 s or 2 GB) is written to
+What fails (an exception that is not quaver's own, a crash, more than 10 s or 2 GB) is written to
 tests/fuzz/found/, where `test_fuzz_found.py` reads it from then on: mend what it found, and keep the file.
 """
 

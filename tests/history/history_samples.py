@@ -115,7 +115,7 @@ def record_sample(path: Path) -> bytes:
 
 
 def trials_after(frames: int) -> tuple[Trial, ...]:
-    """The trials that the first so many frames of the sample hold."""
+    """The trials in the first frames of the sample."""
     if frames < 11:
         return (a_trial(1), TRIALS[1])[: (frames >= 8) + (frames >= 10)]
     return TRIALS[: 2 + (frames >= 17) + (frames >= 18)]

@@ -266,7 +266,7 @@ def test_seven_thousand_files_with_random_damage_give_what_is_whole_or_a_clear_e
     errors = 0
     with time_limit(180), memory_limit(512):
         for _ in range(7000):
-            path.unlink()  # some file systems sync a file that is written anew in place
+            path.unlink()  # some file systems sync a file that is rewritten in place
             path.write_bytes(mutated(rng, whole))
             started = time.perf_counter()
             try:

@@ -1,4 +1,4 @@
-"""A run of another process, watched while it goes on: trials come, a killed run is named, a resumed one goes on."""
+"""An active run of another process on the page: trials appear, a killed run is named, a resumed one continues."""
 
 from __future__ import annotations
 

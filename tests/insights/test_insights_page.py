@@ -99,7 +99,7 @@ def test_a_point_of_the_trade_off_gives_the_command_that_has_its_model(watched: 
     watched.view("tradeoff").wait_for_selector(".scatterlayer .point")
     page.wait_for_selector("#state.ended")
     command = page.locator(".view.tradeoff .command code")
-    for _ in range(20):  # a figure that is drawn anew once it has its size misses a click
+    for _ in range(20):  # a figure that is redrawn at its final size misses a click
         mark = page.locator(".scatterlayer .point").first.bounding_box()
         x, y = mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2
         page.mouse.move(x - 3, y)

@@ -42,7 +42,7 @@ def with_fixed_batch(batch: int) -> onnx.ModelProto:
 
 
 def test_the_same_250_samples_in_any_batches_give_the_same_trials_and_bytes(tmp_path: Path) -> None:
-    """Times come from a file, so that a busy machine changes nothing; the search goes on after the first success."""
+    """Times come from a file, so that a busy machine changes nothing; the search continues after the first success."""
     cost = quaver.save_cost_model(RESNET, tmp_path / "cost.json", IMAGES[:32])
     runs = {
         way: tuned(

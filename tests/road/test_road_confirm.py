@@ -26,7 +26,7 @@ LONGER = {"timeout": 3600, "max_trials": 30}
 
 
 class Confirming:
-    """Counts whom it scores, and fails the first so many quantized models."""
+    """Counts its calls, and fails the first few quantized models."""
 
     def __init__(self, refused: int = 0) -> None:
         self.refused, self.scored = refused, list[str]()

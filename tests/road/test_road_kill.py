@@ -10,7 +10,7 @@ from processes import run
 KILLS = 20
 
 # Each attempt is a process forked from one that has all imported, so that 20 of them take seconds. It is killed after a
-# random wait, or a random while after it has evaluated something; then the next one goes on, and gets further than the
+# random wait, or a random while after it has evaluated something; then the next one resumes, and gets further than the
 # one before it, because a trial that is killed too often is taken for the killer. eval_func notes what it
 # scores in a file, on the disk before it returns.
 KILLED = """

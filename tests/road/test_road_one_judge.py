@@ -81,7 +81,7 @@ def test_all_who_judge_agree_on_random_histories_with_random_resumes(
         reader, page = None, FollowedRun(folder)
         for run in range(rng.randint(1, 4)):
             where: dict[str, Any] = {"resume": folder} if run else {"workspace": folder}
-            with warnings.catch_warnings(action="ignore"):  # what changes is said aloud
+            with warnings.catch_warnings(action="ignore"):  # changed settings are reported
                 result = quaver.fit(
                     MODEL, calib_dataloader=DATA, eval_func=score, max_trials=3 * (run + 1), report=False,
                     confirm=rng.choice([None, confirm]), confirm_tries=rng.choice([1, 2, 5]), **settings(rng), **where,

@@ -1,4 +1,4 @@
-"""A run that stopped goes on where it was, and asks nothing twice."""
+"""A stopped run resumes where it was, and asks nothing twice."""
 
 from __future__ import annotations
 

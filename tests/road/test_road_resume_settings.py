@@ -1,4 +1,4 @@
-"""A run that was killed goes on with the settings it was started with, though it is told nothing but `resume=`."""
+"""A killed run resumes with the settings it was started with, given nothing but `resume=`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs for another machine: what ops take there decides, and what this machine takes is told apart."""
+"""Runs for another machine: the times there decide, and the times of this machine are reported separately."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_one_file_times_the_model_where_there_is_no_quaver(model: Path, tmp_path
     assert result.target == "bare" and result.best is not None and result.best.measured["predicted_ms"] > 0
     content = quaver.read_snapshot(result.history_path).notes["cost_model"]["content"]
     shares = [sum(one[kind] for one in content["seconds"]["ops"].values()) for kind in ("fp32", "int8")]
-    # Most of the time is that of ops, not of kernels that nobody knows.
+    # Most of the time belongs to ops, not to unknown kernels.
     assert all(
         0.4 * taken < share <= 1.01 * taken for share, taken in zip(shares, raw["raw"]["whole"][:2], strict=True)
     )

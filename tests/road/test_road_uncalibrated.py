@@ -29,7 +29,7 @@ IMAGES = RNG.normal(size=(200, INPUTS)).astype(np.float32)
 
 
 def perceptron(bad: float = 1.0) -> onnx.ModelProto:
-    """Three layers; the first weight of the second one is so many times as large as it was, and so is its scale."""
+    """Three layers; the first weight of the second one is multiplied by a factor, and so is its scale."""
     rng = np.random.default_rng(1)
     sizes = (INPUTS, HIDDEN, HIDDEN, CLASSES)
     nodes, constants, x = [], {}, "x"

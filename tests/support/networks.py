@@ -14,7 +14,7 @@ WIDTH = 24
 
 
 def chain(layers: int = 6, seed: int = 0) -> onnx.ModelProto:
-    """Gemm and Relu in turns; the ops are called "layer.0/Gemm" and so on."""
+    """Gemm and Relu, alternating; the ops are called "layer.0/Gemm" and so on."""
     random = np.random.default_rng(seed)
     nodes, constants, last = [], [], "x"
     for index in range(layers):

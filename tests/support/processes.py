@@ -72,7 +72,7 @@ def said(output: str) -> list[list[Any]]:
 def run(
     script: str, *arguments: Any, before: tuple[str, ...] = (), seconds: float = 120, **changes: str
 ) -> list[list[Any]]:
-    """Run a script to its end, which comes in so many seconds; what it told."""
+    """Run a script to its end, within a time limit, and return its output."""
     done = subprocess.run(
         command(script, *arguments, before=before),
         env=environment(**changes),

@@ -1,4 +1,4 @@
-"""Which processor a verdict was measured on, and what is said of others."""
+"""The processor that measured a verdict, and the report on others."""
 
 from __future__ import annotations
 

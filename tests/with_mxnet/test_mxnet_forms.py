@@ -1,4 +1,4 @@
-"""Every form in which a model and its calibration data come, and what is said to those that cannot be taken."""
+"""Every form of a model and its calibration data, and the errors for forms that are not supported."""
 
 from __future__ import annotations
 

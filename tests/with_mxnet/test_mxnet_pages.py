@@ -1,4 +1,4 @@
-"""The page about MXNet runs as it stands."""
+"""The page about MXNet runs unmodified."""
 
 from __future__ import annotations
 

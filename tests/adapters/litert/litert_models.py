@@ -1,6 +1,6 @@
 """Networks for the tests of the TensorFlow side, and data that fits them.
 
-`python tests/litert/litert_models.py` trains the one whose weights lie in tests/data/digits_keras.npz anew (10 s).
+`python tests/litert/litert_models.py` retrains the one with weights in tests/data/digits_keras.npz (10 s).
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def test_our_own_file_gives_the_figures_of_its_configuration(make: Any, tmp_path
     by_file = diagnosed(model, own_file(model, tmp_path / "int8.tflite", data), data)
     assert by_file.precisions == by_config.precisions
     assert by_file.output_error == pytest.approx(by_config.output_error, rel=1e-6)
-    # Another mode is advice on a configuration: of a file nobody knows which modes were on offer.
+    # Another mode is advice on a configuration. The modes that a file could have had are unknown.
     assert {(cause.op, cause.kind) for cause in by_file.causes} == {
         (cause.op, cause.kind) for cause in by_config.causes if cause.kind != "other_mode"
     }

@@ -23,7 +23,7 @@ LIVE = 64  # rows of each weight that are not zero
 
 
 def plain_run(path: Path, feed: dict[str, Array]) -> Array:
-    """Run a saved model. Weights are used where they lie, and not packed anew, which would take as much again."""
+    """Run a saved model. Weights are used in place and not packed again, which would double the memory."""
     options = ort.SessionOptions()
     options.add_session_config_entry("session.disable_prepacking", "1")
     return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"]).run(None, feed)[0]

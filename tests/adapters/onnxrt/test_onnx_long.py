@@ -14,7 +14,7 @@ KINDS = {"Relu": [], "Clip": [-9, 9], "Transpose": [], "Sigmoid": [], "Mul": [0.
 
 
 def a_chain(kind: str, length: int) -> onnx.ModelProto:
-    """So many nodes of a kind between two products."""
+    """A chain of nodes of a kind between two products."""
     net = Net()
     x = net.MatMul(net.input(4, 4), weight(4, 4))
     numbers = [net.constant(np.float32(value)) for value in KINDS[kind]]

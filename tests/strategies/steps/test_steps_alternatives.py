@@ -1,4 +1,4 @@
-"""Ops that do harm are run in another reduced way before they fall back, where that is milder and faster than fp32."""
+"""Sensitive ops get another quantized choice before they fall back, if it has less error and is faster than fp32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The front of time and harm, and the search along it."""
+"""The Pareto front of latency and error, and the search along it."""
 
 from __future__ import annotations
 

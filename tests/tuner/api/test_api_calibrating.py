@@ -1,4 +1,4 @@
-"""How much of the calibration data is used, and what is said about it."""
+"""The part of the calibration data that is used, and its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `fit` shows while it goes on, and where."""
+"""The display of `fit` during a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user must not overlook is said by the result, its notebook form, its JSON, the command line and the page."""
+"""Warnings appear in the result, its notebook form, its JSON, the command line and the page."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_a_criterion_that_is_met_gives_0_a_model_and_a_plain_summary(tmp_path: P
     assert done.returncode == 0, done.stderr
     assert all(line.startswith("quaver ") for line in done.stderr.splitlines())
     assert "\x1b" not in done.stdout and "\r" not in done.stdout
-    first = done.stdout.splitlines()[0]  # int8 may be slower on a model this small, which is said there too
+    first = done.stdout.splitlines()[0]  # int8 may be slower on a model this small, which the line reports, too
     assert first.startswith("Criterion met") and ": the loss is " in first
     for part in ("fp32 score    1\n", "(allowed: 5.00%)", "3 int8, 0 fp32", "latency", "x fp32", "out.onnx", "Next:"):
         assert part in done.stdout

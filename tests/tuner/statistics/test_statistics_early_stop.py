@@ -20,7 +20,7 @@ PAIRS = {"same": (1.0, 1.0), "wrong": (0.0, 0.0), "lost": (1.0, 0.0), "gained": 
 
 
 def orders(kinds: dict[str, int]) -> Iterator[list[str]]:
-    """All different orders of so many samples of each kind."""
+    """All different orders of the samples of each kind."""
     if not kinds:
         yield []
     for kind in kinds:

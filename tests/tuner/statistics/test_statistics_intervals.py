@@ -9,7 +9,7 @@ from quaver.statistics import confidence, corrected, paired_interval
 
 
 def flipped(count: int, lost: int, gained: int, right: float = 0.8) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of 0 and 1, of which so many differ."""
+    """Scores of 0 and 1, a number of which differ."""
     fp32 = (np.arange(count) < right * count).astype(float)
     int8 = fp32.copy()
     int8[:lost] = 0

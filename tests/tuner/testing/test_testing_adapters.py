@@ -377,7 +377,7 @@ def test_an_adapter_that_leaves_repairs_out() -> None:
             plain = config and QuantConfig((name, replace(pick, repairs=())) for name, pick in config.items())
             return super().assemble(plain)
 
-    check(Silent, "an op with a repair that nobody knows is built without a word")
+    check(Silent, "an op with an unknown repair is built without an error")
 
 
 def test_an_adapter_whose_models_take_any_name() -> None:

@@ -1,4 +1,4 @@
-"""What is lost by each limit, how sure that is, and what a file of others cannot do to it."""
+"""The loss by each limit, its confidence, and hostile files."""
 
 from __future__ import annotations
 

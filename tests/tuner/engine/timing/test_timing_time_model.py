@@ -1,4 +1,4 @@
-"""Ops are timed in turns, several times, and a slow spell of the machine does not count."""
+"""Ops are timed interleaved, several times, and a slow period of the machine does not count."""
 
 from __future__ import annotations
 
