@@ -107,7 +107,7 @@ def test_an_activation_outlier_names_who_writes_and_who_reads_it() -> None:
     assert {("first", "outlier_channel"), ("second", "outlier_channel")} <= told(found)
     assert {cause.op for cause in found.causes} == {"first", "second"}
     assert all("channel 3 of its" in cause.sentence for cause in found.causes if cause.kind == "outlier_channel")
-    # Samples are measured one by one, as in deployment: ranges that are measured for each sample cut the error of the op.
+    # Samples are measured one by one, as in deployment: ranges per sample cut the error of the op.
     assert found.rules == {"first": "fp32", "second": {"activation": {"mode": ["dynamic"]}}}
     assert not mended(model, found).causes
 
