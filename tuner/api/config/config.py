@@ -36,7 +36,7 @@ class Config:
     relative: float | Mapping[str, float] | None = setting(
         None,
         "criterion",
-        "Allowed loss as a fraction of the fp32 score.",
+        "Allowed loss as a fraction of the fp32 score. "
         "The default is 0.01 (1 %), unless `absolute` or a target budget is set. A dict sets it per metric.",
         yaml=f"{_CRITERION_SECTION}.relative",
         flag=Flag(metavar="LOSS", value="fraction per name", note="0.01 or 1%; NAME=0.01 for one metric, repeatable"),
@@ -44,23 +44,21 @@ class Config:
     absolute: float | Mapping[str, float] | None = setting(
         None,
         "criterion",
-        "Allowed loss in units of the score, instead of `relative`.",
-        "A dict sets it per metric.",
+        "Allowed loss in units of the score, instead of `relative`. A dict sets it per metric.",
         yaml=f"{_CRITERION_SECTION}.absolute",
         flag=Flag(metavar="LOSS", value="number per name", note="NAME=0.2 for one metric, repeatable"),
     )
     higher_is_better: bool | Mapping[str, bool] = setting(
         True,
         "criterion",
-        "False for scores such as perplexity, where lower is better.",
-        "A dict sets it per metric.",
+        "False for scores such as perplexity, where lower is better. A dict sets it per metric.",
         yaml=f"{_CRITERION_SECTION}.higher_is_better",
         flag=Flag(value="direction"),
     )
     slices: Any = setting(
         None,
         "criterion",
-        "Parts of the samples that are judged separately.",
+        "Parts of the samples that are judged separately. "
         "A slice name for each sample, or a dict of indices or masks by slice name.",
         yaml=f"{_CRITERION_SECTION}.slices",
         flag=Flag(value="lines", note="a text file with a slice name for each sample, one per line"),
@@ -69,15 +67,14 @@ class Config:
     slice_limit: float | Mapping[str, float] | None = setting(
         None,
         "criterion",
-        "Allowed loss on each slice; by default the limit for all samples.",
-        "A dict sets it per slice.",
+        "Allowed loss on each slice; by default the limit for all samples. A dict sets it per slice.",
         yaml=f"{_CRITERION_SECTION}.slice_limit",
         flag=Flag(metavar="LOSS", value="fraction per name", note="NAME=0.05 for one slice, repeatable"),
     )
     confidence: float | None = setting(
         None,
         "criterion",
-        "Required confidence that the loss on new data is within the criterion, such as 0.95.",
+        "Required confidence that the loss on new data is within the criterion, such as 0.95. "
         "It needs a score for each sample. By default the measured score alone decides.",
         yaml=f"{_CRITERION_SECTION}.confidence",
         flag=Flag(metavar="LEVEL"),
@@ -86,8 +83,7 @@ class Config:
     allow_any_loss: bool = setting(
         False,
         "criterion",
-        "Allow a `relative` of 0.5 or more, which is refused otherwise.",
-        "A loss of 1 % is 0.01.",
+        "Allow a `relative` of 0.5 or more, which is refused otherwise. A loss of 1 % is 0.01.",
         yaml=f"{_CRITERION_SECTION}.allow_any_loss",
         flag=Flag(value="switch"),
     )
@@ -108,7 +104,7 @@ class Config:
     early_stop: bool = setting(
         True,
         "criterion",
-        "Stop an evaluation as soon as its scores rule the trial out.",
+        "Stop an evaluation as soon as its scores rule the trial out. "
         "This needs an eval_func that yields scores batch by batch.",
         yaml=f"{_CRITERION_SECTION}.early_stop",
     )
@@ -144,7 +140,7 @@ class Config:
     objective: str | Callable[[Any], float] | Objective | type[Objective] = setting(
         "latency",
         "search",
-        f"What to minimize among trials that meet the criterion: {quoted_names()} or a function of the model.",
+        f"What to minimize among trials that meet the criterion: {quoted_names()} or a function of the model. "
         '"accuracy" looks for the most accurate model within a target budget (`max_latency`, `max_size`) instead of a '
         "criterion.",
         flag=Flag(
@@ -154,7 +150,7 @@ class Config:
     timeout: float = setting(
         0.0,
         "search",
-        "Seconds to keep improving; 0 stops at the first success.",
+        "Seconds to keep improving; 0 stops at the first success. "
         "With a target budget, success is a trial within it that loses no accuracy; if there is none, the strategy "
         "runs to its end.",
         yaml="tuning.exit_policy.timeout",
@@ -179,7 +175,7 @@ class Config:
     width: int | None = setting(
         None,
         "search",
-        "Trials that a strategy proposes at once; by default as many as are evaluated at once.",
+        "Trials that a strategy proposes at once; by default as many as are evaluated at once. "
         "The same width gives the same trials on any number of workers.",
         yaml="tuning.workers.width",
         check=validators.whole_number(1),
@@ -187,7 +183,7 @@ class Config:
     calibration_sampling_size: int | Sequence[int] | None = setting(
         None,
         "quantization",
-        "Number of calibration samples; by default at most 256.",
+        "Number of calibration samples; by default at most 256. "
         "`fit` tries a list of sizes in order until one meets the criterion; other calls use the largest.",
         yaml="quantization.calibration.sampling_size",
         flag=Flag(value="int"),
@@ -196,8 +192,7 @@ class Config:
     op_name_dict: PlainMapping = setting(
         dict,
         "quantization",
-        'Rules by op name, such as {"/head/.*": "fp32"}.',
-        "See docs/rules.md.",
+        'Rules by op name, such as {"/head/.*": "fp32"}. See docs/rules.md.',
         yaml="quantization.op_name_dict",
         flag=Flag(name="--op-name", metavar="REGEX=RULE", value="rule", note=_RULE),
     )
@@ -211,7 +206,7 @@ class Config:
     quant_format: str | None = setting(
         None,
         "quantization",
-        'Format of the int8 model: "qdq" or "qoperator" for ONNX, "float_io" or "full_integer" for TensorFlow.',
+        'Format of the int8 model: "qdq" or "qoperator" for ONNX, "float_io" or "full_integer" for TensorFlow. '
         '"full_integer" has int8 inputs and outputs. None is the default of the framework.',
         yaml="quantization.quant_format",
         flag=Flag(metavar="FORMAT"),
@@ -225,7 +220,7 @@ class Config:
     portable: bool | None = setting(
         None,
         "quantization",
-        "Make int8 models compute the same on x86 processors with and without VNNI.",
+        "Make int8 models compute the same on x86 processors with and without VNNI. "
         "True limits weights so that no sum overflows without VNNI. By default it is on where the adapter supports it.",
         yaml="quantization.portable",
         flag=Flag(note="default: yes where the adapter supports it"),
@@ -240,26 +235,25 @@ class Config:
     threads: int = setting(
         0,
         "timing",
-        "Threads of one inference, as deployed; 0 lets the runtime choose.",
-        "With 0, latency is measured on one thread.",
+        "Threads of one inference, as deployed; 0 lets the runtime choose. With 0, latency is measured on one thread.",
     )
     batch: int = setting(
         1,
         "timing",
-        "Samples per inference, as deployed; latency is measured at this batch.",
+        "Samples per inference, as deployed; latency is measured at this batch. "
         "A model with a fixed batch is measured at that batch, and any number but 1 is refused.",
         check=validators.whole_number(1),
     )
     timing_cache: bool = setting(
         True,
         "timing",
-        "Reuse op times that earlier runs on this model measured on this machine, and store new ones.",
+        "Reuse op times that earlier runs on this model measured on this machine, and store new ones. "
         "The same call then gives the same model, even on a busy machine.",
     )
     cost_model: str | os.PathLike[str] | None = setting(
         None,
         "timing",
-        "Op times of another machine, from `quaver profile --save`; latency is predicted for that machine.",
+        "Op times of another machine, from `quaver profile --save`; latency is predicted for that machine. "
         "The latency on this machine is reported separately.",
         flag=Flag(metavar="FILE"),
         check=validators.path("the path of a file"),
@@ -267,7 +261,7 @@ class Config:
     n_jobs: int | None = setting(
         None,
         "execution",
-        "Trials to evaluate at once, each in its own process; -1 uses every core, or every worker of a cluster.",
+        "Trials to evaluate at once, each in its own process; -1 uses every core, or every worker of a cluster. "
         "By default 1, or what `joblib.parallel_config` sets.",
         yaml="tuning.workers.n_jobs",
         flag=Flag(name="--jobs"),
@@ -297,7 +291,7 @@ class Config:
     trial_timeout: float | str | None = setting(
         None,
         "execution",
-        'Maximum seconds of one evaluation, or "10x" for ten times the fp32 evaluation; implies `isolate`.',
+        'Maximum seconds of one evaluation, or "10x" for ten times the fp32 evaluation; implies `isolate`. '
         "A longer evaluation is stopped, and the trial has failed.",
         yaml="tuning.workers.trial_timeout",
         flag=Flag(metavar="SECONDS", value="time limit"),
@@ -313,27 +307,24 @@ class Config:
     resume: str | os.PathLike[str] | None = setting(
         None,
         "output",
-        "Workspace or snapshot of an earlier run to continue.",
-        "Settings that are not passed keep their earlier values.",
+        "Workspace or snapshot of an earlier run to continue. Settings that are not passed keep their earlier values.",
         flag=Flag(metavar="FOLDER", note="settings that are not passed keep their earlier values"),
         check=validators.writable_path,
     )
     report: bool = setting(
         True, "output", "Inspect the best model at the end, and write report.html into the workspace."
     )
-    insights: bool = setting(
-        False, "output", "Show the run live on a local web page.", "Observers are told its address."
-    )
+    insights: bool = setting(False, "output", "Show the run live on a local web page. Observers are told its address.")
     diagnosis: bool = setting(
         False,
         "output",
-        "Find out at the end which ops are bad in int8 and why; tables and causes go to the workspace.",
+        "Find out at the end which ops are bad in int8 and why; tables and causes go to the workspace. "
         "They are `result.diagnosis`, too, and printed unless `verbose` is 0.",
     )
     provenance: bool = setting(
         True,
         "output",
-        "Record in saved models where they come from: versions, float model, criterion and scores.",
+        "Record in saved models where they come from: versions, float model, criterion and scores. "
         "Use False for a file that should not tell; see `quaver.read_provenance`.",
     )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from quaver.api.config.validators import Validator, boolean, mapping, name, path, real_number, whole_number
+from quaver.types import PlainValue
 
 Group: TypeAlias = Literal["criterion", "search", "quantization", "timing", "execution", "output"]
 
@@ -59,8 +60,7 @@ class Flag:
 @dataclass(frozen=True, kw_only=True)
 class _Definition:
     group: Group
-    summary: str
-    details: str
+    doc: str
     yaml: str | None
     flag: Flag
     check: Validator | None
@@ -77,40 +77,37 @@ class Setting:
         optional: True if None is allowed.
         takes_mapping: True if it takes a dict with keys of the user.
         group: the group that docs and `--help` show it in.
-        summary: one sentence that says what it does.
-        details: further sentences; "" if there are none.
+        doc: what it does.
         yaml: its place in the nested layout of a YAML file.
         flag: its form on the command line, with the name set.
         check: checks a value and returns it, perhaps in another form.
     """
 
     name: str
-    default: Any
+    default: PlainValue
     kind: Kind
     optional: bool
     takes_mapping: bool
     group: Group
-    summary: str
-    details: str
+    doc: str
     yaml: str
     flag: Flag
     check: Validator | None
 
     @property
-    def doc(self) -> str:
-        """Return the summary and the details."""
-        return f"{self.summary} {self.details}".rstrip()
+    def summary(self) -> str:
+        """Return the first sentence of the doc."""
+        return self.doc.partition(". ")[0].rstrip(".") + "."
 
-    def validated(self, value: Any) -> Any:
+    def validated(self, value: PlainValue) -> PlainValue:
         """Check a value and return it as the run uses it."""
         return value if self.check is None or (value is None and self.optional) else self.check(self.name, value)
 
 
 def setting(
-    default: Any,
+    default: PlainValue,
     group: Group,
-    summary: str,
-    details: str = "",
+    doc: str,
     *,
     yaml: str | None = None,
     flag: Flag | None = None,
@@ -121,13 +118,12 @@ def setting(
     Args:
         default: the default; a function that makes it if it is mutable.
         group: the group that docs and `--help` show it in.
-        summary: one sentence that says what it does; `--help` shows it.
-        details: further sentences, for the docs alone.
+        doc: what it does, in one sentence, which `--help` shows, too; further sentences are for the docs alone.
         yaml: its place in a YAML file; by default `tuning.` and its name.
         flag: its form on the command line, where its type does not say it.
         check: checks a value and returns it; by default the type decides.
     """
-    definition = _Definition(group=group, summary=summary, details=details, yaml=yaml, flag=flag or Flag(), check=check)
+    definition = _Definition(group=group, doc=doc, yaml=yaml, flag=flag or Flag(), check=check)
     metadata = {_METADATA: definition}
     if callable(default):
         return dataclasses.field(default_factory=default, metadata=metadata)
@@ -143,7 +139,7 @@ def settings_of(config: type) -> Mapping[str, Setting]:
     )
 
 
-def _setting(field: dataclasses.Field[Any], hint: Any) -> Setting:
+def _setting(field: dataclasses.Field[object], hint: object) -> Setting:
     definition: _Definition = field.metadata[_METADATA]
     default = field.default
     if field.default_factory is not dataclasses.MISSING:
@@ -157,15 +153,14 @@ def _setting(field: dataclasses.Field[Any], hint: Any) -> Setting:
         optional=bool({types.NoneType, Any} & set(_members(hint))),
         takes_mapping=any(member is Any or _is_mapping(member) for member in _members(hint)),
         group=definition.group,
-        summary=definition.summary,
-        details=definition.details,
+        doc=definition.doc,
         yaml=definition.yaml or f"tuning.{field.name}",
         flag=dataclasses.replace(flag, name=flag.name or "--" + field.name.replace("_", "-")),
         check=definition.check or _VALIDATORS.get(kind),
     )
 
 
-def _kind(hint: Any) -> Kind:
+def _kind(hint: object) -> Kind:
     members = {member for member in _members(hint) if member is not types.NoneType}
     if members == {str, os.PathLike[str]}:
         return "path"
@@ -174,14 +169,14 @@ def _kind(hint: Any) -> Kind:
     (member,) = members
     if _is_mapping(member):
         return "mapping"
-    kinds: dict[Any, Kind] = {bool: "bool", int: "int", float: "float", str: "text"}
+    kinds: dict[object, Kind] = {bool: "bool", int: "int", float: "float", str: "text"}
     return kinds.get(member, "other")
 
 
-def _members(hint: Any) -> tuple[Any, ...]:
+def _members(hint: object) -> tuple[object, ...]:
     """Return the types of a union, or the type itself."""
     return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
 
 
-def _is_mapping(hint: Any) -> bool:
+def _is_mapping(hint: object) -> bool:
     return typing.get_origin(hint) is collections.abc.Mapping

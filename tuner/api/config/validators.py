@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from quaver.api.config.serialize import names_only, objective_name
 from quaver.engine.executors.base import check_limit
@@ -15,6 +15,7 @@ from quaver.objective_traits import traits_of
 from quaver.scores import too_many_scores
 from quaver.slices import Slices
 from quaver.suggestions import hint
+from quaver.types import PlainValue
 
 # A target budget (objective="accuracy") replaces the settings of the criterion.
 CRITERION = ("relative", "absolute", "slices", "slice_limit", "confidence")
@@ -22,14 +23,14 @@ TARGET_BUDGET = ("max_latency", "max_size")
 # An allowed loss of this much was probably meant in percent; judgement.
 SUSPICIOUS_LOSS = 0.5
 
-Validator: TypeAlias = Callable[[str, Any], Any]
+Validator: TypeAlias = Callable[[str, PlainValue], PlainValue]
 """Takes the name and the value of a setting; returns the value as the run uses it, or raises SettingsError."""
 
 
-def must_be(wanted: str, is_valid: Callable[[Any], bool]) -> Validator:
+def must_be(wanted: str, is_valid: Callable[[PlainValue], bool]) -> Validator:
     """Return a validator that refuses the values that a function is False of."""
 
-    def validate(name: str, value: Any) -> Any:
+    def validate(name: str, value: PlainValue) -> PlainValue:
         if not is_valid(value):
             raise SettingsError(f"`{name}` must be {wanted}, not {value!r}")
         return value
@@ -37,7 +38,7 @@ def must_be(wanted: str, is_valid: Callable[[Any], bool]) -> Validator:
     return validate
 
 
-def is_whole_number(value: Any, minimum: int = 0) -> bool:
+def is_whole_number(value: PlainValue, minimum: int = 0) -> bool:
     """Return True for an int, but not a bool, of at least a minimum."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
 
@@ -47,11 +48,11 @@ def whole_number(minimum: int, note: str = "") -> Validator:
     return must_be(f"a whole number of at least {minimum}{note}", lambda value: is_whole_number(value, minimum))
 
 
-def _is_real(value: Any) -> bool:
+def _is_real(value: PlainValue) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_path(value: Any) -> bool:
+def _is_path(value: PlainValue) -> bool:
     return isinstance(value, str | os.PathLike) and isinstance(os.fspath(value), str) and os.fspath(value) != ""
 
 
@@ -67,7 +68,7 @@ jobs = must_be(
 )
 
 
-def unchecked(_: str, value: Any) -> Any:
+def unchecked(_: str, value: PlainValue) -> PlainValue:
     """Return the value; the `Criterion`, the `Budget` or the strategy checks it."""
     return value
 
@@ -77,7 +78,7 @@ def path(wanted: str) -> Validator:
     return must_be(wanted, _is_path)
 
 
-def writable_path(name: str, value: Any) -> Any:
+def writable_path(name: str, value: PlainValue) -> PlainValue:
     """Refuse a folder whose name some system cannot write."""
     path("the path of a folder")(name, value)
     reason = unwritable(os.fspath(value))
@@ -86,7 +87,7 @@ def writable_path(name: str, value: Any) -> Any:
     return value
 
 
-def mapping(name: str, value: Any) -> Any:
+def mapping(name: str, value: PlainValue) -> PlainValue:
     """Refuse what is not a mapping, and names that a recorded run has in place of objects."""
     if not isinstance(value, Mapping):
         raise SettingsError(f"`{name}` must be a mapping, not {value!r}")
@@ -95,7 +96,7 @@ def mapping(name: str, value: Any) -> Any:
     return value
 
 
-def sample_slices(_: str, value: Any) -> Slices | None:
+def sample_slices(_: str, value: PlainValue) -> Slices | None:
     """Return slices in their checked form."""
     slices = Slices.of(value)
     if reason := too_many_scores(slices.count):
@@ -103,7 +104,7 @@ def sample_slices(_: str, value: Any) -> Slices | None:
     return slices
 
 
-def sample_sizes(name: str, value: Any) -> int | tuple[int, ...]:
+def sample_sizes(name: str, value: PlainValue) -> int | tuple[int, ...]:
     """Return one number of samples, or several to try in order."""
     sizes = tuple(dict.fromkeys(value)) if isinstance(value, list | tuple) and value else (value,)
     if not all(is_whole_number(size, 1) for size in sizes):
@@ -111,14 +112,14 @@ def sample_sizes(name: str, value: Any) -> int | tuple[int, ...]:
     return sizes if len(sizes) > 1 else sizes[0]
 
 
-def backend(_: str, value: Any) -> Any:
+def backend(_: str, value: PlainValue) -> PlainValue:
     """Refuse a backend that does not exist."""
     if value not in BACKENDS:
         raise SettingsError(f"unknown backend {value!r}; {hint(str(value), BACKENDS)}")
     return value
 
 
-def time_limit(_: str, value: Any) -> float | str | None:
+def time_limit(_: str, value: PlainValue) -> float | str | None:
     """Return a limit in seconds, or a multiple such as "10x"."""
     return check_limit(value)
 

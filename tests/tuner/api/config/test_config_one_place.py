@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[4]
 PACKAGES = ("adapters", "diagnosis", "history", "insights", "strategies")
 NEW_FIELD = """    coffee_breaks: int | None = setting(
-        7, "execution", "Number of coffee breaks during a run.", "None is no break.", yaml="tuning.workers.breaks"
+        7, "execution", "Number of coffee breaks during a run. None is no break.", yaml="tuning.workers.breaks"
     )
 
     def __post_init__(self) -> None:
