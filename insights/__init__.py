@@ -1,4 +1,4 @@
-"""Who shows: the data behind the views, the figures, the report and the live page."""
+"""Show runs: the data behind the views, the figures, the report, the live page, and trackers."""
 
 if __name__ == "insights":
     raise ImportError("this folder is the package quaver.insights: write `import quaver.insights`")

@@ -1,4 +1,7 @@
-"""A run as an Optuna journal, which optuna-dashboard opens: the precision of each op is a parameter of a trial."""
+"""Export a run as an Optuna journal, which optuna-dashboard opens.
+
+The precision of each op is a parameter of a trial.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,13 @@ from quaver.types import PlainDict, PlainMapping
 
 
 def export_optuna(snapshot: Snapshot, path: str | os.PathLike[str], study_name: str | None = None) -> int:
-    """Write a run to a new journal file of Optuna; how many trials there are, the fp32 model's included.
+    """Write a run to a new journal file of Optuna.
 
-    Numbers are the same as in the run: trial 0 is the fp32 model. The value is the score, and what else is known of a
-    trial is among its user attributes.
+    Numbers are the same as in the run: trial 0 is the fp32 model. The value of a trial is its score; its other figures
+    are user attributes.
+
+    Returns:
+        The number of trials, including that of the fp32 model.
     """
     try:
         import optuna
@@ -29,30 +35,30 @@ def export_optuna(snapshot: Snapshot, path: str | os.PathLike[str], study_name: 
         ) from error
     place = Path(expanded(path))
     if place.exists():
-        raise SettingsError(f"{str(place)!r} is there already; a journal is written to a new file")
+        raise SettingsError(f"{str(place)!r} exists already; give the path of a new file")
     if not place.parent.is_dir():
-        raise SettingsError(f"there is no folder {str(place.parent)!r} to write the journal into")
+        raise SettingsError(f"the folder {str(place.parent)!r} of the journal does not exist; create it first")
     judged = judge_snapshot(snapshot)
     study = _new_study(optuna, place, study_name or snapshot.path.absolute().parent.name, judged)
     for name, value in _about(snapshot, judged).items():
         study.set_user_attr(name, value)
-    given = {op.name: {str(choice.precision) for choice in op.choices} for op in snapshot.header.ops}
+    precisions = {op.name: {str(choice.precision) for choice in op.choices} for op in snapshot.header.ops}
     trials = (*([] if snapshot.baseline is None else [snapshot.baseline]), *judged.trials)
-    for trial in trials:  # every trial must know the same choices, the baseline's fp32 too
+    for trial in trials:  # Optuna wants the same choices in every trial, including the baseline's fp32
         for name, pick in trial.config.items():
-            given.setdefault(name, set()).add(str(pick.precision))
-    choices = {name: optuna.distributions.CategoricalDistribution(sorted(known)) for name, known in given.items()}
-    begun = datetime.fromisoformat(snapshot.header.created).astimezone().replace(tzinfo=None)
+            precisions.setdefault(name, set()).add(str(pick.precision))
+    choices = {name: optuna.distributions.CategoricalDistribution(sorted(names)) for name, names in precisions.items()}
+    started = datetime.fromisoformat(snapshot.header.created).astimezone().replace(tzinfo=None)
     for trial in trials:
-        ended = begun + timedelta(seconds=trial.seconds + trial.build_seconds)
-        study.add_trial(_frozen(optuna, trial, choices, begun, ended))
-        begun = ended
+        ended = started + timedelta(seconds=trial.seconds + trial.build_seconds)
+        study.add_trial(_frozen(optuna, trial, choices, started, ended))
+        started = ended
     return len(trials)
 
 
 def _new_study(optuna: Any, place: Path, name: str, judged: Judge) -> Any:
-    """An empty study, without Optuna's word about it on stderr."""
-    said = optuna.logging.get_verbosity()
+    """Create an empty study, without Optuna's log line about it."""
+    verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         return optuna.create_study(
@@ -61,17 +67,17 @@ def _new_study(optuna: Any, place: Path, name: str, judged: Judge) -> Any:
             direction="maximize" if judged.criterion.first.higher_is_better else "minimize",
         )
     finally:
-        optuna.logging.set_verbosity(said)
+        optuna.logging.set_verbosity(verbosity)
 
 
-def _frozen(optuna: Any, trial: Trial, choices: PlainMapping, begun: datetime, ended: datetime) -> Any:
+def _frozen(optuna: Any, trial: Trial, choices: PlainMapping, started: datetime, ended: datetime) -> Any:
     state = optuna.trial.TrialState.FAIL if trial.failed else optuna.trial.TrialState.COMPLETE
     return optuna.trial.FrozenTrial(
-        number=-1,  # given by the study, in order
+        number=-1,  # the study numbers the trials in order
         trial_id=-1,
         state=state,
         value=trial.score,
-        datetime_start=begun,
+        datetime_start=started,
         datetime_complete=ended,
         params={name: str(pick.precision) for name, pick in trial.config.items()},
         distributions={name: choices[name] for name in trial.config},
@@ -82,7 +88,7 @@ def _frozen(optuna: Any, trial: Trial, choices: PlainMapping, begun: datetime, e
 
 
 def _attributes(trial: Trial) -> PlainDict:
-    known = {
+    attributes = {
         "trial": "fp32" if trial.number == 0 else trial.number,
         "loss": trial.loss,
         "met": None if trial.number == 0 or trial.failed else trial.met,
@@ -95,7 +101,7 @@ def _attributes(trial: Trial) -> PlainDict:
         **{f"{precision}_ops": count for precision, count in trial.config.counts.items()},
         **trial.measured,
     }
-    return {name: value for name, value in known.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _about(snapshot: Snapshot, judged: Judge) -> PlainDict:

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 class Plot:
-    """Draws a run, given its folder. Each method returns a plotly figure."""
+    """Draw a run, given its folder. Each method returns a plotly figure."""
 
     def __init__(self, workspace: str | os.PathLike[str]) -> None:
         self._run = FollowedRun(Path(workspace))
 
     def trials(self) -> go.Figure:
-        """The score over the number of the trial, with what fp32 scores and what is allowed."""
+        """Return the score of each trial, with fp32's score and the allowed score."""
         _check_plotly()
         from quaver.insights.figures.trials import trials_figure
 
         return trials_figure(self._data())
 
     def pareto(self, by: str = "latency") -> go.Figure:
-        """Loss over "latency" or "size", with the trials that none beats in both."""
+        """Return the loss over "latency" or "size", with the Pareto front."""
         _check_plotly()
         from quaver.engine.timing.objective import axes
         from quaver.insights.figures.tradeoff import tradeoff_figure
@@ -39,19 +39,22 @@ class Plot:
         return tradeoff_figure(self._data(), by)
 
     def ops(self) -> go.Figure:
-        """The error and the time of every op, in graph order."""
+        """Return the error and the time of every op, in graph order."""
         _check_plotly()
         from quaver.insights.figures.ops import ops_figure
 
         return ops_figure(op_rows(self._data()))
 
     def histogram(self, op: str) -> go.Figure:
-        """How the weight of an op lies, or its output if it has none, with the int8 range and its steps."""
+        """Return the histogram of an op's weight with the int8 range and its steps.
+
+        An op without a weight shows its output instead.
+        """
         _check_plotly()
         from quaver.insights.figures.distributions import activation_figure, weight_figure
 
         row = self._row(op)
-        return activation_figure(row.inside) if row.inside.weight is None else weight_figure(row.inside)
+        return activation_figure(row.details) if row.details.weight is None else weight_figure(row.details)
 
     def _data(self) -> RunData:
         data = self._run.poll()

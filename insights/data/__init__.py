@@ -1,1 +1,1 @@
-"""What the views show, read from the folder of a run: plain data, no pictures. Nothing here can change a run."""
+"""Read what the views show from the folder of a run. This data is plain and read-only."""

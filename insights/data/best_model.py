@@ -1,39 +1,43 @@
-"""What a history notes of the inside of the best model. Every field is checked: a file may come from anywhere."""
+"""The notes of a history about the best model: ops, causes and profile.
+
+Every field is checked, because a file may come from anywhere.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quaver.engine.inspection.best_model import ABOUT, CAUSES, FINE, OPS, PROFILE
-from quaver.formatting import MAX_SECONDS
+from quaver.formatting import MAX_SECONDS, plural
+from quaver.insights.data.text import duration
 from quaver.types import PlainDict, PlainMapping
 
 Floats = NDArray[np.float64]
 
-_BINS = 4096
-_CHANNELS = 2**16
-_TEXT = 10_000
+# Judgement: bounds of what a note may hold, far above what quaver writes (see `quaver.engine.inspection.best_model`).
+MAX_BINS = 4096
+MAX_CHANNELS = 2**16
+MAX_TEXT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How the values of a weight or an activation lie.
+    """The distribution of the values of a weight or an activation.
 
     Attributes:
-        low, high: borders of the bins, which are of one width.
-        counts: of each bin.
-        channel_low, channel_high: ranges of channels, or of runs of `run` neighbouring ones; empty if not known.
-        run: how many channels one range is of.
-        rows: a histogram for each channel or run of `row_run` ones, as 0..255 of the logarithm; empty if not known.
-        row_run: how many channels one row is of.
+        low, high: the borders of the bins, which have equal width.
+        counts: the number of values in each bin.
+        channel_low, channel_high: the ranges of channels, or of groups of `run` neighbouring ones; empty if not known.
+        run: the number of channels in each range.
+        rows: a histogram for each group of `row_run` channels, as 0..255 of the logarithm; empty if not known.
+        row_run: the number of channels in each row.
         scale: one step in int8, the widest of several; NaN if it is not quantized.
-        scales: how many scales there are.
+        scales: the number of scales.
     """
 
     low: float
@@ -49,27 +53,27 @@ class Histogram:
 
     @property
     def centres(self) -> Floats:
-        """Of the bins."""
+        """The centres of the bins."""
         width = (self.high - self.low) / len(self.counts)
         return np.asarray(self.low + width * (np.arange(len(self.counts)) + 0.5))
 
     @property
     def reach(self) -> float:
-        """The largest size of a value."""
+        """The largest absolute value."""
         if self.channel_low.size:
             return float(max(np.abs(self.channel_low).max(), np.abs(self.channel_high).max()))
         return max(abs(self.low), abs(self.high))
 
     @property
     def median_reach(self) -> float:
-        """The largest size of a value in the median channel."""
+        """The largest absolute value of the median channel."""
         if not self.channel_low.size:
             return self.reach
         return float(np.median(np.maximum(np.abs(self.channel_low), np.abs(self.channel_high))))
 
     @property
-    def usual(self) -> float:
-        """How wide a range holds 99 of 100 values, as far as the bins tell."""
+    def central_width(self) -> float:
+        """The width of the range that holds the central 99 % of the values, to the precision of the bins."""
         total = np.cumsum(self.counts)
         if total[-1] <= 0:
             return math.nan
@@ -78,18 +82,18 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True)
-class OpInside:
-    """What was seen of one op.
+class OpDetails:
+    """The records about one op of the best model.
 
     Attributes:
         before: the ops whose outputs reach it.
-        between: kinds of the nodes between.
-        module: of the user's code, where the exporter left it.
-        error: its own, as a part of what it computes; NaN if not known.
+        between: the kinds of the nodes in between.
+        module: the module of the user's code, if the exporter recorded it.
+        error: its own squared error over its squared signal; NaN if not known.
         running: signal over error in the running quantized model, in dB.
-        low, high: of its output in the float model.
-        limits: the smallest and the largest number that int8 holds of its output, and one step; empty if it is float.
-        activation, weight: histograms; None if there is none.
+        low, high: the range of its output in the float model.
+        limits: the smallest and the largest number that int8 can hold of its output, and one step; empty for float.
+        activation, weight: the histograms; None without one.
     """
 
     before: tuple[str, ...] = ()
@@ -105,8 +109,8 @@ class OpInside:
 
 
 @dataclass(frozen=True, slots=True)
-class Because:
-    """Why an op is bad, as diagnosis says it."""
+class NotedCause:
+    """A cause that the diagnosis found."""
 
     op: str
     kind: str
@@ -117,13 +121,15 @@ class Because:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What one op, or one kernel of no op, takes in the fp32 model and in the best one; 0 where it is not there.
+    """The time of one op, or of a kernel without an op, in both models.
+
+    A time is 0 where it does not occur.
 
     Attributes:
-        name: of the op, or of the kernel.
-        converts: whether it is what converts between precisions.
-        fp32_kernel, best_kernel: what the runtime executes.
-        fp32, best: seconds.
+        name: the name of the op or the kernel.
+        converts: True if it converts between precisions.
+        fp32_kernel, best_kernel: the kernels that the runtime executes in the fp32 model and in the best one.
+        fp32, best: their seconds.
     """
 
     name: str
@@ -134,57 +140,65 @@ class Kernel:
     best: float
 
 
-class Inside:
-    """All that was noted.
+class Inspection:
+    """Everything that was recorded about the best model.
 
     Attributes:
-        trial: number of the trial that was looked at; None if none was.
-        samples: on how many samples.
-        ops: by name.
-        causes: the worst first.
-        kernels: of the profile, those that take most first.
-        profile: what is said of the profile as a whole: how it was taken, threads, latencies.
+        trial: the number of the trial that was inspected; None if none was.
+        samples: the number of samples.
+        ops: the details of each op, by name.
+        causes: the causes of errors, the worst first.
+        kernels: the kernels of the profile, the slowest first.
+        profile: the profile as a whole: how it was taken, threads, latencies.
     """
 
     def __init__(self, notes: PlainMapping, places: Mapping[str, int]) -> None:
-        self._seen = _notes(notes)
-        about, ops, causes, profile = self._seen
-        known = about if isinstance(about, dict) else {}
-        self.trial = number if type(number := known.get("trial")) is int else None
-        self.samples = count if type(count := known.get("samples")) is int else 0
+        self._notes = _notes_of(notes)
+        about, ops, causes, profile = self._notes
+        header = about if isinstance(about, dict) else {}
+        self.trial = number if type(number := header.get("trial")) is int else None
+        self.samples = count if type(count := header.get("samples")) is int else 0
         listed = ops if isinstance(ops, dict) else {}
         self.ops = {name: _op(record, places) for name, record in listed.items() if name in places}
-        self.causes = [one for entry in _list(causes) if (one := _because(entry)) is not None and one.op in places]
+        self.causes = [cause for entry in _list(causes) if (cause := _cause(entry)) is not None and cause.op in places]
         self.profile: PlainDict = profile if isinstance(profile, dict) else {}
         self.kernels = [row for entry in _list(self.profile.get("rows")) if (row := _kernel(entry)) is not None]
 
     def is_of(self, notes: PlainMapping) -> bool:
-        """Whether these are the notes that it was read from."""
-        return all(one is other for one, other in zip(self._seen, _notes(notes), strict=True))
+        """Return True if it was read from these notes."""
+        return all(mine is theirs for mine, theirs in zip(self._notes, _notes_of(notes), strict=True))
 
     def latency(self, which: str) -> dict[str, float]:
-        """Return what the profile says of one model as a whole; what is no plausible figure is left out."""
-        found = self.profile.get(which)
-        entries = found.items() if isinstance(found, dict) else ()
+        """Return the latencies of one model in the profile, without figures that are not plausible."""
+        noted = self.profile.get(which)
+        entries = noted.items() if isinstance(noted, dict) else ()
         figures = {name: value for name, value in entries if isinstance(value, int | float)}
         return {name: float(value) for name, value in figures.items() if abs(value) < MAX_SECONDS}
 
+    @property
+    def latency_phrase(self) -> str:
+        """The median latency of the best model, compared with fp32's."""
+        fp32, best = self.latency("fp32"), self.latency("best")
+        threads = plural(int(fp32.get("threads", 1)), "thread")
+        times = f"median latency {duration(best.get('p50'))} vs {duration(fp32.get('p50'))} in fp32"
+        return f"Trial {self.profile.get('trial')}: {times}, {threads}"
 
-def _notes(notes: PlainMapping) -> tuple[Any, ...]:
+
+def _notes_of(notes: PlainMapping) -> tuple[object, ...]:
     return tuple(notes.get(name) for name in (ABOUT, OPS, CAUSES, PROFILE))
 
 
-def _list(value: Any) -> list[Any]:
+def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(one for one in _list(value) if isinstance(one, str))
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(text for text in _list(value) if isinstance(text, str))
 
 
 def _text(record: PlainMapping, name: str) -> str:
     value = record.get(name)
-    return value[:_TEXT] if isinstance(value, str) else ""
+    return value[:MAX_TEXT] if isinstance(value, str) else ""
 
 
 def _number(record: PlainMapping, name: str) -> float:
@@ -192,11 +206,11 @@ def _number(record: PlainMapping, name: str) -> float:
     return float(value) if isinstance(value, float | int) else math.nan
 
 
-def _op(record: Any, places: Mapping[str, int]) -> OpInside:
+def _op(record: object, places: Mapping[str, int]) -> OpDetails:
     if not isinstance(record, dict):
-        return OpInside()
-    limits = tuple(float(one) for one in _list(record.get("limits")) if isinstance(one, float | int))
-    return OpInside(
+        return OpDetails()
+    limits = tuple(float(limit) for limit in _list(record.get("limits")) if isinstance(limit, float | int))
+    return OpDetails(
         tuple(name for name in _texts(record.get("before")) if name in places),
         _texts(record.get("between")),
         _text(record, "module"),
@@ -210,17 +224,17 @@ def _op(record: Any, places: Mapping[str, int]) -> OpInside:
     )
 
 
-def _histogram(record: Any) -> Histogram | None:
+def _histogram(record: object) -> Histogram | None:
     if not isinstance(record, dict):
         return None
     low, high = _number(record, "low"), _number(record, "high")
-    counts = _array(record.get("counts"), "<u4", _BINS)
+    counts = _array(record.get("counts"), "<u4", MAX_BINS)
     if not counts.size or not (math.isfinite(low) and math.isfinite(high) and low < high):
         return None
-    channels = _array(record.get("channels"), "<f4", 2 * _CHANNELS)
+    channels = _array(record.get("channels"), "<f4", 2 * MAX_CHANNELS)
     channels = channels.reshape(2, -1) if channels.size % 2 == 0 and np.isfinite(channels).all() else np.zeros((2, 0))
     bins = FINE[1][1]
-    rows = _array(record.get("rows"), "u1", _BINS * bins).astype(np.uint8)
+    rows = _array(record.get("rows"), "u1", MAX_BINS * bins).astype(np.uint8)
     rows = rows.reshape(-1, bins) if rows.size % bins == 0 else np.zeros((0, bins), np.uint8)
     scale = _number(record, "scale")
     return Histogram(
@@ -239,23 +253,23 @@ def _histogram(record: Any) -> Histogram | None:
 
 def _count(record: PlainMapping, name: str) -> int:
     value = record.get(name)
-    return value if type(value) is int and 0 < value < _CHANNELS * _BINS else 1
+    return value if type(value) is int and 0 < value < MAX_CHANNELS * MAX_BINS else 1
 
 
-def _array(data: Any, kind: str, most: int) -> Floats:
+def _array(data: object, kind: str, limit: int) -> Floats:
     width = np.dtype(kind).itemsize
-    if not isinstance(data, bytes) or len(data) % width or len(data) > most * width:
+    if not isinstance(data, bytes) or len(data) % width or len(data) > limit * width:
         return np.zeros(0)
     return np.frombuffer(data, kind).astype(np.float64)
 
 
-def _because(entry: Any) -> Because | None:
+def _cause(entry: object) -> NotedCause | None:
     if not isinstance(entry, dict):
         return None
-    return Because(*(_text(entry, name) for name in ("op", "kind", "sentence", "advice", "paste")))
+    return NotedCause(*(_text(entry, name) for name in ("op", "kind", "sentence", "advice", "paste")))
 
 
-def _kernel(entry: Any) -> Kernel | None:
+def _kernel(entry: object) -> Kernel | None:
     match entry:
         case [str(name), bool(converts), str(fp32_kernel), float(fp32), str(best_kernel), float(best)]:
             if math.isfinite(fp32) and math.isfinite(best):

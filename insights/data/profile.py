@@ -1,4 +1,4 @@
-"""Where the time goes: kernels of the fp32 model beside those of the best one."""
+"""The profile of the best model: its kernels next to those of the fp32 model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from quaver.unquantizable import Unquantizable, from_notes
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """One op, or kernel of no op.
+    """One op, or one kernel without an op.
 
     Attributes:
         kernel: its times.
-        kind: "int8", "fp32", "conversion" or "rest" (what is no op, and stays float).
+        kind: "int8", "fp32", "conversion", or "rest" for kernels that stay float and belong to no op.
     """
 
     kernel: Kernel
@@ -23,12 +23,12 @@ class ProfileRow:
 
 
 def profile_rows(data: RunData) -> list[ProfileRow]:
-    """The profile of the best model, those that take most first."""
-    inside = data.inside
-    number = inside.profile.get("trial")
+    """Return the profile of the best model, the slowest first."""
+    inspection = data.inspection
+    number = inspection.profile.get("trial")
     config = data.config(number) if isinstance(number, int) else None
     rows = []
-    for kernel in inside.kernels:
+    for kernel in inspection.kernels:
         if kernel.converts:
             kind = "conversion"
         elif config is not None and kernel.name in data.places:
@@ -40,13 +40,13 @@ def profile_rows(data: RunData) -> list[ProfileRow]:
 
 
 def totals(rows: list[ProfileRow], best: bool) -> dict[str, float]:
-    """Seconds by kind, in the best model or in fp32."""
-    found = dict.fromkeys(("int8", "fp32", "conversion", "rest"), 0.0)
+    """Return the seconds of each kind, in the best model or in fp32."""
+    seconds = dict.fromkeys(("int8", "fp32", "conversion", "rest"), 0.0)
     for row in rows:
-        found[row.kind] += row.kernel.best if best else row.kernel.fp32
-    return found
+        seconds[row.kind] += row.kernel.best if best else row.kernel.fp32
+    return seconds
 
 
 def uncovered(data: RunData) -> list[Unquantizable]:
-    """What no int8 kernel covers, by kind, with its share of the fp32 time."""
-    return [one for one in from_notes(data.snapshot.notes) if one.share is None or one.share > 0]
+    """Return the kinds of nodes that no int8 kernel covers, with their share of the fp32 time."""
+    return [kind for kind in from_notes(data.snapshot.notes) if kind.share is None or kind.share > 0]

@@ -1,4 +1,4 @@
-"""A run, read from its folder, again and again while it grows. Each record is read and judged once."""
+"""Read a run from its folder, repeatedly while it grows. Each record is read and judged once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import enum
 import os
 import threading
 from pathlib import Path
-from typing import Any
 
 from quaver.criterion import Criterion
 from quaver.engine.run.finish import ENDING_NOTE as ENDED
@@ -16,9 +15,9 @@ from quaver.engine.scoring.confirmation import confirmations, is_required
 from quaver.engine.scoring.judge import Judge
 from quaver.errors import QuaverError
 from quaver.history import FILE_NAME, Snapshot, SnapshotReader, is_being_written
-from quaver.insights.data.best_model import Inside
-from quaver.insights.data.trial_choices import TrialChoices
-from quaver.insights.data.trial_rows import TrialRow, in_words
+from quaver.insights.data.best_model import Inspection
+from quaver.insights.data.trial_choices import Change, TrialChoices
+from quaver.insights.data.trial_rows import TrialRow, describe_changes
 from quaver.ops import Op, QuantConfig
 from quaver.space import TuningSpace
 from quaver.trial import Trial
@@ -27,7 +26,7 @@ from quaver.types import PlainDict
 
 
 class RunState(enum.StrEnum):
-    """Whether a run goes on."""
+    """The state of a run."""
 
     WAITING = "has not begun"
     RUNNING = "running"
@@ -37,16 +36,16 @@ class RunState(enum.StrEnum):
 
 
 class RunData:
-    """All that is known of a run now.
+    """Everything that is known of a run.
 
     Attributes:
-        snapshot: what its file holds.
+        snapshot: the content of its file.
         judge: its trials, judged.
-        picks: how they run each op.
-        rows: its trials as a table, in the order they came.
-        state: whether it goes on.
+        picks: the choices of each trial.
+        rows: its trials as rows of a table, in order.
+        state: whether it is running, has ended or was killed.
         problem: why it cannot be read any further; empty if it can.
-        version: grows with each change.
+        version: a number that grows with each change.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -57,25 +56,25 @@ class RunData:
         self.rows: list[TrialRow] = []
         self.state, self.problem, self.version = RunState.RUNNING, "", 0
         self.judge = self._new_judge()
-        self._raw: list[Trial] = []
+        self._unjudged: list[Trial] = []
         self._index: dict[int, int] = {}
-        self._order: list[tuple[int, int]] = []  # number and row of each trial, by number
-        self._inside: Inside | None = None
-        self.take(snapshot)
+        self._order: list[tuple[int, int]] = []  # number and row of each trial, ordered by number
+        self._inspection: Inspection | None = None
+        self.update(snapshot)
 
     @property
     def name(self) -> str:
-        """Of the folder it lies in."""
+        """The name of its folder."""
         return self.snapshot.path.parent.name
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """Its folder."""
         return self.snapshot.path.parent
 
     @property
     def criterion(self) -> Criterion:
-        """What counts as met."""
+        """The criterion that decides whether a trial is met."""
         return self.judge.criterion
 
     @property
@@ -85,54 +84,60 @@ class RunData:
 
     @property
     def best(self) -> Trial | None:
-        """The winner so far."""
+        """The best trial so far."""
         return self.judge.best
 
     @property
     def ended(self) -> PlainDict:
-        """How the latest run ended; empty if it does not say so."""
+        """The note about the end of the latest run; empty if there is none."""
         noted = self.snapshot.notes.get(ENDED)
         return noted if isinstance(noted, dict) and noted.get("run") == self.snapshot.run.number else {}
 
     @property
-    def inside(self) -> Inside:
-        """What the best model looks like inside, as far as it was noted."""
-        if self._inside is None or not self._inside.is_of(self.snapshot.notes):
-            self._inside = Inside(self.snapshot.notes, self.places)
-        return self._inside
+    def inspection(self) -> Inspection:
+        """The records about the best model."""
+        if self._inspection is None or not self._inspection.is_of(self.snapshot.notes):
+            self._inspection = Inspection(self.snapshot.notes, self.places)
+        return self._inspection
 
     def row(self, number: int) -> TrialRow | None:
-        """The trial of a number as a row; None if there is none."""
+        """Return the trial of a number as a row; None if there is none."""
         place = self._index.get(number)
         return None if place is None else self.rows[place]
 
     def config(self, number: int) -> QuantConfig | None:
-        """How a trial runs each op; number 0 is the fp32 model."""
+        """Return the configuration of a trial; number 0 is the fp32 model."""
         if number == 0 and self.baseline is not None:
             return self.baseline.config
         row = self.row(number)
         return None if row is None else row.trial.config
 
-    def difference(self, one: int, other: int) -> list[Any]:
-        """What the second trial runs in another way than the first."""
-        before, after = self.config(one), self.config(other)
+    def difference(self, first: int, second: int) -> list[Change]:
+        """Return the ops that the second trial runs differently from the first."""
+        before, after = self.config(first), self.config(second)
         if before is None or after is None:
             return []
         return self.picks.changes(self.picks.code(before), self.picks.code(after))
 
-    def take(self, snapshot: Snapshot) -> None:
-        """Take in what is new in a later reading of the same file."""
+    def update(self, snapshot: Snapshot) -> None:
+        """Add what is new in a later reading of the same file."""
         earlier, self.snapshot = self.snapshot, snapshot
         if snapshot.runs != earlier.runs:
             self.judge = self._new_judge()
-            self._raw, self.rows, self._index, self._order, self.picks = [], [], {}, [], TrialChoices(self.picks.ops)
+            self._unjudged, self.rows, self._index, self._order, self.picks = (
+                [],
+                [],
+                {},
+                [],
+                TrialChoices(self.picks.ops),
+            )
         if snapshot.baseline is not None and snapshot.baseline.score != self.judge.baseline:
             self.judge.begin(snapshot.baseline)
         for place, trial in enumerate(snapshot.trials):
-            if place >= len(self._raw):
+            if place >= len(self._unjudged):
                 self._add(trial)
-            elif trial is not self._raw[place]:  # a figure was measured
-                self._raw[place] = trial
+            elif trial is not self._unjudged[place]:  # a figure was measured
+                self._unjudged[place] = trial
                 self.judge.add(trial)
         if snapshot.notes.get(CONFIRMED) is not earlier.notes.get(CONFIRMED) or not self.judge.confirmations:
             self.judge.confirm(confirmations(snapshot.notes, self.criterion), is_required(snapshot.notes))
@@ -144,7 +149,7 @@ class RunData:
         judged = self.judge.add(trial)
         self.picks.add(trial.config)
         quantized = int(self.picks.quantized[self.picks.rows[row]].sum())
-        self._raw.append(trial)
+        self._unjudged.append(trial)
         self._index[trial.number] = row
         self.rows.append(TrialRow(judged, quantized, len(self.ops) - quantized, None, 0, ""))
         bisect.insort(self._order, (trial.number, row))
@@ -154,22 +159,22 @@ class RunData:
             self._find_origin(later)
 
     def _find_origin(self, place: int) -> None:
-        """Fill in which trial the one at a place in the order of numbers came from."""
+        """Set the trial that another one was derived from, given its place in the order of numbers."""
         row = self._order[place][1]
         earlier = [item[1] for item in self._order[max(0, place - LOOK_BACK) : place]]
-        origin, shown = self.picks.origin(row, earlier), self.rows[row]
+        origin, current = self.picks.origin(row, earlier), self.rows[row]
         changes = [] if origin is None else self.picks.changes(self.picks.rows[origin], self.picks.rows[row])
         self.rows[row] = TrialRow(
-            shown.trial,
-            shown.quantized,
-            shown.fp32,
-            None if origin is None else self._raw[origin].number,
+            current.trial,
+            current.quantized,
+            current.fp32,
+            None if origin is None else self._unjudged[origin].number,
             len(changes),
-            "" if origin is None else in_words(changes),
+            "" if origin is None else describe_changes(changes),
         )
 
     def _judged(self, row: TrialRow) -> TrialRow:
-        """The same row with what the judge says of its trial now."""
+        """Return a row with the current verdict of the judge."""
         trial = self.judge.judged(row.trial.number)
         if trial is row.trial:
             return row
@@ -182,7 +187,7 @@ class RunData:
 
 
 class FollowedRun:
-    """Follows the snapshot of a run. It may be asked from several threads.
+    """Follow the snapshot of a run. Several threads may use it.
 
     Attributes:
         path: the folder, or the file itself.
@@ -201,7 +206,7 @@ class FollowedRun:
         return self._problem
 
     def poll(self) -> RunData | None:
-        """What is known now; None as long as there is nothing."""
+        """Return what is known now; None as long as there is nothing."""
         with self._lock:
             try:
                 snapshot = self._reader.poll()
@@ -214,13 +219,13 @@ class FollowedRun:
                 elif self._data is None or self._data.snapshot.header is not snapshot.header:
                     self._data = RunData(snapshot)
                 elif self._reader.changed:
-                    self._data.take(snapshot)
+                    self._data.update(snapshot)
             if self._data is not None:
-                self._watch(self._data)
+                self._update_state(self._data)
             return self._data
 
-    def _watch(self, data: RunData) -> None:
-        """Whether somebody still writes it."""
+    def _update_state(self, data: RunData) -> None:
+        """Find out whether a process still writes the run."""
         file = self.path / FILE_NAME if self.path.is_dir() else self.path
         if self._problem:
             state = RunState.UNREADABLE

@@ -1,33 +1,35 @@
-"""Met or not, what it cost, and how to have it again: the first thing that a view says of a run."""
+"""The summary of a run: whether the criterion is met, what that cost, and how to reproduce it."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from quaver.api.config.config import Config
 from quaver.api.display.format import conversions, converted_phrase, timing_setup
 from quaver.api.result_warnings import no_gain_summary, run_warnings
 from quaver.engine.inspection.output_drift import drift_of
 from quaver.engine.scoring.benefit import benefit
-from quaver.formatting import loss_between, loss_is, probability
-from quaver.insights.data import text as wording
+from quaver.formatting import MISSING, allowed, loss, loss_between, loss_is, op_counts, plural, probability, score
 from quaver.insights.data.run_reader import RunData, RunState
+from quaver.insights.data.text import duration, name, size
 from quaver.limit import Limit, loss_text
 from quaver.processors import noted_portability
 from quaver.trial import Trial
 from quaver.types import PlainDict, PlainMapping
 from quaver.unquantizable import from_notes, in_words
 
-# So many limits are shown, the worst first.
-LIMITS = 6
+# Judgement: limits that are shown, the worst first.
+MAX_LIMITS = 6
+# Judgement: seconds that no run can take, so that the file is damaged.
+MAX_STAGE_SECONDS = 1e9
 
 
 class Fact(NamedTuple):
-    """One figure, with what it is and what stands beside it."""
+    """One figure with its label and a note."""
 
     label: str
     value: str
@@ -36,16 +38,16 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the first view says.
+    """The summary of a run.
 
     Attributes:
-        kind: "met", "warned" (met, but with warnings), "not met", "nothing" or "running", for the colour.
-        headline: in a sentence.
+        kind: "met", "warned" (met, but with warnings), "not met", "nothing" or "running"; it decides the colour.
+        headline: the verdict in a sentence.
         warnings: what must not be overlooked, as in `TuneResult.warnings`.
         facts: the figures.
-        costs: seconds by what they were spent on.
-        about: what the run was made with.
-        commands: lines to copy, by what they do.
+        costs: the seconds of each stage.
+        about: the setup of the run.
+        commands: lines to copy, each labelled with what it does.
     """
 
     kind: str
@@ -58,10 +60,10 @@ class Verdict:
 
 
 def verdict(data: RunData) -> Verdict:
-    """The verdict on a run as it stands."""
+    """Return the summary of a run in its current state."""
     kind, headline = _headline(data)
     warnings: tuple[str, ...] = ()
-    if data.state is not RunState.RUNNING:  # the best so far is no result yet
+    if data.state is not RunState.RUNNING:  # the best trial so far is not a result
         warnings = run_warnings(data.judge, data.snapshot.notes, data.baseline)
     if kind == "met" and warnings:
         kind = "warned"
@@ -70,16 +72,16 @@ def verdict(data: RunData) -> Verdict:
 
 
 def state_phrase(data: RunData) -> str:
-    """Whether the run goes on, in a sentence."""
+    """Return a sentence about the state of the run."""
     match data.state:
         case RunState.RUNNING:
-            return f"Running: {wording.count(len(data.rows), 'trial')} so far."
+            return f"Running: {plural(len(data.rows), 'trial')} so far."
         case RunState.ENDED:
-            return f"Ended: {wording.name(str(data.ended.get('reason')))}."
+            return f"Ended: {name(str(data.ended.get('reason')))}."
         case RunState.KILLED:
-            return "No process writes this run any more, and it did not say that it ended: it was killed. Resume it."
+            return "The run was killed: no process writes it, and it recorded no end. Resume it."
         case _:
-            return f"Not readable any further: {data.problem}"
+            return f"The file cannot be read any further: {data.problem}"
 
 
 def _headline(data: RunData) -> tuple[str, str]:
@@ -88,59 +90,58 @@ def _headline(data: RunData) -> tuple[str, str]:
         failed = sum(row.trial.failed for row in data.rows)
         if data.state is RunState.RUNNING:
             return "running", "No result yet."
-        return "nothing", f"No result: {f'all {failed} trials failed' if failed else 'nothing was tried'}."
+        return "nothing", f"No result: {f'all {failed} trials failed' if failed else 'no trial was made'}."
     if best.unscored:
         return "running" if data.state is RunState.RUNNING else "nothing", "Not evaluated: there was no eval_func."
-    loss, allowed = loss_is(best.loss, criterion), wording.allowed(criterion)
+    loss_sentence, allowed_text = loss_is(best.loss, criterion), allowed(criterion)
     no_gain = no_gain_summary(benefit(best, data.judge.objective, data.baseline))
-    but = f", but the model is {no_gain}" if no_gain else ""
+    caveat = f", but the model is {no_gain}" if no_gain else ""
     if best.met and not best.config.quantized_ops:
         return "nothing", "Nothing was quantized: the best trial runs every op in fp32."
     if best.met and not data.judge.met:
         if data.state is RunState.RUNNING and not data.judge.confirmations:
-            return "running", f"Not confirmed on other data yet: {loss} here, and {allowed} is allowed."
-        return "not met", f"Criterion not met on other data: {loss} here, and {allowed} is allowed."
+            return "running", f"Not confirmed on other data yet: {loss_sentence} here, and {allowed_text} is allowed."
+        return "not met", f"Criterion not met on other data: {loss_sentence} here, and {allowed_text} is allowed."
     if criterion.target_budget is not None:
-        kept = "kept" if best.met else "not kept"
+        outcome = "kept" if best.met else "not kept"
         kind = "met" if best.met else "running" if data.state is RunState.RUNNING else "not met"
-        return kind, f"Budget {kept}{but}: {criterion}; {loss}."
+        return kind, f"Budget {outcome}{caveat}: {criterion}; {loss_sentence}."
     if best.met:
-        return "met", f"Criterion met{but}: {loss}, and {allowed} is allowed."
+        return "met", f"Criterion met{caveat}: {loss_sentence}, and {allowed_text} is allowed."
     kind = "running" if data.state is RunState.RUNNING else "not met"
-    return kind, f"Criterion not met: {loss} at best, and {allowed} is allowed."
+    return kind, f"Criterion not met: {loss_sentence} at best, and {allowed_text} is allowed."
 
 
 def _facts(data: RunData) -> list[Fact]:
+    """Return the figures of the best trial."""
     base, best = data.baseline, data.best
     facts = []
     if base is not None:
         lowest = _allowed_score(data)
         if not base.unscored:
-            facts.append(Fact("fp32 score", wording.score(base.score), f"{wording.score(lowest)} is allowed"))
+            facts.append(Fact("fp32 score", score(base.score), f"{score(lowest)} is allowed"))
     if best is None:
         return facts
-    counts = best.config.counts
-    said = " / ".join(f"{count} {precision}" for precision, count in counts.items())
-    score = "not evaluated" if best.unscored else wording.score(best.score)
-    facts.append(Fact("best score", score, f"trial {best.number} of {len(data.rows)}"))
+    best_score = "not evaluated" if best.unscored else score(best.score)
+    facts.append(Fact("best score", best_score, f"trial {best.number} of {len(data.rows)}"))
     facts += _trust(data, best)
     facts += _drift(data, best)
-    facts.append(Fact("ops", said, f"of {len(data.ops)}"))
+    facts.append(Fact("ops", op_counts(best), f"of {len(data.ops)}"))
     facts.append(_latency(data))
     facts += _processors(data, best)
     if base is not None and base.model_size and best.model_size:
         ratio = best.model_size / base.model_size
-        facts.append(Fact("size", wording.size(best.model_size), f"{ratio:.2f} of {wording.size(base.model_size)}"))
+        facts.append(Fact("size", size(best.model_size), f"{ratio:.2f}x fp32 ({size(base.model_size)})"))
     tried = [row.trial for row in data.rows] + ([] if base is None else [base])
     evaluations = sum(not trial.unscored for trial in tried)
-    facts.append(Fact("evaluations", str(evaluations), f"in {wording.duration(sum(costs(data).values()))}"))
+    facts.append(Fact("evaluations", str(evaluations), f"in {duration(sum(costs(data).values()))}"))
     return facts
 
 
 def _drift(data: RunData, best: Trial) -> list[Fact]:
-    """Return how far the outputs are from the float model's, as far as that was measured."""
+    """Return the difference of the outputs from the float model's, if it was measured."""
     drift, facts = drift_of(data.snapshot.notes, best), []
-    note = "" if drift is None else f"of the outputs, against fp32, {wording.count(drift.samples, 'sample')}"
+    note = "" if drift is None else f"of the outputs, against fp32, {plural(drift.samples, 'sample')}"
     if drift is not None and drift.relative_error is not None:
         facts.append(Fact("relative error", f"{drift.relative_error:.3g}", note))
     if drift is not None and drift.top1_agreement is not None:
@@ -153,41 +154,43 @@ def _processors(data: RunData, best: Trial) -> list[Fact]:
     portability = noted_portability(data.snapshot.notes, best.model_hash)
     if portability is None:
         return []
-    measured = Fact("measured on", wording.name(str(portability.measured_on), 200), portability.statement)
+    measured = Fact("measured on", name(str(portability.measured_on), 200), portability.statement)
     return [
         measured,
         *(
-            Fact("on another processor", wording.name(verification.cpu), wording.name(str(verification), 200))
+            Fact("on another processor", name(verification.cpu), name(str(verification), 200))
             for verification in portability.verified
         ),
     ]
 
 
 def _trust(data: RunData, best: Trial) -> list[Fact]:
-    """Between what the loss lies, how sure that is, each of several limits, and what other data say."""
+    """Return how reliable the verdict is: the interval of the loss, its confidence, each limit, and other data."""
     judge, criterion = data.judge, data.criterion
-    found = []
+    facts = []
     if best.interval is not None:
         sure = judge.confidence(best)
-        said = (
+        note = (
             ""
             if sure is None
             else f"{probability(sure.chosen)} confidence that it is within the criterion on such data"
         )
-        found.append(Fact("loss between", loss_between(best.interval, criterion), said))
+        facts.append(Fact("loss between", loss_between(best.interval, criterion), note))
     losses = judge.losses(best)
-    for lost in losses[:LIMITS] if len(losses) > 1 else ():
-        shown, allowed = (loss_text(value, lost.limit.relative) for value in (lost.loss, lost.limit.allowed))
-        found.append(Fact(f"loss of {lost.limit.name or 'the score'}"[:60], shown, f"{allowed} is allowed"))
-    for one in judge.confirmations:
-        verdict = "within the criterion" if one.met else "NOT within the criterion"
-        found.append(Fact(f"trial {one.trial} on other data", wording.loss(one.loss, criterion), f"loss, {verdict}"))
+    for lost in losses[:MAX_LIMITS] if len(losses) > 1 else ():
+        loss_shown, allowed_loss = (loss_text(value, lost.limit.relative) for value in (lost.loss, lost.limit.allowed))
+        facts.append(Fact(f"loss of {lost.limit.name or 'the score'}"[:60], loss_shown, f"{allowed_loss} is allowed"))
+    for confirmation in judge.confirmations:
+        verdict = "within the criterion" if confirmation.met else "NOT within the criterion"
+        facts.append(
+            Fact(f"trial {confirmation.trial} on other data", loss(confirmation.loss, criterion), f"loss, {verdict}")
+        )
     stopped = sum(row.trial.stopped for row in data.rows)
     if stopped and data.baseline is not None:
-        seen = sum(row.trial.seen for row in data.rows)
+        scored = sum(row.trial.seen for row in data.rows)
         total = data.baseline.seen * sum(bool(row.trial.samples) for row in data.rows)
-        found.append(Fact("stopped early", wording.count(stopped, "trial"), f"{seen:,} of {total:,} samples scored"))
-    return found
+        facts.append(Fact("stopped early", plural(stopped, "trial"), f"{scored:,} of {total:,} samples scored"))
+    return facts
 
 
 def _allowed_score(data: RunData) -> float | None:
@@ -198,9 +201,9 @@ def _allowed_score(data: RunData) -> float | None:
 
 
 def allowed_score(base: float, limit: Limit) -> float:
-    """The score at which a limit is just kept."""
-    room = abs(base) * limit.allowed if limit.relative else limit.allowed
-    return base - room if limit.higher_is_better else base + room
+    """Return the score at which a limit is exactly met."""
+    margin = abs(base) * limit.allowed if limit.relative else limit.allowed
+    return base - margin if limit.higher_is_better else base + margin
 
 
 def _latency(data: RunData) -> Fact:
@@ -209,32 +212,32 @@ def _latency(data: RunData) -> Fact:
     fp32 = {} if base is None else base.measured
     ratio, milliseconds = measured.get("latency"), measured.get("latency_ms")
     if ratio is None:
-        return Fact("latency", wording.UNKNOWN, "measured of trials within the criterion")
+        return Fact("latency", MISSING, "measured for trials within the criterion")
     setup = timing_setup(fp32)
     where = f"; {setup}" if setup else ""
     if milliseconds is None:
-        return Fact("latency", f"{ratio:.2f} of fp32", where.removeprefix("; "))
+        return Fact("latency", f"{ratio:.2f}x fp32", where.removeprefix("; "))
     spread = 100 * measured.get("latency_spread", 0.0)
-    value = f"{wording.duration(milliseconds / 1e3)} ±{spread:.0f} %"
-    return Fact("latency", value, f"{ratio:.2f} of fp32{where}")
+    value = f"{duration(milliseconds / 1e3)} ±{spread:.0f} %"
+    return Fact("latency", value, f"{ratio:.2f}x fp32{where}")
 
 
 def costs(data: RunData) -> dict[str, float]:
-    """Seconds by what they were spent on, those that cost most first."""
+    """Return the seconds of each stage, the longest first."""
     stages = data.ended.get("stages")
-    found = _numbers(stages)
+    seconds = _numbers(stages)
     trials = [row.trial for row in data.rows] + ([] if data.baseline is None else [data.baseline])
-    found["eval_func"] = sum(trial.seconds for trial in trials)
-    found["building models"] = sum(trial.build_seconds for trial in trials)
-    return dict(sorted(((name, value) for name, value in found.items() if value > 0), key=lambda item: -item[1]))
+    seconds["eval_func"] = sum(trial.seconds for trial in trials)
+    seconds["building models"] = sum(trial.build_seconds for trial in trials)
+    return dict(sorted(((name, value) for name, value in seconds.items() if value > 0), key=lambda item: -item[1]))
 
 
-def _numbers(value: Any) -> dict[str, float]:
+def _numbers(value: object) -> dict[str, float]:
     entries = value.items() if isinstance(value, dict) else ()
     return {
-        wording.name(name): one
-        for name, one in entries
-        if isinstance(name, str) and isinstance(one, float) and 0 <= one < 1e9
+        name(stage): number
+        for stage, number in entries
+        if isinstance(stage, str) and isinstance(number, float) and 0 <= number < MAX_STAGE_SECONDS
     }
 
 
@@ -243,91 +246,114 @@ def _about(data: RunData) -> list[Fact]:
     run = snapshot.run
     settings = {name: value for name, value in run.settings.items() if isinstance(name, str)}
     facts = [
-        Fact("strategy", _word(settings.get("strategy"))),
+        Fact("strategy", _setting(settings.get("strategy"))),
         Fact(data.criterion.called, str(data.criterion)),
-        Fact("objective", _word(settings.get("objective"))),
-        Fact("seed", _word(settings.get("seed"))),
-        Fact("model", wording.name(_model(data) or "–", 200), f"hash {snapshot.header.model_fingerprint[:16]}"),  # noqa: RUF001
-        Fact("framework", wording.name(snapshot.header.adapter)),
-        Fact("versions", ", ".join(f"{wording.name(name)} {wording.name(one)}" for name, one in run.versions.items())),
-        Fact("started", wording.name(run.started), f"run {run.number}" if run.number > 1 else ""),
-        Fact("folder", wording.name(str(data.folder), 300)),
+        Fact("objective", _setting(settings.get("objective"))),
+        Fact("seed", _setting(settings.get("seed"))),
+        Fact("model", name(_model(data) or "–", 200), f"hash {snapshot.header.model_fingerprint[:16]}"),  # noqa: RUF001
+        Fact("framework", name(snapshot.header.adapter)),
+        Fact("versions", ", ".join(f"{name(package)} {name(version)}" for package, version in run.versions.items())),
+        Fact("started", name(run.started), f"run {run.number}" if run.number > 1 else ""),
+        Fact("folder", name(str(data.folder), 300)),
     ]
-    said = filter(None, (converted_phrase(conversions(snapshot.notes)), in_words(from_notes(snapshot.notes))))
-    facts += [Fact("note", wording.name(text, 400)) for text in said]
+    notes = filter(None, (converted_phrase(conversions(snapshot.notes)), in_words(from_notes(snapshot.notes))))
+    facts += [Fact("note", name(text, 400)) for text in notes]
     return facts
 
 
-def _word(value: Any) -> str:
-    return wording.UNKNOWN if value is None else wording.name(str(value), 100)
+def _setting(value: object) -> str:
+    return MISSING if value is None else name(str(value), 100)
 
 
 def _model(data: RunData) -> str:
-    said = data.ended.get("model")
-    return said if isinstance(said, str) else ""
+    model = data.ended.get("model")
+    return model if isinstance(model, str) else ""
 
 
 def commands(data: RunData) -> list[Fact]:
-    """Lines that repeat the run, and that give its best model; both for a shell and for Python."""
+    """Return lines that repeat the run and rebuild its best model, for a shell and for Python."""
     model = _model(data) or "MODEL"
     folder, best = str(data.folder), data.best
     changed = changed_settings(data.snapshot.run.settings)
-    given = ["calib_dataloader=...", "eval_func=...", *(f"{name}={value!r}" for name, value in changed.items())]
+    arguments = ["calib_dataloader=...", "eval_func=...", *(f"{name}={value!r}" for name, value in changed.items())]
     tune = ["quaver", "tune", "--model", model, "--calib", "CALIB", "--eval", "EVAL"]
-    found = [
-        Fact("repeat it", _shell(*tune, *_flags(changed))),
-        Fact("repeat it in Python", f"quaver.fit({', '.join([repr(model), *given])})"),
-        Fact("go on with it", _shell(*tune, "--resume", folder)),
+    facts = [
+        Fact("repeat the run", _shell(*tune, *_flags(changed))),
+        Fact("repeat the run in Python", f"quaver.fit({', '.join([repr(model), *arguments])})"),
+        Fact("continue the run", _shell(*tune, "--resume", folder)),
     ]
     if best is not None:
-        found.append(Fact("the best model", recover_command(data, best.number)))
-        found.append(Fact("the best model in Python", f"quaver.recover({model!r}, {folder!r}, {best.number})"))
-    return found
+        facts.append(Fact("rebuild the best model", recover_command(data, best.number)))
+        facts.append(Fact("rebuild the best model in Python", f"quaver.recover({model!r}, {folder!r}, {best.number})"))
+    return facts
 
 
 def recover_command(data: RunData, number: int) -> str:
-    """The line that rebuilds the model of a trial."""
+    """Return the command that rebuilds the model of a trial."""
     model = _model(data) or "MODEL"
     suffix = "." + model.rpartition(".")[2] if "." in model.rpartition("/")[2] else ".onnx"
     return _shell("quaver", "recover", model, str(data.folder), number, "-o", f"trial{number}{suffix}")
 
 
 def changed_settings(settings: PlainMapping) -> PlainDict:
-    """The settings that are not as by default, without those that say where and how a run is shown."""
+    """Return the settings that differ from the defaults, without those about where a run is shown."""
     default = Config().to_dict()
-    left = {"workspace", "resume", "report", "insights", "framework"}
-    names = [item.name for item in fields(Config) if item.name not in left]
+    excluded = {"workspace", "resume", "report", "insights", "framework"}
+    names = [item.name for item in fields(Config) if item.name not in excluded]
     return {name: settings[name] for name in names if name in settings and settings[name] != default[name]}
 
 
-def _flags(changed: PlainMapping) -> list[str]:
+def _flags(settings: PlainMapping) -> list[str]:
+    """Return settings as flags of the command line."""
     words: list[str] = []
-    for name, value in changed.items():
-        flag = "--" + name.replace("_", "-")
-        if name in ("op_name_dict", "op_type_dict") and isinstance(value, dict):
-            for key, rule in value.items():
-                words += [flag.removesuffix("-dict"), f"{key}={_yaml(rule)}"]
-        elif name == "strategy_options" and isinstance(value, dict):
-            for key, one in value.items():
-                words += ["--strategy-option", f"{key}={_yaml(one)}"]
-        elif name == "higher_is_better":
-            lower = [key for key, higher in value.items() if not higher] if isinstance(value, dict) else [""]
-            words += [word for key in lower for word in ("--lower-is-better", key) if word]
-        elif name == "slices":
-            words += [flag, "SLICES.txt"]
-        elif isinstance(value, dict):  # limits by metric or by slice
-            words += [word for key, limit in value.items() for word in (flag, f"{key}={limit}")]
-        elif isinstance(value, bool):
-            words.append(flag if value else f"--no-{flag[2:]}")
-        elif value is not None:
-            words += [flag, str(value)]
+    for setting, value in settings.items():
+        words += _FLAGS.get(setting, _flag)("--" + setting.replace("_", "-"), value)
     return words
 
 
-def _yaml(value: Any) -> str:
-    """A value as a flag takes it: YAML, of which JSON is a part."""
+def _flag(flag: str, value: object) -> list[str]:
+    if isinstance(value, dict):  # limits by metric or by slice
+        return [word for key, limit in value.items() for word in (flag, f"{key}={limit}")]
+    if isinstance(value, bool):
+        return [flag if value else f"--no-{flag[2:]}"]
+    return [] if value is None else [flag, str(value)]
+
+
+def _rules_flag(flag: str, value: object) -> list[str]:
+    if not isinstance(value, dict):
+        return _flag(flag, value)
+    return [word for key, rule in value.items() for word in (flag.removesuffix("-dict"), f"{key}={_yaml(rule)}")]
+
+
+def _strategy_options_flag(flag: str, value: object) -> list[str]:
+    if not isinstance(value, dict):
+        return _flag(flag, value)
+    return [word for key, option in value.items() for word in ("--strategy-option", f"{key}={_yaml(option)}")]
+
+
+def _lower_is_better_flag(flag: str, value: object) -> list[str]:
+    metrics = [name for name, higher in value.items() if not higher] if isinstance(value, dict) else [""]
+    return [word for metric in metrics for word in ("--lower-is-better", metric) if word]
+
+
+def _slices_flag(flag: str, value: object) -> list[str]:
+    return [flag, "SLICES.txt"]
+
+
+# The settings whose flags are not the setting's own name and value.
+_FLAGS: dict[str, Callable[[str, object], list[str]]] = {
+    "op_name_dict": _rules_flag,
+    "op_type_dict": _rules_flag,
+    "strategy_options": _strategy_options_flag,
+    "higher_is_better": _lower_is_better_flag,
+    "slices": _slices_flag,
+}
+
+
+def _yaml(value: object) -> str:
+    """Return a value as a flag takes it: as YAML, of which JSON is a part."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _shell(*words: Any) -> str:
-    return wording.name(shlex.join(map(str, words)), 4000)
+def _shell(*words: object) -> str:
+    return name(shlex.join(map(str, words)), 4000)

@@ -1,98 +1,66 @@
-"""Names and figures as the views write them. Names come from model files, so nothing in them may be obeyed."""
+"""Names and figures in the views, in addition to `quaver.formatting`.
+
+Names come from model files, which may be hostile. So they are bounded in length, printable, and escaped for plotly.
+"""
 
 from __future__ import annotations
 
 import math
 
-from quaver.criterion import Criterion
-from quaver.formatting import MAX_SECONDS
-from quaver.limit import loss_text
+from quaver.formatting import MAX_SECONDS, MISSING, file_size, milliseconds, printable
+from quaver.formatting import duration as long_duration
+from quaver.formatting import last_line as whole_last_line
 from quaver.ops import OpConfig
 
-# Characters of a name that are shown; the middle of a longer one is left out.
-SHOWN = 64
-UNKNOWN = "–"  # noqa: RUF001 - as tables write what is not known
+# Judgement: characters of a name that are shown; the middle of a longer one is left out.
+MAX_NAME = 64
+# Judgement: characters of an error message in a table.
+MAX_ERROR = 200
 
 
-def name(text: str, most: int = SHOWN) -> str:
-    """A name on one line and of bounded length, what cannot be printed escaped."""
-    if len(text) > most:
-        head = (most - 1) // 3
-        text = f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+def name(text: str, limit: int = MAX_NAME) -> str:
+    """Return a name on one line with at most `limit` characters; what cannot be printed is escaped."""
+    if len(text) > limit:
+        head = (limit - 1) // 3
+        text = f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
+    return printable(text)
 
 
-def figure_text(text: str, most: int = SHOWN) -> str:
-    """A name for plotly, which takes a few tags of HTML for what they are."""
-    return name(text, most).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+def figure_text(text: str, limit: int = MAX_NAME) -> str:
+    """Return a name for plotly, which would obey a few HTML tags."""
+    return name(text, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def precision(pick: OpConfig) -> str:
-    """What an op computes in, and its mode if that is not the usual one: "int8 dynamic"."""
-    return str(pick.precision) if pick.mode in ("", "static") else f"{pick.precision} {pick.mode}"
-
-
-def score(value: float | None) -> str:
-    """A score."""
-    return UNKNOWN if value is None else f"{value:.6g}"
-
-
-def loss(value: float | None, criterion: Criterion) -> str:
-    """Return a loss in the criterion's unit, for a place that says that it is one; a gain is called "better"."""
-    return UNKNOWN if value is None else loss_text(value, criterion.is_relative)
-
-
-def allowed(criterion: Criterion) -> str:
-    """The loss that is allowed."""
-    if criterion.target_budget is not None:
-        return "as little as can be"
-    return loss(criterion.allowed, criterion)
+def precision(choice: OpConfig) -> str:
+    """Return the precision of an op, and its mode unless that is static: "int8 dynamic"."""
+    return str(choice.precision) if choice.mode in ("", "static") else f"{choice.precision} {choice.mode}"
 
 
 def duration(seconds: float | None) -> str:
-    """Return a time in a unit that suits it, in three digits; a dash for what a clock cannot have measured."""
-    if seconds is None or not abs(seconds) < MAX_SECONDS:
-        return UNKNOWN
-    for unit, factor in (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)):
-        if abs(seconds) < 999.5 * factor or unit == "s":
-            break
-    if unit == "s" and seconds >= 120:
-        minutes = round(seconds / 60)
-        return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
-    return "0" if seconds == 0 else f"{seconds / factor:.3g} {unit}"
+    """Return a duration, in ms or µs below one second; a dash for one that cannot have been measured."""
+    if seconds is None or not 0 <= seconds < MAX_SECONDS:
+        return MISSING
+    return milliseconds(seconds * 1e3) if seconds < 0.9995 else long_duration(seconds)
 
 
 def size(count: int | None) -> str:
-    """A file size."""
-    if not count:
-        return UNKNOWN
-    for unit, factor in (("KB", 1e3), ("MB", 1e6), ("GB", 1e9)):
-        if count < 999.5 * factor or unit == "GB":
-            break
-    return f"{count / factor:.3g} {unit}"
+    """Return a file size; a dash if it is not known."""
+    return file_size(count) if count else MISSING
 
 
 def percent(part: float | None) -> str:
-    """A part of a whole."""
+    """Return a part of a whole as a percentage; a dash if it is not known."""
     if part is None or not math.isfinite(part):
-        return UNKNOWN
+        return MISSING
     return f"{part * 100:.3g} %" if part < 0.1 else f"{part * 100:.0f} %"
 
 
-def count(number: int, what: str) -> str:
-    """A number of things."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def listed(names: list[str], most: int = 3, shown: int = 40) -> str:
-    """The first few of several names, and how many more there are."""
-    more = len(names) - most
-    return ", ".join(name(one, shown) for one in names[:most]) + (f" and {more} more" if more > 0 else "")
+def listed(names: list[str], limit: int = 3, name_limit: int = 40) -> str:
+    """Return the first names, and how many more there are."""
+    more = len(names) - limit
+    return ", ".join(name(entry, name_limit) for entry in names[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def last_line(error: str | None) -> str:
-    """What a traceback ends with."""
-    lines = (error or "").strip().splitlines()
-    return name(lines[-1], 200) if lines else ""
+    """Return the last line of a traceback."""
+    return name(whole_last_line(error), MAX_ERROR)

@@ -1,4 +1,4 @@
-"""How each trial runs each op, as a table of small numbers: fast to compare, however many there are."""
+"""How each trial runs each op, as a table of small numbers, which is fast to compare."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from quaver.trial_lineage import LOOK_BACK, nearest
 
 Codes = NDArray[np.uint16]
 
-_MOST_CHOICES = 2**16 - 1
+# Numbers of choices must fit uint16.
+MAX_CHOICES = 2**16 - 1
 
 
 class Change(NamedTuple):
-    """One op that two trials run in different ways."""
+    """An op that two trials run differently."""
 
     op: str
     before: OpConfig
@@ -28,20 +29,20 @@ class TrialChoices:
     """The choices of all trials, added one by one.
 
     Attributes:
-        ops: names, in graph order.
-        choices: the distinct ways to run an op that any trial takes.
-        rows: for each trial the number of the choice of each op.
+        ops: the names of the ops, in graph order.
+        choices: the distinct choices of all trials.
+        rows: for each trial, the number of the choice of each op.
     """
 
     def __init__(self, ops: Sequence[str]) -> None:
         self.ops = tuple(ops)
         self.choices: list[OpConfig] = []
         self.rows: list[Codes] = []
-        self._table = np.empty((64, len(self.ops)), np.uint16)  # the same rows in one array, which grows by doubling
+        self._table = np.empty((64, len(self.ops)), np.uint16)  # the rows in one array, which grows by doubling
         self._numbers: dict[OpConfig, int] = {}
 
     def add(self, config: QuantConfig) -> None:
-        """Take in the configuration of the next trial."""
+        """Add the configuration of the next trial."""
         codes = self.code(config)
         if len(self.rows) == len(self._table):
             self._table = np.concatenate([self._table, np.empty_like(self._table)])
@@ -49,21 +50,23 @@ class TrialChoices:
         self.rows.append(codes)
 
     def code(self, config: QuantConfig) -> Codes:
-        """The choices of a configuration as numbers."""
-        choices, picks = config.coded()
+        """Return the choices of a configuration as numbers."""
+        choices, coded_picks = config.coded()
         numbers = np.array([self._number(choice) for choice in choices], np.uint16)
-        taken = np.frombuffer(picks, np.uint8) if isinstance(picks, bytes) else np.array(picks, np.intp)
-        return numbers[taken]
+        indexes = (
+            np.frombuffer(coded_picks, np.uint8) if isinstance(coded_picks, bytes) else np.array(coded_picks, np.intp)
+        )
+        return numbers[indexes]
 
     def _number(self, choice: OpConfig) -> int:
-        if choice not in self._numbers and len(self.choices) < _MOST_CHOICES:
+        if choice not in self._numbers and len(self.choices) < MAX_CHOICES:
             self._numbers[choice] = len(self.choices)
             self.choices.append(choice)
         return self._numbers.get(choice, 0)
 
     @property
     def quantized(self) -> NDArray[np.bool_]:
-        """Of each choice whether it computes in less than fp32."""
+        """True for each choice with a precision below fp32."""
         return np.array([choice.quantized for choice in self.choices], np.bool_)
 
     def origin(self, row: int, earlier: Sequence[int]) -> int | None:
@@ -82,7 +85,7 @@ class TrialChoices:
         return recent[nearest(table, self.rows[row])]
 
     def changes(self, before: Codes, after: Codes) -> list[Change]:
-        """What is different."""
+        """Return the ops that two configurations run differently."""
         return [
             Change(self.ops[place], self.choices[before[place]], self.choices[after[place]])
             for place in np.flatnonzero(before != after)

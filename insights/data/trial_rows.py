@@ -1,4 +1,4 @@
-"""A trial as a row of a table."""
+"""Trials as rows of a table."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from quaver.trial import Trial
 
 @dataclass(frozen=True, slots=True)
 class TrialRow:
-    """What the table of trials says of one.
+    """One row of the table of trials.
 
     Attributes:
         trial: the trial, judged.
-        reduced: how many ops run in less than fp32.
-        fp32: how many do not.
-        origin: number of the trial that it came from; None for the first.
-        changed: how many ops it runs in another way.
-        changes: the same in words.
+        quantized: the number of quantized ops.
+        fp32: the number of fp32 ops.
+        origin: the number of the trial that it was derived from; None for the first.
+        changed: the number of ops that it runs differently.
+        changes: these changes in words.
     """
 
     trial: Trial
@@ -34,58 +34,59 @@ class TrialRow:
 
     @property
     def bits(self) -> str:
-        """How many ops run in less than fp32, and how many of them in less than int8."""
-        fewer = [f"{count} {one}" for one, count in self.trial.config.counts.items() if count and one < INT8]
+        """The number of quantized ops, and how many of them have fewer bits than int8."""
+        counts = self.trial.config.counts.items()
+        fewer = [f"{count} {precision}" for precision, count in counts if count and precision < INT8]
         return f"{self.quantized} ({', '.join(fewer)})" if fewer else str(self.quantized)
 
     @property
     def kind(self) -> str:
-        """How it ended, as figures tell trials apart."""
+        """The outcome, by which figures group trials."""
         return "stopped early" if self.trial.stopped else verdict(self.trial)
 
     @property
     def verdict(self) -> str:
-        """In a word or two."""
+        """The verdict in a few words."""
         return f"stopped after {self.trial.seen:,}" if self.trial.stopped else self.kind
 
     @property
     def latency(self) -> float | None:
-        """As a part of fp32's, where it was measured."""
+        """The latency as a multiple of fp32's, if it was measured."""
         return self.trial.measured.get("latency")
 
     @property
     def milliseconds(self) -> float | None:
-        """Of one inference, where it was measured."""
+        """The latency of one inference, if it was measured."""
         return self.trial.measured.get("latency_ms")
 
     @property
     def error(self) -> str:
-        """Why there is no score, in a line."""
+        """Why there is no score, on one line."""
         return last_line(self.trial.error)
 
 
-def in_words(changes: Sequence[Change]) -> str:
-    """What a trial changes: which ops went back to fp32, which came from there, and which are run in another way."""
-    back = [change.op for change in changes if change.before.quantized and not change.after.quantized]
-    forth = [change.op for change in changes if change.after.quantized and not change.before.quantized]
+def describe_changes(changes: Sequence[Change]) -> str:
+    """Return which ops a trial moves to fp32, which back, and which it runs differently."""
+    to_fp32 = [change.op for change in changes if change.before.quantized and not change.after.quantized]
+    from_fp32 = [change.op for change in changes if change.after.quantized and not change.before.quantized]
     other = [change for change in changes if change.before.quantized == change.after.quantized]
     parts = []
-    if back:
-        parts.append(f"{len(back)} to fp32: {listed(back)}")
-    if forth:
-        parts.append(f"{len(forth)} to {changes_to(changes)}: {listed(forth)}")
+    if to_fp32:
+        parts.append(f"{len(to_fp32)} to fp32: {listed(to_fp32)}")
+    if from_fp32:
+        parts.append(f"{len(from_fp32)} to {_new_precision(changes)}: {listed(from_fp32)}")
     if other:
-        ways = list(dict.fromkeys(_way(change) for change in other))
-        parts.append(f"{len(other)} in another way: {listed(ways)}")
+        differences = list(dict.fromkeys(_difference(change) for change in other))
+        parts.append(f"{len(other)} run differently: {listed(differences)}")
     return "; ".join(parts) or "nothing"
 
 
-def changes_to(changes: Sequence[Change]) -> str:
-    """The precision that ops were brought to."""
+def _new_precision(changes: Sequence[Change]) -> str:
+    """Return the precision that ops were moved to."""
     return str(next(change.after.precision for change in changes if change.after.quantized))
 
 
-def _way(change: Change) -> str:
-    """What is different between two ways to run an op."""
+def _difference(change: Change) -> str:
+    """Return the difference between two choices of an op."""
     before, after = change.before.to_dict(), change.after.to_dict()
     return ", ".join(f"{before[key]} → {after[key]}" for key in after if before[key] != after[key])

@@ -1,1 +1,1 @@
-"""One figure a file, made with plotly: the same in Python, on the page and in the report."""
+"""The plotly figures, one topic per file: the same in Python, on the page and in the report."""

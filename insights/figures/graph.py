@@ -1,4 +1,4 @@
-"""The graph of a model as a still picture; the live page has one that can be opened and folded."""
+"""The graph of a model as a static figure; the live page has an interactive one."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from quaver.insights.figures.style import BY_KIND, CONVERSION, REST, empty, styl
 
 
 def graph_figure(graph: Graph) -> go.Figure:
-    """Nodes by precision, from left to right; where values are converted the line is in the colour of conversions."""
+    """Draw the nodes by precision, from left to right, with conversions in a colour of their own."""
     if not graph.edges:
         return empty("The graph of this model was not recorded.")
     places = {node.key: (node.x, node.y) for node in graph.nodes}
     figure = go.Figure()
-    for border, colour, name, width in (
+    for converts, colour, name, width in (
         (False, "#C5CAD3", "values", 1.2),
         (True, CONVERSION, "conversions between int8 and fp32", 2.2),
     ):
         xs: list[float | None] = []
         ys: list[float | None] = []
         for edge in graph.edges:
-            if edge.border == border:
+            if edge.converts == converts:
                 (x0, y0), (x1, y1) = places[edge.source], places[edge.target]
                 aside = 0.35 if edge.skips else 0.0
                 xs += [x0, (x0 + x1) / 2, x1, None]

@@ -1,4 +1,4 @@
-"""All ops of a model at a look: how much each disturbs, and what it takes."""
+"""All ops of a model in one figure: the error and the time of each."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from quaver.insights.data.culprits import Step
 from quaver.insights.data.op_rows import OpRow
 from quaver.insights.data.run_reader import RunData
+from quaver.insights.data.sensitivity import BestScore
 from quaver.insights.data.summary import allowed_score
 from quaver.insights.data.text import duration, figure_text
 from quaver.insights.figures.style import FAINT, FP32, GRID, INT8, MET, empty, level, styled
 
-# Below this an error is none worth drawing.
-_LEAST = 1e-9
+# Judgement: smaller errors are drawn at this value, because a logarithmic axis has no zero.
+MIN_ERROR = 1e-9
 
 
 def ops_figure(rows: Sequence[OpRow]) -> go.Figure:
-    """In graph order: the error of each op, and under it what it takes in fp32 and in int8."""
+    """Draw the error of each op in graph order, and below it the times in fp32 and in int8."""
     if not rows:
         return empty("No trial yet.")
-    timed = any(not math.isnan(row.fp32) for row in rows)
+    has_times = any(not math.isnan(row.fp32_seconds) for row in rows)
     figure = make_subplots(
-        rows=2 if timed else 1,
+        rows=2 if has_times else 1,
         cols=1,
         shared_xaxes=True,
         vertical_spacing=0.08,
-        row_heights=[0.6, 0.4] if timed else [1.0],
+        row_heights=[0.6, 0.4] if has_times else [1.0],
     )
     for name, colour, quantized in (("runs in int8", INT8, True), ("runs in fp32", FP32, False)):
-        chosen = [(place, row) for place, row in enumerate(rows) if row.pick.quantized == quantized]
-        known = [(place, row) for place, row in chosen if not math.isnan(row.shown_error)]
+        chosen = [(place, row) for place, row in enumerate(rows) if row.choice.quantized == quantized]
+        measured = [(place, row) for place, row in chosen if not math.isnan(row.known_error)]
         figure.add_scatter(
-            x=[place + 1 for place, _ in known],
-            y=[max(row.shown_error, _LEAST) for _, row in known],
-            customdata=[[figure_text(row.op.name), figure_text(row.op.kind)] for _, row in known],
+            x=[place + 1 for place, _ in measured],
+            y=[max(row.known_error, MIN_ERROR) for _, row in measured],
+            customdata=[[figure_text(row.op.name), figure_text(row.op.kind)] for _, row in measured],
             mode="markers",
             name=name,
             marker={"color": colour, "size": 8, "symbol": "circle" if quantized else "diamond"},
@@ -46,22 +46,22 @@ def ops_figure(rows: Sequence[OpRow]) -> go.Figure:
             col=1,
         )
     figure.update_yaxes(type="log", title="error in int8", exponentformat="power", row=1, col=1)
-    if timed:
+    if has_times:
         _add_times(figure, rows)
-    styled(figure, 460 if timed else 320)
+    styled(figure, 460 if has_times else 320)
     figure.update_xaxes(gridcolor=GRID, tickformat="d", zeroline=False)
     figure.update_yaxes(gridcolor=GRID, title_font={"size": 12, "color": FAINT})
     title = {"text": "op, in graph order", "font": {"size": 12, "color": FAINT}}
-    figure.update_xaxes(title=title, row=2 if timed else 1, col=1)
+    figure.update_xaxes(title=title, row=2 if has_times else 1, col=1)
     return figure
 
 
 def _add_times(figure: go.Figure, rows: Sequence[OpRow]) -> None:
-    longest = max((row.fp32 for row in rows if not math.isnan(row.fp32)), default=0.0)
+    longest = max((row.fp32_seconds for row in rows if not math.isnan(row.fp32_seconds)), default=0.0)
     factor, unit = (1e3, "ms") if longest > 1e-3 else (1e6, "µs")
     for name, colour, values in (
-        ("time in fp32", FP32, [row.fp32 for row in rows]),
-        ("time in int8", INT8, [row.quantized for row in rows]),
+        ("time in fp32", FP32, [row.fp32_seconds for row in rows]),
+        ("time in int8", INT8, [row.int8_seconds for row in rows]),
     ):
         figure.add_bar(
             x=list(range(1, len(rows) + 1)),
@@ -79,15 +79,15 @@ def _add_times(figure: go.Figure, rows: Sequence[OpRow]) -> None:
 
 
 def ranking_figure(rows: Sequence[OpRow]) -> go.Figure:
-    """The ops that disturb the output most."""
+    """Draw the most sensitive ops."""
     if not rows:
-        return empty("No op was measured by itself: this strategy does not need it.")
+        return empty("No op was measured alone: this strategy does not need it.")
     figure = go.Figure()
     for name, colour, quantized in (("runs in int8", INT8, True), ("runs in fp32", FP32, False)):
-        chosen = [row for row in rows if row.pick.quantized == quantized]
+        chosen = [row for row in rows if row.choice.quantized == quantized]
         figure.add_bar(
             y=[_label(row) for row in chosen],
-            x=[max(row.shown_error, _LEAST) for row in chosen],
+            x=[max(row.known_error, MIN_ERROR) for row in chosen],
             orientation="h",
             name=name,
             marker={"color": colour, "line": {"width": 0}},
@@ -97,7 +97,7 @@ def ranking_figure(rows: Sequence[OpRow]) -> go.Figure:
     return styled(
         figure,
         110 + 22 * len(rows),
-        x={"type": "log", "title": "error with this op alone in int8 (squared, as a part of the signal)", "dtick": 1,
+        x={"type": "log", "title": "sensitivity: squared error / squared signal with only this op in int8", "dtick": 1,
            "exponentformat": "power"},
         y={"type": "category", "automargin": True, "autorange": "reversed", "categoryorder": "array",
            "categoryarray": [_label(row) for row in rows]},
@@ -110,8 +110,8 @@ def _label(row: OpRow) -> str:
     return figure_text(row.op.name, 48)
 
 
-def steps_figure(data: RunData, path: Sequence[Step]) -> go.Figure:
-    """The best score with so many ops in fp32."""
+def steps_figure(data: RunData, path: Sequence[BestScore]) -> go.Figure:
+    """Draw the best score for each number of fp32 ops."""
     if not path:
         return empty("No trial has a score yet.")
     figure = go.Figure(

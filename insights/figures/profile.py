@@ -1,4 +1,4 @@
-"""Kernels of the fp32 model beside those of the best one."""
+"""The kernels of the fp32 model next to those of the best model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quaver.insights.figures.style import BY_KIND, FAINT, GRID, INT8, REST, empt
 
 
 def costs_figure(costs: Mapping[str, float]) -> go.Figure:
-    """A bar for each kind of work, those that took most first."""
+    """Draw a bar for each stage, the longest first."""
     if not costs:
         return empty("Nothing was measured yet.")
     figure = go.Figure(
@@ -32,42 +32,43 @@ def costs_figure(costs: Mapping[str, float]) -> go.Figure:
     return styled(figure, 90 + 28 * len(costs), legend=False, x={"title": "seconds"}, y=down, bargap=0.35, margin=room)
 
 
-SHOWN = 30
-WORDS = {
+# Judgement: kernels in the figure; the table has all of them.
+MAX_KERNELS = 30
+LABELS = {
     "int8": "int8 kernels",
     "fp32": "ops in fp32",
     "conversion": "conversions",
-    "rest": "other kernels, which no int8 covers",
+    "rest": "other kernels, which have no int8 version",
 }
 
 
 def totals_figure(rows: Sequence[ProfileRow]) -> go.Figure:
-    """Two bars: where the time of each model goes."""
+    """Draw two bars: the time of each model by kind of kernel."""
     if not rows:
         return empty("The best model was not profiled.")
     figure = go.Figure()
     best, fp32 = totals(list(rows), True), totals(list(rows), False)
     before = {"fp32": fp32["int8"] + fp32["fp32"], "rest": fp32["rest"] + fp32["conversion"]}
-    for kind, words in WORDS.items():
+    for kind, label in LABELS.items():
         values = [best[kind], before.get(kind, 0.0)]
         figure.add_bar(
             y=["best model", "fp32 model"],
             x=[1e3 * value for value in values],
             orientation="h",
-            name=words,
+            name=label,
             marker={"color": BY_KIND[kind], "line": {"width": 0}},
             customdata=[duration(value) for value in values],
-            hovertemplate=f"%{{y}}: {words} %{{customdata}}<extra></extra>",
+            hovertemplate=f"%{{y}}: {label} %{{customdata}}<extra></extra>",
         )
-    across, down = {"title": "ms of one inference, all kernels"}, {"type": "category", "automargin": True}
+    across, down = {"title": "ms per inference, all kernels"}, {"type": "category", "automargin": True}
     return styled(figure, 220, x=across, y=down, barmode="stack", bargap=0.35)
 
 
 def kernels_figure(rows: Sequence[ProfileRow]) -> go.Figure:
-    """The kernels that take most, in fp32 (outlined) and in the best model (filled)."""
+    """Draw the slowest kernels, in fp32 (outlined) and in the best model (filled)."""
     if not rows:
         return empty("The best model was not profiled.")
-    chosen = sorted(rows, key=lambda row: -max(row.kernel.fp32, row.kernel.best))[:SHOWN]
+    chosen = sorted(rows, key=lambda row: -max(row.kernel.fp32, row.kernel.best))[:MAX_KERNELS]
     labels = [figure_text(f"{row.kernel.name}{' ⇄' if row.kernel.converts else ''}", 44) for row in chosen]
     longest = max(max(row.kernel.fp32, row.kernel.best) for row in chosen)
     factor, unit = (1e3, "ms") if longest > 1e-3 else (1e6, "µs")
@@ -82,14 +83,14 @@ def kernels_figure(rows: Sequence[ProfileRow]) -> go.Figure:
         hovertemplate="%{y}<br>fp32: %{customdata[0]}, %{customdata[1]}<extra></extra>",
         offsetgroup="fp32",
     )
-    for kind, words in WORDS.items():
+    for kind, kind_label in LABELS.items():
         members = [(label, row) for label, row in zip(labels, chosen, strict=True) if row.kind == kind]
         if members:
             figure.add_bar(
                 y=[label for label, _ in members],
                 x=[factor * row.kernel.best for _, row in members],
                 orientation="h",
-                name=f"best model: {words}",
+                name=f"best model: {kind_label}",
                 marker={"color": BY_KIND[kind], "line": {"width": 0}},
                 customdata=[[duration(row.kernel.best), figure_text(row.kernel.best_kernel)] for _, row in members],
                 hovertemplate="%{y}<br>best: %{customdata[0]}, %{customdata[1]}<extra></extra>",

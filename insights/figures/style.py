@@ -1,8 +1,6 @@
-"""Colours and lines that all figures share. The colours can be told apart without seeing red and green."""
+"""Colours and lines that all figures share. They can be told apart without seeing red and green."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import plotly.graph_objects as go
 
@@ -14,7 +12,7 @@ MET, NOT_MET, FAILED, BEST = "#009E73", "#8A8F98", "#D55E00", "#111827"
 STOPPED = "stopped early", NOT_MET, "diamond-open"
 INK, FAINT, GRID = "#1F2937", "#6B7280", "#E5E7EB"
 BY_KIND = {"int8": INT8, "fp32": FP32, "conversion": CONVERSION, "rest": REST, "mixed": "#56B4E9"}
-# Several runs beside each other.
+# The colours of several runs in one figure.
 SERIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8A8F98", "#111827")
 
 FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif", "size": 13, "color": INK}
@@ -29,10 +27,10 @@ def styled(
     legend: bool = True,
     x: PlainDict | None = None,
     y: PlainDict | None = None,
-    **more: Any,
+    **layout: object,
 ) -> go.Figure:
-    """The figure as all are: light, with room for labels, its legend above it. `x` and `y` are settings of its axes."""
-    axes = {name: _axis(given or {}) for name, given in (("xaxis", x), ("yaxis", y)) if given is not None}
+    """Give a figure the layout that all share; `x` and `y` are settings of its axes."""
+    axes = {name: _axis(settings) for name, settings in (("xaxis", x), ("yaxis", y)) if settings is not None}
     figure.update_layout(
         {
             "template": "none",
@@ -45,20 +43,20 @@ def styled(
             "plot_bgcolor": "white",
             "paper_bgcolor": "white",
             **axes,
-            **more,
+            **layout,
         }
     )
     return figure
 
 
-def _axis(given: PlainDict) -> PlainDict:
-    """Settings of an axis over what all have. `title` is a text."""
-    title = {"text": given.get("title", ""), "font": {"size": 12, "color": FAINT}, "standoff": 10}
-    return {"gridcolor": GRID, "zerolinecolor": GRID, "linecolor": GRID, **given, "title": title}
+def _axis(settings: PlainDict) -> PlainDict:
+    """Return the settings of an axis, in addition to those that all axes have. `title` is a text."""
+    title = {"text": settings.get("title", ""), "font": {"size": 12, "color": FAINT}, "standoff": 10}
+    return {"gridcolor": GRID, "zerolinecolor": GRID, "linecolor": GRID, **settings, "title": title}
 
 
 def level(y: float, text: str, colour: str, dash: str, above: bool = True) -> PlainDict:
-    """A line across the figure with a label at its left, as keywords of `add_hline`."""
+    """Return a labelled line across the figure, as keywords of `add_hline`."""
     return {
         "y": y,
         "line": {"color": colour, "width": 1.5, "dash": dash},
@@ -69,13 +67,13 @@ def level(y: float, text: str, colour: str, dash: str, above: bool = True) -> Pl
 
 
 def best_marker(size: int = 19) -> PlainDict:
-    """How the best trial is marked: a frame around its own mark."""
+    """Return the marker of the best trial: a frame around its own mark."""
     return {"color": "rgba(0,0,0,0)", "symbol": "star-diamond", "size": size, "line": {"width": 2, "color": BEST}}
 
 
-def empty(why: str, height: int = 200) -> go.Figure:
-    """What stands where there is nothing to draw: a sentence."""
+def empty(reason: str, height: int = 200) -> go.Figure:
+    """Return a figure with a sentence that says why there is nothing to draw."""
     figure = styled(go.Figure(), height, legend=False, x={"visible": False}, y={"visible": False})
-    said = {"text": why, "showarrow": False, "x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper"}
-    figure.add_annotation(**said, font={"size": 13, "color": FAINT})
+    annotation = {"text": reason, "showarrow": False, "x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper"}
+    figure.add_annotation(**annotation, font={"size": 13, "color": FAINT})
     return figure

@@ -1,96 +1,127 @@
-"""Loss against latency or size, with the trials that none beats in both."""
+"""Loss against latency or size, with the Pareto front."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from quaver.engine.timing.objective import OBJECTIVES, axes
-from quaver.insights.data import text as wording
+from quaver.engine.timing.objective import OBJECTIVES, Axis, axes
+from quaver.formatting import loss
 from quaver.insights.data.run_reader import RunData
-from quaver.insights.data.text import figure_text, loss
+from quaver.insights.data.text import figure_text
 from quaver.insights.data.trial_rows import TrialRow
 from quaver.insights.figures.style import INT8, MET, NOT_MET, SERIES, STOPPED, best_marker, empty, level, styled
 
+# Judgement: with more trials, their numbers overlap in the figure.
+MAX_NUMBERED = 40
+
 
 def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
-    """Loss over latency or size; the criterion is a line, and the Pareto front a stair."""
+    """Draw the loss over the figure of an objective, with the criterion as a line and the Pareto front as steps."""
     axis = axes()[by]
-
-    def value(row: TrialRow) -> float | None:
-        return axis.position(row.trial)
-
-    rows = [row for row in data.rows if row.trial.loss is not None and value(row) is not None]
-    if not rows:
-        why = f"{by.capitalize()} is measured of trials that meet the criterion; there is none yet."
-        return empty(why if OBJECTIVES[by].measured else "No trial has a score yet.")
-    criterion = data.criterion
-    factor, unit = (100.0, " %") if criterion.is_relative else (1.0, "")
+    points = [
+        _Point(row, position, _factor(data) * row.trial.loss)
+        for row in data.rows
+        if row.trial.loss is not None and (position := axis.position(row.trial)) is not None
+    ]
+    if not points:
+        reason = f"{by.capitalize()} is measured for trials that meet the criterion; there is none yet."
+        return empty(reason if OBJECTIVES[by].measured else "No trial has a score yet.")
     figure = go.Figure()
-    for name, colour, symbol in (("met", MET, "circle"), ("not met", NOT_MET, "circle-open"), STOPPED):
-        chosen = [row for row in rows if row.kind == name]
+    _add_trials(figure, data, points, by)
+    _add_front(figure, points)
+    _add_best(figure, data, points)
+    _add_limit(figure, data, axis)
+    unit = " %" if data.criterion.is_relative else ""
+    return styled(figure, 440, x={"title": axis.title}, y={"title": f"loss{unit} (below 0: better than fp32)"})
+
+
+class _Point(NamedTuple):
+    """A trial with its place in the figure."""
+
+    row: TrialRow
+    x: float
+    y: float
+
+
+def _add_trials(figure: go.Figure, data: RunData, points: list[_Point], by: str) -> None:
+    for kind, colour, symbol in (("met", MET, "circle"), ("not met", NOT_MET, "circle-open"), STOPPED):
+        chosen = [point for point in points if point.row.kind == kind]
         if chosen:
             figure.add_scatter(
-                x=[value(row) for row in chosen],
-                y=[factor * (row.trial.loss or 0.0) for row in chosen],
+                x=[point.x for point in chosen],
+                y=[point.y for point in chosen],
                 customdata=[
-                    [row.trial.number, row.quantized, row.fp32, wording.loss(row.trial.loss, criterion)]
-                    for row in chosen
+                    [row.trial.number, row.quantized, row.fp32, loss(row.trial.loss, data.criterion)]
+                    for row, _, _ in chosen
                 ],
-                mode="markers+text" if len(rows) <= 40 else "markers",
-                text=[str(row.trial.number) for row in chosen],
+                mode="markers+text" if len(points) <= MAX_NUMBERED else "markers",
+                text=[str(point.row.trial.number) for point in chosen],
                 textposition="top center",
                 textfont={"size": 10},
-                name=name,
+                name=kind,
                 marker={"color": colour, "symbol": symbol, "size": 10, "line": {"width": 1.6, "color": colour}},
                 hovertemplate=f"trial %{{customdata[0]}}: loss %{{customdata[3]}}, {by} %{{x:.3g}}<br>"
                 "%{customdata[1]} int8, %{customdata[2]} fp32 ops<extra></extra>",
             )
-    front = _front(rows, value)
+
+
+def _add_front(figure: go.Figure, points: list[_Point]) -> None:
+    """Draw the points that no other beats in both loss and the other figure."""
+    front: list[_Point] = []
+    for point in sorted(points, key=lambda point: (point.x, point.y)):
+        if not front or point.y < front[-1].y:
+            front.append(point)
     figure.add_scatter(
-        x=[value(row) for row in front],
-        y=[factor * (row.trial.loss or 0.0) for row in front],
+        x=[point.x for point in front],
+        y=[point.y for point in front],
         mode="lines",
         line={"color": INT8, "shape": "hv", "width": 1.5},
         opacity=0.6,
         name="Pareto front",
         hoverinfo="skip",
     )
-    best = None if data.best is None else data.row(data.best.number)
-    if best is not None and value(best) is not None:
-        figure.add_scatter(
-            x=[value(best)],
-            y=[factor * (best.trial.loss or 0.0)],
-            mode="markers",
-            name=f"best: trial {best.trial.number}",
-            marker=best_marker(),
-            hoverinfo="skip",
-        )
-    if criterion.target_budget is not None:
-        most = axis.limit(criterion.target_budget, data.baseline)
-        if most is not None:
-            figure.add_vline(x=most, line={"color": MET, "dash": "dash", "width": 1})
-        return styled(figure, 440, x={"title": axis.title}, y={"title": f"loss{unit} (below 0: better than fp32)"})
-    limit = factor * criterion.allowed
-    figure.add_hline(**level(limit, f"allowed {limit:.3g}{unit}", MET, "dash"))
-    return styled(figure, 440, x={"title": axis.title}, y={"title": f"loss{unit} (below 0: better than fp32)"})
 
 
-def _front(rows: list[TrialRow], value: Callable[[TrialRow], float | None]) -> list[TrialRow]:
-    front: list[TrialRow] = []
-    for row in sorted(rows, key=lambda row: (value(row) or 0.0, row.trial.loss or 0.0)):
-        if not front or (row.trial.loss or 0.0) < (front[-1].trial.loss or 0.0):
-            front.append(row)
-    return front
+def _add_best(figure: go.Figure, data: RunData, points: list[_Point]) -> None:
+    for point in points:
+        if data.best is not None and point.row.trial.number == data.best.number:
+            figure.add_scatter(
+                x=[point.x],
+                y=[point.y],
+                mode="markers",
+                name=f"best: trial {data.best.number}",
+                marker=best_marker(),
+                hoverinfo="skip",
+            )
+
+
+def _add_limit(figure: go.Figure, data: RunData, axis: Axis) -> None:
+    """Draw the allowed loss, or the target budget."""
+    criterion = data.criterion
+    if criterion.target_budget is None:
+        unit = " %" if criterion.is_relative else ""
+        limit = _factor(data) * criterion.allowed
+        figure.add_hline(**level(limit, f"allowed {limit:.3g}{unit}", MET, "dash"))
+        return
+    allowed = axis.limit(criterion.target_budget, data.baseline)
+    if allowed is not None:
+        figure.add_vline(x=allowed, line={"color": MET, "dash": "dash", "width": 1})
+
+
+def _factor(data: RunData) -> float:
+    """Return the factor of losses in figures: relative losses are in percent."""
+    return 100.0 if data.criterion.is_relative else 1.0
 
 
 def compare_trials(runs: Sequence[RunData]) -> go.Figure:
-    """The best loss so far over the number of evaluations."""
+    """Draw the smallest loss so far over the trials of each run."""
     figure = go.Figure()
     for colour, data in zip(_colours(len(runs)), runs, strict=True):
         best, xs, ys = None, [], []
-        factor = 100.0 if data.criterion.is_relative else 1.0
+        factor = _factor(data)
         for place, row in enumerate(data.rows, 1):
             if row.trial.loss is not None:
                 best = row.trial.loss if best is None else min(best, row.trial.loss)
@@ -100,16 +131,16 @@ def compare_trials(runs: Sequence[RunData]) -> go.Figure:
         figure.add_scatter(x=xs, y=ys, mode="lines+markers", name=name, line={"color": colour, "shape": "hv"})
     if not runs:
         return empty("Choose two or more runs.")
-    down = {"title": "smallest loss so far (%, where it is relative)"}
+    down = {"title": "smallest loss so far (% if relative)"}
     return styled(figure, x={"title": "trial", "tickformat": "d"}, y=down)
 
 
 def compare_tradeoff(runs: Sequence[RunData]) -> go.Figure:
-    """Loss over latency of all trials that were measured; the best of each run is filled."""
+    """Draw the loss over the latency of all measured trials; the best trial of each run is filled."""
     figure = go.Figure()
     for colour, data in zip(_colours(len(runs)), runs, strict=True):
         rows = [row for row in data.rows if row.latency is not None and row.trial.loss is not None]
-        factor = 100.0 if data.criterion.is_relative else 1.0
+        factor = _factor(data)
         best = None if data.best is None else data.best.number
         figure.add_scatter(
             x=[row.latency for row in rows],
@@ -127,8 +158,8 @@ def compare_tradeoff(runs: Sequence[RunData]) -> go.Figure:
         )
     if not runs:
         return empty("Choose two or more runs.")
-    down = {"title": "loss (%, where it is relative; below 0: better than fp32)"}
-    return styled(figure, x={"title": "latency, as a part of fp32's"}, y=down)
+    down = {"title": "loss (% if relative; below 0: better than fp32)"}
+    return styled(figure, x={"title": axes()["latency"].title}, y=down)
 
 
 def _colours(count: int) -> list[str]:

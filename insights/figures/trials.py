@@ -1,4 +1,4 @@
-"""The score over the number of the trial."""
+"""The score of each trial, and the precision of each op in each trial."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from quaver.insights.figures.style import (
 
 
 def trials_figure(data: RunData) -> go.Figure:
-    """Every trial, the best so far, what fp32 scores and what is allowed."""
+    """Draw every trial, the best score so far, fp32's score and the allowed score."""
     rows = data.rows
     if not rows:
         return empty("No trial yet.")
@@ -98,12 +98,12 @@ def _add_lines(figure: go.Figure, data: RunData) -> None:
     figure.add_hline(**level(allowed, f"allowed {allowed:.4g}", MET, "dash", above=not higher))
 
 
-# More than this cannot be told apart on a screen.
-MOST_OPS, MOST_TRIALS = 150, 300
+# Judgement: more rows or columns cannot be told apart on a screen.
+MAX_OPS, MAX_TRIALS = 150, 300
 
 
 def matrix_figure(data: RunData) -> go.Figure:
-    """A row an op, a column a trial. Ops that every trial runs in the same precision are left out."""
+    """Draw a row per op and a column per trial, without ops that every trial runs in the same precision."""
     picks = data.picks
     if not picks.rows:
         return empty("No trial yet.")
@@ -112,15 +112,15 @@ def matrix_figure(data: RunData) -> go.Figure:
     table = picks.quantized[codes]
     varied = np.flatnonzero(table.any(axis=0) & ~table.all(axis=0))
     if not varied.size:
-        what = "int8" if table.all() else "the same precision"
-        return empty(f"All trials run every op in {what}.")
-    if len(varied) > MOST_OPS:  # those that were sent back most often
-        often = (~table[:, varied]).sum(axis=0)
-        varied = np.sort(varied[np.argsort(-often, kind="stable")[:MOST_OPS]])
-    shown = table[:, varied].T.astype(np.uint8)
+        precision = "int8" if table.all() else "the same precision"
+        return empty(f"All trials run every op in {precision}.")
+    if len(varied) > MAX_OPS:  # the ops that ran in fp32 most often
+        fp32_counts = (~table[:, varied]).sum(axis=0)
+        varied = np.sort(varied[np.argsort(-fp32_counts, kind="stable")[:MAX_OPS]])
+    matrix = table[:, varied].T.astype(np.uint8)
     figure = go.Figure(
         go.Heatmap(
-            z=shown,
+            z=matrix,
             x=[str(data.rows[place].trial.number) for place in columns],
             y=[_label(picks.ops[place]) for place in varied],
             customdata=np.array([str(choice.precision) for choice in picks.choices])[codes[:, varied].T],
@@ -149,11 +149,11 @@ def _label(name: str) -> str:
 
 
 def _columns(data: RunData) -> list[int]:
-    """Which trials to show: all, or so many evenly spread, the best among them."""
+    """Return the trials to show: all, or evenly spread ones with the best among them."""
     count = len(data.rows)
-    if count <= MOST_TRIALS:
+    if count <= MAX_TRIALS:
         return list(range(count))
-    chosen = {int(place) for place in np.linspace(0, count - 1, MOST_TRIALS)}
+    chosen = {int(place) for place in np.linspace(0, count - 1, MAX_TRIALS)}
     if data.best is not None:
         chosen.add(next(place for place, row in enumerate(data.rows) if row.trial.number == data.best.number))
     return sorted(chosen)

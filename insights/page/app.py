@@ -1,80 +1,88 @@
-"""The page itself: its frame, and what happens when something is clicked or a run has grown."""
+"""The page: its frame, and what happens when the user clicks or a run grows."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
+import plotly.graph_objects as go
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash.development.base_component import Component
 
 from quaver.engine.timing.objective import axes
-from quaver.insights.data import text as wording
-from quaver.insights.data.culprits import ranking, steps
+from quaver.insights.assets import read_asset
 from quaver.insights.data.run_reader import RunState
+from quaver.insights.data.sensitivity import best_scores, most_sensitive
 from quaver.insights.data.summary import costs, state_phrase
+from quaver.insights.data.text import name
 from quaver.insights.figures.distributions import weights_figure
 from quaver.insights.figures.ops import ops_figure, ranking_figure, steps_figure
 from quaver.insights.figures.profile import costs_figure
 from quaver.insights.figures.tradeoff import tradeoff_figure
 from quaver.insights.figures.trials import matrix_figure, trials_figure
 from quaver.insights.page.auth import guard
-from quaver.insights.page.callback_requests import refuse_odd_requests
-from quaver.insights.page.looks import INDEX
+from quaver.insights.page.callback_requests import refuse_invalid_requests
 from quaver.insights.page.runs import Runs, ViewContext
-from quaver.insights.page.views import compare, culprits, graph, op, ops, profile, tradeoff, trials
-from quaver.insights.page.views import summary as verdict
+from quaver.insights.page.views import graph, op, ops, profile, sensitivity, summary, tradeoff, trials
+from quaver.types import PlainDict
 
-# Milliseconds between two looks at a run that may go on.
-EVERY = 1000
+# Judgement: milliseconds between two readings of a run that may be growing.
+POLL_MILLISECONDS = 1000
 
-VIEWS: dict[str, tuple[str, Callable[[ViewContext], list[Any]]]] = {
-    "verdict": ("Verdict", verdict.layout),
+# The views by their key in the page's ids and styles: the label of the tab, and the function that draws it.
+VIEWS: dict[str, tuple[str, Callable[[ViewContext], list[Component]]]] = {
+    "verdict": ("Summary", summary.layout),
     "trials": ("Trials", trials.layout),
     "tradeoff": ("Trade-off", tradeoff.layout),
-    "culprits": ("Culprits", culprits.layout),
+    "culprits": ("Sensitivity", sensitivity.layout),
     "ops": ("Ops", ops.layout),
     "op": ("Op", op.layout),
     "graph": ("Graph", graph.layout),
     "profile": ("Profile", profile.layout),
-    "compare": ("Compare", compare.layout),
+    "compare": ("Compare", tradeoff.compare_layout),
 }
 
 
-def _tradeoff_drawer(objective: str) -> Callable[[ViewContext], Any]:
-    return lambda shown: tradeoff_figure(shown.data, objective)
+def _tradeoff_drawer(objective: str) -> Callable[[ViewContext], go.Figure]:
+    return lambda context: tradeoff_figure(context.data, objective)
 
 
-# Figures that are drawn again when a run has grown.
-LIVE: dict[str, Callable[[ViewContext], Any]] = {
-    "trials": lambda shown: trials_figure(shown.data),
-    "matrix": lambda shown: matrix_figure(shown.data),
-    "costs": lambda shown: costs_figure(costs(shown.data)),
+# Figures that are redrawn when a run has grown.
+LIVE: dict[str, Callable[[ViewContext], go.Figure]] = {
+    "trials": lambda context: trials_figure(context.data),
+    "matrix": lambda context: matrix_figure(context.data),
+    "costs": lambda context: costs_figure(costs(context.data)),
     **{objective: _tradeoff_drawer(objective) for objective in axes()},
-    "steps": lambda shown: steps_figure(shown.data, steps(shown.data)),
-    "ranking": lambda shown: ranking_figure(ranking(shown.ops())),
-    "ops": lambda shown: ops_figure(shown.ops()),
-    "weights": lambda shown: weights_figure(shown.ops()),
+    "steps": lambda context: steps_figure(context.data, best_scores(context.data)),
+    "ranking": lambda context: ranking_figure(most_sensitive(context.ops())),
+    "ops": lambda context: ops_figure(context.ops()),
+    "weights": lambda context: weights_figure(context.ops()),
 }
 
 
 def make_app(folders: Sequence[str | os.PathLike[str]], host: str, token: str) -> Dash:
-    """The page of all runs in these folders."""
+    """Return the Dash app that shows all runs in these folders."""
     app = Dash(
         __name__,
         title="quaver insights",
         update_title="",
         serve_locally=True,
         suppress_callback_exceptions=True,
-        index_string=INDEX,
+        index_string=_index(),
         assets_folder="no assets",
     )
     runs = Runs(folders)
     app.layout = lambda: _frame(runs)
     _add_callbacks(app, runs)
     guard(app.server, host, token, app.csp_hashes())
-    refuse_odd_requests(app)
+    refuse_invalid_requests(app)
     return app
+
+
+def _index() -> str:
+    """Return the HTML around the page, with its styles."""
+    styles = read_asset("base.css") + read_asset("page.css")
+    return read_asset("page.html").replace("/* styles */", styles)
 
 
 def _frame(runs: Runs) -> html.Div:
@@ -82,8 +90,8 @@ def _frame(runs: Runs) -> html.Div:
         keys = runs.scan()
         options = _options(runs, keys)
     tabs = [
-        dcc.Tab(label=title, value=name, className="tab", selected_className="chosen")
-        for name, (title, _) in VIEWS.items()
+        dcc.Tab(label=title, value=key, className="tab", selected_className="chosen")
+        for key, (title, _) in VIEWS.items()
     ]
     return html.Div(
         [
@@ -97,7 +105,7 @@ def _frame(runs: Runs) -> html.Div:
             html.Div(id="damage", className="warn"),
             dcc.Tabs(tabs, value="verdict", id="view", className="tabs", parent_className="tabs-frame"),
             html.Main(id="content"),
-            dcc.Interval(id="tick", interval=EVERY),
+            dcc.Interval(id="tick", interval=POLL_MILLISECONDS),
             dcc.Store(id="begun"),
             dcc.Store(id="seen"),
             dcc.Store(id="op"),
@@ -107,110 +115,123 @@ def _frame(runs: Runs) -> html.Div:
 
 
 def _options(runs: Runs, keys: Sequence[str]) -> list[dict[str, str]]:
-    return [{"label": wording.name(runs.label(key)), "value": key} for key in keys]
+    return [{"label": name(runs.label(key)), "value": key} for key in keys]
 
 
 class _Answers:
-    """What the page answers. All of it reads; nothing can be changed from a browser."""
+    """The answers to the browser's requests. They only read; a browser can change nothing."""
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
 
-    def _shown(self, key: str | None, place: int | None = None) -> ViewContext | None:
+    def _context(self, key: str | None, place: int | None = None) -> ViewContext | None:
         data = self._runs.poll(key)
         if data is None or key is None:
             return None
-        others = {one: self._runs.label(one) for one in self._runs.scan()}
-        return ViewContext(data, lambda: self._runs.ops(key, data), others, place)
+        all_runs = {other: self._runs.label(other) for other in self._runs.scan()}
+        return ViewContext(data, lambda: self._runs.ops(key, data), all_runs, place)
 
-    def look(self, ticks: Any, key: str | None, begun: Any, seen: Any, options: Any) -> tuple[Any, ...]:
-        """Whether there is something new. The answer to most questions is no."""
+    def poll(
+        self, ticks: object, key: str | None, run_state: object, version: object, options: object
+    ) -> tuple[object, ...]:
+        """Return what is new about the chosen run; mostly nothing."""
         with self._runs.lock:
             keys = self._runs.scan()
             key = key if key in keys else keys[0] if keys else None
-            offered = _options(self._runs, keys)
+            new_options = _options(self._runs, keys)
             data = self._runs.poll(key)
-            now_seen = None if data is None else [key, data.version]
-            over = data is not None and data.state is RunState.ENDED
-            now_begun = {"run": key, "ready": data is not None, "over": over}
-            changed = offered if offered != options else no_update
-            if now_seen == seen and now_begun == begun:
+            new_version = None if data is None else [key, data.version]
+            has_ended = data is not None and data.state is RunState.ENDED
+            new_state = {"run": key, "ready": data is not None, "over": has_ended}
+            changed = new_options if new_options != options else no_update
+            if new_version == version and new_state == run_state:
                 return no_update, no_update, no_update, no_update, no_update, changed, no_update
             if data is None:
-                return now_begun, now_seen, self._runs.problem(key), "state", "", changed, key
+                return new_state, new_version, self._runs.problem(key), "state", "", changed, key
             damage = data.snapshot.damage
-            said = f"The file is damaged: {damage}. Shown is what is whole." if damage else ""
+            damage_text = f"The file is damaged: {damage}. The page shows the undamaged part." if damage else ""
             return (
-                now_begun if now_begun != begun else no_update,
-                now_seen,
+                new_state if new_state != run_state else no_update,
+                new_version,
                 state_phrase(data),
                 f"state {data.state}",
-                wording.name(said, 600),
+                name(damage_text, 600),
                 changed,
                 key,
             )
 
-    def show(self, view: str, place: Any, begun: Any) -> Any:
-        """A view of a run."""
+    def show(self, view: str, place: object, run_state: object) -> object:
+        """Return a view of a run."""
         if ctx.triggered_id == "op" and view != "op":
             return no_update
         with self._runs.lock:
-            key = _run_of(begun)
-            shown = self._shown(key, place if isinstance(place, int) else None)
-            if shown is None:
-                return [html.P(wording.name(self._runs.problem(key), 600))]
+            key = _run_of(run_state)
+            context = self._context(key, place if isinstance(place, int) else None)
+            if context is None:
+                return [html.P(name(self._runs.problem(key), 600))]
             if not isinstance(view, str) or view not in VIEWS:
                 return no_update
-            return html.Div(VIEWS[view][1](shown), className=f"view {view}")
+            return html.Div(VIEWS[view][1](context), className=f"view {view}")
 
-    def update(self, seen: Any, figures: Any, grids: Any, texts: Any) -> tuple[list[Any], list[Any], list[Any]]:
-        """What is on the screen, as it is now."""
+    def update(
+        self, version: object, figures: list[object], grids: list[object], texts: list[object]
+    ) -> tuple[list[object], list[object], list[object]]:
+        """Return the figures, tables and texts on the screen in their current state."""
         with self._runs.lock:
-            key = seen[0] if isinstance(seen, list) and seen else None
-            shown = self._shown(key if isinstance(key, str) else None)
-            if shown is None:
+            key = version[0] if isinstance(version, list) and version else None
+            context = self._context(key if isinstance(key, str) else None)
+            if context is None:
                 return [no_update] * len(figures), [no_update] * len(grids), [no_update] * len(texts)
-            draw = [LIVE.get(_named(one, "live")) for one in figures]
-            drawn = [no_update if make is None else make(shown) for make in draw]
-            tables = [trials.rows(shown.data) if _named(one, "grid") == "trials" else no_update for one in grids]
-            said = [verdict.headline(shown) if _named(one, "text") == "headline" else no_update for one in texts]
-            return drawn, tables, said
+            redrawn: list[object] = []
+            for identity in figures:
+                draw = LIVE.get(_component_name(identity, "live"))
+                redrawn.append(no_update if draw is None else draw(context))
+            tables: list[object] = []
+            for identity in grids:
+                is_trials = _component_name(identity, "grid") == "trials"
+                tables.append(trials.rows(context.data) if is_trials else no_update)
+            headlines: list[object] = []
+            for identity in texts:
+                is_headline = _component_name(identity, "text") == "headline"
+                headlines.append(summary.headline(context) if is_headline else no_update)
+            return redrawn, tables, headlines
 
-    def trial(self, ticked: Any, begun: Any) -> Any:
-        """The trial that was ticked, or the difference of two."""
+    def trial(self, selected: object, run_state: object) -> object:
+        """Return the trial that was selected, or the difference of two."""
         with self._runs.lock:
-            shown = self._shown(_run_of(begun))
-            rows = [row for row in ticked if isinstance(row, dict)] if isinstance(ticked, list) else []
+            context = self._context(_run_of(run_state))
+            rows = [row for row in selected if isinstance(row, dict)] if isinstance(selected, list) else []
             numbers = [row["number"] for row in rows if isinstance(row.get("number"), int)]
-            return [] if shown is None else trials.detail(shown.data, numbers)
+            return [] if context is None else trials.detail(context.data, numbers)
 
-    def point(self, clicked: list[Any], begun: Any) -> Any:
-        """How to have the model of the point that was clicked."""
+    def point(self, clicked: list[object], run_state: object) -> object:
+        """Return how to get the model of the point that was clicked."""
         with self._runs.lock:
-            shown = self._shown(_run_of(begun))
-            chosen = (
-                next((one for one in clicked if one), None) if len(ctx.triggered) != 1 else ctx.triggered[0]["value"]
-            )
-            number = _number(chosen)
-            return no_update if shown is None or number is None else tradeoff.point(shown.data, number)
+            context = self._context(_run_of(run_state))
+            if len(ctx.triggered) == 1:
+                chosen = ctx.triggered[0]["value"]
+            else:
+                chosen = next((click for click in clicked if click), None)
+            number = None if chosen is None else _number(chosen)
+            return no_update if context is None or number is None else tradeoff.point(context.data, number)
 
-    def ops(self, wanted: str, kind: str | None, text: str | None, begun: Any) -> Any:
-        """The ops that were asked for."""
+    def ops(self, filter_name: str, kind: str | None, text: str | None, run_state: object) -> object:
+        """Return the ops that pass the filters."""
         with self._runs.lock:
-            shown = self._shown(_run_of(begun))
+            context = self._context(_run_of(run_state))
             searched = text if isinstance(text, str) else ""
-            return no_update if shown is None else ops.rows(shown.ops(), wanted, kind, searched)
+            return no_update if context is None else ops.rows(context.ops(), filter_name, kind, searched)
 
-    def graph(self, depth: str, colour: str, opened: Any, begun: Any) -> Any:
-        """The graph, folded and coloured as wanted."""
+    def graph(self, depth: str, colour: str, opened: object, run_state: object) -> object:
+        """Return the graph, folded and coloured as chosen."""
         with self._runs.lock:
-            shown = self._shown(_run_of(begun))
+            context = self._context(_run_of(run_state))
             level = int(depth) if isinstance(depth, str) and depth.isdecimal() and len(depth) < 10 else None
             keys = [key for key in opened if isinstance(key, str)] if isinstance(opened, list) else []
-            return no_update if shown is None else graph.elements(shown.ops(), level, keys, colour)
+            return no_update if context is None else graph.elements(context.ops(), level, keys, colour)
 
-    def tapped(self, node: Any, opened: Any) -> tuple[Any, Any, Any]:
-        """A module is opened; an op is looked into."""
+    def tapped(self, node: object, opened: object) -> tuple[object, object, object]:
+        """Open a module, or go to an op."""
         if not isinstance(node, dict):
             return no_update, no_update, no_update
         if isinstance(node.get("place"), int) and node["place"] >= 0:
@@ -218,45 +239,49 @@ class _Answers:
         before = opened if isinstance(opened, list) else []
         return no_update, no_update, [*before, str(node.get("id"))]
 
-    def compared(self, keys: Any) -> Any:
-        """The runs that were chosen, side by side."""
+    def compared(self, keys: object) -> object:
+        """Return the chosen runs in one table and in the same figures."""
         with self._runs.lock:
             chosen = [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
-            found = [self._runs.poll(key) for key in chosen]
-            return compare.comparison([data for data in found if data is not None])
+            runs = [self._runs.poll(key) for key in chosen]
+            return tradeoff.comparison([data for data in runs if data is not None])
 
 
-def _run_of(begun: Any) -> str | None:
+# What the browser sends about a click on a figure.
+Clicked = PlainDict
+
+
+def _run_of(run_state: object) -> str | None:
     """Return the key of the run that the page shows; None if the browser names none."""
-    key = begun.get("run") if isinstance(begun, dict) else None
+    key = run_state.get("run") if isinstance(run_state, dict) else None
     return key if isinstance(key, str) else None
 
 
-def _named(identity: Any, kind: str) -> str:
+def _component_name(identity: object, kind: str) -> str:
     """Return the name of a component with a pattern id; empty if it has none."""
     name = identity.get(kind) if isinstance(identity, dict) else None
     return name if isinstance(name, str) else ""
 
 
-def _number(clicked: Any) -> int | None:
-    """The trial of a point that was clicked."""
+def _number(clicked: Clicked) -> int | None:
+    """Return the number of the trial whose point was clicked."""
     try:
-        found = clicked["points"][0]["customdata"][0]
-    except (TypeError, KeyError, IndexError):
+        number = clicked["points"][0]["customdata"][0]
+    except (TypeError, KeyError, IndexError):  # the browser may send anything
         return None
-    return found if isinstance(found, int) else None
+    return number if isinstance(number, int) else None
 
 
-def _row(cell: Any) -> tuple[Any, Any]:
-    """The op whose row was clicked."""
+def _row(cell: object) -> tuple[object, object]:
+    """Return the op whose row was clicked."""
     key = cell.get("rowId") if isinstance(cell, dict) else None
     if not isinstance(key, str) or not key.isdecimal() or len(key) > 9:
         return no_update, no_update
     return int(key), "op"
 
 
-def _bar(clicked: Any) -> tuple[Any, Any]:
-    """The op whose mark was clicked: figures count ops from 1."""
+def _bar(clicked: Clicked) -> tuple[object, object]:
+    """Return the op whose mark was clicked: figures count ops from 1."""
     try:
         place = int(clicked["points"][0]["x"]) - 1
     except (TypeError, KeyError, IndexError, ValueError, OverflowError):
@@ -266,33 +291,37 @@ def _bar(clicked: Any) -> tuple[Any, Any]:
 
 def _add_callbacks(app: Dash, runs: Runs) -> None:
     answers, later = _Answers(runs), {"prevent_initial_call": True}
-    begun = State("begun", "data")
+    run_state = State("begun", "data")
     app.callback(
         Output("begun", "data"), Output("seen", "data"), Output("state", "children"), Output("state", "className"),
         Output("damage", "children"), Output("run", "options"), Output("run", "value"),
-        Input("tick", "n_intervals"), Input("run", "value"), begun, State("seen", "data"), State("run", "options"),
-    )(answers.look)  # fmt: skip
+        Input("tick", "n_intervals"), Input("run", "value"), run_state, State("seen", "data"), State("run", "options"),
+    )(answers.poll)  # fmt: skip
     app.callback(
-        Output("content", "children"), Input("view", "value"), Input("op", "data"), Input("begun", "data"), **later
+        Output("content", "children"),
+        Input("view", "value"),
+        Input("op", "data"),
+        Input("begun", "data"),
+        **later,
     )(answers.show)
     app.callback(
         Output({"live": ALL}, "figure"), Output({"grid": ALL}, "rowData"), Output({"text": ALL}, "children"),
         Input("seen", "data"), State({"live": ALL}, "id"), State({"grid": ALL}, "id"), State({"text": ALL}, "id"),
         **later,
     )(answers.update)  # fmt: skip
-    app.callback(Output({"part": "trial"}, "children"), Input({"grid": "trials"}, "selectedRows"), begun, **later)(
+    app.callback(Output({"part": "trial"}, "children"), Input({"grid": "trials"}, "selectedRows"), run_state, **later)(
         answers.trial
     )
     app.callback(
         Output({"part": "point"}, "children"),
         [Input({"live": "latency"}, "clickData"), Input({"live": "size"}, "clickData")],
-        begun,
+        run_state,
         **later,
-    )(lambda one, two, begun: answers.point([one, two], begun))
+    )(lambda latency, size, run_state: answers.point([latency, size], run_state))
     app.callback(
         Output({"grid": "ops"}, "rowData", allow_duplicate=True),
         Input({"part": "op-filter"}, "value"), Input({"part": "op-kind"}, "value"),
-        Input({"part": "op-search"}, "value"), begun, **later,
+        Input({"part": "op-search"}, "value"), run_state, **later,
     )(answers.ops)  # fmt: skip
     for source, read in (
         (Input({"grid": "ops"}, "cellClicked"), _row),
@@ -305,7 +334,7 @@ def _add_callbacks(app: Dash, runs: Runs) -> None:
     app.callback(
         Output({"part": "graph"}, "elements"),
         Input({"part": "graph-depth"}, "value"), Input({"part": "graph-colour"}, "value"), Input("opened", "data"),
-        begun, **later,
+        run_state, **later,
     )(answers.graph)  # fmt: skip
     app.callback(
         Output("op", "data", allow_duplicate=True), Output("view", "value", allow_duplicate=True),

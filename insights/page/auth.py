@@ -1,4 +1,4 @@
-"""Who may see the page: browsers of this machine, or whoever has the token."""
+"""Access to the page: browsers on this machine, or anyone with the token."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import hmac
 import ipaddress
 import socket
 from collections.abc import Sequence
-from typing import Any
 from urllib.parse import urlsplit
 
 from flask import Flask, Response, abort, redirect, request
+from flask.typing import ResponseReturnValue
 
 COOKIE = "quaver_token"
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine alone."""
+    """Return True if an address can only be reached from this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -24,28 +24,28 @@ def is_loopback(host: str) -> bool:
 
 
 def guard(server: Flask, host: str, token: str, scripts: Sequence[str]) -> None:
-    """Refuse foreign hosts, foreign origins and, where there is a token, whoever does not have it.
+    """Refuse foreign hosts, foreign origins and, if there is a token, requests without it.
 
-    A page of another site could otherwise point its own name at this machine and read what is shown here.
+    Otherwise a page of another site could point its own name at this machine and read the runs.
     """
 
     @server.before_request
-    def check() -> Any:
-        named = _host(f"//{request.host}")
-        if not _is_ours(named, host):
-            abort(403, "This address is not one of this page.")
+    def check() -> ResponseReturnValue | None:
+        requested_host = _host(f"//{request.host}")
+        if not _is_ours(requested_host, host):
+            abort(403, "The page is not served under this address.")
         origin = request.headers.get("Origin")
         if origin and urlsplit(origin).netloc != request.host:
-            abort(403, "Another site may not ask this page.")
+            abort(403, "Requests from another site are refused.")
         if not token:
             return None
-        given = request.args.get("token")
-        if given is not None and _same(given, token) and request.method == "GET":
+        sent_token = request.args.get("token")
+        if sent_token is not None and _same(sent_token, token) and request.method == "GET":
             answer = redirect("/")
             answer.set_cookie(COOKIE, token, httponly=True, samesite="Strict")
             return answer
         if not _same(request.cookies.get(COOKIE, ""), token):
-            abort(403, "Open the page with the address that `quaver insights` printed: it holds the token.")
+            abort(403, "Open the address that `quaver insights` printed: it holds the token.")
         return None
 
     @server.after_request
@@ -68,18 +68,18 @@ def _host(netloc: str) -> str:
         return ""
 
 
-def _is_ours(named: str, host: str) -> bool:
-    """Whether a browser asked for this machine, by a name that nobody else can give it."""
-    if named in _LOCAL or named == host:
+def _is_ours(requested_host: str, host: str) -> bool:
+    """Return True if a browser asked for this machine, by a name that only this machine can have."""
+    if requested_host in _LOCAL or requested_host == host:
         return True
     if is_loopback(host):
         return False
     try:
-        ipaddress.ip_address(named)
+        ipaddress.ip_address(requested_host)
     except ValueError:
-        return named == socket.gethostname().lower()
+        return requested_host == socket.gethostname().lower()
     return True
 
 
-def _same(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(), other.encode())
+def _same(first: str, second: str) -> bool:
+    return hmac.compare_digest(first.encode(), second.encode())

@@ -1,4 +1,4 @@
-"""Pieces that views are put together from. Texts are texts: no component here reads HTML or Markdown."""
+"""Components that views consist of. Texts are plain: no component here interprets HTML or Markdown."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import dash_ag_grid as dag
+import plotly.graph_objects as go
 from dash import dcc, html
+from dash.development.base_component import Component
 
 from quaver.insights.data.summary import Fact
 from quaver.types import PlainDict, PlainMapping
 
-# What a figure may be told by its reader; no button leads to another host.
-_CONFIG: Any = {
+# The buttons of a figure; none of them leads to another host.
+_CONFIG: dcc.Graph.Config = {
     "displaylogo": False,
     "responsive": True,
     "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
@@ -22,22 +24,22 @@ _CONFIG: Any = {
 _GRID = {"animateRows": False, "enableCellTextSelection": True, "rowHeight": 32, "headerHeight": 36}
 
 
-def figure(name: str, drawn: Any) -> dcc.Graph:
-    """A figure that is drawn again when the run has changed."""
+def figure(name: str, drawn: go.Figure) -> dcc.Graph:
+    """Return a figure that is redrawn when the run changes."""
     return dcc.Graph(id={"live": name}, figure=drawn, config=_CONFIG, style=_height(drawn))
 
 
-def still(drawn: Any, **options: Any) -> dcc.Graph:
-    """A figure that stays as it is."""
-    return dcc.Graph(figure=drawn, config=_CONFIG, style=_height(drawn), **options)
+def static_figure(drawn: go.Figure) -> dcc.Graph:
+    """Return a figure that is not redrawn."""
+    return dcc.Graph(figure=drawn, config=_CONFIG, style=_height(drawn))
 
 
-def _height(drawn: Any) -> dict[str, int]:
+def _height(drawn: go.Figure) -> dict[str, int]:
     return {"height": int(drawn.layout.height)}
 
 
 def cards(facts: Sequence[Fact]) -> html.Div:
-    """Figures, each in a card of its own."""
+    """Return facts, each in its own card."""
     return html.Div(
         [
             html.Div(
@@ -55,16 +57,16 @@ def cards(facts: Sequence[Fact]) -> html.Div:
 
 
 def facts_list(facts: Sequence[Fact]) -> html.Dl:
-    """Facts in two columns."""
-    children: list[Any] = []
+    """Return facts in two columns."""
+    children: list[Component] = []
     for fact in facts:
         note = [html.Span(f" {fact.note}", className="faint")] if fact.note else []
         children += [html.Dt(fact.label), html.Dd([fact.value, *note])]
     return html.Dl(children)
 
 
-def copied(fact: Fact) -> html.Div:
-    """A line with a button that copies it."""
+def copyable(fact: Fact) -> html.Div:
+    """Return a line with a button that copies it."""
     return html.Div(
         [
             html.Span(fact.label, className="faint"),
@@ -77,7 +79,7 @@ def copied(fact: Fact) -> html.Div:
 
 
 def grid(name: str, columns: Sequence[PlainMapping], rows: list[PlainDict], **options: Any) -> dag.AgGrid:
-    """A table to sort and filter. Each row has a field `key`, by which it is known when it comes again."""
+    """Return a table to sort and filter. The field `key` identifies a row when its data changes."""
     return dag.AgGrid(
         id={"grid": name},
         columnDefs=[dict(column) for column in columns],
@@ -90,8 +92,8 @@ def grid(name: str, columns: Sequence[PlainMapping], rows: list[PlainDict], **op
     )
 
 
-def number_column(field: str, title: str, digits: str = ".4g", **options: Any) -> PlainDict:
-    """A column of numbers; what is not known stays empty."""
+def number_column(field: str, title: str, digits: str = ".4g", **options: object) -> PlainDict:
+    """Return a column of numbers; unknown values stay empty."""
     shown = {"function": f"params.value == null ? '' : d3.format('{digits}')(params.value)"}
     return {
         "field": field, "headerName": title, "type": "rightAligned", "filter": "agNumberColumnFilter",
@@ -99,6 +101,6 @@ def number_column(field: str, title: str, digits: str = ".4g", **options: Any) -
     }  # fmt: skip
 
 
-def text_column(field: str, title: str, **options: Any) -> PlainDict:
-    """A column of texts."""
+def text_column(field: str, title: str, **options: object) -> PlainDict:
+    """Return a column of texts."""
     return {"field": field, "headerName": title, "filter": "agTextColumnFilter", "tooltipField": field, **options}

@@ -1,4 +1,4 @@
-"""Serves the page: for a command that waits, or beside a run in a thread of its own."""
+"""Serve the page, for a command that waits or in a thread next to a run."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from types import TracebackType
 
 from quaver.errors import MissingPackageError, SettingsError
 
-# Where it is tried first; another free port does as well.
+# The port that is tried first; if it is in use, a free one is taken.
 PORT = 8765
 HOST = "127.0.0.1"
 
 
 class Page:
-    """A page that is being served, until it is closed.
+    """A page that is being served until it is closed.
 
     Attributes:
         url: its address, with the token if there is one.
@@ -37,30 +37,30 @@ class Page:
             ) from error
         if not token and not is_loopback(host):
             raise SettingsError(
-                f"the page would be open to everybody who reaches {host!r}: give a token (`--token auto` makes one up)"
+                f"the page would be open to everyone who can reach {host!r}: set a token (`--token auto` generates one)"
             )
-        token = secrets.token_urlsafe(24) if token == "auto" else token  # nosec B105 - a word for "make one up"
-        logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request helps nobody
+        token = secrets.token_urlsafe(24) if token == "auto" else token  # nosec B105 - not a password
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)  # one line per request would hide everything else
         app = make_app(folders, host, token)
         ports = [port] if port is not None else [PORT, 0]
-        for tried in ports:
+        for candidate in ports:
             try:
-                self._server = make_server(host, tried, app.server, threaded=True)
+                self._server = make_server(host, candidate, app.server, threaded=True)
                 break
             except (OSError, SystemExit) as error:
-                if tried == ports[-1]:
-                    raise SettingsError(f"the page cannot be served on {host}:{tried}: {error}") from error
+                if candidate == ports[-1]:
+                    raise SettingsError(f"the page cannot be served on {host}:{candidate}: {error}") from error
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._server.port}/" + (f"?token={token}" if token else "")
         self._thread = threading.Thread(target=self._server.serve_forever, name="quaver-insights", daemon=True)
         self._thread.start()
 
     def wait(self) -> None:
-        """Until it is closed, or Ctrl-C."""
+        """Wait until the page is closed, or for Ctrl-C."""
         self._thread.join()
 
     def close(self) -> None:
-        """Serve it no more. More than once does no harm."""
+        """Stop serving the page. Closing twice is allowed."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(timeout=5)
@@ -74,20 +74,23 @@ class Page:
         self.close()
 
 
-def serve(  # nosec B107 - no token by default is no secret
+def serve(  # nosec B107 - an empty token is not a password
     folders: Sequence[str | os.PathLike[str]], host: str = HOST, port: int | None = None, token: str = ""
 ) -> Page:
-    """Serve the page of all runs in some folders, in the background; `close` ends it.
+    """Serve the page of all runs in some folders, in the background.
 
     Args:
-        folders: of a run, or with the folders of several.
+        folders: the folder of a run, or one that holds the folders of several runs.
         host: the address to serve on; any but this machine's own needs a token.
-        port: 8765 or another free one if None.
-        token: who does not have it is refused; "auto" makes one up.
+        port: the port; None for 8765 or another free one.
+        token: requests without it are refused; "auto" generates one.
+
+    Returns:
+        The page; its `close` stops the server.
     """
     return Page(folders, host, port, token)
 
 
 def serve_folder(folder: Path) -> Page:
-    """The page of one run, for as long as it goes on."""
+    """Serve the page of one run while it is running."""
     return serve([folder])

@@ -1,1 +1,1 @@
-"""The report: all views of one run in one file, which needs no server, no network, and for its tables no JavaScript."""
+"""The report: all views of one run in one file, which needs no server and no network. Its tables need no JavaScript."""

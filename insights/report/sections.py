@@ -4,271 +4,253 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from quaver.insights.data import culprits, graph
-from quaver.insights.data import text as wording
+from quaver.engine.timing.objective import axes
+from quaver.formatting import MISSING, loss, plural, score
+from quaver.insights.data import graph
 from quaver.insights.data.op_rows import OpRow, op_rows
 from quaver.insights.data.profile import profile_rows, uncovered
 from quaver.insights.data.run_reader import RunData
-from quaver.insights.data.summary import Fact, recover_command, state_phrase, verdict
-from quaver.insights.report.html import Html, element, table, text
-from quaver.insights.report.plotly_embed import drawn
+from quaver.insights.data.sensitivity import best_scores, largest_gain, most_sensitive
+from quaver.insights.data.summary import recover_command, state_phrase, verdict
+from quaver.insights.data.text import duration, name, percent, precision, size
+from quaver.insights.report.blocks import (
+    Block,
+    Cards,
+    Code,
+    CommandList,
+    Details,
+    FactList,
+    Heading,
+    Paragraph,
+    Section,
+    Table,
+)
+from quaver.insights.report.plotly_embed import figure_block
 
-# Rows of a table, and ops that are looked at one by one: a report is to be read. The page has all.
-MOST_TRIALS, MOST_OPS, MOST_DETAILS = 500, 3000, 16
-
-Section = tuple[str, list[Html]]
+# Judgement: the rows of each table, so that the report stays readable; the live page has all of them.
+MAX_TRIALS, MAX_OPS, MAX_SENSITIVE_OPS, MAX_EDGES, MAX_KERNELS = 500, 3000, 30, 200, 200
+# Judgement: ops whose weights and activations are drawn; each takes about 100 KB.
+MAX_DRAWN_OPS = 16
 
 
 def sections(data: RunData) -> Iterator[Section]:
-    """Title and content of each."""
+    """Yield the sections of the report, without figures if plotly is not installed."""
     figures = importlib.util.find_spec("plotly") is not None
     rows = op_rows(data)
-    yield "Verdict", list(_verdict(data, figures))
-    yield "Trials", list(_trials(data, figures))
-    yield "Trade-off", list(_tradeoff(data, figures))
-    yield "Culprits", list(_culprits(data, rows, figures))
-    yield "Ops", list(_ops(data, rows, figures))
-    yield "Graph", list(_graph(rows, figures))
-    yield "Profile", list(_profile(data, figures))
+    yield Section("Summary", list(_summary(data, figures)))
+    yield Section("Trials", list(_trials(data, figures)))
+    yield Section("Trade-off", list(_tradeoff(data, figures)))
+    yield Section("Sensitivity", list(_sensitivity(data, rows, figures)))
+    yield Section("Ops", list(_ops(rows, figures)))
+    yield Section("Graph", list(_graph(rows, figures)))
+    yield Section("Profile", list(_profile(data, figures)))
 
 
-def _draw(figures: bool, make: Callable[[], Any]) -> Iterator[Html]:
-    if figures:
-        yield drawn(make())
-
-
-def facts_list(facts: Sequence[Fact], copied: bool = False) -> Html:
-    """Facts in two columns; those to copy with a button."""
-    parts: list[Html] = []
-    for fact in facts:
-        parts.append(element("dt", text(fact.label)))
-        if copied:
-            parts.append(element("dd", element("code", text(fact.value)), element("button", "copy", class_="copy")))
-        else:
-            note = [element("span", text(f" {fact.note}"), class_="faint")] if fact.note else []
-            parts.append(element("dd", text(fact.value), *note))
-    return element("dl", *parts)
-
-
-def _verdict(data: RunData, figures: bool) -> Iterator[Html]:
-    said = verdict(data)
-    yield element("p", text(said.headline), class_=f"headline {said.kind.replace(' ', '-')}")
-    for warning in said.warnings:
-        yield element("p", text(warning), class_="warn")
-    yield element("p", text(state_phrase(data)), class_="faint")
+def _summary(data: RunData, figures: bool) -> Iterator[Block]:
+    result = verdict(data)
+    yield Paragraph(result.headline, f"headline {result.kind.replace(' ', '-')}")
+    for warning in result.warnings:
+        yield Paragraph(warning, "warn")
+    yield Paragraph(state_phrase(data), "faint")
     if data.snapshot.damage:
-        yield element("p", text(f"The file is damaged: {data.snapshot.damage}. Shown is what is whole."), class_="warn")
-    cards = [
-        element(
-            "div",
-            element("div", text(fact.label), class_="label"),
-            element("div", text(fact.value), class_="value"),
-            element("div", text(fact.note), class_="faint"),
-            class_="card",
-        )
-        for fact in said.facts
-    ]
-    yield element("div", *cards, class_="cards")
-    yield element("h3", "Where the time went")
+        yield Paragraph(f"The file is damaged: {data.snapshot.damage}. The report shows the undamaged part.", "warn")
+    yield Cards(result.facts)
+    yield Heading("Time by stage")
     if figures:
         from quaver.insights.figures.profile import costs_figure
 
-        yield drawn(costs_figure(said.costs))
-    yield table(("what", "time"), [(name, wording.duration(one)) for name, one in said.costs.items()], right=("time",))
-    yield element("h3", "How it was made")
-    yield facts_list(said.about)
-    yield element("h3", "Have it again")
-    yield facts_list(said.commands, copied=True)
+        yield figure_block(costs_figure(result.costs))
+    yield Table(("stage", "time"), [(stage, duration(seconds)) for stage, seconds in result.costs.items()], ("time",))
+    yield Heading("Setup")
+    yield FactList(result.about)
+    yield Heading("Reproduce")
+    yield CommandList(result.commands)
 
 
-def _trials(data: RunData, figures: bool) -> Iterator[Html]:
+def _trials(data: RunData, figures: bool) -> Iterator[Block]:
     if figures:
         from quaver.insights.figures.trials import matrix_figure, trials_figure
 
-        yield drawn(trials_figure(data))
-        yield element("h3", "Which trial runs which op in int8")
-        yield drawn(matrix_figure(data))
-    yield trial_table(data)
-
-
-def trial_table(data: RunData) -> Html:
-    """All trials."""
-    heads = ("trial", "score", "loss", "verdict", "latency", "size", "int8", "fp32", "from", "what changed", "seconds")
-    shown = data.rows[-MOST_TRIALS:]
-    rows = [
+        yield figure_block(trials_figure(data))
+        yield Heading("Precision of each op in each trial")
+        yield figure_block(matrix_figure(data))
+    heads = ("trial", "score", "loss", "verdict", "latency", "size", "int8", "fp32", "from", "changes", "seconds")
+    rows = data.rows[-MAX_TRIALS:]
+    cells = [
         (
             f"{row.trial.number}{' ★' if data.best is not None and row.trial.number == data.best.number else ''}",
-            wording.score(row.trial.score),
-            wording.loss(row.trial.loss, data.criterion),
+            score(row.trial.score),
+            loss(row.trial.loss, data.criterion),
             row.verdict,
-            wording.UNKNOWN if row.latency is None else f"{row.latency:.2f}",
-            wording.size(row.trial.model_size),
+            MISSING if row.latency is None else f"{row.latency:.2f}",
+            size(row.trial.model_size),
             row.bits,
             str(row.fp32),
-            wording.UNKNOWN if row.origin is None else str(row.origin),
+            MISSING if row.origin is None else str(row.origin),
             row.error if row.trial.failed else row.changes,
             f"{row.trial.seconds:.2f}",
         )
-        for row in shown
+        for row in rows
     ]
-    made = table(heads, rows, right=("trial", "score", "loss", "latency", "size", "int8", "fp32", "from", "seconds"))
-    more = len(data.rows) - len(shown)
-    return element("div", made, *([element("p", f"… and {more} earlier trials")] if more else []))
+    yield Table(heads, cells, ("trial", "score", "loss", "latency", "size", "int8", "fp32", "from", "seconds"))
+    more = len(data.rows) - len(rows)
+    if more:
+        yield Paragraph(f"… and {plural(more, 'earlier trial')}")
 
 
-def _tradeoff(data: RunData, figures: bool) -> Iterator[Html]:
+def _tradeoff(data: RunData, figures: bool) -> Iterator[Block]:
     if figures:
-        from quaver.engine.timing.objective import axes
         from quaver.insights.figures.tradeoff import tradeoff_figure
 
-        yield from (drawn(tradeoff_figure(data, objective)) for objective in axes())
-    front = data.judge.pareto()[:MOST_TRIALS]
-    rows = [
+        yield from (figure_block(tradeoff_figure(data, objective)) for objective in axes())
+    cells = [
         (
             str(trial.number),
-            wording.loss(trial.loss, data.criterion),
-            f"{trial.measured['latency']:.2f}" if "latency" in trial.measured else wording.UNKNOWN,
-            wording.size(trial.model_size),
+            loss(trial.loss, data.criterion),
+            f"{trial.measured['latency']:.2f}" if "latency" in trial.measured else MISSING,
+            size(trial.model_size),
             recover_command(data, trial.number),
         )
-        for trial in front
+        for trial in data.judge.pareto()[:MAX_TRIALS]
     ]
-    yield element("h3", "Trials that no other beats")
-    heads = ("trial", "loss", "latency", "size", "to have its model")
-    yield table(heads, rows, right=heads[:4])
+    yield Heading("Trials on the Pareto front")
+    heads = ("trial", "loss", "latency", "size", "command to rebuild the model")
+    yield Table(heads, cells, heads[:4])
 
 
-def _culprits(data: RunData, rows: list[OpRow], figures: bool) -> Iterator[Html]:
-    path, worst = culprits.steps(data), culprits.ranking(rows)
-    said = culprits.in_words(path)
-    if said:
-        yield element("p", text(said), class_="headline")
+def _sensitivity(data: RunData, rows: list[OpRow], figures: bool) -> Iterator[Block]:
+    steps, worst = best_scores(data), most_sensitive(rows)
+    gain = largest_gain(steps)
+    if gain:
+        yield Paragraph(gain, "headline")
     if figures:
         from quaver.insights.figures.ops import ranking_figure, steps_figure
 
-        yield drawn(steps_figure(data, path))
-        yield element("h3", "The ops that disturb the output most")
-        yield drawn(ranking_figure(worst))
+        yield figure_block(steps_figure(data, steps))
+        yield Heading("The most sensitive ops")
+        yield figure_block(ranking_figure(worst))
     cells = [
-        (row.op.name, row.op.kind, wording.precision(row.pick), f"{row.shown_error:.3g}", row.why) for row in worst[:30]
+        (row.op.name, row.op.kind, precision(row.choice), f"{row.known_error:.3g}", row.reason)
+        for row in worst[:MAX_SENSITIVE_OPS]
     ]
-    yield table(("op", "kind", "runs in", "error alone", "why"), _named(cells), right=("error alone",))
+    yield Table(("op", "kind", "precision", "sensitivity", "reason"), _with_short_names(cells), ("sensitivity",))
 
 
-def _ops(data: RunData, rows: list[OpRow], figures: bool) -> Iterator[Html]:
+def _ops(rows: list[OpRow], figures: bool) -> Iterator[Block]:
     if figures:
         from quaver.insights.figures.distributions import weights_figure
         from quaver.insights.figures.ops import ops_figure
 
-        yield drawn(ops_figure(rows))
-        yield element("h3", "The weights of all ops")
-        yield drawn(weights_figure(rows))
-    heads = ("op", "kind", "precision", "error alone", "own error", "in fp32", "in int8", "range", "calibration", "why")
+        yield figure_block(ops_figure(rows))
+        yield Heading("The weights of all ops")
+        yield figure_block(weights_figure(rows))
+    numbers = ("sensitivity", "own error", "fp32 time", "int8 time")
+    heads = ("op", "kind", "precision", *numbers, "range", "calibration", "reason")
     cells = [
         (
             row.op.name,
             row.op.kind,
-            wording.precision(row.pick),
-            _number(row.alone),
-            _number(row.local),
-            wording.duration(row.fp32),
-            wording.duration(row.quantized),
-            wording.UNKNOWN if math.isnan(row.inside.low) else f"{row.inside.low:.3g} … {row.inside.high:.3g}",
-            row.pick.calibration or wording.UNKNOWN,
-            row.why,
+            precision(row.choice),
+            _error(row.sensitivity),
+            _error(row.local_error),
+            duration(row.fp32_seconds),
+            duration(row.int8_seconds),
+            MISSING if math.isnan(row.details.low) else f"{row.details.low:.3g} … {row.details.high:.3g}",
+            row.choice.calibration or MISSING,
+            row.reason,
         )
-        for row in rows[:MOST_OPS]
+        for row in rows[:MAX_OPS]
     ]
-    yield table(heads, _named(cells), right=("error alone", "own error", "in fp32", "in int8"))
+    yield Table(heads, _with_short_names(cells), numbers)
     if figures:
-        yield from _details(data, rows)
+        yield from _drawn_ops(rows)
 
 
-def _named(cells: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The same rows, the first cell of bounded length."""
-    return [(wording.name(row[0], 120), wording.name(row[1], 40), *row[2:]) for row in cells]
+def _with_short_names(cells: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return rows with a printable name and kind of bounded length."""
+    return [(name(row[0], 120), name(row[1], 40), *row[2:]) for row in cells]
 
 
-def _number(value: float) -> str:
-    return wording.UNKNOWN if math.isnan(value) else f"{value:.3g}"
+def _error(value: float) -> str:
+    return MISSING if math.isnan(value) else f"{value:.3g}"
 
 
-def _details(data: RunData, rows: list[OpRow]) -> Iterator[Html]:
+def _drawn_ops(rows: list[OpRow]) -> Iterator[Block]:
+    """Yield the distributions of the ops that matter most: in fp32, with a cause, with a large error."""
+    drawn = [row for row in rows if row.details.weight is not None or row.details.activation is not None]
+    drawn.sort(
+        key=lambda row: (
+            row.choice.quantized,
+            not row.causes,
+            0.0 if math.isnan(row.known_error) else -row.known_error,
+        )
+    )
+    if drawn:
+        yield Heading("Weights and activations of the ops that matter most")
+    for row in drawn[:MAX_DRAWN_OPS]:
+        title = f"{name(row.op.name, 120)} ({name(row.op.kind)}, {precision(row.choice)})"
+        yield Details(title, list(_drawn_op(row)))
+
+
+def _drawn_op(row: OpRow) -> Iterator[Block]:
     from quaver.insights.figures.distributions import activation_figure, channels_figure, weight_figure
 
-    seen = [row for row in rows if row.inside.weight is not None or row.inside.activation is not None]
-    worst = sorted(seen, key=lambda row: (row.pick.quantized, not row.causes, -_or_zero(row.shown_error)))[
-        :MOST_DETAILS
-    ]
-    if worst:
-        yield element("h3", "Weights and activations of the ops that matter most")
-    for row in worst:
-        parts = [element("p", text(row.why))] if row.why else []
-        for cause in row.causes:
-            parts.append(element("p", text(f"{cause.sentence} {cause.advice}")))
-            if cause.paste:
-                code = element("code", text(cause.paste))
-                parts.append(element("p", code, element("button", "copy", class_="copy")))
-        if row.inside.weight is not None:
-            parts += [element("h4", "Weights"), drawn(weight_figure(row.inside))]
-            if row.inside.weight.channel_low.size > 1:
-                parts.append(drawn(channels_figure(row.inside.weight, "weight")))
-        if row.inside.activation is not None:
-            parts += [element("h4", "Activations"), drawn(activation_figure(row.inside))]
-        title = f"{wording.name(row.op.name, 120)} ({wording.name(row.op.kind)}, {wording.precision(row.pick)})"
-        yield element("details", element("summary", text(title)), *parts)
+    if row.reason:
+        yield Paragraph(row.reason)
+    for cause in row.causes:
+        yield Paragraph(f"{cause.sentence} {cause.advice}")
+        if cause.paste:
+            yield Code(cause.paste)
+    if row.details.weight is not None:
+        yield Heading("Weights", 4)
+        yield figure_block(weight_figure(row.details))
+        if row.details.weight.channel_low.size > 1:
+            yield figure_block(channels_figure(row.details.weight, "weight"))
+    if row.details.activation is not None:
+        yield Heading("Activations", 4)
+        yield figure_block(activation_figure(row.details))
 
 
-def _or_zero(value: float) -> float:
-    return 0.0 if math.isnan(value) else value
-
-
-def _graph(rows: list[OpRow], figures: bool) -> Iterator[Html]:
-    made = graph.make_graph(rows, graph.usual_depth(rows))
+def _graph(rows: list[OpRow], figures: bool) -> Iterator[Block]:
+    drawn_graph = graph.make_graph(rows, graph.default_depth(rows))
     if figures:
         from quaver.insights.figures.graph import graph_figure
 
-        yield drawn(graph_figure(made))
-    borders = [edge for edge in made.edges if edge.border]
-    label = {node.key: wording.name(node.label) for node in made.nodes}
-    if borders:
-        yield element("p", text(f"{wording.count(len(borders), 'border')} between int8 and fp32:"))
-        yield table(("from", "to"), [(label[edge.source], label[edge.target]) for edge in borders[:200]])
+        yield figure_block(graph_figure(drawn_graph))
+    conversions = [edge for edge in drawn_graph.edges if edge.converts]
+    labels = {node.key: name(node.label) for node in drawn_graph.nodes}
+    if conversions:
+        yield Paragraph(f"{plural(len(conversions), 'conversion')} between int8 and fp32:")
+        yield Table(("from", "to"), [(labels[edge.source], labels[edge.target]) for edge in conversions[:MAX_EDGES]])
 
 
-def _profile(data: RunData, figures: bool) -> Iterator[Html]:
+def _profile(data: RunData, figures: bool) -> Iterator[Block]:
     rows = profile_rows(data)
-    if data.inside.profile:
-        fp32, best = data.inside.latency("fp32"), data.inside.latency("best")
-        said = (
-            f"Trial {data.inside.profile.get('trial')}: {wording.duration(best.get('p50'))} in the median instead of "
-            f"{wording.duration(fp32.get('p50'))} in fp32, {wording.count(int(fp32.get('threads', 1)), 'thread')}."
-        )
-        yield element("p", text(said))
+    if data.inspection.profile:
+        yield Paragraph(f"{data.inspection.latency_phrase}.")
     if figures:
         from quaver.insights.figures.profile import kernels_figure, totals_figure
 
-        yield drawn(totals_figure(rows))
-        yield drawn(kernels_figure(rows))
+        yield figure_block(totals_figure(rows))
+        yield figure_block(kernels_figure(rows))
     cells = [
         (
             row.kernel.name,
             row.kind,
-            row.kernel.fp32_kernel or wording.UNKNOWN,
-            wording.duration(row.kernel.fp32),
-            row.kernel.best_kernel or wording.UNKNOWN,
-            wording.duration(row.kernel.best),
+            row.kernel.fp32_kernel or MISSING,
+            duration(row.kernel.fp32),
+            row.kernel.best_kernel or MISSING,
+            duration(row.kernel.best),
         )
-        for row in rows[:200]
+        for row in rows[:MAX_KERNELS]
     ]
     if cells:
         heads = ("op or kernel", "kind", "fp32 kernel", "fp32", "best kernel", "best")
-        yield table(heads, [tuple(wording.name(cell, 100) for cell in row) for row in cells], right=("fp32", "best"))
-    left = uncovered(data)
-    if left:
-        yield element("p", "What no int8 kernel covers:")
-        cells3 = [(wording.name(one.kind), str(one.count), wording.percent(one.share)) for one in left]
-        yield table(("kind", "nodes", "share of the fp32 time"), cells3, right=("nodes", "share of the fp32 time"))
+        yield Table(heads, [tuple(name(cell, 100) for cell in row) for row in cells], ("fp32", "best"))
+    kinds = uncovered(data)
+    if kinds:
+        yield Paragraph("Kinds of nodes without an int8 kernel:")
+        shares = [(name(kind.kind), str(kind.count), percent(kind.share)) for kind in kinds]
+        yield Table(("kind", "nodes", "share of the fp32 time"), shares, ("nodes", "share of the fp32 time"))

@@ -1,33 +1,47 @@
-"""Writes the report of a run."""
+"""Write the report of a run: all views in one HTML file, which needs no server and no network."""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quaver.api.run_log import PRIVATE
 from quaver.errors import HistoryError, SettingsError
 from quaver.files.atomic import write_safely
 from quaver.files.paths import expanded
-from quaver.insights.data import text as wording
+from quaver.insights.assets import read_asset
 from quaver.insights.data.run_reader import FollowedRun, RunData
-from quaver.insights.report.html import Html, element, text
-from quaver.insights.report.looks import CSS
-from quaver.insights.report.sections import sections
+from quaver.insights.data.text import name
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 FILE = "report.html"
-# The file loads nothing, and may run no script but its own.
+# The file loads nothing, and a browser runs no script but its own.
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 )
 
 
 def write_report(run: str | os.PathLike[str], path: str | os.PathLike[str] | None = None) -> Path:
-    """Write the report of a run, given its folder or snapshot, to `path`, or to report.html beside its snapshot.
+    """Write the report of a run.
 
-    There it is for the user alone, as the history is, because it may quote errors of eval_func.
-    Without plotly it holds the tables alone.
+    Without plotly the report holds tables and no figures.
+
+    Args:
+        run: the workspace of the run, or its snapshot.
+        path: the file to write. By default report.html beside the snapshot, readable by the user alone, because it may
+            quote errors of eval_func.
+
+    Returns:
+        The file that was written.
+
+    Raises:
+        HistoryError: there is no run.
+        SettingsError: the file cannot be written.
     """
     source = Path(expanded(run))
     followed = FollowedRun(source)
@@ -40,27 +54,35 @@ def write_report(run: str | os.PathLike[str], path: str | os.PathLike[str] | Non
 
 
 def report(data: RunData) -> str:
-    """The report of a run as HTML."""
-    figures = importlib.util.find_spec("plotly") is not None
-    made = list(sections(data))
-    links = [element("a", text(title), href=f"#{title.lower()}") for title, _ in made]
-    parts = [element("section", element("h2", text(title)), *content, id=title.lower()) for title, content in made]
-    if not figures:
-        parts.insert(0, element("p", "The figures need plotly: pip install 'quaver[insights]'", class_="warn"))
-    scripts = Html("")
-    if figures:
-        from quaver.insights.report.plotly_embed import scripts as plotly_scripts
+    """Return the report of a run as HTML."""
+    from markupsafe import Markup
 
-        scripts = plotly_scripts()
-    title = text(f"quaver: {wording.name(data.name)}")
-    head = (
-        f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f"<title>{title}</title><style>{CSS}</style>"
+    from quaver.insights.report.sections import sections
+
+    plotly = script = ""
+    if importlib.util.find_spec("plotly") is not None:
+        from quaver.insights.report.plotly_embed import plotly_script
+
+        plotly, script = plotly_script(), read_asset("report.js")
+    # Markup marks what must not be escaped: none of it comes from the run.
+    return _template().render(
+        title=f"quaver: {name(data.name)}",
+        policy=_POLICY,
+        css=Markup(read_asset("base.css")),  # nosec B704 - a file of ours
+        sections=list(sections(data)),
+        plotly=plotly,
+        script=Markup(script),  # nosec B704 - a file of ours
     )
-    top = element("header", element("h1", title), element("nav", *links))
-    body = element("body", top, element("main", *parts), scripts)
-    return f"<!doctype html><html lang=en><head>{head}</head>{body}</html>"
+
+
+@functools.cache
+def _template() -> Template:
+    """Return the template, with every value escaped. Jinja2 is imported here, because only a report needs it."""
+    from jinja2 import DictLoader, Environment, StrictUndefined
+
+    loader = DictLoader({FILE: read_asset(FILE)})
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    return environment.get_template(FILE)
 
 
 def _write(place: Path, content: str, private: bool) -> None:

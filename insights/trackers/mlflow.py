@@ -1,4 +1,4 @@
-"""A run in MLflow: one parent run, a child run a trial, and the files of the workspace as artefacts."""
+"""Record a run in MLflow: a parent run, a child run per trial, and the files of the workspace as artifacts."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from quaver.engine.events import RunFinished, RunStarted
 from quaver.insights.trackers.tracker import Tracker, figures, flat
 from quaver.trial import Trial
 
-# A server that is away is not waited for, unless the user says how long: MLflow itself tries for minutes.
-PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
+# MLflow waits minutes for an unreachable server. Judgement: one retry and 20 s, unless the user sets something else.
+REQUEST_LIMITS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
 
 
 class MLflow(Tracker):
-    """Tells MLflow: a parent run with the settings, the score over trials and the artefacts, and a child a trial.
+    """Record a run in MLflow: a parent run with the settings, the curves and the artifacts, and a child run per trial.
 
-    It uses a client of its own, so that a run of yours that is active is left alone.
+    It uses its own client, so an active run of yours is left alone.
 
     Args:
-        experiment: the name of the experiment; it is made if there is none.
-        tracking_uri: the server or store; MLflow's own setting if None.
-        run_name: the name of the parent run; that of the workspace if None.
+        experiment: the name of the experiment; it is created if it does not exist.
+        tracking_uri: the server or store; None for MLflow's own setting.
+        run_name: the name of the parent run; None for the name of the workspace.
     """
 
     extra = package = "mlflow"
@@ -36,12 +36,12 @@ class MLflow(Tracker):
         self._parent = self._id = ""
 
     def start(self, event: RunStarted) -> None:
-        """Make the parent run."""
-        for name, value in PATIENCE.items():
+        """Create the parent run."""
+        for name, value in REQUEST_LIMITS.items():
             os.environ.setdefault(name, value)
         self._client = self._package.MlflowClient(self._uri)
-        found = self._client.get_experiment_by_name(self._experiment)
-        self._id = self._client.create_experiment(self._experiment) if found is None else found.experiment_id
+        experiment = self._client.get_experiment_by_name(self._experiment)
+        self._id = self._client.create_experiment(self._experiment) if experiment is None else experiment.experiment_id
         self._parent = self._make(self._name or event.workspace.name)
         for name, value in flat(event.settings).items():
             self._client.log_param(self._parent, name, value)
@@ -49,7 +49,7 @@ class MLflow(Tracker):
         self._client.set_tag(self._parent, "quaver.resumed", str(event.resumed))
 
     def trial(self, trial: Trial) -> None:
-        """Make a child run, and a step of the parent's curves."""
+        """Create a child run, and add a step to the parent's curves."""
         child = self._make("fp32" if trial.number == 0 else f"trial {trial.number}", parent=self._parent)
         for name, value in figures(trial).items():
             self._client.log_metric(child, name, value)
@@ -57,19 +57,19 @@ class MLflow(Tracker):
         self._client.set_tag(child, "quaver.trial", str(trial.number))
         if trial.error:
             self._client.set_tag(child, "quaver.error", trial.error[-4000:])
-        ops = {name: str(pick) for name, pick in trial.config.items()}
+        ops = {name: str(choice) for name, choice in trial.config.items()}
         self._client.log_dict(child, ops, "ops.json")
         self._client.set_terminated(child, "FAILED" if trial.failed else "FINISHED")
 
-    def finish(self, event: RunFinished, artefacts: list[Path]) -> None:
-        """Say how it ended, and keep the files."""
+    def finish(self, event: RunFinished, artifacts: list[Path]) -> None:
+        """Record how the run ended, and store the files."""
         self._client.set_tag(self._parent, "quaver.reason", str(event.reason))
         self._client.set_tag(self._parent, "quaver.summary", event.summary)
         if event.best is not None:
             self._client.set_tag(self._parent, "quaver.best", str(event.best.number))
             for name, value in figures(event.best).items():
                 self._client.log_metric(self._parent, f"best_{name}", value)
-        for path in artefacts:
+        for path in artifacts:
             self._client.log_artifact(self._parent, str(path))
         self._client.set_terminated(self._parent, "FINISHED")
 

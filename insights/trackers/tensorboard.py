@@ -1,4 +1,4 @@
-"""A run in TensorBoard: scalars over the trials. tensorboardX writes them, without TensorFlow or PyTorch."""
+"""Record a run in TensorBoard: scalars over the trials. tensorboardX writes them, without TensorFlow or PyTorch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ FOLDER = "tensorboard"
 
 
 class TensorBoard(Tracker):
-    """Writes event files that TensorBoard shows: `tensorboard --logdir quaver_workspace`.
+    """Write event files for TensorBoard: `tensorboard --logdir quaver_workspace`.
 
     Args:
-        folder: where to; a folder `tensorboard` in the workspace if None.
+        folder: where to write; None for a folder `tensorboard` in the workspace.
     """
 
     extra, package = "tensorboard", "tensorboardX"
@@ -27,13 +27,13 @@ class TensorBoard(Tracker):
         self._writer: Any = None
 
     def start(self, event: RunStarted) -> None:
-        """Open the file, with the settings in it."""
+        """Open the file and write the settings."""
         self._writer = self._package.SummaryWriter(str(self._place or event.workspace / FOLDER))
         lines = (f"    {name}: {value}" for name, value in flat(event.settings).items())
         self._writer.add_text("settings", "\n".join(lines))
 
     def trial(self, trial: Trial) -> None:
-        """A point of each curve; the fp32 model is at 0."""
+        """Add a point to each curve; the fp32 model is at 0."""
         for name, value in figures(trial).items():
             self._writer.add_scalar(f"trial/{name}", value, trial.number)
         if trial.error:
@@ -41,8 +41,8 @@ class TensorBoard(Tracker):
             self._writer.add_text("error", text, trial.number)
         self._writer.flush()
 
-    def finish(self, event: RunFinished, artefacts: list[Path]) -> None:
-        """The best trial's figures and how it ended; the files lie beside it in the workspace."""
+    def finish(self, event: RunFinished, artifacts: list[Path]) -> None:
+        """Write the best trial's figures and the end of the run. The files are in the workspace already."""
         if event.best is not None:
             for name, value in figures(event.best).items():
                 self._writer.add_scalar(f"best/{name}", value, event.best.number)

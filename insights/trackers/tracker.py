@@ -1,4 +1,6 @@
-"""What all trackers share: which events matter, which figures a trial has, and that a tracker never ends a run."""
+"""The base class of trackers: which events they pass on, which figures a trial has, and that a tracker never ends a
+run.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from quaver.api.run_log import LOG
 from quaver.api.workspace import SETTINGS
@@ -15,20 +17,21 @@ from quaver.engine.events import BaselineScored, RunFinished, RunStarted, TrialF
 from quaver.errors import MissingPackageError
 from quaver.history import FILE_NAME
 from quaver.trial import Trial
+from quaver.types import PlainMapping
 
-# What is kept beside the figures, as far as it is there when the run ends.
+# The files that are stored with the figures, if they exist when the run ends.
 REPORT = "report.html"
-ARTEFACTS = (FILE_NAME, REPORT, SETTINGS, LOG)
+ARTIFACTS = (FILE_NAME, REPORT, SETTINGS, LOG)
 
 
 class Tracker:
-    """An observer that passes a run on. A subclass writes `start`, `trial` and `finish`.
+    """An observer that records a run in an experiment tracker. A subclass writes `start`, `trial` and `finish`.
 
-    The first thing that fails is raised, which `fit` turns into one warning; after it the tracker is silent, so that
-    a server that is away costs a run one attempt and nothing else.
+    The first error is raised, and `fit` turns it into one warning. After that the tracker is silent, so an unreachable
+    server costs a run one attempt.
 
     Attributes:
-        extra: the extra of quaver that installs what it needs.
+        extra: the extra of quaver that installs the package; also the tracker's name.
         package: the module that it needs.
     """
 
@@ -41,11 +44,11 @@ class Tracker:
         except ImportError as error:
             name, install = type(self).__name__, f"pip install 'quaver[{self.extra}]'"
             raise MissingPackageError(f"{name} needs {self.package}, which is not installed: {install}") from error
-        self._begun = self._failed = False
+        self._has_started = self._failed = False
         self._folder = Path()
 
     def __call__(self, event: Event) -> None:
-        """Pass on an event, if it is one that matters."""
+        """Pass on an event that matters to trackers."""
         if self._failed:
             return
         try:
@@ -55,31 +58,31 @@ class Tracker:
             raise
 
     def start(self, event: RunStarted) -> None:
-        """A run begins."""
+        """Record that a run starts."""
         raise NotImplementedError
 
     def trial(self, trial: Trial) -> None:
-        """A trial is over; number 0 is the fp32 model."""
+        """Record a trial; number 0 is the fp32 model."""
         raise NotImplementedError
 
-    def finish(self, event: RunFinished, artefacts: list[Path]) -> None:
-        """A run is over. These files were left by it."""
+    def finish(self, event: RunFinished, artifacts: list[Path]) -> None:
+        """Record the end of a run, and store the files that it left."""
         raise NotImplementedError
 
     def _pass_on(self, event: Event) -> None:
         match event:
             case RunStarted():
-                self._begun, self._folder = True, event.workspace
+                self._has_started, self._folder = True, event.workspace
                 self.start(event)
-            case BaselineScored(trial) | TrialFinished(trial, _) if self._begun:
+            case BaselineScored(trial) | TrialFinished(trial, _) if self._has_started:
                 self.trial(trial)
-            case RunFinished() if self._begun:
-                self._begun = False
-                self.finish(event, [path for name in ARTEFACTS if (path := self._folder / name).is_file()])
+            case RunFinished() if self._has_started:
+                self._has_started = False
+                self.finish(event, [path for name in ARTIFACTS if (path := self._folder / name).is_file()])
 
 
 def figures(trial: Trial) -> dict[str, float]:
-    """The figures of a trial by name, all as numbers."""
+    """Return the figures of a trial by name, all as numbers."""
     return dict(_figures(trial))
 
 
@@ -105,6 +108,6 @@ def _figures(trial: Trial) -> Iterator[tuple[str, float]]:
     yield from trial.measured.items()
 
 
-def flat(settings: Any) -> dict[str, str]:
-    """Settings as short texts, those that say something."""
+def flat(settings: PlainMapping) -> dict[str, str]:
+    """Return the settings that are set, as short texts."""
     return {name: str(value)[:500] for name, value in settings.items() if value not in (None, {}, "")}

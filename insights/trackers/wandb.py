@@ -1,4 +1,4 @@
-"""A run in Weights & Biases: the figures of each trial as a step, a table of all, and the files as an artefact."""
+"""Record a run in Weights & Biases: a step per trial, a table of all trials, and the files as an artifact."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from quaver.trial import Trial
 
 
 class WandB(Tracker):
-    """Tells Weights & Biases.
+    """Record a run in Weights & Biases.
 
     Args:
         project: the name of the project.
-        run_name: the name of the run; that of the workspace if None.
-        mode: "online", "offline" or "disabled"; what wandb's own settings (WANDB_MODE) say if None.
-        folder: where wandb puts its files; the workspace if None.
+        run_name: the name of the run; None for the name of the workspace.
+        mode: "online", "offline" or "disabled"; None for wandb's own setting (WANDB_MODE).
+        folder: where wandb writes its files; None for the workspace.
     """
 
     extra = package = "wandb"
@@ -35,7 +35,7 @@ class WandB(Tracker):
         self._trials: dict[int, Trial] = {}
 
     def start(self, event: RunStarted) -> None:
-        """Begin a run."""
+        """Start a run."""
         self._trials = {}
         self._run = self._package.init(
             project=self._project,
@@ -52,8 +52,8 @@ class WandB(Tracker):
         self._trials[trial.number] = trial
         self._run.log(figures(trial), step=trial.number)
 
-    def finish(self, event: RunFinished, artefacts: list[Path]) -> None:
-        """Keep the table and the files, and end the run."""
+    def finish(self, event: RunFinished, artifacts: list[Path]) -> None:
+        """Log the table and the files, and end the run."""
         rows = {number: figures(trial) for number, trial in self._trials.items()}
         columns = list(dict.fromkeys(name for row in rows.values() for name in row))
         data = [
@@ -61,13 +61,13 @@ class WandB(Tracker):
             for number, row in rows.items()
         ]
         self._run.log({"trials": self._package.Table(columns=["trial", "state", *columns], data=data)})
-        said = {"reason": str(event.reason), "summary": event.summary, "evaluations": event.evaluations}
+        outcome = {"reason": str(event.reason), "summary": event.summary, "evaluations": event.evaluations}
         best = {} if event.best is None else figures(event.best)
-        self._run.summary.update({**said, **{f"best_{name}": value for name, value in best.items()}})
+        self._run.summary.update({**outcome, **{f"best_{name}": value for name, value in best.items()}})
         if event.best is not None:
             self._run.summary["best"] = event.best.number
-        kept = self._package.Artifact(f"history-{self._run.id}", type="history")
-        for path in artefacts:
-            kept.add_file(str(path))
-        self._run.log_artifact(kept)
+        artifact = self._package.Artifact(f"history-{self._run.id}", type="history")
+        for path in artifacts:
+            artifact.add_file(str(path))
+        self._run.log_artifact(artifact)
         self._run.finish(exit_code=0)

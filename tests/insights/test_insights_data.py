@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 import quaver
+from quaver.formatting import MISSING
 from quaver.history import Header, History
 from quaver.insights import FollowedRun, RunData, RunState
-from quaver.insights.data import culprits
 from quaver.insights.data import text as wording
-from quaver.insights.data.graph import make_graph, usual_depth
+from quaver.insights.data.graph import default_depth, make_graph
 from quaver.insights.data.op_rows import op_rows
 from quaver.insights.data.profile import profile_rows, totals
+from quaver.insights.data.sensitivity import best_scores, largest_gain, most_sensitive
 from quaver.insights.data.summary import verdict
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.processors import VERIFIED, Verification, this_processor
@@ -56,8 +57,11 @@ def test_the_verdict_says_what_it_cost_and_how_to_have_it_again(data: RunData, d
     assert {fact.label for fact in said.facts} >= {"fp32 score", "best score", "ops", "latency", "size", "evaluations"}
     assert {"eval_func", "building models", "calibrating"} <= set(said.costs)
     lines = {fact.label: fact.value for fact in said.commands}
-    assert "--strategy mse_v2" in lines["repeat it"] and str(demo.workspace) in lines["the best model"]
-    assert eval(f"dict({lines['repeat it in Python'].partition('eval_func=..., ')[2][:-1]})")["strategy"] == "mse_v2"
+    assert "--strategy mse_v2" in lines["repeat the run"]
+    assert str(demo.workspace) in lines["rebuild the best model"]
+    assert (
+        eval(f"dict({lines['repeat the run in Python'].partition('eval_func=..., ')[2][:-1]})")["strategy"] == "mse_v2"
+    )
 
 
 def test_the_verdict_says_which_processors_it_holds_on(demo: quaver.TuneResult, tmp_path: Path) -> None:
@@ -79,19 +83,19 @@ def test_every_op_was_looked_into(data: RunData) -> None:
     assert [row.op.name for row in rows] == [op.name for op in data.ops]
     convolutions = [row for row in rows if row.op.kind == "Conv"]
     for row in convolutions:
-        weight = row.inside.weight
-        assert weight is not None and row.inside.activation is not None
+        weight = row.details.weight
+        assert weight is not None and row.details.activation is not None
         assert weight.counts.sum() > 0 and len(weight.channel_low) > 1 and math.isfinite(weight.scale)
         # A scale may be up to twice as large so that no sum saturates without VNNI.
         assert 0.98 * weight.reach <= 127 * weight.scale <= 2.02 * weight.reach
-        assert row.inside.low <= row.inside.high and row.local >= 0
-    assert data.inside.trial == data.best.number if data.best else False
-    fallen = [row for row in rows if not row.pick.quantized]
-    assert all(row.why for row in fallen)
+        assert row.details.low <= row.details.high and row.local_error >= 0
+    assert data.inspection.trial == data.best.number if data.best else False
+    fallen = [row for row in rows if not row.choice.quantized]
+    assert all(row.reason for row in fallen)
 
 
 def test_an_outlier_in_the_weights_is_seen(data: RunData) -> None:
-    seen = {row.op.name: row.inside.weight for row in op_rows(data) if row.inside.weight is not None}
+    seen = {row.op.name: row.details.weight for row in op_rows(data) if row.details.weight is not None}
     furthest = max(seen, key=lambda name: seen[name].reach)
     usual = sorted(weight.reach for weight in seen.values())[len(seen) // 2]
     assert "depthwise" in furthest and seen[furthest].reach > 50 * usual
@@ -102,14 +106,14 @@ def test_the_graph_has_its_edges_and_its_borders(data: RunData) -> None:
     rows = op_rows(data)
     graph = make_graph(rows)
     assert len(graph.nodes) == len(rows) and len(graph.edges) >= len(rows) - 1
-    quantized = {f"op:{place}": row.pick.quantized for place, row in enumerate(rows)}
-    assert all(edge.border == (quantized[edge.source] != quantized[edge.target]) for edge in graph.edges)
+    quantized = {f"op:{place}": row.choice.quantized for place, row in enumerate(rows)}
+    assert all(edge.converts == (quantized[edge.source] != quantized[edge.target]) for edge in graph.edges)
     assert len({(node.x, node.y) for node in graph.nodes}) == len(rows)
     folded = make_graph(rows, 2)
     assert len(folded.nodes) < len(rows) and sum(len(node.rows) for node in folded.nodes) == len(rows)
     opened = make_graph(rows, 2, [folded.nodes[1].key])
     assert len(folded.nodes) < len(opened.nodes) < len(rows)
-    assert usual_depth(rows) is None
+    assert default_depth(rows) is None
 
 
 def test_the_profile_tells_conversions_apart(data: RunData) -> None:
@@ -119,11 +123,11 @@ def test_the_profile_tells_conversions_apart(data: RunData) -> None:
 
 
 def test_the_culprits_are_ranked_and_their_gain_is_told(data: RunData) -> None:
-    path = culprits.steps(data)
+    path = best_scores(data)
     assert [step.score for step in path] == sorted({step.score for step in path})
-    worst = culprits.ranking(op_rows(data))
+    worst = most_sensitive(op_rows(data))
     assert "depthwise" in worst[0].op.name
-    assert "in fp32" in culprits.in_words(path) if len(path) > 1 else not culprits.in_words(path)
+    assert "in fp32" in largest_gain(path) if len(path) > 1 else not largest_gain(path)
 
 
 def test_a_run_that_grows_is_read_on_and_one_that_was_killed_is_known(demo: quaver.TuneResult, tmp_path: Path) -> None:
@@ -166,7 +170,7 @@ def test_notes_that_are_not_as_they_should_be_are_left_out(demo: quaver.TuneResu
         for name, note in wrong.items():
             history.note(name, note)
     data = FollowedRun(tmp_path).poll()
-    assert data is not None and data.inside.trial is None
+    assert data is not None and data.inspection.trial is None
     assert verdict(data).headline and len(op_rows(data)) == len(data.ops)
     assert profile_rows(data) == [] and make_graph(op_rows(data)).edges == ()
 
@@ -175,8 +179,8 @@ def test_names_are_short_and_nothing_in_them_is_obeyed() -> None:
     assert wording.name("a" * 10_000) == "a" * 21 + "…" + "a" * 42
     assert wording.name("x\x1b[31m\n") == "x\\x1b[31m\\n"
     assert wording.figure_text("<a href=x>&") == "&lt;a href=x&gt;&amp;"
-    assert [wording.duration(one) for one in (0, 2e-6, 0.5, 90, 600)] == ["0", "2 µs", "500 ms", "90 s", "10 min"]
-    assert wording.duration(math.nan) == wording.UNKNOWN
+    assert [wording.duration(one) for one in (0, 2e-6, 0.5, 90, 600)] == ["0 ms", "2 µs", "500 ms", "90 s", "10 min"]
+    assert wording.duration(math.nan) == MISSING
 
 
 def test_the_page_and_the_command_line_agree_on_which_trial_a_trial_came_from(tmp_path: Path) -> None:

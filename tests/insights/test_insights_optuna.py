@@ -90,7 +90,7 @@ def test_nothing_is_written_over_and_the_file_must_be_named(
 ) -> None:
     before = journal.read_bytes()
     assert main(["export", str(result.workspace), "--optuna", str(journal)]) == 2
-    assert journal.read_bytes() == before and "is there already" in capsys.readouterr().err
+    assert journal.read_bytes() == before and "exists already" in capsys.readouterr().err
     assert main(["export", str(result.workspace)]) == 2
     assert "--optuna is needed" in capsys.readouterr().err
 

@@ -168,7 +168,7 @@ def test_a_foreign_host_and_a_foreign_origin_are_refused(served: Page) -> None:
 
 
 def test_another_address_is_served_only_with_a_token(demo: quaver.TuneResult) -> None:
-    with pytest.raises(quaver.SettingsError, match="give a token"):
+    with pytest.raises(quaver.SettingsError, match="set a token"):
         serve([demo.workspace], host="0.0.0.0", port=0)
     with serve([demo.workspace], port=0, token="auto") as page:
         bare, token = page.url.split("?token=")

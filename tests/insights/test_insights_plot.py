@@ -35,7 +35,7 @@ def test_a_run_leaves_a_report_of_its_own(demo: quaver.TuneResult) -> None:
     report = demo.workspace / "report.html"
     text = report.read_text()
     assert report.stat().st_size < 3e6 and report.stat().st_mode & 0o077 == 0
-    for title in ("Verdict", "Trials", "Trade-off", "Culprits", "Ops", "Graph", "Profile"):
+    for title in ("Summary", "Trials", "Trade-off", "Sensitivity", "Ops", "Graph", "Profile"):
         assert f"<h2>{title}</h2>" in text
     assert not re.search(r'(src|href)="(?!#)', text)
 

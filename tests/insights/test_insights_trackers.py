@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import socket
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ from networks import Closeness, chain, inputs
 
 import quaver
 from quaver.command.main import main
-from quaver.insights.trackers import TRACKERS, MLflow, TensorBoard, Tracker, WandB, make_tracker
+from quaver.insights import trackers as package
+from quaver.insights.trackers import MLflow, TensorBoard, Tracker, WandB, make_tracker, trackers
 
 MODEL = chain(3, 0)
 
@@ -173,11 +175,29 @@ def test_a_tracker_that_failed_is_not_asked_again(tmp_path: Path) -> None:
     assert len(result.trials) == 3 and Broken.calls == 1 and len(said) == 1
 
 
-@pytest.mark.parametrize("name", TRACKERS)
+NEW_TRACKER = """
+from quaver.insights.trackers.tracker import Tracker
+
+class Comet(Tracker):
+    extra, package = "comet", "json"
+"""
+
+
+def test_a_new_tracker_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "comet.py").write_text(NEW_TRACKER)
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+    try:
+        assert set(trackers()) == {"comet", "mlflow", "tensorboard", "wandb"}
+        assert type(make_tracker("comet")).__name__ == "Comet"
+    finally:
+        sys.modules.pop(f"{package.__name__}.comet", None)
+
+
+@pytest.mark.parametrize("name", ["mlflow", "tensorboard", "wandb"])
 def test_a_tracker_whose_package_is_missing_says_which_extra_brings_it(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = TRACKERS[name].package
+    package = trackers()[name].package
     monkeypatch.setitem(__import__("sys").modules, package, None)
     with pytest.raises(quaver.MissingPackageError, match=rf"pip install 'quaver\[{name}\]'"):
         make_tracker(name)

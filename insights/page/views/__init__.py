@@ -1,1 +1,1 @@
-"""The views of the page, one a file: what each shows of a run."""
+"""The views of the page: what each shows of a run."""

@@ -1,14 +1,14 @@
-"""A row an op: how it runs, what it costs, and why it had to go back."""
+"""A row per op: how it runs, what it costs, and why it runs in fp32."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from dash import dcc, html
+from dash.development.base_component import Component
 
-from quaver.insights.data import text as wording
 from quaver.insights.data.op_rows import OpRow
+from quaver.insights.data.text import name
 from quaver.insights.figures.distributions import weights_figure
 from quaver.insights.figures.ops import ops_figure
 from quaver.insights.page.components import figure, grid, number_column, text_column
@@ -25,24 +25,24 @@ COLUMNS = [
     {"field": "place", "headerName": "#", "width": 75, "type": "rightAligned"},
     text_column("name", "op", minWidth=240, flex=1),
     text_column("kind", "kind", width=90),
-    text_column("precision", "in", width=80, cellStyle=_STYLE),
-    number_column("alone", "alone", ".1e", width=95, headerTooltip="error with this op alone in int8"),
-    number_column("local", "own", ".1e", width=90, headerTooltip="its own error"),
-    number_column("running", "model", ".1e", width=95, headerTooltip="its error in the running model"),
+    text_column("precision", "precision", width=95, cellStyle=_STYLE),
+    number_column("alone", "sensitivity", ".1e", width=110, headerTooltip="output error with only this op in int8"),
+    number_column("local", "own error", ".1e", width=100, headerTooltip="its error from float inputs"),
+    number_column("running", "model error", ".1e", width=110, headerTooltip="its error in the running model"),
     number_column("fp32", "fp32 µs", ".4~g", width=105),
     number_column("int8", "int8 µs", ".4~g", width=105),
     number_column("low", "low", ".3~g", width=75),
     number_column("high", "high", ".3~g", width=75),
     text_column("mode", "mode", width=95),
     text_column("calibration", "calib.", width=95),
-    text_column("why", "why", minWidth=300, flex=2),
+    text_column("why", "reason", minWidth=300, flex=2),
 ]
 FILTERS = {"all": "all ops", "fp32": "fp32 only", "slower": "not faster in int8", "causes": "with a cause"}
 
 
-def layout(shown: ViewContext) -> list[Any]:
-    """The view."""
-    ops = shown.ops()
+def layout(context: ViewContext) -> list[Component]:
+    """Return the view."""
+    ops = context.ops()
     kinds = sorted({row.op.kind for row in ops})
     return [
         figure("ops", ops_figure(ops)),
@@ -50,7 +50,7 @@ def layout(shown: ViewContext) -> list[Any]:
             [
                 dcc.RadioItems(FILTERS, "all", id={"part": "op-filter"}, inline=True, className="radio"),
                 dcc.Dropdown(
-                    [{"label": wording.name(kind), "value": kind} for kind in kinds],
+                    [{"label": name(kind), "value": kind} for kind in kinds],
                     id={"part": "op-kind"},
                     placeholder="every kind",
                     className="small",
@@ -66,51 +66,51 @@ def layout(shown: ViewContext) -> list[Any]:
             grid_options={"tooltipShowDelay": 300, "quickFilterText": ""},
             style={"height": 460},
         ),
-        html.P("Click an op to look into it.", className="faint"),
+        html.P("Click an op to see its details.", className="faint"),
         html.H3("The weights of all ops"),
         html.P(
-            "An op whose weights reach far beyond those of its median channel suffers from one scale for all.",
+            "An op whose weights reach far beyond those of its median channel needs a scale per channel.",
             className="faint",
         ),
         figure("weights", weights_figure(ops)),
     ]
 
 
-def rows(ops: list[OpRow], wanted: str = "all", kind: str | None = None, text: str = "") -> list[PlainDict]:
-    """The table, as far as it is wanted."""
+def rows(ops: list[OpRow], filter_name: str = "all", kind: str | None = None, text: str = "") -> list[PlainDict]:
+    """Return the rows of the ops that pass the filters."""
     return [
         {
             "key": str(place),
             "place": place + 1,
-            "name": wording.name(row.op.name, 200),
-            "kind": wording.name(row.op.kind),
-            "precision": str(row.pick.precision),
-            "alone": _known(row.alone),
-            "local": _known(row.local),
-            "running": _known(row.running),
-            "fp32": _known(1e6 * row.fp32),
-            "int8": _known(1e6 * row.quantized),
-            "low": _known(row.inside.low),
-            "high": _known(row.inside.high),
-            "mode": row.pick.mode,
-            "calibration": row.pick.calibration,
-            "why": row.why,
+            "name": name(row.op.name, 200),
+            "kind": name(row.op.kind),
+            "precision": str(row.choice.precision),
+            "alone": _finite(row.sensitivity),
+            "local": _finite(row.local_error),
+            "running": _finite(row.running_error),
+            "fp32": _finite(1e6 * row.fp32_seconds),
+            "int8": _finite(1e6 * row.int8_seconds),
+            "low": _finite(row.details.low),
+            "high": _finite(row.details.high),
+            "mode": row.choice.mode,
+            "calibration": row.choice.calibration,
+            "why": row.reason,
         }
         for place, row in enumerate(ops)
-        if _wanted(row, wanted) and kind in (None, row.op.kind) and text.lower() in row.op.name.lower()
+        if _passes(row, filter_name) and kind in (None, row.op.kind) and text.lower() in row.op.name.lower()
     ]
 
 
-def _wanted(row: OpRow, wanted: str) -> bool:
-    match wanted:
+def _passes(row: OpRow, filter_name: str) -> bool:
+    match filter_name:
         case "fp32":
-            return not row.pick.quantized
+            return not row.choice.quantized
         case "slower":
-            return row.slower
+            return row.is_not_faster
         case "causes":
             return bool(row.causes)
     return True
 
 
-def _known(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None

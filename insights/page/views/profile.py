@@ -1,15 +1,14 @@
-"""Where the time goes: fp32 kernels beside int8 ones, conversions in a colour of their own."""
+"""The profile of the best model: its kernels next to those of fp32, with conversions in a separate colour."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from dash import html
+from dash.development.base_component import Component
 
-from quaver.insights.data import text as wording
 from quaver.insights.data.profile import profile_rows, uncovered
+from quaver.insights.data.text import listed, name, percent
 from quaver.insights.figures.profile import kernels_figure, totals_figure
-from quaver.insights.page.components import grid, number_column, still, text_column
+from quaver.insights.page.components import grid, number_column, static_figure, text_column
 from quaver.insights.page.runs import ViewContext
 
 COLUMNS = [
@@ -22,38 +21,31 @@ COLUMNS = [
 ]
 
 
-def layout(shown: ViewContext) -> list[Any]:
-    """The view."""
-    rows = profile_rows(shown.data)
+def layout(context: ViewContext) -> list[Component]:
+    """Return the view."""
+    rows = profile_rows(context.data)
     if not rows:
         return [html.P("The best model is profiled when a run ends; this one has no profile yet.")]
-    left = uncovered(shown.data)
-    shares = [f"{one.count} {one.kind} ({wording.percent(one.share)} of the fp32 time)" for one in left]
-    named = [html.P(f"No int8 kernel covers {wording.listed(shares, 8, 80)}.")] if shares else []
-    inside = shown.data.inside
-    fp32, best = inside.latency("fp32"), inside.latency("best")
-    said = (
-        f"Trial {inside.profile.get('trial')}: {wording.duration(best.get('p50'))} in the median instead of "
-        f"{wording.duration(fp32.get('p50'))} in fp32, {wording.count(int(fp32.get('threads', 1)), 'thread')}. "
-        "Kernels are timed with the runtime's profiler, which has a price of its own."
-    )
+    shares = [f"{kind.count} {kind.kind} ({percent(kind.share)} of the fp32 time)" for kind in uncovered(context.data)]
+    missing = [html.P(f"Nodes without an int8 kernel: {listed(shares, 8, 80)}.")] if shares else []
+    overhead = "The runtime's profiler measures the kernels and slows them down a little."
     cells = [
         {
             "key": str(place),
-            "name": wording.name(row.kernel.name, 200),
+            "name": name(row.kernel.name, 200),
             "kind": row.kind,
-            "fp32_kernel": wording.name(row.kernel.fp32_kernel),
+            "fp32_kernel": name(row.kernel.fp32_kernel),
             "fp32": 1e6 * row.kernel.fp32,
-            "best_kernel": wording.name(row.kernel.best_kernel),
+            "best_kernel": name(row.kernel.best_kernel),
             "best": 1e6 * row.kernel.best,
         }
         for place, row in enumerate(rows)
     ]
     return [
-        html.P(said),
-        *named,
-        still(totals_figure(rows)),
-        html.H3("The kernels that take most"),
-        still(kernels_figure(rows)),
+        html.P(f"{context.data.inspection.latency_phrase}. {overhead}"),
+        *missing,
+        static_figure(totals_figure(rows)),
+        html.H3("The slowest kernels"),
+        static_figure(kernels_figure(rows)),
         grid("profile", COLUMNS, cells, style={"height": 420}),
     ]
