@@ -314,10 +314,10 @@ def _add_callbacks(app: Dash, runs: Runs) -> None:
     )
     app.callback(
         Output({"part": "point"}, "children"),
-        [Input({"live": "latency"}, "clickData"), Input({"live": "size"}, "clickData")],
+        [Input({"live": objective}, "clickData") for objective in axes()],
         run_state,
         **later,
-    )(lambda latency, size, run_state: answers.point([latency, size], run_state))
+    )(lambda *clicks_and_state: answers.point(list(clicks_and_state[:-1]), clicks_and_state[-1]))
     app.callback(
         Output({"grid": "ops"}, "rowData", allow_duplicate=True),
         Input({"part": "op-filter"}, "value"), Input({"part": "op-kind"}, "value"),
