@@ -92,7 +92,7 @@ def test_nothing_is_written_over_and_the_file_must_be_named(
     assert main(["export", str(result.workspace), "--optuna", str(journal)]) == 2
     assert journal.read_bytes() == before and "exists already" in capsys.readouterr().err
     assert main(["export", str(result.workspace)]) == 2
-    assert "--optuna is needed" in capsys.readouterr().err
+    assert "such as --optuna journal.log" in capsys.readouterr().err
 
 
 @pytest.fixture
