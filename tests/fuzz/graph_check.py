@@ -14,6 +14,7 @@ from graph_builder import Array, Feed, make_feeds, session_of
 from onnx import numpy_helper
 
 import quaver
+from quaver.adapters.abilities import weight_errors
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.adapters.options import AdapterOptions
 from quaver.adapters.registry import load_with
@@ -211,7 +212,7 @@ def _probe(adapter: OnnxAdapter, feeds: Sequence[Feed], rng: Any, timed: bool, s
     if timed and rng.random() < 0.3:
         adapter.op_seconds(config)
         adapter.unquantizable(timed=True)
-        adapter.weight_errors(config)
+        weight_errors(adapter, config)
 
 
 def _look_for_other_kernels(

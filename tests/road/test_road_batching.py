@@ -67,7 +67,7 @@ def test_latency_is_measured_at_the_batch_asked_for_and_says_so(tmp_path: Path) 
     for batch in (1, 16):
         result = tuned(IMAGES[:64], batch=batch, workspace=tmp_path / str(batch))
         assert result.fp32_measured["batch"] == batch
-        assert f"(batch {batch}, 1 thread)" in str(result)
+        assert f"batch {batch}, 1 thread)" in str(result)
         assert read_snapshot(tmp_path / str(batch)).run.settings["batch"] == batch
         taken[batch] = result.fp32_measured["latency_ms"]
     assert taken[16] > 3 * taken[1]
@@ -83,7 +83,7 @@ def test_the_batch_of_a_model_that_fixes_it_is_used_and_another_is_refused_at_on
     result = quaver.fit(
         model, calib_dataloader=IMAGES[:32], eval_func=scored, report=False, verbose=0, workspace=tmp_path
     )
-    assert result.fp32_measured["batch"] == 8 and "(batch 8, 1 thread)" in str(result)
+    assert result.fp32_measured["batch"] == 8 and "batch 8, 1 thread)" in str(result)
 
     def never() -> Any:
         raise AssertionError("the data was asked for")

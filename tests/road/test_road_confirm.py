@@ -113,7 +113,7 @@ def test_an_interrupted_run_with_confirm_is_not_met(tmp_path: Path, capsys: pyte
     result = tune(tmp_path / "run", as_array, confirm=Confirming(), relative=0.3, observer=stopped, **LONGER)
     assert result.reason is quaver.StopReason.INTERRUPTED and result.best is not None and result.best.met
     assert not result.met and result.confirmed is None and "(but is not confirmed on other data)" in str(result)
-    assert "no trial was scored on the data of `confirm`: resume the run with it" in result.warnings[0]
+    assert "no trial was scored on the data of `confirm`: resume the run and pass `confirm`" in result.warnings[0]
     everybody_agrees(result, capsys)
     again = quaver.fit(MODEL, eval_func=as_array, confirm=Confirming(), resume=result.workspace, timeout=0, verbose=0)
     assert again.met and again.confirmed and again.warnings == ()

@@ -221,7 +221,7 @@ def test_show_names_what_is_missing(result: TuneResult, tmp_path: Path, capsys: 
 
     assert "does not say where it comes from" in refused(_written(tmp_path))
     assert "no model at" in refused(str(tmp_path / "nothing.onnx"))
-    assert "which trial of" in refused(str(result.workspace))
+    assert "pass the number of a trial of" in refused(str(result.workspace))
     (tmp_path / "damaged.onnx").write_bytes(saved(result).read_bytes()[:-40])
     assert "damaged" in refused(str(tmp_path / "damaged.onnx"))
     shutil.copy(result.history_path, tmp_path / "history.onnx")

@@ -190,8 +190,8 @@ def test_a_file_without_an_op_or_that_is_none_is_named(saved: dict[str, Any], tm
 def test_flags_that_do_not_go_together_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, complaint in (
         (["--save", "c.json"], "need --calib"),
-        (["--save", "c.json", "--board", "b.pyz"], "give --save"),
-        (["--target", "x"], "--target goes with --save"),
+        (["--save", "c.json", "--board", "b.pyz"], "pass --save"),
+        (["--target", "x"], "--target needs --save"),
         (["--save", "c.json", "--against", "q.onnx"], "leave out --against"),
     ):
         assert main(["profile", str(RESNET), *words]) == 2

@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 import quaver
 from quaver import demo
 from quaver.adapters import AdapterOptions, load_model
+from quaver.adapters.abilities import weight_errors
 from quaver.command.main import main
 from quaver.demo import run as digits
 from quaver.engine.event_base import Event
@@ -94,7 +95,7 @@ def test_ops_fall_back_in_the_order_of_the_error_of_their_weights(tmp_path: Path
     assert not any(name.startswith(("probe.latency", "probe.time", "probe.speed")) for name in notes)
     fallen = list(dict.fromkeys(name for trial in result.trials for name in trial.config.fp32_ops))
     with contextlib.closing(load_model(model, AdapterOptions())) as adapter:
-        errors = adapter.weight_errors(result.trials[0].config)
+        errors = weight_errors(adapter, result.trials[0].config)
     ranked = sorted(errors, key=lambda name: -errors[name])
     assert len(set(errors.values())) == 3
     # One that does not help is taken back, so the sets do not grow; each op falls back for the first time in its turn.

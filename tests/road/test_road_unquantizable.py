@@ -205,8 +205,10 @@ def test_the_latency_comes_in_milliseconds_with_spread_batch_and_threads(
     measured, fp32 = tuned.best.measured, tuned.fp32_measured
     assert measured.keys() == {"latency", "latency_ms", "latency_spread"}
     assert fp32["threads"] == 1 and fp32["batch"] == STEPS and fp32["latency_ms"] > 0
-    (last,) = [line for line in str(tuned).splitlines() if " fp32 latency " in line]
-    assert last.startswith(f"{measured['latency']:.2f}x fp32 latency (") and f", batch {STEPS}, 1 thread)" in last
+    last = next(
+        line for line in str(tuned).splitlines() if line.startswith(f"{measured['latency']:.2f}x fp32 latency (")
+    )
+    assert f", batch {STEPS}, 1 thread)" in last
     assert main.main(["show", str(tuned.workspace), "1"]) == 0
     assert last in capsys.readouterr().out.splitlines()
     assert main.main(["show", str(tuned.workspace), "0"]) == 0
