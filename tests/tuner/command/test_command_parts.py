@@ -14,8 +14,8 @@ from command_samples import quaver
 
 import quaver as library
 from quaver import formatting
+from quaver.api.calibration import expected_samples
 from quaver.api.display.live import TimeLeft
-from quaver.api.setup import count_samples
 from quaver.command import flags, sentences
 from quaver.command import user_files as loading
 from quaver.command.main import COMMANDS, parse
@@ -85,7 +85,7 @@ def test_calibration_files_are_read_as_arrays(tmp_path: Path) -> None:
     assert list(loading.calibration(str(tmp_path / "b.npz"))) == ["image", "mask"]
     assert [type(batch) for batch in loading.calibration(str(tmp_path))] == [np.memmap, dict]
     assert loading.calibration(f"{tmp_path}/calibration_data.py:ARRAY") == [1, 2]
-    assert count_samples(images, 3) == 3 and count_samples({"image": images}, None) == 4
+    assert expected_samples(images, 3) == 3 and expected_samples({"image": images}, None) == 4
 
 
 def test_pickled_arrays_are_refused(tmp_path: Path) -> None:
