@@ -10,19 +10,19 @@ import nbformat
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-# What the first made is in the repository. The others are for `make test-torch`, `make test-ray` and `make test-mxnet`.
+# The repository contains the output of the first. Other make targets run the others.
 ELSEWHERE = {"train_digits.py", "pytorch_digits.py", "on_ray.py", "mxnet_gluon.py"}
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in ELSEWHERE))
-def test_an_example_runs_as_it_stands_and_meets_its_criterion(name: str, tmp_path: Path) -> None:
+def test_an_example_runs_unmodified_and_meets_its_criterion(name: str, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, EXAMPLES / name], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "meets the criterion" in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.ipynb")))
-def test_a_notebook_runs_as_it_stands(name: str, tmp_path: Path) -> None:
+def test_a_notebook_runs_unmodified(name: str, tmp_path: Path) -> None:
     notebook = nbformat.read(EXAMPLES / name, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "clear the outputs before you commit it"
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
@@ -34,8 +34,8 @@ def test_the_example_for_pytorch_runs_with_torch_and_says_so_without(tmp_path: P
     example = EXAMPLES / "pytorch_digits.py"
     done = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    said = "meets the criterion" if find_spec("torch") else "needs PyTorch"
-    assert said in done.stdout
+    expected = "meets the criterion" if find_spec("torch") else "needs PyTorch"
+    assert expected in done.stdout
 
 
 def test_the_custom_strategy_is_short() -> None:

@@ -1,4 +1,4 @@
-"""The code blocks of the pages, and what each is: to be run, marked as not run, or output."""
+"""The code blocks of the pages. A block is run, or marked as not run, or output of a program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGES = sorted(
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"))
 )
 LANGUAGES = ("python", "sh", "yaml", "toml")
-# A block without a language, or of this one, is what a program said.
+# A block without a language, or of this one, is output of a program.
 OUTPUT = ("", "text")
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)$")
 _NOT_RUN = re.compile(r"^ *<!-- not run: (?P<reason>.+) -->$")
@@ -25,7 +25,7 @@ _SCENE = re.compile(r"^<!-- scene: (?P<name>\w+) -->$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block, with the line of the page that its first line is."""
+    """A fenced block, with the line number of its first line."""
 
     page: str
     line: int
@@ -35,7 +35,7 @@ class Block:
 
     @property
     def is_output(self) -> bool:
-        """Whether it shows what a program said."""
+        """Return True if the block shows output of a program."""
         return self.language in OUTPUT
 
     def __str__(self) -> str:
@@ -43,18 +43,18 @@ class Block:
 
 
 def text_of(page: str) -> str:
-    """A page."""
+    """Return the text of a page."""
     return (ROOT / page).read_text(encoding="utf-8")
 
 
 def scene_of(page: str) -> str:
-    """What the blocks of a page find in their folder and among their names: `<!-- scene: keras -->`, or "onnx"."""
-    found = _SCENE.search(text_of(page))
-    return found["name"] if found else "onnx"
+    """Return the scene that a page selects with `<!-- scene: keras -->`; the default is "onnx"."""
+    match = _SCENE.search(text_of(page))
+    return match["name"] if match else "onnx"
 
 
 def blocks(page: str) -> Iterator[Block]:
-    """All blocks of a page."""
+    """Yield all blocks of a page."""
     text = text_of(page)
     everywhere = _WHOLE_PAGE.search(text)
     lines = text.splitlines()
@@ -73,7 +73,7 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 def commands(block: Block) -> Iterator[list[str]]:
-    """The commands of a shell block as words, without comments."""
+    """Yield the commands of a shell block as words, without comments."""
     for line in block.code.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if words:

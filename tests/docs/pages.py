@@ -1,4 +1,4 @@
-"""A page is run as its reader would: block after block, in a folder with what pages speak of."""
+"""Run a page as its reader would: block after block, in a folder with the files that pages use."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from quaver.command.main import main
 
 
 def to_run(page: str) -> list[Block]:
-    """The blocks of a page that are neither output nor marked as not run."""
+    """Return the blocks of a page that are neither output nor marked as not run."""
     return [block for block in code_blocks.blocks(page) if not block.not_run and not block.is_output]
 
 
 def run_page(page: str, names: dict[str, Any]) -> None:
-    """All its blocks in the current folder; Python begins with `names`, and leaves there what it makes."""
+    """Run all blocks of a page in the current folder. Python code starts with `names` and adds its own to them."""
     names["__name__"] = "page"
     for block in to_run(page):
         match block.language:
@@ -34,7 +34,7 @@ def run_page(page: str, names: dict[str, Any]) -> None:
 
 
 def _run_python(block: Block, names: dict[str, Any]) -> None:
-    """With what the blocks before it left. A traceback names the line of the page."""
+    """Run a block with the names of the blocks before it. A traceback shows the line of the page."""
     code = "\n" * (block.line - 1) + block.code
     exec(compile(code, str(code_blocks.ROOT / block.page), "exec"), names)
 

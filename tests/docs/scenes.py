@@ -1,4 +1,4 @@
-"""What a reader of the pages has: a float model, calibration data, an `eval_func`, and a run that was made earlier."""
+"""Files and names for the code blocks of the pages: a float model, calibration data, an `eval_func`, an earlier run."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ tuning:
 
 
 def network() -> onnx.ModelProto:
-    """Two ops that read digits, so that runs are short: random filters, and a linear classifier of what they see."""
+    """Return a network of two ops, so that runs are short: random filters and a linear classifier of their outputs."""
     from sklearn.linear_model import LogisticRegression
 
     images, labels, _, _ = digits()
     filters = np.random.default_rng(0).standard_normal((12, 1, 3, 3)).astype(np.float32) / 3
     windows = np.lib.stride_tricks.sliding_window_view(images[:, 0], (3, 3), axis=(1, 2))
-    seen = np.maximum(np.einsum("nyxij,cij->ncyx", windows, filters[:, 0]), 0).reshape(len(images), -1)
-    fitted = LogisticRegression(C=0.1, max_iter=300).fit(seen, labels)
+    features = np.maximum(np.einsum("nyxij,cij->ncyx", windows, filters[:, 0]), 0).reshape(len(images), -1)
+    fitted = LogisticRegression(C=0.1, max_iter=300).fit(features, labels)
     constants = {"filters": filters, "weight": fitted.coef_, "bias": fitted.intercept_}
     nodes = [
         helper.make_node("Conv", ["image", "filters"], ["a"], "conv1"),
@@ -47,7 +47,7 @@ def network() -> onnx.ModelProto:
 
 
 def make_folder(folder: Path) -> None:
-    """The files that pages speak of."""
+    """Create the files that pages use."""
     make_data(folder)
     onnx.save(network(), folder / "model.onnx")
     images = digits()[0][:64]
@@ -69,14 +69,14 @@ def make_folder(folder: Path) -> None:
 
 
 def make_data(folder: Path) -> None:
-    """What a model is evaluated with."""
+    """Create the evaluation data and my_eval.py."""
     np.savez(folder / "test.npz", image=digits()[2])
     np.save(folder / "y.npy", digits()[3])
     (folder / "my_eval.py").write_text(EVAL, encoding="utf-8")
 
 
 def of_onnx() -> dict[str, Any]:
-    """The names of pages about ONNX models; the folder is the current one."""
+    """Return the names for pages about ONNX models. The files are in the current folder."""
     train, _, images, labels = digits()
     data = train[:64]
     return {
@@ -95,7 +95,7 @@ def of_onnx() -> dict[str, Any]:
 
 
 def of_scores() -> dict[str, Any]:
-    """Test data in two halves, the first in batches of pairs, too."""
+    """Return the names of `of_onnx`, with the test data in two halves, and batches of pairs of the first half."""
     images, labels = digits()[2:]
     half = len(images) // 2
     batches = [(images[at : min(at + 64, half)], labels[at : min(at + 64, half)]) for at in range(0, half, 64)]
@@ -104,14 +104,14 @@ def of_scores() -> dict[str, Any]:
 
 
 def of_gate() -> dict[str, Any]:
-    """Files alone: a network that is clearly faster in int8 and loses next to nothing."""
+    """Create only files: a network that is clearly faster in int8 and loses almost nothing."""
     onnx.save(wide_network(), "model.onnx")
     quaver.fit("model.onnx", calib_dataloader=digits()[0][:256], workspace="made", verbose=0).save("model-int8.onnx")
     return {}
 
 
 def wide_network() -> onnx.ModelProto:
-    """Two convolutions with many random filters, and a linear classifier of what they see."""
+    """Return two convolutions with many random filters, and a linear classifier of their outputs."""
     from sklearn.linear_model import LogisticRegression
 
     chance = np.random.default_rng(0)
@@ -126,28 +126,28 @@ def wide_network() -> onnx.ModelProto:
         helper.make_node("Conv", ["b", "second"], ["c"], "conv2", pads=[1] * 4),
         helper.make_node("Relu", ["c"], ["d"], "relu2"),
         helper.make_node("MaxPool", ["d"], ["e"], "pool", kernel_shape=[2, 2], strides=[2, 2]),
-        helper.make_node("Flatten", ["e"], ["seen"], "flatten"),
+        helper.make_node("Flatten", ["e"], ["features"], "flatten"),
     ]
     images, labels, _, _ = digits()
-    eyes = onnxruntime.InferenceSession(_model(nodes, constants, "seen", 4096).SerializeToString())
-    seen = eyes.run(None, {"image": images})[0]
-    fitted = LogisticRegression(C=0.1, max_iter=200).fit(seen, labels)
+    session = onnxruntime.InferenceSession(_model(nodes, constants, "features", 4096).SerializeToString())
+    features = session.run(None, {"image": images})[0]
+    fitted = LogisticRegression(C=0.1, max_iter=200).fit(features, labels)
     constants |= {"weight": fitted.coef_.astype(np.float32), "bias": fitted.intercept_.astype(np.float32)}
-    nodes.append(helper.make_node("Gemm", ["seen", "weight", "bias"], ["logits"], "classifier", transB=1))
+    nodes.append(helper.make_node("Gemm", ["features", "weight", "bias"], ["logits"], "classifier", transB=1))
     return _model(nodes, constants, "logits", 10)
 
 
 def _model(nodes: Any, constants: Any, output: str, width: int) -> onnx.ModelProto:
     image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", 1, 8, 8])
-    given = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["n", width])
-    kept = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()]
-    graph = helper.make_graph(nodes, "digits", [image], [given], kept)
+    result = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["n", width])
+    initializers = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "digits", [image], [result], initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
 @functools.cache
 def keras_network() -> tuple[Any, Any, bytes, bytes]:
-    """A small trained network, a run on it, and what the run read and wrote as .tflite: made once for all pages."""
+    """Return a small trained network, a run on it, and its float and int8 .tflite; created once for all pages."""
     import keras
     from keras import layers
 
@@ -169,13 +169,13 @@ def keras_network() -> tuple[Any, Any, bytes, bytes]:
 
 
 def channels_last() -> Any:
-    """The digits as TensorFlow has images."""
+    """Return the digits with the channel last, as for TensorFlow."""
     train, train_labels, images, labels = digits()
     return np.moveaxis(train, 1, -1), train_labels, np.moveaxis(images, 1, -1), labels
 
 
 def of_keras() -> dict[str, Any]:
-    """The names of pages about Keras models."""
+    """Return the names for pages about Keras models."""
     model, result, float_model, int8 = keras_network()
     Path("float.tflite").write_bytes(float_model)
     Path("int8.tflite").write_bytes(int8)

@@ -1,4 +1,4 @@
-"""Every code block of the pages does what it says: it is run, or marked as not run with the reason, or it is output."""
+"""Every code block of the pages is run, or is marked as not run with the reason, or is output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pages import run_page, to_run
 from quaver.strategies import registry
 
 TESTS = Path(__file__).parents[1]
-# Pages whose scene needs an environment of its own are run by the tests of that.
+# Other test folders run the pages whose scene needs an environment of its own.
 ELSEWHERE = {"torch": "with_torch", "mxnet": "with_mxnet"}
 RUN = [page for page in code_blocks.PAGES if to_run(page) and code_blocks.scene_of(page) not in ELSEWHERE]
 
@@ -27,7 +27,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("page", code_blocks.PAGES)
-def test_a_block_is_code_of_a_language_that_is_run_here_or_output(page: str) -> None:
+def test_a_block_is_output_or_in_a_language_that_can_be_run(page: str) -> None:
     for block in code_blocks.blocks(page):
         assert block.language in (*code_blocks.LANGUAGES, *code_blocks.OUTPUT), f"{block}: {block.language}"
         if block.is_output:
@@ -47,7 +47,7 @@ def test_the_blocks_of_a_page_run_one_after_the_other(
     run_page(page, scenes.SCENES[scene]() if needed else {})
 
 
-def test_pages_of_other_environments_are_run_there() -> None:
+def test_pages_for_other_environments_are_run_by_their_tests() -> None:
     for page in code_blocks.PAGES:
         folder = ELSEWHERE.get(code_blocks.scene_of(page))
         if folder is not None:

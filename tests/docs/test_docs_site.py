@@ -1,4 +1,4 @@
-"""The site is made without a broken link or anchor, and a reader's browser fetches nothing from elsewhere."""
+"""The site builds without a broken link or anchor, and a browser fetches nothing from other hosts."""
 
 from __future__ import annotations
 
