@@ -1,4 +1,4 @@
-"""Write docs/api.md, every public name with its signature and what its docstring says: python docs/api.py"""
+"""Write docs/api.md, every public name with its signature and its docstring: python docs/api.py"""
 
 import enum
 import importlib
@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 PAGE = Path(__file__).with_name("api.md")
-ROOMS = (
+MODULES = (
     "quaver", "quaver.events", "quaver.strategies", "quaver.adapters", "quaver.history", "quaver.diagnosis",
     "quaver.metrics", "quaver.statistics", "quaver.insights", "quaver.insights.trackers", "quaver.testing",
 )  # fmt: skip
@@ -19,53 +19,56 @@ WIDTH = 110
 HEAD = """\
 # Every public name
 
-Written by `make docs` from the docstrings; what is not listed here may change at any time. [running.md](running.md)
-tells how the settings of a run work together.
+This page is the reference of every public name: its signature and its description. Names that are not listed here may
+change at any time. [A run](running.md) explains how the settings of a run work together. `make docs` writes this page
+from the docstrings.
 
 <!-- no block of this page is run: signatures, written from the source -->
 """
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the page as text."""
     parts = [HEAD]
     described: dict[int, str] = {}
     headings: set[str] = set()
-    for room in ROOMS:
-        module = _room(room)
-        parts.append(f"## {room}\n\n{_first(module)}\n")
+    for module_name in MODULES:
+        module = _module(module_name)
+        parts.append(f"## {module_name}\n\n{_first(module)}\n")
         for name in _public(module):
             value = getattr(module, name)
             if id(value) in described:
-                parts.append(f"### {room}.{name}\n\nSee [{name}](#{described[id(value)]}).\n")
+                parts.append(f"### {module_name}.{name}\n\nSee [{name}](#{described[id(value)]}).\n")
                 continue
-            heading = f"{room}.{name}" if name.lower() in headings else name
+            heading = f"{module_name}.{name}" if name.lower() in headings else name
             headings.add(name.lower())
             if inspect.isclass(value) or inspect.isroutine(value):
                 described[id(value)] = heading.lower().replace(".", "")
-            parts.append("\n\n".join([f"### {heading}", *_told(name, value)]) + "\n")
+            parts.append("\n\n".join([f"### {heading}", *_description(name, value)]) + "\n")
     return "\n".join(parts)
 
 
-def _room(name: str) -> ModuleType:
-    """A module by the name that users know it by."""
+def _module(name: str) -> ModuleType:
+    """Import a module by its public name."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
         above, _, last = name.rpartition(".")
-        found: ModuleType = getattr(importlib.import_module(above), last)
-        return found
+        module: ModuleType = getattr(importlib.import_module(above), last)
+        return module
 
 
 def _public(module: ModuleType) -> list[str]:
-    """What a module exports: `__all__`, or the classes that it defines."""
-    own = [
+    """Return the names that a module exports: `__all__`, or the classes that it defines."""
+    classes = [
         name for name, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__
     ]
-    return sorted(getattr(module, "__all__", None) or [name for name in own if not name.startswith("_")], key=str.lower)
+    return sorted(
+        getattr(module, "__all__", None) or [name for name in classes if not name.startswith("_")], key=str.lower
+    )
 
 
-def _told(name: str, value: Any) -> Iterator[str]:
+def _description(name: str, value: Any) -> Iterator[str]:
     if inspect.ismodule(value):
         yield f"A module: {_first(value)} See [{value.__name__.split('.')[0]}.{name}](#quaver{name})."
     elif name == "__version__":
@@ -77,7 +80,7 @@ def _told(name: str, value: Any) -> Iterator[str]:
         yield f"```python\n{signature}\n```"
         yield _first(value)
         for heading in ("Args", "Attributes"):
-            yield from _listed(value, heading)
+            yield from _section(value, heading)
         if inspect.isclass(value):
             yield from _members(value)
 
@@ -98,7 +101,7 @@ def _class_line(name: str, value: type) -> str:
 
 
 def _members(value: type) -> Iterator[str]:
-    """Public methods and properties that a class defines itself."""
+    """Yield the public methods and properties that a class defines itself."""
     lines = []
     for name, member in vars(value).items():
         plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
@@ -106,7 +109,7 @@ def _members(value: type) -> Iterator[str]:
         if hidden or not (inspect.isfunction(plain) or isinstance(plain, property | cached_property)):
             continue
         shown = _signature(name, plain, broken=False) if inspect.isfunction(plain) else name
-        lines.append(f"- `{shown}`: {_first(getattr(value, name)) or 'as its base class says.'}")
+        lines.append(f"- `{shown}`: {_first(getattr(value, name)) or 'as in the base class.'}")
     if lines:
         yield "Members:"
         yield "\n".join(lines)
@@ -114,29 +117,34 @@ def _members(value: type) -> Iterator[str]:
 
 def _signature(name: str, value: Any, broken: bool = True) -> str:
     signature = inspect.signature(value)
-    parameters = [one for one in signature.parameters.values() if one.name not in ("self", "cls")]
+    parameters = [parameter for parameter in signature.parameters.values() if parameter.name not in ("self", "cls")]
     shown: list[str] = []
-    for index, one in enumerate(parameters):
+    for index, parameter in enumerate(parameters):
         before = parameters[index - 1].kind if index else None
-        if one.kind is one.KEYWORD_ONLY and before not in (one.KEYWORD_ONLY, one.VAR_POSITIONAL):
+        if parameter.kind is parameter.KEYWORD_ONLY and before not in (
+            parameter.KEYWORD_ONLY,
+            parameter.VAR_POSITIONAL,
+        ):
             shown.append("*")
-        if before is one.POSITIONAL_ONLY and one.kind is not one.POSITIONAL_ONLY:
+        if before is parameter.POSITIONAL_ONLY and parameter.kind is not parameter.POSITIONAL_ONLY:
             shown.append("/")
-        shown.append(_parameter(one))
+        shown.append(_parameter(parameter))
     back = "" if inspect.isclass(value) else _annotation(" -> ", signature.return_annotation)
     line = f"{name}({', '.join(shown)}){back}"
     if len(line) <= WIDTH or not broken:
         return line
-    return f"{name}(\n" + "".join(f"    {one},\n" for one in shown) + f"){back}"
+    return f"{name}(\n" + "".join(f"    {parameter},\n" for parameter in shown) + f"){back}"
 
 
-def _parameter(one: inspect.Parameter) -> str:
-    stars = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
-    said = _annotation(": ", one.annotation)
-    if one.default is one.empty:
-        return f"{stars}{one.name}{said}"
-    default = getattr(one.default, "__qualname__", None) or repr(one.default)
-    return f"{one.name}{said}{' = ' if said else '='}{'...' if '<' in default or ' at 0x' in default else default}"
+def _parameter(parameter: inspect.Parameter) -> str:
+    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    annotation = _annotation(": ", parameter.annotation)
+    if parameter.default is parameter.empty:
+        return f"{stars}{parameter.name}{annotation}"
+    default = getattr(parameter.default, "__qualname__", None) or repr(parameter.default)
+    if "<" in default or " at 0x" in default:
+        default = "..."
+    return f"{parameter.name}{annotation}{' = ' if annotation else '='}{default}"
 
 
 def _annotation(sign: str, annotation: Any) -> str:
@@ -146,16 +154,16 @@ def _annotation(sign: str, annotation: Any) -> str:
 
 
 def _first(value: Any) -> str:
-    """The first paragraph of a docstring, on one line."""
-    own = value.__doc__ if inspect.isclass(value) else inspect.getdoc(value)
-    return " ".join(inspect.cleandoc(own or "").split("\n\n")[0].split())
+    """Return the first paragraph of a docstring, on one line."""
+    docstring = value.__doc__ if inspect.isclass(value) else inspect.getdoc(value)
+    return " ".join(inspect.cleandoc(docstring or "").split("\n\n")[0].split())
 
 
-def _listed(value: Any, heading: str) -> Iterator[str]:
-    """A section of a docstring that has a name and a text on each line, as a list."""
-    found = re.search(rf"^{heading}:\n((?:    .*\n?|\n)+)", inspect.cleandoc(value.__doc__ or ""), re.MULTILINE)
-    if found:
-        joined = re.sub(r"\n {5,}", " ", found[1].rstrip())
+def _section(value: Any, heading: str) -> Iterator[str]:
+    """Yield a section of a docstring with a name and a text on each line, as a list."""
+    section = re.search(rf"^{heading}:\n((?:    .*\n?|\n)+)", inspect.cleandoc(value.__doc__ or ""), re.MULTILINE)
+    if section:
+        joined = re.sub(r"\n {5,}", " ", section[1].rstrip())
         yield "\n".join(f"- `{name}`: {text}" for name, text in re.findall(r"^ {4}(\w+): (.*)$", joined, re.MULTILINE))
 
 

@@ -1,4 +1,7 @@
-"""Write docs/supported.md, what becomes of each op type, by asking the adapters: python docs/supported.py"""
+"""Write docs/supported.md, a table of the choices of each op type: python docs/supported.py
+
+The adapters themselves answer, so the page agrees with the code.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +18,8 @@ PAGE = Path(__file__).with_name("supported.md")
 HEAD = """\
 # Supported ops
 
-Written by `make docs`, which asks the adapters. `adapter.ops()` tells the same of your model:
+This page lists which op types quaver can quantize, and with which choices. Use it to see what to expect for a model, or
+which values a rule may use. `make docs` writes it by asking the adapters. For your own model, ask `adapter.ops()`:
 
 ```python
 from quaver.adapters import AdapterOptions, load_model
@@ -24,26 +28,28 @@ for op in load_model("model.onnx", AdapterOptions()).ops():
     print(op.name, op.kind, *op.choices, sep=" | ")
 ```
 
-What is on offer is an op that [rules](rules.md) and strategies can switch. What follows along is no decision: it runs
-in 8 bits where it stands between int8 ops. What stays float is named by `result.unquantizable` with its share of the
-time.
+An op type belongs to one of three groups:
+
+- **Offered**: [rules](rules.md) and strategies can choose its precision.
+- **Passthrough**: it has no choice of its own. It runs in int8 if it is between int8 ops.
+- **Always float**: `result.unquantizable` names these ops, with their share of the latency.
 """
 ONNX = """\
 ## ONNX Runtime
 
-Each op type was put between two ops that compute in int8, a convolution or a product. "First choice" is how it runs in
-the all-int8 model. [kernels.md](kernels.md) tells which kernels these are and what they bring. Two more rules hold:
+Each op type was placed between two int8 ops, a convolution or a matrix product. "Default" is the choice in the default
+configuration. [Kernels](kernels.md) describes the integer kernels and what they bring. Two more rules apply:
 
-- What is added or multiplied just before a Softmax stays float: attention masks hold numbers that leave the scores no
-  steps.
-- Relu and Clip behind a Conv, Gemm or Add, and the bias Add behind a MatMul, are part of that op. BatchNormalization, a
-  Pad with zeros before a Conv and a HardSigmoid behind one are folded into it.
+- An op that adds or multiplies just before a Softmax stays float, because attention masks contain values that leave the
+  scores no steps.
+- Relu and Clip after a Conv, Gemm or Add, and the bias Add after a MatMul, are part of that op. BatchNormalization, a
+  Pad with zeros before a Conv, and a HardSigmoid after a Conv are folded into it.
 """
 LITERT = """\
 ## LiteRT (TensorFlow, Keras, .tflite)
 
-Types are LiteRT's. [tensorflow.md](tensorflow.md#which-ops) tells why some are fp32 by default. Activations are
-asymmetric and weights symmetric; calibration is minmax, percentile or entropy.
+Types are LiteRT's. [TensorFlow](tensorflow.md#which-ops) explains why some are fp32 by default. Activations are
+asymmetric and weights symmetric. Calibration is minmax, percentile or entropy.
 """
 Case = tuple[str, list[tuple[int, ...]], list[Any], dict[str, Any]]
 IMAGE, ROWS, WORDS = (1, 4, 8, 8), (6, 8), (2, 6, 8)
@@ -58,7 +64,7 @@ def _ints(*values: int) -> Any:
     return np.array(values, np.int64)
 
 
-# Op type, with what sets it apart where that matters: shapes of its activations, its constants, its attributes.
+# Op type, with its variant if that matters: shapes of its activations, its constants, its attributes.
 CASES: dict[str, Case] = {
     "Conv": ("Conv", [IMAGE], [_noise(4, 4, 3, 3), _noise(4)], {}),
     "ConvTranspose": ("ConvTranspose", [IMAGE], [_noise(4, 4, 3, 3)], {}),
@@ -100,29 +106,29 @@ CASES: dict[str, Case] = {
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the page as text."""
     return "\n".join([HEAD, ONNX, _onnx_table(), LITERT, *_litert_tables()])
 
 
 def _onnx_table() -> str:
-    rows: dict[str, list[str]] = {"on offer": [], "follows along": [], "stays float": []}
+    rows: dict[str, list[str]] = {"offered": [], "passthrough": [], "always float": []}
     for label, case in CASES.items():
         adapter = load_model(_sandwich(*case), AdapterOptions())
-        found = next((op for op in adapter.ops() if not op.name.startswith((BEFORE, BEHIND))), None)
-        if found is not None:
-            spelled = label if found.kind == case[0] else f"{label}, as {found.kind}"
-            rows["on offer"].append(f"| {spelled} | {found.choices[0]} | {_ways(found.choices)} |")
-        elif any(one.kind == case[0] for one in adapter.unquantizable()):
-            rows["stays float"].append(label)
+        op = next((op for op in adapter.ops() if not op.name.startswith((BEFORE, BEHIND))), None)
+        if op is not None:
+            name = label if op.kind == case[0] else f"{label}, as {op.kind}"
+            rows["offered"].append(f"| {name} | {op.choices[0]} | {_values(op.choices)} |")
+        elif any(node.kind == case[0] for node in adapter.unquantizable()):
+            rows["always float"].append(label)
         else:
-            rows["follows along"].append(label)
-    table = ["| on offer | first choice | ways |", "|---|---|---|", *rows.pop("on offer")]
-    told = [f"\n**{name.capitalize()}**: {', '.join(labels)}." for name, labels in rows.items()]
-    return "\n".join([*table, *told, ""])
+            rows["passthrough"].append(label)
+    table = ["| offered | default | choices |", "|---|---|---|", *rows.pop("offered")]
+    lists = [f"\n**{name.capitalize()}**: {', '.join(labels)}." for name, labels in rows.items()]
+    return "\n".join([*table, *lists, ""])
 
 
-def _ways(choices: Sequence[OpConfig]) -> str:
-    """What can be chosen, field by field."""
+def _values(choices: Sequence[OpConfig]) -> str:
+    """Return the values of each field of the choices."""
     quantized = [choice for choice in choices if choice.quantized]
     parts = [sorted({str(choice.precision) for choice in choices})]
     parts += [list(dict.fromkeys(getattr(choice, field) for choice in quantized)) for field in DETAILS]
@@ -130,39 +136,39 @@ def _ways(choices: Sequence[OpConfig]) -> str:
 
 
 def _sandwich(kind: str, shapes: list[tuple[int, ...]], constants: list[Any], attributes: dict[str, Any]) -> bytes:
-    """A model of the op between ops that compute in int8."""
+    """Return a model with the op between ops that compute in int8."""
     names = ["" if value is None else f"c{at}" for at, value in enumerate(constants)]
-    given = zip(names, constants, strict=True)
-    held = [numpy_helper.from_array(np.asarray(value), name) for name, value in given if name]
-    nodes, inputs, read = [], [], []
+    named = zip(names, constants, strict=True)
+    initializers = [numpy_helper.from_array(np.asarray(value), name) for name, value in named if name]
+    nodes, inputs, activations = [], [], []
     for at, shape in enumerate(shapes):
         weight, op = (_noise(4, 4, 1, 1), "Conv") if len(shape) == 4 else (_noise(shape[-1], shape[-1]), "MatMul")
-        held.append(numpy_helper.from_array(weight, f"w{at}"))
+        initializers.append(numpy_helper.from_array(weight, f"w{at}"))
         inputs.append(helper.make_tensor_value_info(f"x{at}", TensorProto.FLOAT, shape))
         nodes.append(helper.make_node(op, [f"x{at}", f"w{at}"], [f"a{at}"], f"{BEFORE}{at}" if at else BEFORE))
-        read.append(f"a{at}")
-    if not shapes:  # rows of a table, by numbers
+        activations.append(f"a{at}")
+    if not shapes:  # indices of rows of a table
         inputs.append(helper.make_tensor_value_info("x0", TensorProto.INT64, (2, 6)))
         names.append("x0")
     first = [names.pop(0)] if kind == "Where" else []  # its condition
-    written = ["y", "z"] if kind == "Split" else ["y"]
-    nodes.append(helper.make_node(kind, [*first, *read, *names], written, ASKED, **attributes))
-    graph = helper.make_graph(nodes, "one", inputs, [_anything("y")], held)
+    outputs = ["y", "z"] if kind == "Split" else ["y"]
+    nodes.append(helper.make_node(kind, [*first, *activations, *names], outputs, ASKED, **attributes))
+    graph = helper.make_graph(nodes, "sandwich", inputs, [_untyped("y")], initializers)
     shape = _shape(graph)
     weight = _noise(4, shape[1], 1, 1) if len(shape) == 4 else _noise(shape[-1], 4)
     graph.initializer.append(numpy_helper.from_array(weight, "w"))
     graph.node.append(helper.make_node("Conv" if len(shape) == 4 else "MatMul", ["y", "w"], ["out"], BEHIND))
-    graph.output[0].CopyFrom(_anything("out"))
+    graph.output[0].CopyFrom(_untyped("out"))
     return _model(graph).SerializeToString()
 
 
 def _shape(graph: onnx.GraphProto) -> list[int]:
-    """Of the output, as ONNX infers it."""
+    """Return the output shape that ONNX infers."""
     inferred = onnx.shape_inference.infer_shapes(_model(graph)).graph.output[0]
-    return [one.dim_value for one in inferred.type.tensor_type.shape.dim]
+    return [dim.dim_value for dim in inferred.type.tensor_type.shape.dim]
 
 
-def _anything(name: str) -> onnx.ValueInfoProto:
+def _untyped(name: str) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
 
 
@@ -178,11 +184,11 @@ def _litert_tables() -> Iterator[str]:
 
     yield "| | op types |\n|---|---|"
     yield f"| int8 by default | {listed({*units._WEIGHTY, *units._ELEMENTWISE, *units._PLAIN})} |"
-    besides = "BATCH_MATMUL of two activations, arithmetic of a normalisation"
-    yield f"| on offer, fp32 by default | {listed(units._SLOW)}, {besides} |"
-    yield f"| of these with one scale per channel or per tensor | {listed(units._CHANNELS)} |"
-    yield f"| follow along | {listed(units._MOVEMENT)} |"
-    yield "| stay float | all others, SOFTMAX and what is added or multiplied just before it among them |\n"
+    others = "BATCH_MATMUL of two activations, arithmetic of a normalization"
+    yield f"| offered, but fp32 by default | {listed(units._SLOW)}, {others} |"
+    yield f"| one scale per channel or per tensor | {listed(units._CHANNELS)} |"
+    yield f"| passthrough | {listed(units._MOVEMENT)} |"
+    yield "| always float | all others, including SOFTMAX and an op that adds or multiplies just before it |\n"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Evaluate on a Dask cluster: here a scheduler and two workers, as separate processes on this machine.
+"""Evaluate trials on a Dask cluster: a scheduler and two workers, as separate processes on this machine.
 
-On your own cluster only the address differs: `quaver tune ... --backend dask --scheduler tcp://host:8786`.
+On your own cluster, only the address differs: `quaver tune ... --backend dask --scheduler tcp://host:8786`.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from quaver.demo.data import Accuracy, digits
 
 
 def main() -> None:
-    """Start the cluster, tune on it, and end it."""
+    """Start the cluster, tune on it, and stop it."""
     images, _, test_images, test_labels = digits()
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "scheduler.json"
-        at = ["--scheduler-file", str(place), "--no-dashboard"]
-        commands = [["dask_scheduler", "--host", "tcp://127.0.0.1", "--port", "0", *at]]
-        commands += [["dask_worker", "--nthreads", "1", "--local-directory", folder, *at]] * 2
+        address_file = Path(folder) / "scheduler.json"
+        scheduler = ["--scheduler-file", str(address_file), "--no-dashboard"]
+        commands = [["dask_scheduler", "--host", "tcp://127.0.0.1", "--port", "0", *scheduler]]
+        commands += [["dask_worker", "--nthreads", "1", "--local-directory", folder, *scheduler]] * 2
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         cluster = [
             subprocess.Popen([sys.executable, "-m", f"distributed.cli.{name}", *rest], **quiet)
             for name, *rest in commands
         ]
         try:
-            while not place.exists() or not place.read_text():
+            while not address_file.exists() or not address_file.read_text():
                 time.sleep(0.1)
             from distributed import Client
 
-            with Client(scheduler_file=str(place)) as client:
+            with Client(scheduler_file=str(address_file)) as client:
                 result = quaver.fit(
                     str(files("quaver.demo") / "digits_dscnn.onnx"),
                     calib_dataloader=images[:64],

@@ -48,7 +48,9 @@ def network(classifier):
     """Return the classifier of windows as convolutions over a page."""
     (first, second), (one, two) = classifier.coefs_, classifier.intercepts_
     constants = {"w0": first.T.reshape(-1, 1, BOX, BOX), "b0": one, "w1": second.T[..., None, None], "b1": two}
-    held = [numpy_helper.from_array(np.ascontiguousarray(value, np.float32), name) for name, value in constants.items()]
+    initializers = [
+        numpy_helper.from_array(np.ascontiguousarray(value, np.float32), name) for name, value in constants.items()
+    ]
     nodes = [
         helper.make_node("Conv", ["page", "w0", "b0"], ["features"], "features"),
         helper.make_node("Relu", ["features"], ["active"], "relu"),
@@ -56,7 +58,7 @@ def network(classifier):
     ]
     page = helper.make_tensor_value_info("page", TensorProto.FLOAT, ["n", 1, PAGE, PAGE])
     scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", 11, PAGE - BOX + 1, PAGE - BOX + 1])
-    graph = helper.make_graph(nodes, "detector", [page], [scores], held)
+    graph = helper.make_graph(nodes, "detector", [page], [scores], initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 

@@ -46,7 +46,7 @@ def accuracy(model):
 
 result = quaver.fit(model, calib_dataloader=train[:256], eval_func=accuracy, strategy="auto", relative=0.01)
 print(result)
-print(f"latency: {result.best.measured['latency']:.2f} of fp32; in fp32: {', '.join(result.best.config.fp32_ops)}")
+print(f"{result.best.measured['latency']:.2f}x fp32 latency; ops in fp32: {', '.join(result.best.config.fp32_ops)}")
 if result.met:
     result.save("digits-int8.tflite")
 

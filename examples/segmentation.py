@@ -33,23 +33,23 @@ def around(images):
 
 def network(classifier):
     """Return the classifier of pixels as convolutions over a page."""
-    nodes, held, last = [], [], "page"
+    nodes, initializers, last = [], [], "page"
     for number, (weight, bias) in enumerate(zip(classifier.coefs_, classifier.intercepts_, strict=True)):
         shape = (-1, 1, SIGHT, SIGHT) if number == 0 else (len(bias), -1, 1, 1)
         kernel = np.ascontiguousarray(weight.T, np.float32).reshape(shape)
-        held += [
+        initializers += [
             numpy_helper.from_array(kernel, f"w{number}"),
             numpy_helper.from_array(bias.astype(np.float32), f"b{number}"),
         ]
-        given, pads = [last, f"w{number}", f"b{number}"], [kernel.shape[-1] // 2] * 4
-        nodes.append(helper.make_node("Conv", given, [f"conv{number}"], f"conv{number}", pads=pads))
+        inputs, pads = [last, f"w{number}", f"b{number}"], [kernel.shape[-1] // 2] * 4
+        nodes.append(helper.make_node("Conv", inputs, [f"conv{number}"], f"conv{number}", pads=pads))
         last = f"conv{number}"
         if number < len(classifier.coefs_) - 1:
             nodes.append(helper.make_node("Relu", [last], [f"relu{number}"], f"relu{number}"))
             last = f"relu{number}"
     page = helper.make_tensor_value_info("page", TensorProto.FLOAT, ["n", 1, PAGE, PAGE])
     scores = helper.make_tensor_value_info(last, TensorProto.FLOAT, ["n", CLASSES, PAGE, PAGE])
-    graph = helper.make_graph(nodes, "segmentation", [page], [scores], held)
+    graph = helper.make_graph(nodes, "segmentation", [page], [scores], initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
@@ -63,8 +63,8 @@ def mean_iou(model):
     predicted = model(test_images).argmax(axis=1)
     parts = []
     for kind in range(CLASSES):
-        said, true = predicted == kind, test_masks == kind
-        parts.append((said & true).sum() / (said | true).sum())
+        predicted_mask, true_mask = predicted == kind, test_masks == kind
+        parts.append((predicted_mask & true_mask).sum() / (predicted_mask | true_mask).sum())
     return float(np.mean(parts))
 
 

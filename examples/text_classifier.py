@@ -1,7 +1,7 @@
 """Tune a text classifier with a tokenizer: batches are dicts by input name, as from Hugging Face's tokenizers.
 
-The texts are sentences of documentation that is installed here, and the question is which package they are from. The
-network is small: an embedding table, the mean over the words that the mask leaves, two layers.
+The texts are sentences from the docstrings of installed packages, and the label is the package. The network is small:
+an embedding table, the mean over the unmasked words, and two layers.
 """
 
 import inspect
@@ -28,10 +28,10 @@ LENGTH, WIDTH = 24, 64
 def sentences(modules):
     """Return sentences from the docstrings of some modules, without the names of packages."""
     docs = {inspect.getdoc(value) or "" for name in modules for value in vars(import_module(name)).values()}
-    found = {re.sub(r"\W+", " ", part).strip() for doc in docs for part in re.split(r"\.\s|\n\s*\n", doc)}
+    parts = {re.sub(r"\W+", " ", part).strip() for doc in docs for part in re.split(r"\.\s|\n\s*\n", doc)}
     hidden = re.compile(r"\b(numpy|np|scipy|sklearn|scikit|learn)\b", re.IGNORECASE)
-    kept = sorted(text for part in found if 6 <= len((text := hidden.sub("", part)).split()) <= 40)
-    return kept[:: max(len(kept) // 400, 1)]
+    chosen = sorted(text for part in parts if 6 <= len((text := hidden.sub("", part)).split()) <= 40)
+    return chosen[:: max(len(chosen) // 400, 1)]
 
 
 class Tokenizer:
@@ -45,8 +45,8 @@ class Tokenizer:
         """Return a dict of arrays; 0 stands for padding and unknown words."""
         ids = np.zeros((len(texts), LENGTH), np.int64)
         for row, text in zip(ids, texts, strict=True):
-            known = [self.numbers[word] for word in re.findall(r"\w\w+", text.lower()) if word in self.numbers]
-            row[: len(known[:LENGTH])] = known[:LENGTH]
+            numbers = [self.numbers[word] for word in re.findall(r"\w\w+", text.lower()) if word in self.numbers]
+            row[: len(numbers[:LENGTH])] = numbers[:LENGTH]
         return {"input_ids": ids, "attention_mask": (ids > 0).astype(np.int64)}
 
 
@@ -74,14 +74,14 @@ def network(table, classifier):
         ("Relu", ["hidden"], "active"),
         ("Gemm", ["active", "w1", "b1"], "logits"),
     ]
-    made = [helper.make_node(op, given, [name], name, **dict(*more)) for op, given, name, *more in nodes]
-    ins = [
+    graph_nodes = [helper.make_node(op, inputs, [name], name, **dict(*more)) for op, inputs, name, *more in nodes]
+    inputs = [
         helper.make_tensor_value_info(name, TensorProto.INT64, ["n", LENGTH])
         for name in ("input_ids", "attention_mask")
     ]
-    out = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", len(SOURCES)])
-    held = [numpy_helper.from_array(value, name) for name, value in constants.items()]
-    graph = helper.make_graph(made, "text", ins, [out], held)
+    output = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", len(SOURCES)])
+    initializers = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph(graph_nodes, "text", inputs, [output], initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 

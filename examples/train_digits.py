@@ -1,19 +1,18 @@
 """Train the three small networks of the demo and the tests on scikit-learn's digits, and export them to ONNX.
 
-    python examples/train_digits.py                        # all three, where the demo and the tests look for them
+    python examples/train_digits.py                        # all three, in the folders of the demo and the tests
     python examples/train_digits.py --only dscnn --folder models
 
-Needs torch, onnx, onnxruntime and scikit-learn, and two minutes on one core. With one thread and a fixed seed a run
-gives the same bytes on the same machine.
+This needs torch, onnx, onnxruntime and scikit-learn, and takes two minutes on one core. It uses one thread and a fixed
+seed, so it gives the same bytes again on the same machine.
 
-`dscnn` loses accuracy in per-tensor int8 though nothing is planted in it: it is trained in the manner of MobileNet.
-RMSprop at a high rate without warm-up leaves some ReLU6 channels silent, so the depthwise convolution behind them has
-no output variance. Its BatchNorm then divides by sqrt(eps), and as neither depthwise filters nor BatchNorm are decayed,
-nothing shrinks the result. Folded into the convolution, these idle channels have weights a hundred times the
-median, and one scale for the tensor leaves the working channels one or two of the 256 steps. With warm-up, a lower
-rate, SGD or decay everywhere the loss is below one point. It differs by seed (34, 3, 8 and 12 points for 0 to 3); rate
-and seed were chosen so that it shows. One scale per channel cures it, and so does fp32 for the three worst of its seven
-depthwise layers.
+`dscnn` loses accuracy in per-tensor int8, although nothing is planted in it. It is trained like MobileNet: RMSprop at
+a high rate without warm-up leaves some ReLU6 channels silent. The depthwise convolution after them then has no output
+variance, so its BatchNorm divides by sqrt(eps). Neither depthwise filters nor BatchNorm have weight decay, so nothing
+shrinks the result. After folding, these idle channels have weights a hundred times the median. One scale for the
+tensor leaves the working channels one or two of the 256 steps. With warm-up, a lower rate, SGD or decay everywhere,
+the loss is below one point. It differs by seed (34, 3, 8 and 12 points for 0 to 3); rate and seed were chosen so that
+it shows. One scale per channel fixes it, and so does fp32 for the three worst of its seven depthwise layers.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the fixed split: 1,078 training and 719 test images, [n, 1, 8, 8] in 0..1, as (x, y, x_test, y_test)."""
+    """Return 1,078 training and 719 test images, [n, 1, 8, 8] in 0..1, as (x, y, x_test, y_test)."""
     pixels, labels = load_digits(return_X_y=True)
     images = (pixels / 16).astype(np.float32).reshape(-1, 1, 8, 8)
     x, x_test, y, y_test = train_test_split(images, labels, test_size=0.4, random_state=0, stratify=labels)
@@ -47,13 +46,13 @@ def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
-    """A convolution that keeps the size (but for the stride), and its BatchNorm with MobileNet's eps."""
+    """Return a padded convolution and its BatchNorm, with the eps of MobileNet."""
     conv = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(outputs, eps=1e-3))
 
 
 class InvertedResidual(nn.Module):
-    """MobileNetV2's block: widen, filter each channel, narrow; added to its input where the shapes agree."""
+    """The block of MobileNetV2: widen, filter each channel, narrow, and add the input if the shapes agree."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, expansion: int = 4) -> None:
         super().__init__()
@@ -69,7 +68,7 @@ class InvertedResidual(nn.Module):
 
 
 def dscnn(stem: int = 16, head: int = 96) -> nn.Module:
-    """Depthwise-separable CNN in the manner of MobileNetV2: 7 inverted residuals, 5 of them with an Add."""
+    """Return a depthwise-separable CNN like MobileNetV2: 7 inverted residuals, 5 of them with an Add."""
     widths, strides = (16, 16, 24, 24, 24, 32, 32), (1, 1, 2, 1, 1, 1, 1)
     features = conv_bn(1, stem, 3).append(nn.ReLU6())
     blocks = [InvertedResidual(a, b, s) for a, b, s in zip((stem, *widths), widths, strides, strict=False)]
@@ -78,7 +77,7 @@ def dscnn(stem: int = 16, head: int = 96) -> nn.Module:
 
 
 class BasicBlock(nn.Module):
-    """ResNet's block of two 3x3 convolutions, with a 1x1 shortcut where the shape changes."""
+    """The block of ResNet: two 3x3 convolutions, with a 1x1 shortcut if the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -92,14 +91,14 @@ class BasicBlock(nn.Module):
 
 
 def resnet() -> nn.Module:
-    """Residual CNN of 4 blocks, two of them halving the image behind a 1x1 shortcut; easy to quantize."""
+    """Return a residual CNN of 4 blocks that is easy to quantize; two blocks halve the image, with a 1x1 shortcut."""
     stem = conv_bn(1, 16, 3).extend([nn.ReLU(), nn.MaxPool2d(3, stride=1, padding=1)])
     blocks = [BasicBlock(16, 16, 1), BasicBlock(16, 24, 2), BasicBlock(24, 24, 1), BasicBlock(24, 48, 2)]
     return with_head(nn.Sequential(stem, *blocks), 48)
 
 
 def with_head(features: nn.Sequential, width: int) -> nn.Module:
-    """Global average pool and a linear classifier; the names become those of the exported nodes."""
+    """Add a global average pool and a linear classifier. The names become those of the exported nodes."""
     pool, flatten = nn.AdaptiveAvgPool2d(1), nn.Flatten()
     return nn.Sequential(OrderedDict(features=features, pool=pool, flatten=flatten, classifier=nn.Linear(width, 10)))
 
@@ -150,7 +149,7 @@ class Encoder(nn.Module):
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one network is built and trained, and the folder it goes to."""
+    """How to build and train one network, and its output folder."""
 
     build: Callable[[], nn.Module]
     optimizer: Callable[[list[dict[str, object]]], torch.optim.Optimizer]
@@ -167,7 +166,7 @@ RECIPES = {
 
 
 def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, object]]:
-    """Decay matrices and full convolutions only, as MobileNet does: vectors and depthwise filters are not decayed."""
+    """Apply decay to matrices and full convolutions only, as MobileNet does, not to vectors and depthwise filters."""
     groups: dict[float, list[nn.Parameter]] = {decay: [], 0.0: []}
     for module in model.modules():
         depthwise = isinstance(module, nn.Conv2d) and module.groups > 1
@@ -177,14 +176,14 @@ def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, object]]:
 
 
 def train(recipe: Recipe, x: np.ndarray, y: np.ndarray, seed: int, batch: int = 32) -> nn.Module:
-    """Train with a cosine schedule over shuffled batches; the last, incomplete batch is dropped."""
+    """Train with a cosine schedule over shuffled batches. The last, incomplete batch is dropped."""
     torch.manual_seed(seed)
     model, images, labels = recipe.build(), torch.from_numpy(x), torch.from_numpy(y)
     optimizer = recipe.optimizer(parameter_groups(model, recipe.decay))
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, recipe.epochs * (len(x) // batch))
     for _ in range(recipe.epochs):
-        for chosen in torch.randperm(len(x))[: len(x) // batch * batch].split(batch):
-            loss = nn.functional.cross_entropy(model(images[chosen]), labels[chosen])
+        for rows in torch.randperm(len(x))[: len(x) // batch * batch].split(batch):
+            loss = nn.functional.cross_entropy(model(images[rows]), labels[rows])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -193,18 +192,18 @@ def train(recipe: Recipe, x: np.ndarray, y: np.ndarray, seed: int, batch: int = 
 
 
 def export(model: nn.Module, path: Path) -> None:
-    """Write the model as opset 17 with a free batch size; PRESERVE keeps BatchNorm unfolded, for quaver to fold."""
+    """Write the model as opset 17 with an open batch size. PRESERVE leaves BatchNorm for quaver to fold."""
     path.parent.mkdir(parents=True, exist_ok=True)
     names = {"input_names": ["image"], "output_names": ["logits"]}
     axes = {"image": {0: "batch"}, "logits": {0: "batch"}}
     mode, image = torch.onnx.TrainingMode.PRESERVE, (torch.zeros(2, 1, 8, 8),)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the TorchScript exporter announces its retirement
+        warnings.simplefilter("ignore")  # the TorchScript exporter warns that it is deprecated
         torch.onnx.export(model, image, path, opset_version=17, training=mode, dynamic_axes=axes, dynamo=False, **names)
 
 
 def accuracy(path: Path, x: np.ndarray, y: np.ndarray) -> float:
-    """Return the share of images that the ONNX file classifies correctly."""
+    """Return the fraction of images that the ONNX file classifies correctly."""
     session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
     return float((session.run(None, {"image": x})[0].argmax(1) == y).mean())
 
@@ -213,7 +212,7 @@ def main() -> None:
     """Train, export and score the chosen networks."""
     parser = argparse.ArgumentParser(description="Train small networks on the digits and export them to ONNX.")
     parser.add_argument("--only", nargs="+", choices=RECIPES, default=list(RECIPES), help="which networks")
-    parser.add_argument("--folder", type=Path, help="write there, not where the demo and the tests look")
+    parser.add_argument("--folder", type=Path, help="output folder instead of those of the demo and the tests")
     parser.add_argument("--seed", type=int, default=3)
     options = parser.parse_args()
     torch.set_num_threads(1)
