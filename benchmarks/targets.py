@@ -29,7 +29,7 @@ from benchmarks.remedies import RELATIVE, find
 from quaver.adapters import AdapterOptions, load_model
 from quaver.engine.timing.cost_model import read_file, resolved
 from quaver.engine.timing.latency import measure as in_turns
-from quaver.engine.timing.time_model import borders
+from quaver.engine.timing.time_model import measure_edges
 from quaver.ops import MODES, QuantConfig
 from quaver.space import TuningSpace
 
@@ -73,10 +73,10 @@ def predictions(bench: Bench, costs: dict[str, Path]) -> Iterator[dict[str, Any]
     with closing(load_model(str(bench.model_path), AdapterOptions(threads=1))) as adapter:
         adapter.calibrate(bench.calib)
         space = TuningSpace(adapter.ops())
-        between = borders(adapter, adapter.probe_samples[0])
+        between = measure_edges(adapter, adapter.probe_samples[0])
         said = {}
         for label, path in costs.items():
-            said[label] = resolved(read_file(path), adapter, str(path)).among(between)
+            said[label] = resolved(read_file(path), adapter, str(path)).with_edges(between)
         found = list(kinds(space))
         float_model = adapter.assemble(None).with_threads(1)
         for kind, config in found:

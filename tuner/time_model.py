@@ -1,8 +1,8 @@
-"""How long any mixture of precisions takes, predicted from few measurements, and the fastest mixture by a minimum cut.
+"""Predict the latency of any mixed-precision config from few measurements, and find the fastest by a minimum cut.
 
-An op takes its time in fp32 or in its reduced choice; a tensor that crosses a border between the two is converted, and
-that takes so much an element and so much a conversion. Ops whose activations are not calibrated (dynamic ranges, or the
-weight alone in 8 bits) read float and write float: for borders they are as fp32 ops are.
+An op takes its time in fp32 or in its quantized choice; a tensor that crosses an edge between the two is converted,
+which takes time per element and per conversion. Ops whose activations are not calibrated (dynamic ranges, or only the
+weight in 8 bits) read and write float: for edges they are like fp32 ops.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ from numpy.typing import NDArray
 
 from quaver.ops import QuantConfig
 
-# Capacities of a cut are whole numbers; all times together are this many units.
+# Capacities of a cut are whole numbers of 32 bits: all times together are this many units, and an arc that must not be
+# cut has all that is left.
 _UNITS = 10**9
 _ENDLESS = 2**31 - 1 - _UNITS
-# What a conversion is taken to cost as long as nothing was measured: seconds an element, and seconds each.
-USUAL = (0.4e-9, 0.4e-9, 2e-6, 2e-6)
-# What the usual costs are multiplied by, whichever of these fits best.
-FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+# The costs of conversions as long as nothing was measured: seconds per quantized element and per dequantized one, and
+# seconds per conversion to 8 bits and back. Judgement: typical of one x86 core.
+USUAL_COSTS = (0.4e-9, 0.4e-9, 2e-6, 2e-6)
+# The usual costs are multiplied by whichever of these fits measured configs best. Factors of two: a fit to a few
+# measurements tells no more.
+COST_FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 class Edge(NamedTuple):
-    """A tensor between ops, which is converted where one side is reduced and the other is not.
+    """A tensor between ops, which is converted where one side is quantized and the other is not.
 
     Attributes:
-        producer: the op that writes it, in 8 bits if it is reduced.
-        readers: the ops that read it in 8 bits if they are reduced.
-        elements: how many numbers it holds in one inference.
-        apart: for each reader the seconds that it takes in fp32 if the producer is reduced, and does not if one kernel
-            does both; empty if there are none.
+        producer: the op that writes it, in 8 bits if it is quantized.
+        readers: the ops that read it in 8 bits if they are quantized.
+        elements: the number of elements in one inference.
+        apart: for each reader the seconds that it takes in fp32 if the producer is quantized, and does not take if one
+            kernel does both; empty if there are none.
     """
 
     producer: str
@@ -41,9 +44,14 @@ class Edge(NamedTuple):
     elements: int
     apart: tuple[float, ...] = ()
 
+    @property
+    def seconds_apart(self) -> tuple[float, ...]:
+        """The seconds of `apart`, one for each reader."""
+        return self.apart or (0.0,) * len(self.readers)
+
 
 class Conversions(NamedTuple):
-    """How much is converted in a configuration."""
+    """The conversions of a configuration: elements that are quantized and dequantized, tensors to int8 and back."""
 
     quantized: int
     dequantized: int
@@ -53,26 +61,26 @@ class Conversions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimeModel:
-    """Predicts seconds of one inference.
+    """Predicts the seconds of one inference.
 
     Attributes:
         fp32: seconds of each op in fp32.
-        reduced: seconds of each op in its reduced choice.
-        rest: seconds of all that no configuration changes.
-        borders: the tensors between ops.
-        costs: of a quantized element, a dequantized one, a conversion to 8 bits and one back.
-        fit: correlation and relative error of the prediction on the mixtures it was fitted to; None if to none.
+        quantized: seconds of each op in its quantized choice.
+        rest: seconds of everything that no configuration changes.
+        edges: the tensors between ops.
+        costs: seconds of a quantized element, a dequantized one, a conversion to 8 bits and one back.
+        fit: correlation and relative error of the prediction on the configs it was fitted to; None if to none.
     """
 
     fp32: Mapping[str, float]
     quantized: Mapping[str, float]
     rest: float = 0.0
-    borders: tuple[Edge, ...] = ()
-    costs: tuple[float, float, float, float] = USUAL
+    edges: tuple[Edge, ...] = ()
+    costs: tuple[float, float, float, float] = USUAL_COSTS
     fit: tuple[float, float] | None = field(default=None, compare=False)
 
     def predict(self, config: QuantConfig) -> float:
-        """Seconds of one inference of a configuration."""
+        """Return the seconds of one inference of a configuration."""
         return self._ops(config) + float(np.dot(self.conversions(config), self.costs)) + self._apart(config)
 
     def relative(self, config: QuantConfig) -> float:
@@ -80,40 +88,40 @@ class TimeModel:
         return self.predict(config) / (self.rest + sum(self.fp32.values()))
 
     def saved(self, name: str) -> float:
-        """Seconds that an op saves by itself when it is reduced; negative where it is slower."""
+        """Return the seconds that an op saves by itself when it is quantized; negative where it is slower."""
         return self.fp32[name] - self.quantized[name]
 
     def conversions(self, config: QuantConfig) -> Conversions:
-        """How much a configuration converts."""
+        """Return the conversions of a configuration."""
         quantized = dequantized = to = back = 0
-        for border in self.borders:
-            reading = {config[name].calibrated for name in border.readers}
-            if config[border.producer].calibrated:
+        for edge in self.edges:
+            reading = {config[name].calibrated for name in edge.readers}
+            if config[edge.producer].calibrated:
                 if False in reading:
-                    dequantized, back = dequantized + border.elements, back + 1
+                    dequantized, back = dequantized + edge.elements, back + 1
             elif True in reading:
-                quantized, to = quantized + border.elements, to + 1
+                quantized, to = quantized + edge.elements, to + 1
         return Conversions(quantized, dequantized, to, back)
 
     def with_costs(self, factor: float) -> TimeModel:
-        """The same model with conversions that cost so many times as much."""
-        one, other, third, fourth = (factor * cost for cost in self.costs)
-        return replace(self, costs=(one, other, third, fourth))
+        """Return the model with conversions that cost `factor` times as much."""
+        to_element, from_element, to, back = (factor * cost for cost in self.costs)
+        return replace(self, costs=(to_element, from_element, to, back))
 
     def fitted(self, measured: Sequence[tuple[QuantConfig, float]]) -> TimeModel:
-        """The same model with what conversions cost, as whole configurations that were measured tell it.
+        """Return the model with costs of conversions that fit whole configurations that were measured.
 
         One factor for all costs, of a few, so that a little noise changes nothing.
         """
-        if not measured or not self.borders:
+        if not measured or not self.edges:
             return self
         times = np.array([seconds for _, seconds in measured])
-        models = [replace(self, costs=USUAL).with_costs(factor) for factor in FACTORS]
-        predicted = [np.array([model.predict(config) for config, _ in measured]) for model in models]
-        # Not squared: a single mixture that no such model explains is not to decide.
-        off = [float(np.mean(np.abs(np.log(one / times)))) for one in predicted]
-        best = off.index(min(off))
-        return replace(models[best], fit=_quality(predicted[best], times))
+        models = [replace(self, costs=USUAL_COSTS).with_costs(factor) for factor in COST_FACTORS]
+        predictions = [np.array([model.predict(config) for config, _ in measured]) for model in models]
+        # Not squared: a single config that no such model explains must not decide.
+        errors = [float(np.mean(np.abs(np.log(predicted / times)))) for predicted in predictions]
+        best = errors.index(min(errors))
+        return replace(models[best], fit=_quality(predictions[best], times))
 
     def fastest(
         self,
@@ -123,86 +131,128 @@ class TimeModel:
         price: float = 0.0,
         doubt: Mapping[str, float] | None = None,
     ) -> QuantConfig:
-        """The mixture of `start` and fp32 with the least predicted time, and harm at so many seconds a unit.
+        """Return the mix of `start` and fp32 with the least predicted time plus the price of its sensitivity.
 
         Args:
-            start: how ops run that are reduced.
+            start: how ops run that are quantized.
             free: the ops that may fall back from it; all others run as in `start`.
-            harm: what each op does to the outputs when it is reduced.
-            price: of harm.
-            doubt: seconds that an op must save in fp32 before it falls back; a tie is one for the reduced choice.
+            sensitivity: what each op does to the outputs when it is quantized.
+            price: seconds that a unit of sensitivity is worth.
+            doubt: seconds that an op must save in fp32 before it falls back; ties keep the quantized choice.
         """
         sensitivity, doubt = sensitivity or {}, doubt or {}
         names = [name for name in start if start[name].quantized or name in free]
-        place = {name: index for index, name in enumerate(names)}
-        source, sink = len(names), len(names) + 1
-        arcs: dict[tuple[int, int], float] = {}
-
-        def cost(name: str) -> tuple[float, float]:
-            stay = self.quantized.get(name, 0.0) - doubt.get(name, 0.0) + price * sensitivity.get(name, 0.0)
-            return stay, self.fp32.get(name, 0.0)
-
-        def add(tail: int, head: int, seconds: float) -> None:
-            if seconds > 0:
-                arcs[tail, head] = arcs.get((tail, head), 0.0) + seconds
-
-        fixed: list[tuple[int, int]] = []
-        if not self.borders:
-            stay_or_leave = {name: cost(name) for name in names if name in free}
-            return start.fallback(*(name for name, (stay, leave) in stay_or_leave.items() if stay > leave))
+        costs = {
+            name: _OpCost(
+                self.quantized.get(name, 0.0) - doubt.get(name, 0.0) + price * sensitivity.get(name, 0.0),
+                self.fp32.get(name, 0.0),
+            )
+            for name in names
+            if name in free
+        }
+        if not self.edges:
+            return start.fallback(*(name for name, cost in costs.items() if cost.stay > cost.leave))
+        cut = _Cut(start, names, self.costs)
         for name in names:
-            if name not in free:
-                fixed.append((source, place[name]))
-                continue
-            stay, leave = cost(name)
-            add(place[name], sink, max(stay, 0.0) + max(-leave, 0.0))
-            add(source, place[name], max(leave, 0.0) + max(-stay, 0.0))
-        count = sink + 1
-        for border in self.borders:
-            readers = [place[name] for name in border.readers if name in place and start[name].calibrated]
-            cost_to = border.elements * self.costs[0] + self.costs[2]
-            cost_back = border.elements * self.costs[1] + self.costs[3]
-            always_float = len(readers) < len(border.readers)
-            if border.producer not in place or not start[border.producer].calibrated:
-                if readers:  # written in fp32: converted for the first reader that is reduced, at no choice of ours
-                    fixed += [(reader, count) for reader in readers]
-                    add(count, sink, cost_to)
-                    count += 1
-                continue
-            producer = place[border.producer]
-            for name, seconds in zip(border.readers, border.apart or (0.0,) * len(border.readers), strict=True):
-                add(producer, place[name] if name in place and start[name].calibrated else sink, seconds)
-            if readers:
-                fixed += [(reader, count) for reader in readers]
-                add(count, producer, cost_to)
-                count += 1
-            if always_float:
-                add(producer, sink, cost_back)
-            elif readers:
-                add(producer, count, cost_back)
-                fixed += [(count, reader) for reader in readers]
-                count += 1
-        kept = _source_side(count, source, sink, arcs, fixed)
-        return start.fallback(*(name for name in names if name in free and place[name] not in kept))
+            cut.add_op(name, costs.get(name))
+        for edge in self.edges:
+            cut.add_edge(edge)
+        quantized = cut.quantized()
+        return start.fallback(*(name for name in costs if name not in quantized))
 
     def _apart(self, config: QuantConfig) -> float:
-        """What kernels take that would be one with another if that were not reduced."""
+        """Return the seconds of kernels that would be fused with another one if that were not quantized."""
         return sum(
             seconds
-            for border in self.borders
-            if border.apart and config[border.producer].calibrated
-            for name, seconds in zip(border.readers, border.apart, strict=True)
+            for edge in self.edges
+            if edge.apart and config[edge.producer].calibrated
+            for name, seconds in zip(edge.readers, edge.apart, strict=True)
             if not config[name].calibrated
         )
 
     def _ops(self, config: QuantConfig) -> float:
-        return self.rest + sum(
-            (self.quantized if config[name].quantized else self.fp32).get(name, 0.0) for name in config
-        )
+        seconds = (self.quantized if pick.quantized else self.fp32 for pick in config.values())
+        return self.rest + sum(times.get(name, 0.0) for name, times in zip(config, seconds, strict=True))
+
+
+class _OpCost(NamedTuple):
+    """The seconds of an op that stays quantized, and of one that leaves for fp32."""
+
+    stay: float
+    leave: float
+
+
+class _Cut:
+    """A minimum cut between the ops that stay quantized (the source's side) and those in fp32 (the sink's side).
+
+    Each op is a node; the cost of a side is an arc that is cut when the op is on that side. A conversion is a node that
+    follows the ops that need it.
+    """
+
+    def __init__(self, start: QuantConfig, names: Sequence[str], costs: Sequence[float]) -> None:
+        self._start = start
+        self._nodes = {name: index for index, name in enumerate(names)}
+        self._source, self._sink = len(names), len(names) + 1
+        self._count = len(names) + 2
+        self._to_element, self._from_element, self._to, self._back = costs
+        self._arcs: dict[tuple[int, int], float] = {}
+        self._endless: list[tuple[int, int]] = []
+
+    def add_op(self, name: str, cost: _OpCost | None) -> None:
+        """Add an op with its costs; None if it must stay quantized."""
+        node = self._nodes[name]
+        if cost is None:
+            self._endless.append((self._source, node))
+            return
+        self._add(node, self._sink, max(cost.stay, 0.0) + max(-cost.leave, 0.0))
+        self._add(self._source, node, max(cost.leave, 0.0) + max(-cost.stay, 0.0))
+
+    def add_edge(self, edge: Edge) -> None:
+        """Add the conversions of a tensor."""
+        readers = [self._nodes[name] for name in edge.readers if self._reads_int8(name)]
+        to_int8 = edge.elements * self._to_element + self._to
+        to_float = edge.elements * self._from_element + self._back
+        if not self._reads_int8(edge.producer):
+            if readers:  # the producer writes fp32 in any case: converted once if any reader is quantized
+                self._add(self._join(into=readers), self._sink, to_int8)
+            return
+        producer = self._nodes[edge.producer]
+        for name, seconds in zip(edge.readers, edge.seconds_apart, strict=True):
+            self._add(producer, self._nodes[name] if self._reads_int8(name) else self._sink, seconds)
+        if readers:
+            self._add(self._join(into=readers), producer, to_int8)
+        if len(readers) < len(edge.readers):  # some reader is always fp32
+            self._add(producer, self._sink, to_float)
+        elif readers:
+            node = self._new_node()
+            self._add(producer, node, to_float)
+            self._endless += [(node, reader) for reader in readers]
+
+    def quantized(self) -> set[str]:
+        """Return the ops that stay quantized."""
+        side = _source_side(self._count, self._source, self._sink, self._arcs, self._endless)
+        return {name for name, node in self._nodes.items() if node in side}
+
+    def _reads_int8(self, name: str) -> bool:
+        return name in self._nodes and self._start[name].calibrated
+
+    def _join(self, into: Sequence[int]) -> int:
+        """Return a new node that is on the source's side as soon as one of these is."""
+        node = self._new_node()
+        self._endless += [(reader, node) for reader in into]
+        return node
+
+    def _new_node(self) -> int:
+        self._count += 1
+        return self._count - 1
+
+    def _add(self, tail: int, head: int, seconds: float) -> None:
+        if seconds > 0:
+            self._arcs[tail, head] = self._arcs.get((tail, head), 0.0) + seconds
 
 
 def _quality(predicted: NDArray[np.float64], times: NDArray[np.float64]) -> tuple[float, float]:
-    """Correlation, and root mean square of the relative error."""
+    """Return the correlation, and the root mean square of the relative error."""
     spread = np.std(predicted) > 0 and np.std(times) > 0
     r = float(np.corrcoef(predicted, times)[0, 1]) if spread and len(times) > 1 else 1.0
     return r, float(np.sqrt(np.mean(np.square(predicted / times - 1.0))))
@@ -215,7 +265,7 @@ def _source_side(
     arcs: Mapping[tuple[int, int], float],
     endless: Iterable[tuple[int, int]],
 ) -> set[int]:
-    """The nodes on the source's side of a minimum cut; of all minimum cuts the one with most of them there."""
+    """Return the nodes on the source's side of a minimum cut; of several, of the cut with most nodes there."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
@@ -228,6 +278,6 @@ def _source_side(
     residual: Any = (capacity.astype(np.int64) - flow.astype(np.int64)).tocsr()
     residual.data = (residual.data > 0).astype(np.int8)
     residual.eliminate_zeros()
-    # Whatever can still reach the sink is on its side; all others can stay: ties are broken for the source.
+    # A node that can still reach the sink is on its side; all others stay: ties are decided for the source.
     reaching = set(breadth_first_order(residual.T.tocsr(), sink, directed=True, return_predecessors=False).tolist())
     return set(range(count)) - reaching

@@ -160,7 +160,7 @@ def test_a_mode_that_was_not_timed_there_is_taken_to_be_no_faster_than_fp32(save
         ({"adapter": "litert"}, "is of a model of litert"),
         ({"quaver_cost_model": 9}, "is not a cost model of this version"),
         ({"seconds": {"ops": {}}}, "take no time"),
-        ({"seconds": {"ops": {"nope": {"fp32": 1, "int8": 1}}}}, "speaks of the op 'nope', which this model"),
+        ({"seconds": {"ops": {"nope": {"fp32": 1, "int8": 1}}}}, "names the op 'nope', which this model"),
         ({"seconds": {"ops": {"nope": {"fp32": -1, "int8": 1}}}}, "-1 is no time in seconds"),
         ({"seconds": None}, "is damaged"),
         ({"raw": {"kernels": []}, "configs": "?"}, "was prepared by another version of quaver"),
@@ -178,7 +178,7 @@ def test_a_file_without_an_op_or_that_is_none_is_named(saved: dict[str, Any], tm
     less = doctored(saved)
     gone = next(iter(less["seconds"]["ops"]))
     del less["seconds"]["ops"][gone]
-    with pytest.raises(SettingsError, match="says nothing of 1 op"):
+    with pytest.raises(SettingsError, match="lacks 1 op"):
         tuned(tmp_path, written(tmp_path, less))
     (tmp_path / "cost.json").write_text("{", encoding="utf-8")
     with pytest.raises(SettingsError, match="is not JSON"):

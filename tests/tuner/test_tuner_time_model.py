@@ -8,18 +8,18 @@ import random
 import pytest
 
 from quaver import INT8, OpConfig, QuantConfig
-from quaver.time_model import FACTORS, USUAL, Edge, TimeModel
+from quaver.time_model import COST_FACTORS, USUAL_COSTS, Edge, TimeModel
 
 NAMES = "abcdefg"
 START = QuantConfig(dict.fromkeys(NAMES, OpConfig(INT8)))
 
 
-def a_model(seed: int, borders: int = 6) -> TimeModel:
+def a_model(seed: int, edges: int = 6) -> TimeModel:
     rng = random.Random(seed)
     fp32 = {name: rng.uniform(1, 10) for name in NAMES}
     quantized = {name: fp32[name] * rng.choice([0.3, 0.9, 1.0, 1.3]) for name in NAMES}
     found = []
-    for _ in range(borders):
+    for _ in range(edges):
         producer = rng.randrange(len(NAMES) - 1)
         readers = rng.sample(NAMES[producer + 1 :], rng.randint(1, min(3, len(NAMES) - 1 - producer)))
         apart = tuple(2.0 * index for index in range(len(readers))) if seed % 2 else ()
@@ -68,21 +68,21 @@ def test_a_rising_price_of_harm_sends_more_ops_back_until_none_is_left() -> None
 
 def test_an_op_that_is_fp32_from_the_start_stays_so_and_its_borders_count() -> None:
     start = START.fallback("b")
-    borders = Edge("a", ("b",), 100), Edge("b", ("c",), 100)
+    edges = Edge("a", ("b",), 100), Edge("b", ("c",), 100)
     costs = (0.01, 0.01, 0.0, 0.0)
-    model = TimeModel(dict.fromkeys(NAMES, 1.0), dict.fromkeys(NAMES, 0.9), borders=borders, costs=costs)
+    model = TimeModel(dict.fromkeys(NAMES, 1.0), dict.fromkeys(NAMES, 0.9), edges=edges, costs=costs)
     assert model.fastest(start, [name for name in NAMES if name != "b"]).fp32_ops == ("a", "b", "c")
 
 
-@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("factor", COST_FACTORS)
 def test_what_conversions_cost_is_learnt_from_whole_configurations(factor: float) -> None:
     # In seconds: ops of tenths of milliseconds, tensors of tens of thousands of elements.
-    given = a_model(11, borders=8)
+    given = a_model(11, edges=8)
     blank = TimeModel(
         {name: seconds * 1e-5 for name, seconds in given.fp32.items()},
         {name: seconds * 1e-5 for name, seconds in given.quantized.items()},
-        borders=tuple(replaced._replace(elements=replaced.elements * 1000) for replaced in given.borders),
-        costs=USUAL,
+        edges=tuple(replaced._replace(elements=replaced.elements * 1000) for replaced in given.edges),
+        costs=USUAL_COSTS,
     )
     truth = blank.with_costs(factor)
     rng = random.Random(4)

@@ -31,7 +31,7 @@ from quaver.engine.timing.cost_model import (
     read_file,
     resolved,
 )
-from quaver.engine.timing.time_model import borders
+from quaver.engine.timing.time_model import measure_edges
 from quaver.errors import SettingsError
 from quaver.files.paths import expanded
 from quaver.files.temporary import temporary_folder
@@ -116,8 +116,8 @@ def with_conversions(cost: CostModel, given: str | os.PathLike[str], adapter: Ad
     """The same with the conversions between ops, as large as they are in this model; kept in the history."""
     path = os.fspath(given)
     history.note(NOTE, {"path": path, "content": cost.to_dict()})
-    between = borders(adapter, adapter.timing_feed) if adapter.probe_samples else ()
-    return cost.among(between)
+    between = measure_edges(adapter, adapter.timing_feed) if adapter.probe_samples else ()
+    return cost.with_edges(between)
 
 
 def target_of(notes: PlainMapping) -> str:
@@ -170,8 +170,8 @@ def _packed(adapter: Adapter, script: str) -> bytes:
         "model": adapter.fingerprint,
         "batch": count_samples(feed),
         "configs": plan.fingerprints,
-        "alone": list(plan.alone),
-        "borders": [[one.producer, list(one.readers), one.elements] for one in borders(adapter, feed)],
+        "alone": list(plan.fused),
+        "borders": [[one.producer, list(one.readers), one.elements] for one in measure_edges(adapter, feed)],
     }
     job = {"models": names, "profiled": len(profiled), "inputs": list(feed), "said": said}
     packed = io.BytesIO()

@@ -75,8 +75,8 @@ def test_an_op_that_saves_next_to_nothing_among_fp32_ops_goes_with_its_neighbour
     model = SimulatedModel(ops=3, culprits=0)
     names = list(model.space.tunable)
     start = model.space.default_config()
-    borders = (Edge(names[0], (names[1],), 200_000), Edge(names[1], (names[2],), 200_000))
-    times = TimeModel(dict.fromkeys(names, 1e-4), dict(zip(names, (5e-4, 0.99e-4, 5e-4), strict=True)), 0.0, borders)
+    edges = (Edge(names[0], (names[1],), 200_000), Edge(names[1], (names[2],), 200_000))
+    times = TimeModel(dict.fromkeys(names, 1e-4), dict(zip(names, (5e-4, 0.99e-4, 5e-4), strict=True)), 0.0, edges)
     points = make_front(start, names, times, dict.fromkeys(names, 1e-6))
     assert points == [] or names[1] not in points[0].config.quantized_ops
 

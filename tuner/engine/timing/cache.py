@@ -1,8 +1,8 @@
-"""What models took on this machine, kept between runs.
+"""Cache the times of models on this machine between runs.
 
-Times are measured, and never twice the same. Where two ways to run a model are about as fast, another moment would
-choose the other. So that the same call gives the same model again, on a machine that is busy by now, too, what was
-measured is kept for the next run on the same model, machine and versions; and that run begins sooner.
+Measured times are never twice the same. Where two variants of a model are about as fast, repeated runs could pick
+either. With the cache, the same call on the same model, machine and versions gives the same model again, even if the
+machine is busy by now, and starts sooner.
 """
 
 from __future__ import annotations
@@ -24,91 +24,91 @@ from quaver.types import PlainDict, PlainMapping
 
 log = logging.getLogger(__name__)
 
-# The variable that names another folder than the user's own.
-FOLDER = "QUAVER_CACHE"
-# So many models are kept; those that were not used for longest go first.
-MOST = 256
-# A larger file is not one of these.
-LARGEST = 32 * 2**20
+# The environment variable that names another folder than the user's cache folder.
+FOLDER_VARIABLE = "QUAVER_CACHE"
+# The number of models in the cache; those that were not used for longest are removed first. Judgement.
+MAX_MODELS = 256
+# The size of the largest file that is read. Judgement: files of large models have about 1 MB.
+MAX_BYTES = 32 * 2**20
 
 
 class TimingCache:
-    """Measurements of one model on this machine, in a file of builtins. Without a path nothing is kept.
+    """Measurements of one model on this machine, in a JSON file. Without a path nothing is cached.
 
-    What cannot be read is measured anew, and what cannot be written is not kept: it is only a cache.
+    A file that cannot be read counts as empty, and one that cannot be written is skipped: it is only a cache.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._known: dict[str, PlainDict] | None = None
+        self._measurements: dict[str, PlainDict] | None = None
 
     def get(self, name: str, key: str) -> Any:
-        """A measurement, as it was put; None if there is none."""
-        if self._known is None:
-            self._known = self._read()
-        return self._known.get(name, {}).get(key)
+        """Return a measurement as it was put; None if there is none."""
+        if self._measurements is None:
+            self._measurements = self._read()
+        return self._measurements.get(name, {}).get(key)
 
-    def put(self, name: str, found: PlainMapping) -> None:
-        """Keep measurements, beside those that another run has kept meanwhile."""
+    def put(self, name: str, measurements: PlainMapping) -> None:
+        """Add measurements to those in the file, which another run may have extended meanwhile."""
         if self._path is None:
             return
-        self._known = self._read()
-        self._known.setdefault(name, {}).update(found)
+        self._measurements = self._read()
+        self._measurements.setdefault(name, {}).update(measurements)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_safely(self._path, [json.dumps(self._known).encode()])
-            _make_room(self._path.parent)
+            write_safely(self._path, [json.dumps(self._measurements).encode()])
+            _remove_oldest(self._path.parent)
         except OSError as error:
-            log.debug("timings are not kept: %s", error)
+            log.debug("timings are not cached: %s", error)
 
     def _read(self) -> dict[str, PlainDict]:
         if self._path is None:
             return {}
-        check_regular(self._path, f"the timing cache (a file in the folder that {FOLDER} names)")
+        check_regular(self._path, f"the timing cache (a file in the folder that {FOLDER_VARIABLE} names)")
         try:
-            if self._path.stat().st_size > LARGEST:
+            if self._path.stat().st_size > MAX_BYTES:
                 return {}
-            known = json.loads(self._path.read_bytes())
+            content = json.loads(self._path.read_bytes())
             os.utime(self._path)
         except (OSError, ValueError, RecursionError):
             return {}
-        right = isinstance(known, dict) and all(isinstance(part, dict) for part in known.values())
-        return known if right else {}
+        is_valid = isinstance(content, dict) and all(isinstance(part, dict) for part in content.values())
+        return content if is_valid else {}
 
 
-def timing_cache(adapter: Adapter, *options: Any) -> TimingCache:
-    """That of a model on the batch that is timed; `options` are those that change what is built of it."""
+def timing_cache(adapter: Adapter, *options: object) -> TimingCache:
+    """Return the cache of a model on the batch that is timed; `options` are those that change the built model."""
     if not adapter.probe_samples:
         return TimingCache(None)
     shapes = {name: [list(values.shape), str(values.dtype)] for name, values in adapter.timing_feed.items()}
-    meant = [adapter.name, adapter.fingerprint, versions_of(adapter), machine(), shapes, options]
-    digest = hashlib.sha256(json.dumps(meant, sort_keys=True, default=str).encode()).hexdigest()
+    identity = [adapter.name, adapter.fingerprint, versions_of(adapter), machine(), shapes, options]
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
     folder = cache_folder()
     return TimingCache(None if folder is None else folder / "timings" / f"{digest[:32]}.json")
 
 
 def cache_folder() -> Path | None:
-    """Where this user's programs keep what can be made again; None where there is no such place."""
-    if named := os.environ.get(FOLDER):
-        return Path(named)
-    with contextlib.suppress(RuntimeError):  # nobody's home
+    """Return the cache folder of this user; None where there is none."""
+    if folder := os.environ.get(FOLDER_VARIABLE):
+        return Path(folder)
+    with contextlib.suppress(RuntimeError):  # the user has no home folder
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "quaver"
     return None
 
 
 def machine() -> list[str]:
-    """What tells one kind of machine from another, as far as its speed goes."""
-    found = [platform.machine(), platform.system(), str(os.cpu_count())]
+    """Return what distinguishes machines of different speed: the processor as the system describes it."""
+    facts = [platform.machine(), platform.system(), str(os.cpu_count())]
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
         wanted = ("model name", "cpu family", "model", "stepping", "flags", "cache size", "Features", "CPU part")
-        found += [line for line in lines if line.split("\t")[0].split(":")[0].strip() in wanted]
-    return found
+        facts += [line for line in lines if line.split("\t")[0].split(":")[0].strip() in wanted]
+    return facts
 
 
-def _make_room(folder: Path) -> None:
+def _remove_oldest(folder: Path) -> None:
     """Remove the files that were not used for longest, if there are too many."""
     with contextlib.suppress(OSError):
         files = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
-        for path in files[: max(len(files) - MOST, 0)]:
+        for path in files[: max(len(files) - MAX_MODELS, 0)]:
             path.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""What ops take on another machine, from a file: a target that this machine is not.
+"""Cost models: the times of ops on another machine, the target, from a file.
 
-Kernels, configurations and scores are this machine's; only times come from there.
+Kernels, configurations and scores are those of this machine; only the times are the target's.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from quaver.adapters import Adapter
 from quaver.adapters.abilities import SupportsBoardKit, require
 from quaver.adapters.data import count_samples
 from quaver.engine.timing import latency
-from quaver.engine.timing.time_model import SECONDS, Seconds, absorbed, borders, op_times, split_fused
+from quaver.engine.timing.time_model import SECONDS, Seconds, fused_ops, measure_edges, op_times, split_fused
 from quaver.engine.timing.variants import APART, Plan, times_for
 from quaver.errors import SettingsError
 from quaver.files.paths import check_regular
 from quaver.ops import QuantConfig
 from quaver.space import TuningSpace
 from quaver.suggestions import hint
-from quaver.time_model import USUAL, Edge, TimeModel
+from quaver.time_model import USUAL_COSTS, Edge, TimeModel
 from quaver.types import Feed, PlainDict, PlainMapping
 
 # The key that says what a file is, and the version of its layout.
 KIND, VERSION = "quaver_cost_model", 1
-# A file of more bytes is not one.
-MOST_BYTES = 64 << 20
+# The size of the largest file that is read. Judgement: a model of 100,000 ops needs a third of it.
+MAX_BYTES = 64 << 20
 _CONVERSIONS = ("quantize_element", "dequantize_element", "quantize", "dequantize")
 
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """Times of a model's ops on a target.
+    """The times of a model's ops on a target.
 
     Attributes:
-        target: what the machine is called.
-        adapter: the adapter that timed them.
-        fingerprint: of the float model.
-        model: the times. Without its borders as long as it was not looked at with the model in hand.
-        assumed: whether what conversions take was not measured there, and is what they usually take.
-        ways: seconds of ops in other ways than their default one (see `engine.ways`).
+        target: the name of the machine.
+        adapter: the name of the adapter that timed the ops.
+        fingerprint: the fingerprint of the float model.
+        model: the times. It has edges only after `with_edges`.
+        assumed: True if the costs of conversions were not measured there, but are the usual ones.
+        variants: seconds of ops in other variants than their default one, by timing key (see `timing.variants`).
         batch: samples of one inference; None in a file of an earlier version.
     """
 
@@ -54,25 +54,25 @@ class CostModel:
     fingerprint: str
     model: TimeModel
     assumed: bool = False
-    ways: Mapping[str, Seconds] = field(default_factory=dict)
+    variants: Mapping[str, Seconds] = field(default_factory=dict)
     batch: int | None = None
 
     def at(self, config: QuantConfig) -> TimeModel:
-        """The times of ops as a configuration runs them."""
-        return times_for(self.model, config, self.ways)
+        """Return the times of ops as a configuration runs them."""
+        return times_for(self.model, config, self.variants)
 
-    def among(self, between: tuple[Edge, ...]) -> CostModel:
-        """The same with the tensors between ops, as large as they are in the model in hand."""
-        apart = split_fused(between, self.model.fp32, self.ways.get(APART, {}))
-        return replace(self, model=replace(self.model, borders=apart))
+    def with_edges(self, edges: tuple[Edge, ...]) -> CostModel:
+        """Return the cost model with the tensors between ops, with their sizes in the model that is tuned."""
+        edges = split_fused(edges, self.model.fp32, self.variants.get(APART, {}))
+        return replace(self, model=replace(self.model, edges=edges))
 
     def predict(self, config: QuantConfig) -> dict[str, float]:
-        """The latency of a configuration as a fraction of the fp32 model's there, and in milliseconds."""
+        """Return the predicted latency of a configuration: relative to the fp32 model there, and in milliseconds."""
         seconds, whole = self.at(config).predict(config), self.model.rest + sum(self.model.fp32.values())
         return {"predicted_latency": seconds / whole, "predicted_ms": 1e3 * seconds}
 
     def to_dict(self) -> PlainDict:
-        """As it stands in a file."""
+        """Return the content of the file."""
         model = self.model
         costs = dict(zip(_CONVERSIONS, model.costs, strict=True))
         return {
@@ -90,12 +90,12 @@ class CostModel:
         }
 
     def _times(self, name: str) -> dict[str, float]:
-        others = {way: seconds[name] for way, seconds in self.ways.items() if name in seconds}
+        others = {key: seconds[name] for key, seconds in self.variants.items() if name in seconds}
         return {"fp32": self.model.fp32[name], "int8": self.model.quantized[name], **others}
 
 
 def measure_cost_model(adapter: Adapter, target: str | None = None) -> CostModel:
-    """Time the ops of a calibrated model on this machine, in fp32, by their default choices, and in other ways."""
+    """Time the ops of a calibrated model on this machine: in fp32, in their default choices, and in other variants."""
     feed, plan = adapter.timing_feed, plan_for(adapter)
     least: dict[str, float] = {}
     profiles = []
@@ -103,42 +103,48 @@ def measure_cost_model(adapter: Adapter, target: str | None = None) -> CostModel
         fp32, quantized = op_times(adapter, config)
         least = {name: min(seconds, least.get(name, seconds)) for name, seconds in fp32.items()}
         profiles.append(quantized)
-    whole = _by_the_clock(adapter, [*plan.profiled, *plan.timed], feed)
-    model, known = plan.put_together([least, *profiles], whole, borders(adapter, feed))
-    name = target or this_machine(feed)
-    return CostModel(name, adapter.name, adapter.fingerprint, model, ways=known, batch=count_samples(feed))
+    whole = _whole_seconds(adapter, [*plan.profiled, *plan.timed], feed)
+    model, variants = plan.make_time_model([least, *profiles], whole, measure_edges(adapter, feed))
+    name = target or default_target(feed)
+    return CostModel(name, adapter.name, adapter.fingerprint, model, variants=variants, batch=count_samples(feed))
 
 
-def _by_the_clock(adapter: Adapter, configs: Sequence[QuantConfig], feed: Feed) -> list[float]:
-    """Seconds of the float model and of each configuration, in turns with the float model.
+def _whole_seconds(adapter: Adapter, configs: Sequence[QuantConfig], feed: Feed) -> list[float]:
+    """Return the seconds of the float model and of each configuration, each interleaved with the float model.
 
-    Not all in turns: many models take the cache from each other, and a small one is slower among them than by itself.
+    They are not all interleaved with each other: many models take the cache from each other, and a small one is slower
+    among them than by itself.
     """
     float_model = adapter.assemble(None).with_threads(1)
     pairs = [
-        latency.measure([float_model, adapter.assemble(one).with_threads(1)], feed, 2 * SECONDS) for one in configs
+        latency.measure([float_model, adapter.assemble(config).with_threads(1)], feed, 2 * SECONDS)
+        for config in configs
     ]
     least = min(base.seconds for base, _ in pairs)
-    return [least, *(least * one.seconds / base.seconds for base, one in pairs)]
+    return [least, *(least * model.seconds / base.seconds for base, model in pairs)]
 
 
 def plan_for(adapter: Adapter) -> Plan:
-    """What to time of a calibrated model."""
+    """Return what to time of a calibrated model."""
     plan = Plan(TuningSpace(adapter.ops()))
-    return replace(plan, alone=tuple(absorbed(plan.default_config, adapter.op_seconds(None, threads=1))))
+    return replace(plan, fused=tuple(fused_ops(plan.default_config, adapter.op_seconds(None, threads=1))))
 
 
-def this_machine(feed: Feed) -> str:
-    """What a machine is called where its user gives no name."""
+def default_target(feed: Feed) -> str:
+    """Return the name of this machine where the user gives none."""
     return f"{platform.node() or 'a machine'} ({platform.machine()}, batch {count_samples(feed)}, 1 thread)"
 
 
 def read_file(path: str | Path) -> Any:
-    """What stands in the file of a cost model; one that cannot be read is named."""
+    """Return the content of a cost model's file.
+
+    Raises:
+        SettingsError: the file cannot be read, is too large or is not JSON.
+    """
     place = Path(path)
     check_regular(place, "the cost model")
     try:
-        if place.stat().st_size > MOST_BYTES:
+        if place.stat().st_size > MAX_BYTES:
             raise SettingsError(f"cost_model {str(path)!r} is too large to be one")
         return json.loads(place.read_text(encoding="utf-8"))
     except OSError as error:
@@ -147,8 +153,8 @@ def read_file(path: str | Path) -> Any:
         raise SettingsError(f"cost_model {str(path)!r} is not JSON: {error}") from None
 
 
-def from_dict(data: Any, source: str) -> CostModel:
-    """A cost model from what stands in a file."""
+def from_dict(data: object, source: str) -> CostModel:
+    """Return the cost model of a file with this content; `source` names the file in errors."""
     if not isinstance(data, Mapping) or data.get(KIND) != VERSION:
         raise SettingsError(
             f"{source!r} is not a cost model of this version: `quaver profile MODEL --calib DATA --save FILE` there "
@@ -156,14 +162,14 @@ def from_dict(data: Any, source: str) -> CostModel:
         )
     try:
         seconds = data["seconds"]
-        ops = {str(name): (_time(one["fp32"]), _time(one["int8"])) for name, one in seconds["ops"].items()}
-        known: dict[str, dict[str, float]] = {}
-        for name, one in seconds["ops"].items():
-            for way in one:
-                if way not in ("fp32", "int8"):
-                    known.setdefault(str(way), {})[str(name)] = _time(one[way])
-        given = seconds.get("conversions")
-        costs = USUAL if given is None else tuple(_time(given[name]) for name in _CONVERSIONS)
+        ops = {str(name): (_time(times["fp32"]), _time(times["int8"])) for name, times in seconds["ops"].items()}
+        variants: dict[str, dict[str, float]] = {}
+        for name, times in seconds["ops"].items():
+            for key in times:
+                if key not in ("fp32", "int8"):
+                    variants.setdefault(str(key), {})[str(name)] = _time(times[key])
+        conversions = seconds.get("conversions")
+        costs = USUAL_COSTS if conversions is None else tuple(_time(conversions[name]) for name in _CONVERSIONS)
         model = TimeModel(
             {name: fp32 for name, (fp32, _) in ops.items()},
             {name: int8 for name, (_, int8) in ops.items()},
@@ -176,35 +182,35 @@ def from_dict(data: Any, source: str) -> CostModel:
         raise SettingsError(f"cost model {source!r} is damaged: {type(error).__name__}: {error}") from None
     if sum(model.fp32.values()) <= 0:
         raise SettingsError(f"cost model {source!r} says that all ops of the fp32 model take no time")
-    return CostModel(target, adapter, fingerprint, model, given is None, known, batch)
+    return CostModel(target, adapter, fingerprint, model, conversions is None, variants, batch)
 
 
-def resolved(data: Any, adapter: Adapter, source: str) -> CostModel:
-    """A cost model from what stands in a file, also if a board without quaver wrote it, which knows kernels alone."""
+def resolved(data: object, adapter: Adapter, source: str) -> CostModel:
+    """Return the cost model of a file, also of one that a board without quaver wrote, which only knows kernels."""
     if not isinstance(data, Mapping) or "raw" not in data or data.get(KIND) != VERSION:
         return from_dict(data, source)
-    # What the board says names ops by what they are in this model, so that must be the same one first.
-    known = CostModel(str(data.get("target")), str(data.get("adapter")), str(data.get("model")), TimeModel({}, {}))
-    check_fingerprint(known, adapter, source)
+    # The board's file names kernels of this model, so the model must be the same before they are mapped to ops.
+    unresolved = CostModel(str(data.get("target")), str(data.get("adapter")), str(data.get("model")), TimeModel({}, {}))
+    check_fingerprint(unresolved, adapter, source)
     plan = Plan(TuningSpace(adapter.ops()), tuple(data.get("alone", ())))
-    if any(name not in plan.default_config for name in plan.alone) or data.get("configs") != plan.fingerprints:
+    if any(name not in plan.default_config for name in plan.fused) or data.get("configs") != plan.fingerprints:
         raise SettingsError(
             f"cost model {source!r} was prepared by another version of quaver: prepare and take it again"
         )
     try:
         raw = data["raw"]
         graphs = [base64.b64decode(graph, validate=True) for graph in raw["graphs"]]
-        times = [{str(name): _time(one) for name, one in taken.items()} for taken in raw["kernels"]]
+        times = [{str(name): _time(seconds) for name, seconds in kernels.items()} for kernels in raw["kernels"]]
         kit = require(adapter, SupportsBoardKit)
         profiles = [kit.op_seconds_from_kernels(*pair) for pair in zip(times, graphs, strict=True)]
-        between = tuple(Edge(str(one), tuple(readers), int(count)) for one, readers, count in data["borders"])
-        model, ways = plan.put_together(profiles, [_time(one) for one in raw["whole"]], between)
+        edges = tuple(Edge(str(producer), tuple(readers), int(count)) for producer, readers, count in data["borders"])
+        model, variants = plan.make_time_model(profiles, [_time(seconds) for seconds in raw["whole"]], edges)
         batch = _batch(data)
     except SettingsError:
         raise
-    except Exception as error:  # whatever parses a damaged graph
+    except Exception as error:  # the parser of a damaged graph may raise anything
         raise SettingsError(f"cost model {source!r} is damaged: {type(error).__name__}: {error!s:.200}") from None
-    return replace(known, model=model, ways=ways, batch=batch)
+    return replace(unresolved, model=model, variants=variants, batch=batch)
 
 
 def check_fingerprint(cost: CostModel, adapter: Adapter, source: str) -> None:
@@ -219,19 +225,19 @@ def check_fingerprint(cost: CostModel, adapter: Adapter, source: str) -> None:
 
 
 def fitting(cost: CostModel, adapter: Adapter, source: str) -> CostModel:
-    """The cost model, if it is of the model in hand; else it is refused."""
+    """Return the cost model if it is of this model; refuse it otherwise."""
     if cost.adapter != adapter.name:
         raise SettingsError(f"cost model {source!r} is of a model of {cost.adapter}, and this one is of {adapter.name}")
     names = [op.name for op in adapter.ops()]
     for name in cost.model.fp32:
         if name not in names:
             raise SettingsError(
-                f"cost model {source!r} speaks of the op {name!r}, which this model does not have; {hint(name, names)}"
+                f"cost model {source!r} names the op {name!r}, which this model does not have; {hint(name, names)}"
             )
     missing = [name for name in names if name not in cost.model.fp32]
     if missing:
         raise SettingsError(
-            f"cost model {source!r} says nothing of {len(missing)} op(s), such as {missing[0]!r}: it is of another "
+            f"cost model {source!r} lacks {len(missing)} op(s), such as {missing[0]!r}: it is of another "
             "model, or of another version of quaver. Profile this model on the target"
         )
     check_fingerprint(cost, adapter, source)
@@ -247,6 +253,7 @@ def _batch(data: PlainMapping) -> int | None:
 
 
 def _time(value: Any) -> float:
+    """Return a time of the file, checked."""
     number = float(value)
     if isinstance(value, bool | str) or not math.isfinite(number) or number < 0:
         raise ValueError(f"{value!r} is no time in seconds")

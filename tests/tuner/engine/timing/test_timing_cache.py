@@ -113,7 +113,7 @@ def test_a_file_that_is_none_of_ours_is_measured_over(tmp_path: Path, content: b
 @pytest.mark.parametrize("kept", ["fast", -1.0, 0.0, None, {}])
 def test_figures_that_cannot_be_are_measured_over(tmp_path: Path, kept: Any) -> None:
     tune(tmp_path / "first")
-    (path,) = Path(os.environ[timing_cache.FOLDER]).glob("timings/*.json")
+    (path,) = Path(os.environ[timing_cache.FOLDER_VARIABLE]).glob("timings/*.json")
     known = json.loads(path.read_bytes())
     path.write_text(json.dumps({name: dict.fromkeys(part, kept) for name, part in known.items()}))
     result, events = tune(tmp_path / "second")
@@ -122,13 +122,13 @@ def test_figures_that_cannot_be_are_measured_over(tmp_path: Path, kept: Any) -> 
 
 def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv(timing_cache.FOLDER, str(tmp_path / "file"))
+    monkeypatch.setenv(timing_cache.FOLDER_VARIABLE, str(tmp_path / "file"))
     result, _ = tune(tmp_path / "w")
     assert result.met
 
 
 def test_the_files_that_were_not_used_for_longest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing_cache, "MOST", 2)
+    monkeypatch.setattr(timing_cache, "MAX_MODELS", 2)
     for age, name in enumerate(("old", "older", "oldest")):
         TimingCache(tmp_path / f"{name}.json").put("speed", {"a": 1.0})
         os.utime(tmp_path / f"{name}.json", (1e9 - age, 1e9 - age))
@@ -137,6 +137,6 @@ def test_the_files_that_were_not_used_for_longest_go(tmp_path: Path, monkeypatch
 
 
 def test_the_folder_is_where_the_system_keeps_such_things(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(timing_cache.FOLDER)
+    monkeypatch.delenv(timing_cache.FOLDER_VARIABLE)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert timing_cache.cache_folder() == tmp_path / "quaver"

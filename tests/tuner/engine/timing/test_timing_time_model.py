@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quaver.engine.timing.time_model import ROUNDS, op_times
+from quaver.engine.timing.time_model import MAX_ROUNDS, MIN_ROUNDS, op_times
 from quaver.ops import QuantConfig
 from tests.support.fake import FakeAdapter, FakeFloat
 
@@ -26,4 +26,4 @@ def test_a_slow_spell_does_not_count() -> None:
     calm = FakeAdapter(FakeFloat({"a": 0.1, "b": 0.0}))
     assert op_times(adapter, config) == (calm.op_seconds(None), calm.op_seconds(config))
     assert adapter.asked[:4] == [True, False, True, False]
-    assert 2 * ROUNDS[0] <= len(adapter.asked) <= 2 * ROUNDS[1]
+    assert 2 * MIN_ROUNDS <= len(adapter.asked) <= 2 * MAX_ROUNDS
