@@ -81,7 +81,7 @@ class Plan:
         return make_time_model(fp32, times[self.default_config], self.default_config, seconds, edges), variants
 
     def _by_timing_key(self) -> dict[str, QuantConfig]:
-        """Return, for each variant that reads and writes floats, the default config with the ops that offer it changed."""
+        """Return, for each variant that reads and writes floats, the default config with that variant where offered."""
         changes: dict[str, dict[str, OpConfig]] = {}
         for op in self.space.ops:
             for choice in op.quantized_choices:
