@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
@@ -18,7 +18,7 @@ from quaver.api.config.setting import GROUPS, Setting, settings_of
 from quaver.command import user_files
 from quaver.errors import SettingsError
 from quaver.files.paths import check_regular, expanded
-from quaver.types import PlainDict, PlainMapping
+from quaver.types import PlainDict, PlainMapping, PlainValue
 
 _SETTINGS = settings_of(Config)
 # What the settings are called on the command line that are arguments of `fit` beside them.
@@ -38,19 +38,19 @@ def add(parser: argparse.ArgumentParser, settings: Mapping[str, Setting] = _SETT
     parser.set_defaults(**dict.fromkeys(settings))  # None is a flag that was not passed
 
 
-def add_criterion(section: Any) -> None:
+def add_criterion(section: argparse._ActionsContainer) -> None:
     """Add the flags that say which loss is allowed."""
     for name in _LOSS:
         _add_flag(section, _SETTINGS[name])
 
 
-def add_rules(parser: Any) -> None:
+def add_rules(parser: argparse._ActionsContainer) -> None:
     """Add the flags for rules on ops."""
     for name in _RULES:
         _add_flag(parser, _SETTINGS[name])
 
 
-def _add_flag(section: Any, setting: Setting) -> None:
+def _add_flag(section: argparse._ActionsContainer, setting: Setting) -> None:
     """Add the flag of one setting, as its type or its `Flag.value` says it."""
     value = setting.flag.value or setting.kind
     if value == "direction":
@@ -60,10 +60,10 @@ def _add_flag(section: Any, setting: Setting) -> None:
     arguments = {**READERS[value], **metavar}
     if value in _PAIRS:
         arguments["type"] = pair(arguments["metavar"], _PAIRS[value])
-    section.add_argument(setting.flag.name, dest=setting.name, help=_help(setting), **arguments)
+    section.add_argument(setting.flag_name, dest=setting.name, help=_help(setting), **arguments)
 
 
-def _add_direction(section: Any, name: str) -> None:
+def _add_direction(section: argparse._ActionsContainer, name: str) -> None:
     section.add_argument(
         "--lower-is-better",
         dest=name,
@@ -99,7 +99,7 @@ def _flag_of(name: str, text: str | None = None) -> str:
     text = f"`{name}`" if text is None else text
     if name in _ARGUMENTS and (text.startswith("`") or name == "eval_func"):
         return _ARGUMENTS[name]
-    return str(_SETTINGS[name].flag.name) if name in _SETTINGS and text.startswith("`") else text
+    return _SETTINGS[name].flag_name if name in _SETTINGS and text.startswith("`") else text
 
 
 def _default(setting: Setting) -> str | None:
@@ -171,13 +171,13 @@ def _load_references(settings: PlainDict) -> PlainDict:
     for name, value in settings.items():
         setting = _SETTINGS.get(name)
         if setting is not None and setting.flag.value == "lines" and isinstance(value, str):
-            loaded[name] = user_files.lines(value, str(setting.flag.name))
+            loaded[name] = user_files.lines(value, setting.flag_name)
         elif setting is not None and setting.flag.value == "reference" and user_files.is_reference(value):
-            loaded[name] = user_files.load(value, str(setting.flag.name))
+            loaded[name] = user_files.load(value, setting.flag_name)
     return loaded
 
 
-def _append_pairs(lower: Any, pairs: Sequence[tuple[str, Any]]) -> PlainDict:
+def _append_pairs(lower: PlainValue, pairs: Sequence[tuple[str, PlainValue]]) -> PlainDict:
     """Append pairs to a mapping, because a later rule wins."""
     merged = dict(lower) if isinstance(lower, Mapping) else {}
     for key, value in pairs:
@@ -186,7 +186,7 @@ def _append_pairs(lower: Any, pairs: Sequence[tuple[str, Any]]) -> PlainDict:
     return merged
 
 
-def _one_or_dict(name: str, values: Sequence[tuple[str | None, Any]]) -> Any:
+def _one_or_dict(name: str, values: Sequence[tuple[str | None, PlainValue]]) -> PlainValue:
     """Return one value for all metrics, or a dict of values by name, from a flag that may be repeated."""
     if all(key is not None for key, _ in values):
         return dict(values)
@@ -224,10 +224,10 @@ def _time_limit(text: str) -> float | str:
         return text  # such as "10x"; `Config` refuses what is not possible
 
 
-def pair(example: str, split: Callable[[str, str], tuple[str, str, str]]) -> Callable[[str], tuple[str, Any]]:
+def pair(example: str, split: Callable[[str, str], tuple[str, str, str]]) -> Callable[[str], tuple[str, PlainValue]]:
     """Return a parser of KEY=VALUE with the value in YAML; `split` chooses among several "="."""
 
-    def parse(text: str) -> tuple[str, Any]:
+    def parse(text: str) -> tuple[str, PlainValue]:
         key, sign, value = split(text, "=")
         if not key or not sign or not value:
             raise argparse.ArgumentTypeError(f"{text!r} is not of the form {example}")

@@ -79,7 +79,7 @@ class Setting:
         group: the group that docs and `--help` show it in.
         doc: what it does.
         yaml: its place in the nested layout of a YAML file.
-        flag: its form on the command line, with the name set.
+        flag: its form on the command line.
         check: checks a value and returns it, perhaps in another form.
     """
 
@@ -98,6 +98,11 @@ class Setting:
     def summary(self) -> str:
         """Return the first sentence of the doc."""
         return self.doc.partition(". ")[0].rstrip(".") + "."
+
+    @property
+    def flag_name(self) -> str:
+        """Return the name of its flag."""
+        return self.flag.name or "--" + self.name.replace("_", "-")
 
     def validated(self, value: PlainValue) -> PlainValue:
         """Check a value and return it as the run uses it."""
@@ -145,7 +150,6 @@ def _setting(field: dataclasses.Field[object], hint: object) -> Setting:
     if field.default_factory is not dataclasses.MISSING:
         default = field.default_factory()
     kind = _kind(hint)
-    flag = definition.flag
     return Setting(
         name=field.name,
         default=default,
@@ -155,7 +159,7 @@ def _setting(field: dataclasses.Field[object], hint: object) -> Setting:
         group=definition.group,
         doc=definition.doc,
         yaml=definition.yaml or f"tuning.{field.name}",
-        flag=dataclasses.replace(flag, name=flag.name or "--" + field.name.replace("_", "-")),
+        flag=definition.flag,
         check=definition.check or _VALIDATORS.get(kind),
     )
 
