@@ -131,15 +131,15 @@ def bare(model: Any, data: NDArray[np.float32]) -> tuple[float, float]:
     from ai_edge_quantizer import quantizer
 
     from quaver.adapters.litert.adapter import LiteRTAdapter
-    from quaver.adapters.litert.build.builder import _scope
-    from quaver.adapters.litert.ops.units import KEYS
+    from quaver.adapters.litert.build.builder import _quantizer_scope
+    from quaver.adapters.litert.ops.units import QUANTIZER_NAMES
 
     adapter = LiteRTAdapter.load(model, AdapterOptions(threads=1))
     adapter.calibrate(data[:8])
     config = quaver.TuningSpace(adapter.ops()).default_config()
     builder = adapter._builder
     int8 = [unit for unit in builder.units if config[unit.op.name].precision is INT8]
-    moved = builder._moved({unit.operator.index for unit in int8})
+    moved = builder._int8_passthrough({unit.operator.index for unit in int8})
     operators = [*(unit.operator for unit in int8), *(builder.graph.operators[index] for index in moved)]
     front = quantizer.Quantizer(builder.graph.content)
     times: list[tuple[float, float]] = []
@@ -147,7 +147,9 @@ def bare(model: Any, data: NDArray[np.float32]) -> tuple[float, float]:
         start = time.perf_counter()
         front.load_quantization_recipe([])
         for op in operators:
-            front.add_static_config(f"^{re.escape(_scope(builder.graph, op.index))}$", KEYS[op.kind], 8, 8)
+            front.add_static_config(
+                f"^{re.escape(_quantizer_scope(builder.graph, op.index))}$", QUANTIZER_NAMES[op.kind], 8, 8
+            )
         statistics_ = builder._statistics(config, int8, moved)
         result = front.quantize(statistics_, enable_progress_bar=False, enable_progress_report=False)
         built = time.perf_counter()

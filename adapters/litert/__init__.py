@@ -1,4 +1,4 @@
-"""TensorFlow and LiteRT: intake of every form a model comes in, ops, calibration, trials, interpreters."""
+"""The adapter for TensorFlow, Keras and LiteRT."""
 
 from quaver.adapters.litert.load.sources import FrozenGraph, Signature
 

@@ -1,4 +1,4 @@
-"""TensorFlow and LiteRT behind the adapter's door. Neither is imported before a model of theirs is opened."""
+"""The adapter for LiteRT. TensorFlow and LiteRT are imported only when a model of theirs is loaded."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from quaver.types import Feed, ModelLike, PlainDict
 from quaver.unquantizable import Unquantizable, with_shares
 
 if TYPE_CHECKING:
-    from quaver.adapters.litert.inspect.local_runs import Watcher
-    from quaver.adapters.litert.load.model_file import Taken
+    from quaver.adapters.litert.inspect.local_runs import OutputRecorder
+    from quaver.adapters.litert.load.model_file import LoadedModel
     from quaver.adapters.litert.run.calibrator import Calibrator
     from quaver.adapters.litert.run.model import LiteRTModel
 
@@ -34,38 +34,38 @@ PACKAGES = ("ai-edge-quantizer", "ai-edge-litert", "flatbuffers", "numpy")
 
 
 class LiteRTAdapter(Adapter):
-    """One model as a float .tflite: built anew by ai-edge-quantizer for each trial, run by LiteRT."""
+    """One model as a float .tflite, built by ai-edge-quantizer for each trial and run by LiteRT."""
 
     name = "litert"
     frameworks = ("tensorflow", "keras", "tflite", "litert")
     suffix = ".tflite"
     accepted_forms = sources.ACCEPTED_FORMS
-    portability = "inherent"  # its kernels add in 32 bits on every processor
+    portability = "inherent"  # the kernels add in 32 bits on every processor
     quant_formats = ("float_io", "full_integer")
 
-    def __init__(self, taken: Taken, options: AdapterOptions) -> None:
+    def __init__(self, model: LoadedModel, options: AdapterOptions) -> None:
         from quaver.adapters.litert.build.builder import Builder
 
-        super().__init__(options, taken.graph.input_specs())
-        self._graph, self._source = taken.graph, taken.source
-        self._converter = taken.versions
+        super().__init__(options, model.graph.input_specs())
+        self._graph, self._source_runner = model.graph, model.source
+        self._converter = model.versions
         self._names = [spec.name for spec in self._inputs]
         self._full_integer = self._options.quant_format == "full_integer"
-        self._builder = Builder(taken.graph, self._full_integer)
-        self._crowded: frozenset[str] = frozenset()
+        self._builder = Builder(model.graph, self._full_integer)
+        self._mask_tensors: frozenset[str] = frozenset()
 
     @classmethod
     def accepts(cls, model: ModelLike) -> bool:
-        """A Keras model, a TensorFlow function, or a path or bytes that look like a model of theirs."""
+        """Return True for a Keras model, a TensorFlow function, or a path or bytes that look like a model of theirs."""
         return sources.accepts(model)
 
     @classmethod
     def load(cls, model: ModelLike, options: AdapterOptions) -> LiteRTAdapter:
-        """Read the model, convert it to .tflite where it is none, and find its ops."""
+        """Read the model, convert it to .tflite if necessary, and find its ops."""
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
-        from quaver.adapters.litert.load.model_file import take_in
+        from quaver.adapters.litert.load.model_file import load_float_model
 
-        adapter = cls(take_in(model), options)
+        adapter = cls(load_float_model(model), options)
         if not adapter._builder.units:
             kinds = sorted({op.kind for op in adapter._graph.operators})
             listed = ", ".join(kinds[:8]) + (", ..." if len(kinds) > 8 else "")
@@ -87,40 +87,42 @@ class LiteRTAdapter(Adapter):
         from quaver.adapters.litert.ops.units import unquantizable, unquantizable_operators
         from quaver.adapters.litert.profile.benchmark import seconds_by_kind
 
-        found = unquantizable(self._graph, self._builder.units)
-        if not timed or not found:
-            return found
+        kinds = unquantizable(self._graph, self._builder.units)
+        if not timed or not kinds:
+            return kinds
         sample = self.timing_feed
         operators = unquantizable_operators(self._graph, self._builder.units)
-        return with_shares(found, *seconds_by_kind(self._graph, sample, operators))
+        return with_shares(kinds, *seconds_by_kind(self._graph, sample, operators))
 
     def calibrator(self) -> Calibrator:
         from quaver.adapters.litert.run.calibrator import Calibrator
 
-        needed, wanted = self._builder.needed(), self._builder.wanted_statistics()
-        return Calibrator(self._graph, self._inputs, needed, wanted, self._options.threads)
+        tensors, statistics = self._builder.tensors_to_calibrate(), self._builder.wanted_statistics()
+        return Calibrator(self._graph, self._inputs, tensors, statistics, self._options.threads)
 
     @property
     def ops_with_mask_values(self) -> tuple[str, ...]:
         name = self._graph.tensor_name
         tensors = {unit.op.name: (*unit.operator.inputs, *unit.operator.outputs) for unit in self._builder.units}
-        return tuple(op for op, used in tensors.items() if any(name(at) in self._crowded for at in used if at >= 0))
+        return tuple(
+            op for op, used in tensors.items() if any(name(at) in self._mask_tensors for at in used if at >= 0)
+        )
 
     def restore(self, calibration: PlainDict) -> None:
-        self._crowded = tensors_with_mask_values(calibration)
+        self._mask_tensors = tensors_with_mask_values(calibration)
         self._builder.calibrate(stored_ranges(calibration), from_records(calibration.get("statistics", ())))
 
     def compare(self, feeds: Sequence[Feed] = ()) -> Comparison:
         chosen = comparison_feeds(feeds, self._inputs)
-        if self._source is None:
+        if self._source_runner is None:
             return Comparison(batches=tuple(map(count_samples, chosen)))
-        return compare_models(chosen, self._inputs, self._source, runner_of(self.assemble(None)))
+        return compare_models(chosen, self._inputs, self._source_runner, runner_of(self.assemble(None)))
 
     def _on_probe_samples(self) -> None:
-        """Compare the .tflite with the model it was converted from on all samples; then let go of that model."""
-        if self._source is not None:
-            compare_models(self._probe_samples, self._inputs, self._source, runner_of(self.assemble(None)))
-            self._source = None
+        """Compare the .tflite with the model it was converted from on all samples, and release that model."""
+        if self._source_runner is not None:
+            compare_models(self._probe_samples, self._inputs, self._source_runner, runner_of(self.assemble(None)))
+            self._source_runner = None
 
     def assemble(self, config: QuantConfig | None) -> LiteRTModel:
         from quaver.adapters.litert.run.model import LiteRTModel
@@ -148,12 +150,12 @@ class LiteRTAdapter(Adapter):
     def load_unmodified(cls, model: ModelLike, threads: int = 0) -> LiteRTModel:
         sources.need(["ai_edge_litert", "ai_edge_quantizer"], "a TensorFlow, Keras or .tflite model")
         from quaver.adapters.litert.load.graph import Graph
-        from quaver.adapters.litert.load.model_file import any_lite
+        from quaver.adapters.litert.load.model_file import load_tflite
         from quaver.adapters.litert.run.model import GivenModel
 
-        return GivenModel(Graph(any_lite(model)), threads)
+        return GivenModel(Graph(load_tflite(model)), threads)
 
-    def record_outputs(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
+    def record_outputs(self, config: QuantConfig | None, ops: Sequence[str]) -> OutputRecorder:
         from quaver.adapters.litert.inspect.local_runs import record_outputs
 
         return record_outputs(self._builder, self._names, config, ops, self._options.threads)
@@ -197,4 +199,4 @@ class LiteRTAdapter(Adapter):
         )
 
     def close(self) -> None:
-        self._source = None
+        self._source_runner = None

@@ -10,7 +10,7 @@ import quaver
 from quaver.adapters import AdapterOptions
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.litert.build.builder import Builder  # noqa: F401 - loaded here, coverage guides the fuzzer
-from quaver.adapters.litert.load.model_file import take_in  # noqa: F401
+from quaver.adapters.litert.load.model_file import load_float_model  # noqa: F401
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.api.config.resolve import make_config
 

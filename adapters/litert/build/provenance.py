@@ -1,8 +1,9 @@
-"""Provenance in .tflite files: as metadata, in front of the bytes of the model, which stay as they were scored.
+"""Provenance in .tflite files: metadata in front of the bytes of the model, which stay as they were scored.
 
 A .tflite is a flatbuffer: tables that point forward to others by distance. So a new table `Model` with one more buffer
 and one more metadata entry is written in front, and points into the bytes of the model behind it, which are not
 touched. Without that head the file is the scored model again, and its hash can be checked against the history.
+
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _ALIGNMENT = 64
 
 
 class _Model(NamedTuple):
-    """What a new table Model needs of the one in a file: its version, and places in the file."""
+    """The parts of a file's table Model that a new one needs: its version, and places in the file."""
 
     version: int
     fields: dict[int, int]
@@ -39,9 +40,9 @@ class _Model(NamedTuple):
 
 
 def head(content: bytes, properties: Mapping[str, str]) -> bytes:
-    """Return what stands in front of a model in a file so that it has these properties. Nothing if there are none.
+    """Return the bytes to put in front of a model to give its file these properties; none if there are none.
 
-    Nothing, too, for a model that has no room for it: data behind the flatbuffer, or fields of a later schema.
+    None, too, for a model that has no room for it: data behind the flatbuffer, or fields of a later schema.
     """
     if not properties:
         return b""

@@ -1,9 +1,10 @@
-"""Ranges wide enough for the kernels.
+"""Widen ranges where the kernels need it.
 
-The kernels add a bias as an integer of 32 bits in steps of input scale times weight scale, and the quantizer does not
-look whether it fits. It does not where a filter is all zero (a channel that died in training, but kept its bias) or
-where an input was zero on all calibration data: the bias turns into noise. And XNNPACK refuses a model in which a step
-of the result is less than a 256th of a step of what it is computed from, as it is where a layer died as a whole.
+The kernels add a bias as a 32-bit integer in steps of input scale times weight scale, and the quantizer does not check
+that it fits. It does not fit where a filter is all zero (a channel that died in training, but kept its bias), or where
+an input was zero on all calibration data: the bias turns into noise. And XNNPACK refuses a model in which a step of the
+result is less than a 256th of a step of the accumulator, as it is where a whole layer died.
+
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from quaver.adapters.calibration.ranges import Range
-from quaver.adapters.litert.load.graph import WEIGHTS, Graph
+from quaver.adapters.litert.load.graph import WEIGHT_AND_BIAS, Graph
 from quaver.adapters.litert.ops.units import Unit, activations
 from quaver.types import Array
 
-# The largest integer a bias may become; half of what fits, so that there is room for the sum.
-LARGEST = 2.0**30
-# How many steps of a result may make up a step of what it is computed from; half of what XNNPACK takes.
-FINEST = 128.0
+# The largest integer bias: half of what fits into 32 bits, so that there is room for the sum.
+MAX_BIAS = 2.0**30
+# Largest ratio of a step of the accumulator to a step of the result: half of what XNNPACK accepts.
+MAX_STEP_RATIO = 128.0
 _AXIS = {"DEPTHWISE_CONV_2D": 3}
 _TINY = 1e-12
 
@@ -29,27 +30,28 @@ Extremes = dict[str, Array]
 Ranges = dict[int, dict[str, Range]]
 
 
-def fitted(graph: Graph, units: Sequence[Unit], followers: Mapping[int, int], ranges: Ranges) -> Ranges:
-    """The ranges of tensors by method, with a higher end where a kernel needs it."""
+def widen_ranges(graph: Graph, units: Sequence[Unit], passthrough: Mapping[int, int], ranges: Ranges) -> Ranges:
+    """Return the ranges of tensors by method, with a higher upper end where a kernel needs it."""
     result = {tensor: dict(by_method) for tensor, by_method in ranges.items()}
     for unit in units:
         step = _step_for_bias(graph, unit)
         tensor: int | None = _input(unit)
-        while tensor is not None:  # what moves values about takes the scale of what it moves
+        while tensor is not None:  # movers take the scale of their input
             _widen(result, tensor, step)
-            tensor = followers.get(graph.writers.get(tensor, -1))
+            tensor = passthrough.get(graph.writers.get(tensor, -1))
     for unit in units:
         read = [_step(result[tensor]) for tensor in activations(graph, unit.operator)]
-        _widen(result, unit.operator.outputs[0], _computed(graph, unit, read) / FINEST)
+        _widen(result, unit.operator.outputs[0], _accumulator_step(graph, unit, read) / MAX_STEP_RATIO)
     return result
 
 
 def weight_extremes(graph: Graph, units: Sequence[Unit], ranges: Ranges) -> dict[int, dict[str, Extremes]]:
-    """For weights whose steps would be too small for the bias, the least and greatest values to quantize with.
+    """Return the extremes to quantize weights with whose steps would be too small for the bias.
 
-    By the buffer of the weight and by granularity; the same for every configuration.
+    Returns:
+        Extremes by the buffer of the weight and by granularity; the same for every configuration.
     """
-    found: dict[int, dict[str, Extremes]] = {}
+    extremes: dict[int, dict[str, Extremes]] = {}
     for buffer, sharing in _by_buffer(graph, units).items():
         weight = _weight(graph, sharing[0])
         assert weight is not None
@@ -60,10 +62,10 @@ def weight_extremes(graph: Graph, units: Sequence[Unit], ranges: Ranges) -> dict
             bias = _bias(graph, unit)
             if bias is not None:
                 smallest = max(min(_steps(ranges[_input(unit)])), _TINY)
-                least = np.maximum(least, np.abs(bias) / (LARGEST * smallest))
+                least = np.maximum(least, np.abs(bias) / (MAX_BIAS * smallest))
         if np.any(peaks / 127 < least):
-            found[buffer] = _extremes(np.maximum(peaks, 127 * least), weight.ndim, axis)
-    return found
+            extremes[buffer] = _extremes(np.maximum(peaks, 127 * least), weight.ndim, axis)
+    return extremes
 
 
 def _extremes(peaks: Array, axes: int, axis: int) -> dict[str, Extremes]:
@@ -78,11 +80,11 @@ def _step_for_bias(graph: Graph, unit: Unit) -> float:
     bias, weight = _bias(graph, unit), _weight(graph, unit)
     if bias is None or weight is None:
         return 0.0
-    return float(np.max(np.abs(bias))) / (LARGEST * max(float(np.max(np.abs(weight))) / 127, _TINY))
+    return float(np.max(np.abs(bias))) / (MAX_BIAS * max(float(np.max(np.abs(weight))) / 127, _TINY))
 
 
-def _computed(graph: Graph, unit: Unit, read: Sequence[float]) -> float:
-    """A step of what is computed before it is brought to the scale of the result."""
+def _accumulator_step(graph: Graph, unit: Unit, read: Sequence[float]) -> float:
+    """Return a step of the result before it is rescaled."""
     weight = _weight(graph, unit)
     if weight is not None:
         return read[0] * float(np.max(np.abs(weight))) / 127
@@ -119,7 +121,7 @@ def _weight(graph: Graph, unit: Unit) -> Array | None:
 
 
 def _bias(graph: Graph, unit: Unit) -> Array | None:
-    slot = WEIGHTS.get(unit.operator.kind, (None, None))[1]
+    slot = WEIGHT_AND_BIAS.get(unit.operator.kind, (None, None))[1]
     if slot is None or slot >= len(unit.operator.inputs):
         return None
     return graph.constant(unit.operator.inputs[slot])

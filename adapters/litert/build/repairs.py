@@ -1,7 +1,8 @@
-"""Bias correction in a .tflite: the int32 biases of a quantized file are written anew.
+"""Bias correction in a .tflite: it replaces the int32 biases of a quantized file.
 
-The quantizer takes a float model and gives a file, with nothing in between to change. But a bias is all that this
-repair changes, and the file holds the rounded weight that it needs to know.
+The quantizer turns a float model into a file, with nothing in between to change. But this repair changes only biases,
+and the file holds the rounded weight that it needs.
+
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from quaver.ops import QuantConfig
 from quaver.repairs import name_of
 from quaver.types import Array
 
-# What can be done to an op by its bias alone.
-_BY_BIAS = ("bias_correction",)
-# The axes of a weight in the order that repairs see: output channels, input channels of a group, places.
+# Repairs that change only the bias.
+_SUPPORTED = ("bias_correction",)
+# Axes of a weight in the order of `RepairableOp.weight`: output channels, input channels of a group, places.
 _AXES = {"CONV_2D": (0, 3, 1, 2), "DEPTHWISE_CONV_2D": (3, 0, 1, 2), "FULLY_CONNECTED": (0, 1)}
 _LIMIT = 2**31 - 1
 
 
 def repairable(graph: Graph, unit: Unit) -> RepairableOp | None:
-    """A unit as repairs see it; None if it has no weight laid out in channels, or no bias."""
+    """Return a unit as repairs see it; None if it has no weight laid out in channels, or no bias."""
     operator, axes = unit.operator, _AXES.get(unit.operator.kind)
     if axes is None or unit.weight is None or len(operator.inputs) < 3:
         return None
@@ -37,10 +38,10 @@ def repairable(graph: Graph, unit: Unit) -> RepairableOp | None:
     shape = as_list(graph.main.tensors[operator.inputs[0]].shape)
     if weight is None or bias is None or not shape or weight.ndim != len(axes):
         return None
-    turned = weight.transpose(axes)
-    groups, rest = divmod(int(shape[-1]), turned.shape[1])
-    if rest or groups < 1 or turned.shape[0] % groups or bias.shape != turned.shape[:1]:
-        return None  # what it reads is flattened first
+    ordered = weight.transpose(axes)
+    groups, remainder = divmod(int(shape[-1]), ordered.shape[1])
+    if remainder or groups < 1 or ordered.shape[0] % groups or bias.shape != ordered.shape[:1]:
+        return None  # its input is flattened first
     if operator.kind == "FULLY_CONNECTED" and groups != 1:
         return None
     return RepairableOp(
@@ -48,37 +49,37 @@ def repairable(graph: Graph, unit: Unit) -> RepairableOp | None:
         kind=unit.op.kind,
         reads=graph.tensor_name(operator.inputs[0]),
         axis=-1,
-        weight=np.asarray(turned, np.float32),
+        weight=np.asarray(ordered, np.float32),
         groups=groups,
         bias=np.asarray(bias, np.float32),
     )
 
 
 def offered(graph: Graph, unit: Unit) -> tuple[str, ...]:
-    """The repairs that an op may be given."""
+    """Return the repairs on offer for an op."""
     op = repairable(graph, unit) if any(choice.calibrated for choice in unit.op.choices) else None
-    return () if op is None else tuple(one for one in offered_repairs(op) if one in _BY_BIAS)
+    return () if op is None else tuple(spelling for spelling in offered_repairs(op) if spelling in _SUPPORTED)
 
 
 def with_repairs(
     content: bytes, graph: Graph, units: Sequence[Unit], config: QuantConfig, statistics: Mapping[Statistic, Channels]
 ) -> bytes:
-    """A quantized file with the biases of ops changed that are to be repaired."""
-    wanted = [(unit, config[unit.op.name].repairs) for unit in units if config[unit.op.name].repairs]
-    if not wanted:
+    """Return a quantized file with repaired biases."""
+    repaired_units = [(unit, config[unit.op.name].repairs) for unit in units if config[unit.op.name].repairs]
+    if not repaired_units:
         return content
     built = Graph(content)
-    for unit, names in wanted:
+    for unit, names in repaired_units:
         op = _checked(graph, unit, names, config)
         operator = built.operators[built.writers[built.tensor_at(graph.tensor_name(unit.operator.outputs[0]))]]
-        rounded = _real(built, operator.inputs[1]).transpose(_AXES[unit.operator.kind])
+        rounded = _dequantized(built, operator.inputs[1]).transpose(_AXES[unit.operator.kind])
 
-        def quantized(weight: Float, found: Float = rounded) -> Float:
-            return found
+        def quantized(weight: Float, values: Float = rounded) -> Float:
+            return values
 
-        after = repaired(op, names, statistics, quantized)
-        assert after.bias is not None
-        _set_bias(built, operator.index, after.bias)
+        repaired_op = repaired(op, names, statistics, quantized)
+        assert repaired_op.bias is not None
+        _set_bias(built, operator.index, repaired_op.bias)
     return write(built.model)
 
 
@@ -86,21 +87,21 @@ def _checked(graph: Graph, unit: Unit, names: Sequence[str], config: QuantConfig
     for spelled in names:
         find_repair(spelled)
         op = repairable(graph, unit)
-        if op is None or name_of(spelled) not in _BY_BIAS:
+        if op is None or name_of(spelled) not in _SUPPORTED:
             raise BuildError(
                 f"op {unit.op.name!r} ({unit.op.kind}) is to be built with repair {spelled!r}, which litert cannot do"
             )
         if not config[unit.op.name].calibrated:
             raise BuildError(
-                f"repair {spelled!r} of op {unit.op.name!r} needs calibrated activations, and it is "
+                f"repair {spelled!r} of op {unit.op.name!r} needs calibrated activations, but its mode is "
                 f"{config[unit.op.name].mode}"
             )
     assert op is not None
     return op
 
 
-def _real(built: Graph, tensor: int) -> Float:
-    """A quantized constant as real numbers."""
+def _dequantized(built: Graph, tensor: int) -> Float:
+    """Return a quantized constant as real numbers."""
     values, entry = built.constant(tensor), built.main.tensors[tensor].quantization
     assert values is not None
     scale = np.asarray(entry.scale, np.float32)
@@ -111,7 +112,7 @@ def _real(built: Graph, tensor: int) -> Float:
 
 
 def _set_bias(built: Graph, index: int, bias: Float) -> None:
-    """Give an operator another bias, of its own: others may share the one it has."""
+    """Give an operator a bias of its own: others may share its present one."""
     operator, part = built.main.operators[index], built.main
     before = part.tensors[int(operator.inputs[2])]
     steps = bias.astype(np.float64) / np.asarray(before.quantization.scale, np.float64)

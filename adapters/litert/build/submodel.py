@@ -1,4 +1,4 @@
-"""Operators taken out of a model, as a model of their own: to time them, and to see what one does by itself."""
+"""Models made of some operators of another one, to time them or to run one op by itself."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from quaver.adapters.litert.load.graph import Graph
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-class Piece:
-    """A model in the making, of operators of another one; the shapes of tensors are fixed."""
+class Submodel:
+    """Collects operators of another model, with fixed tensor shapes."""
 
     def __init__(self, graph: Graph, shapes: Shapes) -> None:
         self._graph, self._shapes = graph, shapes
-        self._made, self._part = schema.ModelT(), schema.SubGraphT()
-        self._made.version, self._made.buffers, self._made.subgraphs = 3, [schema.BufferT()], [self._part]
+        self._made, self._operator_model = schema.ModelT(), schema.SubGraphT()
+        self._made.version, self._made.buffers, self._made.subgraphs = 3, [schema.BufferT()], [self._operator_model]
         self._made.operatorCodes = []
-        self._part.tensors, self._part.operators, self._part.name = [], [], b"main"
+        self._operator_model.tensors, self._operator_model.operators, self._operator_model.name = [], [], b"main"
         self._place = {-1: -1}
         self._buffers: dict[int, int] = {}
         self._codes: dict[int, int] = {}
 
     def add(self, index: int) -> None:
-        """Take over an operator with its constants."""
+        """Copy an operator with its constants."""
         operator = copy.copy(self._graph.main.operators[index])
         code = operator.opcodeIndex
         if code not in self._codes:
@@ -38,10 +38,10 @@ class Piece:
         for field in ("inputs", "outputs", "intermediates"):
             tensors = graphs.as_list(getattr(operator, field))
             setattr(operator, field, [self.place(int(tensor)) for tensor in tensors])
-        self._part.operators.append(operator)
+        self._operator_model.operators.append(operator)
 
     def place(self, tensor: int) -> int:
-        """Where a tensor of the other model is in this one."""
+        """Return the index in this model of a tensor of the other one, which is copied on first use."""
         if tensor not in self._place:
             graph, entry = self._graph, copy.copy(self._graph.main.tensors[tensor])
             entry.shape = list(self._shapes.get(graph.tensor_name(tensor), graphs.as_list(entry.shape)))
@@ -51,30 +51,35 @@ class Piece:
         return self._place[tensor]
 
     def quantized_from_float(self, tensor: int) -> int:
-        """A float tensor that is quantized into this one, by a node that comes before all taken over later."""
-        entry = copy.copy(self._part.tensors[self.place(tensor)])
+        """Add a float tensor, and a node that quantizes it into this one, ahead of operators that are added later."""
+        entry = copy.copy(self._operator_model.tensors[self.place(tensor)])
         entry.name, entry.type, entry.quantization = bytes(entry.name or b"") + b"|float", 0, None
         code = schema.OperatorCodeT()
         code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.QUANTIZE
         code.version = 1
         if -1 not in self._codes:
             self._codes[-1] = self._code(code)
-        node, made = schema.OperatorT(), self._append(entry)
-        node.opcodeIndex, node.inputs, node.outputs = self._codes[-1], [made], [self.place(tensor)]
+        node, node_input = schema.OperatorT(), self._append(entry)
+        node.opcodeIndex, node.inputs, node.outputs = self._codes[-1], [node_input], [self.place(tensor)]
         node.builtinOptionsType = schema.BuiltinOptions.QuantizeOptions
         node.builtinOptions = schema.QuantizeOptionsT()
-        self._part.operators.append(node)
-        return made
+        self._operator_model.operators.append(node)
+        return node_input
 
     def content(self, inputs: Sequence[int], outputs: Iterable[int]) -> bytes:
-        """The file; what goes in is given by place here, what comes out by tensor of the other model."""
-        self._part.inputs = list(inputs)
-        self._part.outputs = [self.place(tensor) for tensor in outputs]
+        """Return the file.
+
+        Args:
+            inputs: indices of the inputs in this model.
+            outputs: tensors of the other model.
+        """
+        self._operator_model.inputs = list(inputs)
+        self._operator_model.outputs = [self.place(tensor) for tensor in outputs]
         return graphs.write(self._made)
 
     def _append(self, entry: Any) -> int:
-        self._part.tensors.append(entry)
-        return len(self._part.tensors) - 1
+        self._operator_model.tensors.append(entry)
+        return len(self._operator_model.tensors) - 1
 
     def _code(self, code: Any) -> int:
         self._made.operatorCodes.append(code)
@@ -82,15 +87,15 @@ class Piece:
 
     def _buffer(self, buffer: int) -> int:
         if buffer not in self._buffers:
-            made, data = schema.BufferT(), self._graph.model.buffers[buffer].data
-            made.data = np.frombuffer(data, np.uint8) if isinstance(data, bytes | bytearray) else data
-            self._made.buffers.append(made)
+            node_input, data = schema.BufferT(), self._graph.model.buffers[buffer].data
+            node_input.data = np.frombuffer(data, np.uint8) if isinstance(data, bytes | bytearray) else data
+            self._made.buffers.append(node_input)
             self._buffers[buffer] = len(self._made.buffers) - 1
         return self._buffers[buffer]
 
 
-def fed(graph: Graph, index: int) -> list[int]:
-    """What an operator must be given: what it reads, but for constants and its own state."""
+def activation_inputs(graph: Graph, index: int) -> list[int]:
+    """Return the tensors that an operator must be fed: its inputs without constants and its own state."""
     return [
         tensor
         for tensor in dict.fromkeys(graph.operators[index].inputs)
@@ -99,17 +104,17 @@ def fed(graph: Graph, index: int) -> list[int]:
 
 
 def one(graph: Graph, index: int, shapes: Shapes) -> tuple[bytes, list[str]]:
-    """One operator, and the names of what it has to be given."""
-    piece = Piece(graph, shapes)
+    """Return a model of one operator, and the names of the tensors to feed it."""
+    piece = Submodel(graph, shapes)
     piece.add(index)
-    tensors = fed(graph, index)
+    tensors = activation_inputs(graph, index)
     content = piece.content([piece.place(tensor) for tensor in tensors], graph.operators[index].outputs)
     return content, [graph.tensor_name(tensor) for tensor in tensors]
 
 
-def beginning(graph: Graph, count: int, shapes: Shapes) -> bytes:
-    """The first operators of a model; what comes out is all that later ones read, or the model gives."""
-    piece = Piece(graph, shapes)
+def first_operators(graph: Graph, count: int, shapes: Shapes) -> bytes:
+    """Return a model of the first operators; its outputs are all that later operators or the user read."""
+    piece = Submodel(graph, shapes)
     for index in range(count):
         piece.add(index)
     written = [tensor for op in graph.operators[:count] for tensor in op.outputs]
@@ -117,8 +122,8 @@ def beginning(graph: Graph, count: int, shapes: Shapes) -> bytes:
     return piece.content([piece.place(tensor) for tensor in graph.inputs], [at for at in written if at in ends])
 
 
-def next_to_nothing() -> bytes:
-    """A model that negates one number: what it takes is what calling an interpreter costs."""
+def trivial_model() -> bytes:
+    """Return a model that negates one number, to measure the cost of calling an interpreter."""
     made, part, code, node = schema.ModelT(), schema.SubGraphT(), schema.OperatorCodeT(), schema.OperatorT()
     code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.NEG
     code.version = 1

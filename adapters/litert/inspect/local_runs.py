@@ -1,4 +1,4 @@
-"""Each int8 op by itself, beside the float model: its kernel as in the quantized model, fed with float values."""
+"""Run each int8 op by itself next to the float model: with its kernel of the quantized model, fed with float values."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from quaver.adapters.litert.build.builder import Builder
-from quaver.adapters.litert.build.submodel import Piece, Shapes
+from quaver.adapters.litert.build.submodel import Shapes, Submodel
 from quaver.adapters.litert.inspect.matching import find_ops, is_quantized, parameters_of
 from quaver.adapters.litert.load.graph import Graph, Operator
-from quaver.adapters.litert.run.calibrator import Whole
+from quaver.adapters.litert.run.calibrator import InspectableModel
 from quaver.adapters.litert.run.session import Session
 from quaver.affine import QuantizedTensor, as_float
 from quaver.ops import QuantConfig
 from quaver.types import Array, Feed
 
 
-class Branch:
-    """One op of a quantized model: what it reads in integers is quantized from float first, by the runtime itself."""
+class LocalOp:
+    """One op of a quantized model. The runtime quantizes its float inputs first."""
 
     def __init__(self, ours: Graph, own: Operator, other: Graph, op: Operator, shapes: Shapes, threads: int) -> None:
-        piece = Piece(other, _renamed(ours, own, other, op, shapes))
+        piece = Submodel(other, _renamed(ours, own, other, op, shapes))
         self._names: list[str] = []
         places: list[int] = []
         for slot, tensor in enumerate(op.inputs):
@@ -34,15 +34,15 @@ class Branch:
         self._session = Session(piece.content(places, op.outputs), self._names, threads)
         self._parameters = parameters_of(other, op.outputs[0])
 
-    def run(self, trunk: Whole) -> Array | QuantizedTensor:
-        """What the op makes of what it reads in the float model."""
-        fed: Feed = {name: trunk.raw(name) for name in self._names}
-        values: Array = self._session.run(fed)[0]
+    def run(self, float_model: InspectableModel) -> Array | QuantizedTensor:
+        """Return the op's output for its inputs in the float model."""
+        float_inputs: Feed = {name: float_model.raw(name) for name in self._names}
+        values: Array = self._session.run(float_inputs)[0]
         return values if self._parameters is None else QuantizedTensor(values, self._parameters)
 
 
 def _renamed(ours: Graph, own: Operator, other: Graph, op: Operator, shapes: Shapes) -> Shapes:
-    """The shapes of what the float model's op reads and writes, by the names of the other model."""
+    """Return the shapes of the op's inputs and outputs in the float model, by the names of the other model."""
     pairs = [*zip(op.inputs, own.inputs, strict=False), *zip(op.outputs, own.outputs, strict=True)]
     return {
         other.tensor_name(theirs): shapes[ours.tensor_name(mine)]
@@ -51,65 +51,68 @@ def _renamed(ours: Graph, own: Operator, other: Graph, op: Operator, shapes: Sha
     }
 
 
-class Branches:
-    """The float model, and the int8 ops of a quantized model beside it.
+class LocalRuns:
+    """The float model, with each int8 op of a quantized model next to it.
 
     Attributes:
-        trunk: the float model.
+        float_model: the float model.
     """
 
     def __init__(
         self,
         builder: Builder,
         other: Graph,
-        found: Mapping[str, Operator],
+        matched: Mapping[str, Operator],
         inputs: list[str],
         threads: int,
-        others: Mapping[str, Operator] | None = None,
+        untuned: Mapping[str, Operator] | None = None,
     ) -> None:
-        self.trunk = Whole(builder.graph, inputs, threads)
+        self.float_model = InspectableModel(builder.graph, inputs, threads)
         self._builder, self._other, self._threads = builder, other, threads
-        self._int8 = {name: op for name, op in found.items() if is_quantized(other, op)}
+        self._int8 = {name: op for name, op in matched.items() if is_quantized(other, op)}
         graph = builder.graph
         self._own = {graph.names[op.index]: op for op in graph.operators}
-        self._others = dict(others or {})
-        self._made: dict[str, Branch] = {}
+        self._others = dict(untuned or {})
+        self._made: dict[str, LocalOp] = {}
 
     def run(self, feed: Feed) -> None:
         """Run a feed through the float model."""
-        self.trunk.invoke(feed)
+        self.float_model.invoke(feed)
 
     def output(self, name: str) -> tuple[Array, Array | QuantizedTensor | None]:
-        """What an op writes in the float model, and in int8 from the same inputs; None if it does not run in int8."""
+        """Return an op's float output, and its int8 output from the same inputs; None if it does not run in int8."""
         graph, own = self._builder.graph, self._own[name]
-        before, op = self.trunk.value(graph.tensor_name(own.outputs[0])), self._int8.get(name, self._others.get(name))
+        before, op = (
+            self.float_model.value(graph.tensor_name(own.outputs[0])),
+            self._int8.get(name, self._others.get(name)),
+        )
         if op is None:
             return before, None
         if not before.size:
             return before, np.zeros_like(before)
         if name not in self._made:
-            self._made[name] = Branch(graph, own, self._other, op, self.trunk.shapes(), self._threads)
-        return before, self._made[name].run(self.trunk)
+            self._made[name] = LocalOp(graph, own, self._other, op, self.float_model.shapes(), self._threads)
+        return before, self._made[name].run(self.float_model)
 
     @property
     def names(self) -> Sequence[str]:
-        """The ops that run in int8."""
+        """Return the ops that run in int8."""
         return list(self._int8)
 
 
-Watcher = Callable[[Feed], dict[str, Array]]
+OutputRecorder = Callable[[Feed], dict[str, Array]]
 
 
 def record_outputs(
     builder: Builder, inputs: list[str], config: QuantConfig | None, ops: Sequence[str], threads: int
-) -> Watcher:
-    """A function that runs a feed and gives the output of each of these ops, dequantized where it is int8."""
-    whole = Whole(Graph(builder.build(config)), inputs, threads)
+) -> OutputRecorder:
+    """Return a function that runs a feed and returns the output of each of these ops as float."""
+    model = InspectableModel(Graph(builder.build(config)), inputs, threads)
     tensors = {name: builder.output(name) for name in ops}
 
     def run(feed: Feed) -> dict[str, Array]:
-        whole.invoke(feed)
-        return {name: whole.value(tensor) for name, tensor in tensors.items()}
+        model.invoke(feed)
+        return {name: model.value(tensor) for name, tensor in tensors.items()}
 
     return run
 
@@ -117,17 +120,17 @@ def record_outputs(
 def local_errors(
     builder: Builder, inputs: list[str], config: QuantConfig, feeds: Sequence[Feed], threads: int
 ) -> dict[str, tuple[float, float]]:
-    """For each int8 op, fed with float inputs, the squared error of its output and the squared output.
+    """Return for each int8 op, fed with float inputs, its squared error and its squared output.
 
-    The float model runs once for each feed; every op then runs by itself on what the float model gave it.
+    The float model runs once for each feed; every op then runs by itself on the float model's tensors.
     """
     built = Graph(builder.build(config))
-    branches = Branches(builder, built, find_ops(builder, built), inputs, threads)
-    sums = {name: np.zeros(2) for name in branches.names}
+    local_runs = LocalRuns(builder, built, find_ops(builder, built), inputs, threads)
+    sums = {name: np.zeros(2) for name in local_runs.names}
     for feed in feeds:
-        branches.run(feed)
-        for name in branches.names:
-            before, after = branches.output(name)
+        local_runs.run(feed)
+        for name in local_runs.names:
+            before, after = local_runs.output(name)
             assert after is not None
             sums[name] += _squares(before.astype(np.float64) - as_float(after)), _squares(before)
     return {name: (float(noise), float(signal)) for name, (noise, signal) in sums.items()}

@@ -1,4 +1,4 @@
-"""One concrete function from each form that TensorFlow knows."""
+"""Get one concrete function from each form of a TensorFlow model."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Function:
     owner: Any
     inputs: Sequence[str] = ()
     outputs: Sequence[str] = ()
-    of_one: Callable[[], Function] | None = None
+    with_batch_of_one: Callable[[], Function] | None = None
 
 
 def function_of(model: ModelLike, signature: str | None) -> Function:
-    """The function of a model in any form."""
+    """Return the function of a model in any form."""
     if isinstance(model, FrozenGraph):
         return _of_graph(Path(model.path), model.inputs, model.outputs)
     if isinstance(model, Path):
@@ -59,11 +59,11 @@ def function_of(model: ModelLike, signature: str | None) -> Function:
         return _of_tf_function(model)
     if hasattr(model, "structured_outputs") and hasattr(model, "inputs"):
         return Function(model, model)
-    raise ModelError(f"a {type(model).__name__} is no model; quaver takes {sources.ACCEPTED_FORMS}")
+    raise ModelError(f"a {type(model).__name__} is not a model; quaver accepts {sources.ACCEPTED_FORMS}")
 
 
-def caller(concrete: Any) -> Callable[[PlainMapping], Any]:
-    """Calls a concrete function with tensors by the names of its placeholders."""
+def make_caller(concrete: Any) -> Callable[[PlainMapping], Any]:
+    """Return a function that calls a concrete function with tensors by the names of its placeholders."""
     structure = concrete.structured_input_signature
 
     def call(tensors: PlainMapping) -> Any:
@@ -80,15 +80,15 @@ def caller(concrete: Any) -> Callable[[PlainMapping], Any]:
 
 
 def node_name(tensor: str) -> str:
-    """The node that a tensor is of."""
+    """Return the name of the node that writes a tensor."""
     return str(tensor).partition(":")[0]
 
 
-def first_lines(error: Exception) -> str:
-    """What an error of TensorFlow says, without the pages of context around it."""
+def summarize_error(error: Exception) -> str:
+    """Return the message of a TensorFlow error without the pages of context around it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if "error:" in line or "Flex" in line or "needs" in line] or lines
-    return " / ".join(line[:200] for line in told[:3])
+    essential = [line for line in lines if "error:" in line or "Flex" in line or "needs" in line] or lines
+    return " / ".join(line[:200] for line in essential[:3])
 
 
 def _load_keras(path: Path) -> Any:
@@ -98,8 +98,8 @@ def _load_keras(path: Path) -> Any:
         return keras.models.load_model(path, compile=False)
     except Exception as error:
         raise ModelError(
-            f"Keras cannot load {str(path)!r}: {first_lines(error)}. A file of weights alone is no model; one with "
-            "custom layers is best loaded by your own code, and the model object given"
+            f"Keras cannot load {str(path)!r}: {summarize_error(error)}. A file of weights alone is not a model. Load "
+            "a model with custom layers in your own code, and pass the model object"
         ) from error
 
 
@@ -107,13 +107,13 @@ def _of_keras(model: ModelLike, batch: int | None = None) -> Function:
     backend = getattr(getattr(sys.modules.get("keras"), "backend", None), "backend", lambda: "tensorflow")()
     if backend != "tensorflow" and type(model).__module__.partition(".")[0] != "tf_keras":
         raise ModelError(
-            f"the Keras model runs on {backend}; save it, and give the file in a process with KERAS_BACKEND=tensorflow"
+            f"the Keras model runs on {backend}; save it, and pass the file in a process with KERAS_BACKEND=tensorflow"
         )
     symbolic = getattr(model, "inputs", None)
     if not symbolic:
         raise ModelError(
             f"the inputs of the Keras model {model.name!r} are not known. Build it from keras.Input, wrap it as "
-            "keras.Model(x, model(x)), or export it and give the SavedModel folder"
+            "keras.Model(x, model(x)), or export it and pass the SavedModel folder"
         )
     specs = []
     for at, tensor in enumerate(symbolic):
@@ -127,17 +127,17 @@ def _of_keras(model: ModelLike, batch: int | None = None) -> Function:
 
     traced = tf.function(call, autograph=False).get_concrete_function(*specs)
     names = [_input_name(tensor) for tensor in symbolic]
-    return Function(traced, model, names, of_one=lambda: _of_keras(model, 1))
+    return Function(traced, model, names, with_batch_of_one=lambda: _of_keras(model, 1))
 
 
 def _input_name(tensor: Any) -> str:
-    """The name of the input layer, which a saved model keeps; that of its tensor is made up anew."""
+    """Return the name of the input layer, which a saved model keeps; the name of its tensor is generated each time."""
     history = getattr(tensor, "_keras_history", None)
     return str(getattr(getattr(history, "operation", None), "name", None) or node_name(tensor.name))
 
 
 def _as_called(model: ModelLike, tensors: Sequence[Any]) -> Any:
-    """The inputs in the structure in which the model takes them."""
+    """Return the inputs in the structure in which the model takes them."""
     structure = getattr(model, "input", None)
     if isinstance(structure, dict):
         places = {id(tensor): at for at, tensor in enumerate(model.inputs)}
@@ -150,8 +150,8 @@ def _of_tf_function(function: Any) -> Function:
         return Function(function.get_concrete_function(), function)
     except Exception as error:
         raise ModelError(
-            f"the inputs of the tf.function are not known ({first_lines(error)}). Give it an input_signature, or pass "
-            "function.get_concrete_function(tf.TensorSpec(...))"
+            f"the inputs of the tf.function are not known ({summarize_error(error)}). Give it an input_signature, "
+            "or pass function.get_concrete_function(tf.TensorSpec(...))"
         ) from error
 
 
@@ -159,15 +159,16 @@ def _of_saved_model(path: Path, signature: str | None) -> Function:
     try:
         root = tf.saved_model.load(str(path))
     except Exception as error:
-        raise ModelError(f"the SavedModel {str(path)!r} cannot be loaded: {first_lines(error)}") from error
-    known = root.signatures
-    name = signature or (next(iter(known)) if len(known) == 1 else DEFAULT)
-    if name not in known:
+        raise ModelError(f"the SavedModel {str(path)!r} cannot be loaded: {summarize_error(error)}") from error
+    signatures = root.signatures
+    name = signature or (next(iter(signatures)) if len(signatures) == 1 else DEFAULT)
+    if name not in signatures:
         raise ModelError(
             f"the SavedModel {str(path)!r} has no signature {name!r}; it has: "
-            f"{', '.join(map(repr, known)) or 'none'}. Choose one with quaver.adapters.litert.Signature(path, name)"
+            f"{', '.join(map(repr, signatures)) or 'none'}. "
+            "Choose one with quaver.adapters.litert.Signature(path, name)"
         )
-    concrete = known[name]
+    concrete = signatures[name]
     return Function(concrete, root, outputs=sorted(concrete.structured_outputs))
 
 
@@ -177,30 +178,32 @@ def _of_graph(path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> Func
         definition.ParseFromString(path.read_bytes())
     except Exception as error:
         raise ModelError(f"{str(path)!r} cannot be read as a frozen graph ({type(error).__name__})") from error
-    loose = next((node.name for node in definition.node if node.op in _VARIABLES), None)
-    if loose is not None:
-        raise ModelError(f"the graph {str(path)!r} is not frozen: {loose!r} is a variable")
+    variable = next((node.name for node in definition.node if node.op in _VARIABLES), None)
+    if variable is not None:
+        raise ModelError(f"the graph {str(path)!r} is not frozen: {variable!r} is a variable")
     placeholders = [node.name for node in definition.node if node.op == "Placeholder"]
-    ins, outs = [[_port(name) for name in names] for names in (inputs or placeholders, outputs or _leaves(definition))]
+    ins, outs = [
+        [_port(name) for name in names] for names in (inputs or placeholders, outputs or _unread_nodes(definition))
+    ]
     nodes = {node.name for node in definition.node}
-    strange = next((port for port in (*ins, *outs) if node_name(port) not in nodes), None)
-    if strange is not None:
-        raise ModelError(f"the graph {str(path)!r} has no node {node_name(strange)!r}")
+    unknown = next((port for port in (*ins, *outs) if node_name(port) not in nodes), None)
+    if unknown is not None:
+        raise ModelError(f"the graph {str(path)!r} has no node {node_name(unknown)!r}")
     if not ins or not outs:
         raise ModelError(
             f"the {'outputs' if ins else 'inputs'} of the graph {str(path)!r} cannot be inferred: name them with "
             "quaver.adapters.litert.FrozenGraph(path, inputs, outputs)"
         )
     wrapped = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(definition, name=""), [])
-    named = [] if all(map(_UNNAMED.fullmatch, outs)) else [port.removesuffix(":0") for port in outs]
-    return Function(wrapped.prune(ins, outs), wrapped, outputs=named)
+    output_names = [] if all(map(_UNNAMED.fullmatch, outs)) else [port.removesuffix(":0") for port in outs]
+    return Function(wrapped.prune(ins, outs), wrapped, outputs=output_names)
 
 
 def _port(name: str) -> str:
     return name if ":" in name else f"{name}:0"
 
 
-def _leaves(definition: Any) -> list[str]:
-    """The nodes that no other reads."""
+def _unread_nodes(definition: Any) -> list[str]:
+    """Return the nodes that no other node reads."""
     read = {node_name(name.lstrip("^")) for node in definition.node for name in node.input}
     return [node.name for node in definition.node if node.name not in read and node.op not in _NO_OUTPUT]

@@ -1,4 +1,4 @@
-"""A .tflite model taken apart: its operators, who writes a tensor and who reads it."""
+"""The operators of a .tflite model, and the writers and readers of each tensor."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.tools import flatbuffer_utils
 
 from quaver.adapters.data import InputSpec
-from quaver.adapters.litert.load.names import Named, op_names
+from quaver.adapters.litert.load.names import OperatorNaming, op_names
 from quaver.adapters.litert.load.structure import check_structure
 from quaver.errors import ModelError
 from quaver.types import Array, ModelLike
 
-KINDS = {code: name for name, code in vars(schema.BuiltinOperator).items() if isinstance(code, int)}
+OPERATOR_KINDS = {code: name for name, code in vars(schema.BuiltinOperator).items() if isinstance(code, int)}
 DTYPES: dict[int, np.dtype[Any]] = {
     code: np.dtype(name.lower())
     for name, code in vars(schema.TensorType).items()
     if name.lower() in np.sctypeDict and isinstance(code, int)
 }
-# Written into the models that quaver converts: their tensors carry the names of ops as they are.
-NAMED = b"quaver"
+# Description of models that quaver converted: their tensors already have the names of ops.
+NAMED_BY_QUAVER = b"quaver"
 
-# Which operand is the weight, and which is the bias.
-WEIGHTS = {
+# The operand that is the weight, and the one that is the bias.
+WEIGHT_AND_BIAS = {
     "CONV_2D": (1, 2),
     "DEPTHWISE_CONV_2D": (1, 2),
     "FULLY_CONNECTED": (1, 2),
     "TRANSPOSE_CONV": (1, 3),
     "BATCH_MATMUL": (1, None),
 }
-# What only moves values about or computes shapes.
-STILL = {
+# Operators that only move values or compute shapes.
+NON_COMPUTING = {
     "BROADCAST_ARGS", "BROADCAST_TO", "CAST", "EXPAND_DIMS", "FILL", "GATHER", "GATHER_ND", "MAX_POOL_2D",
     "MIRROR_PAD", "PAD", "RANGE", "RESHAPE", "RESIZE_NEAREST_NEIGHBOR", "SHAPE", "SLICE", "SPACE_TO_DEPTH", "SPLIT",
     "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK",
@@ -45,7 +45,7 @@ STILL = {
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator of the graph; tensors are given by index, -1 for an operand that is left out."""
+    """One operator of the graph. Tensors are indices; -1 stands for an operand that is left out."""
 
     index: int
     kind: str
@@ -54,7 +54,7 @@ class Operator:
 
 
 class Graph:
-    """The main graph of a .tflite model, read once."""
+    """The main graph of a .tflite model, parsed once."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -79,32 +79,32 @@ class Graph:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the model file."""
+        """Return a hash of the model file."""
         return hashlib.sha256(self.content).hexdigest()
 
     @cached_property
     def names(self) -> list[str]:
-        """The name of each operator; see `naming`."""
-        named = [
-            Named(
+        """Return the name of each operator; see `quaver.adapters.litert.load.names`."""
+        namings = [
+            OperatorNaming(
                 op.kind, [self.tensor_name(tensor) for tensor in op.outputs], self._weight_name(op), self._computes(op)
             )
             for op in self.operators
         ]
-        if bytes(self.model.description or b"") == NAMED:
-            return [name.outputs[0] if name.outputs else f"{name.kind.lower()}:{at}" for at, name in enumerate(named)]
-        return op_names(named)
+        if bytes(self.model.description or b"") == NAMED_BY_QUAVER:
+            return [name.outputs[0] if name.outputs else f"{name.kind.lower()}:{at}" for at, name in enumerate(namings)]
+        return op_names(namings)
 
     def tensor_name(self, tensor: int) -> str:
-        """The name of a tensor, as written in the file."""
+        """Return the name of a tensor as written in the file."""
         return bytes(self.main.tensors[tensor].name or b"").decode("utf-8", "replace")
 
     def tensor_at(self, name: str) -> int:
-        """The tensor of this name."""
+        """Return the index of the tensor with this name."""
         return self._places[name]
 
-    def knows(self, name: str) -> bool:
-        """Whether there is a tensor of this name."""
+    def has_tensor(self, name: str) -> bool:
+        """Return True if there is a tensor of this name."""
         return name in self._places
 
     @cached_property
@@ -112,7 +112,7 @@ class Graph:
         return {self.tensor_name(at): at for at in range(len(self.main.tensors))}
 
     def constant(self, tensor: int) -> Array | None:
-        """The value of a constant; None for what is computed or fed."""
+        """Return the value of a constant; None for a tensor that is computed or fed."""
         if tensor < 0:
             return None
         entry = self.main.tensors[tensor]
@@ -124,27 +124,27 @@ class Graph:
         return array.reshape([] if entry.shape is None else entry.shape)
 
     def is_constant(self, tensor: int) -> bool:
-        """Whether a tensor's value lies in the file."""
+        """Return True if a tensor's value is stored in the file."""
         if tensor < 0:
             return False
         data = self.model.buffers[self.main.tensors[tensor].buffer].data
         return data is not None and len(data) > 0
 
     def is_float(self, tensor: int) -> bool:
-        """Whether a tensor is float32."""
+        """Return True if a tensor is float32."""
         return tensor >= 0 and self.main.tensors[tensor].type == schema.TensorType.FLOAT32
 
-    def limits(self, tensor: int) -> tuple[int, int]:
-        """The smallest and the largest integer that a tensor can hold."""
-        found = np.iinfo(DTYPES[self.main.tensors[tensor].type])
-        return int(found.min), int(found.max)
+    def integer_limits(self, tensor: int) -> tuple[int, int]:
+        """Return the smallest and the largest integer that a tensor can hold."""
+        info = np.iinfo(DTYPES[self.main.tensors[tensor].type])
+        return int(info.min), int(info.max)
 
     def rank(self, tensor: int) -> int:
-        """How many axes a tensor has."""
+        """Return the number of axes of a tensor."""
         return len(as_list(self.main.tensors[tensor].shape))
 
     def input_specs(self) -> tuple[InputSpec, ...]:
-        """What the model takes, by the names of its signature if it has one."""
+        """Return the inputs of the model, by the names of its signature if it has one."""
         names = {
             int(entry.tensorIndex): bytes(entry.name).decode()
             for signature in self.model.signatureDefs or []
@@ -156,14 +156,14 @@ class Graph:
     def _input_spec(self, tensor: int, name: str) -> InputSpec:
         entry = self.main.tensors[tensor]
         if entry.type not in DTYPES:
-            raise ModelError(f"input {name!r} holds text or another type that cannot be calibrated")
+            raise ModelError(f"input {name!r} has a type that cannot be calibrated, such as text")
         declared = entry.shapeSignature if entry.shapeSignature is not None else entry.shape
         shape = tuple(int(dim) if dim >= 0 else None for dim in as_list(declared))
         return InputSpec(name, DTYPES[entry.type], shape)
 
     def weight(self, op: Operator) -> int | None:
-        """The constant that an operator multiplies with."""
-        slot = WEIGHTS.get(op.kind, (None, None))[0]
+        """Return the constant that an operator multiplies with."""
+        slot = WEIGHT_AND_BIAS.get(op.kind, (None, None))[0]
         if slot is None or slot >= len(op.inputs) or not self.is_constant(op.inputs[slot]):
             return None
         return op.inputs[slot] if self.is_float(op.inputs[slot]) else None
@@ -173,11 +173,11 @@ class Graph:
         return "" if weight is None else self.tensor_name(weight)
 
     def _computes(self, op: Operator) -> bool:
-        return op.kind not in STILL and bool(op.outputs) and self.is_float(op.outputs[0])
+        return op.kind not in NON_COMPUTING and bool(op.outputs) and self.is_float(op.outputs[0])
 
 
 def read(content: bytes) -> Any:
-    """The file as an object; arrays in it are views into `content`."""
+    """Parse a file; arrays in the result are views into `content`."""
     try:
         model = flatbuffer_utils.read_model_from_bytearray(content)
     except Exception as error:
@@ -189,17 +189,17 @@ def read(content: bytes) -> Any:
 
 
 def write(model: ModelLike) -> bytes:
-    """The object as a file."""
+    """Return the file of a parsed model."""
     return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
 
 
 def kind_of(model: ModelLike, operator: Any) -> str:
-    """The type of an operator."""
+    """Return the type of an operator."""
     code = model.operatorCodes[operator.opcodeIndex]
-    kind = KINDS.get(max(code.builtinCode, code.deprecatedBuiltinCode), "UNKNOWN")
+    kind = OPERATOR_KINDS.get(max(code.builtinCode, code.deprecatedBuiltinCode), "UNKNOWN")
     return f"CUSTOM:{bytes(code.customCode).decode()}" if kind == "CUSTOM" and code.customCode else kind
 
 
 def as_list(values: Any) -> list[Any]:
-    """A vector of the file that may be left out."""
+    """Return a vector of the file, which may be missing, as a list."""
     return [] if values is None else list(values)

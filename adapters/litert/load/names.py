@@ -1,8 +1,9 @@
-"""Names of ops that a Keras user recognises: the layer's, where the name of a tensor tells the layer.
+"""Names of ops that a Keras user recognizes: the layer's name, where the name of a tensor contains it.
 
-The converter calls a tensor after the graph nodes that were fused into it, joined by ";", each with the scopes it was
-made in: `functional_1/re_lu_1/Relu6;functional_1/stem_1/convolution`. Keras 3 opens the scope of a layer twice, so
-that the second one, in which the layer's nodes are made, always has a number appended: the layer above is `stem`.
+The converter names a tensor after the graph nodes that were fused into it, joined by ";", each with its scopes:
+`functional_1/re_lu_1/Relu6;functional_1/stem_1/convolution`. Keras 3 opens the scope of a layer twice, so that the
+second one, which holds the layer's nodes, always has a number appended: the layer above is `stem`.
+
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ Path = tuple[str, ...]
 _NUMBERED = re.compile(r"(.+)_\d+")
 _PORT = re.compile(r":\d+$")
 _TRAILING = re.compile(r"\d+$")
-# Scopes that function calls leave when they are inlined.
+# Scopes that remain of inlined function calls.
 _CALL = re.compile(r"(Stateful)?PartitionedCall(_\d+)?")
-# Names that say nothing about where a tensor comes from.
+# Names that say nothing about the tensor's layer.
 _EMPTY = re.compile(r"Identity(_\d+)?|output_\d+|arith\.constant\d*|tfl\..*|\d*")
-# Scopes that ops with several nodes open by themselves.
+# Scopes that ops with several nodes open, inside the layer's.
 _INNER = {"Tensordot", "einsum", "batchnorm", "moments", "Gelu"}
 # The node that does the work in an operator made of several.
 _WORK = {
@@ -34,8 +35,8 @@ _WORK = {
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """What a name is made from.
+class OperatorNaming:
+    """The parts of an operator that its name is made from.
 
     Attributes:
         kind: the operator's type.
@@ -50,12 +51,12 @@ class Named:
     computes: bool
 
 
-def op_names(operators: Sequence[Named]) -> list[str]:
-    """A name for each operator, unique, and the same in every process."""
+def op_names(operators: Sequence[OperatorNaming]) -> list[str]:
+    """Return a unique name for each operator, the same in every process."""
     parts = [[_path(part) for name in (*op.outputs, op.weight) for part in name.split(";")] for op in operators]
-    layers = _Layers([path for paths in parts for path in paths if path])
-    places = [layers.split(_best(op.kind, paths)) for op, paths in zip(operators, parts, strict=True)]
-    return _unique(_shortened(operators, places))
+    layers = _LayerScopes([path for paths in parts for path in paths if path])
+    places = [layers.split(_working_node(op.kind, paths)) for op, paths in zip(operators, parts, strict=True)]
+    return _unique_names(_shortened(operators, places))
 
 
 def _path(part: str) -> Path:
@@ -65,15 +66,18 @@ def _path(part: str) -> Path:
     return tuple(steps)
 
 
-def _best(kind: str, paths: Iterable[Path]) -> Path:
-    """Of the nodes an operator is made of, the one that does the work; else the first."""
-    found = [path for path in paths if path]
+def _working_node(kind: str, paths: Iterable[Path]) -> Path:
+    """Return the node that does the work in an operator made of several; else the first."""
+    named_paths = [path for path in paths if path]
     work = _WORK.get(kind, set())
-    return next((path for path in found if {path[-1], _TRAILING.sub("", path[-1])} & work), found[0] if found else ())
+    return next(
+        (path for path in named_paths if {path[-1], _TRAILING.sub("", path[-1])} & work),
+        named_paths[0] if named_paths else (),
+    )
 
 
-class _Layers:
-    """Which scopes are layers, from all the names of a model."""
+class _LayerScopes:
+    """Finds out which scopes are layers, from all the names of a model."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._scopes: dict[Path, set[str]] = defaultdict(set)
@@ -81,13 +85,13 @@ class _Layers:
             for depth in range(len(path) - 1):
                 self._scopes[path[:depth]].add(path[depth])
         tops = self._scopes[()]
-        # All in one scope: the model's own, which tells nothing.
+        # A single scope around everything is the model's own, which says nothing about layers.
         self._root: Path = tuple(tops) if len(tops) == 1 and self._scopes[tuple(tops)] else ()
         inside = self._scopes[self._root] if self._root else tops
         self._keras = bool(inside) and all(_NUMBERED.fullmatch(step) for step in (*self._root, *inside))
 
     def split(self, path: Path) -> tuple[Path, str]:
-        """The layer a node belongs to, and the rest of its name."""
+        """Return the layer that a node belongs to, and the rest of its name."""
         if self._root and path[: len(self._root)] == self._root and len(path) > len(self._root):
             base, steps = self._root, path[len(self._root) :]
         else:
@@ -112,12 +116,12 @@ class _Layers:
             return None
         siblings = self._scopes[parent]
         plain = match.group(1)
-        # A scope that was opened again, such as einsum_1 beside einsum, is no layer.
+        # A scope that was opened again, such as einsum_1 next to einsum, is not a layer.
         return None if plain in siblings and not all(map(_NUMBERED.fullmatch, siblings)) else plain
 
 
-def _shortened(operators: Sequence[Named], places: Sequence[tuple[Path, str]]) -> list[str]:
-    """The layer alone where that tells which operator is meant."""
+def _shortened(operators: Sequence[OperatorNaming], places: Sequence[tuple[Path, str]]) -> list[str]:
+    """Return the layer's name alone where it is enough to identify the operator."""
     weighty = Counter(layer for op, (layer, _) in zip(operators, places, strict=True) if op.weight)
     busy = Counter(layer for op, (layer, _) in zip(operators, places, strict=True) if op.computes)
     names = []
@@ -128,13 +132,13 @@ def _shortened(operators: Sequence[Named], places: Sequence[tuple[Path, str]]) -
     return names
 
 
-def _unique(names: Sequence[str]) -> list[str]:
-    taken: set[str] = set()
+def _unique_names(names: Sequence[str]) -> list[str]:
+    used: set[str] = set()
     result = []
     for name in names:
         fresh, count = name, 2
-        while fresh in taken:
+        while fresh in used:
             fresh, count = f"{name}:{count}", count + 1
-        taken.add(fresh)
+        used.add(fresh)
         result.append(fresh)
     return result

@@ -1,4 +1,4 @@
-"""The forms a TensorFlow model comes in, told apart without importing TensorFlow."""
+"""The forms of a TensorFlow model, recognized without importing TensorFlow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LITE = (".tflite", ".lite")
 KERAS = (".keras", ".h5", ".hdf5")
 GRAPH = (".pb",)
 SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
-# Where a flatbuffer says what it is.
+# The place of the file identifier in a flatbuffer.
 MARK = slice(4, 8)
 IDENTIFIER = b"TFL3"
 _MODULES = ("keras", "tensorflow", "tf_keras")
@@ -46,7 +46,7 @@ class Signature:
 
     Attributes:
         model: the folder, or the .tflite as path or bytes.
-        name: the signature; `serving_default` is what is taken without one.
+        name: the signature; without one it is `serving_default`.
     """
 
     model: ModelLike
@@ -54,7 +54,7 @@ class Signature:
 
 
 def accepts(model: ModelLike) -> bool:
-    """Whether this is one of the forms. Looks at names and the first bytes alone."""
+    """Return True if this is one of the forms, by its name and its first bytes alone."""
     if isinstance(model, FrozenGraph | Signature):
         return True
     if isinstance(model, bytes | bytearray | memoryview):
@@ -66,25 +66,33 @@ def accepts(model: ModelLike) -> bool:
 
 
 def is_lite(content: bytes | bytearray | memoryview) -> bool:
-    """Whether these bytes are a .tflite file."""
+    """Return True if these bytes are a .tflite file."""
     return bytes(content[MARK]) == IDENTIFIER
 
 
 def is_saved_model(path: Path) -> bool:
-    """Whether this is a SavedModel folder."""
+    """Return True if this is a SavedModel folder."""
     return path.is_dir() and any((path / name).is_file() for name in SAVED_MODEL)
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
-    """The path of a model that is there."""
-    found = Path(os.fspath(path))
-    if not found.exists():
-        raise ModelError(f"no model at {str(found)!r}")
-    return found
+    """Return the path of a model.
+
+    Raises:
+        ModelError: if there is nothing at the path.
+    """
+    model_path = Path(os.fspath(path))
+    if not model_path.exists():
+        raise ModelError(f"no model at {str(model_path)!r}")
+    return model_path
 
 
 def need(packages: Sequence[str], what: str) -> None:
-    """Say what to install when a package is not there."""
+    """Check that packages are installed.
+
+    Raises:
+        ModelError: if one is missing; the message says how to install it.
+    """
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
         raise ModelError(

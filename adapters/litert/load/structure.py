@@ -1,6 +1,7 @@
-"""Whether what a .tflite says of itself holds: every index in its range, every constant of the size of its shape.
+"""Check a .tflite: every index in its range, every constant as large as its shape says, and no crash when it runs.
 
-The runtime believes the file, so this is done before anything else reads it.
+The runtime trusts the file, so this is done before anything else reads it.
+
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import signal
-import subprocess  # nosec B404 - it runs this interpreter alone
+import subprocess  # nosec B404 - it runs only this interpreter
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -25,7 +26,8 @@ _SIZES: dict[int, int] = {
     if name.lower() in np.sctypeDict and isinstance(code, int)
 }
 _TYPES = frozenset(code for code in vars(schema.TensorType).values() if isinstance(code, int))
-# Which operands may be left out; the runtime reads others without a look. What is recurrent or custom looks itself.
+# Operands that may be missing. The runtime reads any other without a check; kernels of recurrent and custom operators
+# check theirs themselves.
 _OPTIONAL = {
     schema.BuiltinOperator.CONV_2D: (2,),
     schema.BuiltinOperator.CONV_3D: (2,),
@@ -35,7 +37,7 @@ _OPTIONAL = {
     schema.BuiltinOperator.SVDF: (3,),
     schema.BuiltinOperator.TRANSPOSE_CONV: (3,),
 }
-_CAREFUL = (
+_CHECKED_BY_KERNEL = (
     schema.BuiltinOperator.BIDIRECTIONAL_SEQUENCE_LSTM,
     schema.BuiltinOperator.BIDIRECTIONAL_SEQUENCE_RNN,
     schema.BuiltinOperator.CUSTOM,
@@ -45,27 +47,27 @@ _CAREFUL = (
 
 
 def check_structure(model: ModelLike) -> None:
-    """Refuse a file whose parts point nowhere or are missing, by the name of the tensor or the operator."""
+    """Refuse a file with parts that are missing or out of range; name the tensor or the operator."""
     buffers, codes = _listed(model.buffers), _listed(model.operatorCodes)
     for at, buffer in enumerate(buffers):
         if buffer is None:
             raise ModelError(f"the .tflite file is damaged: buffer {at} is missing")
     for at, code in enumerate(codes):
-        _text(code.customCode, f"the name of operator type {at}", needed=False)
+        _text(code.customCode, f"the name of operator type {at}", is_required=False)
     for part, graph in enumerate(model.subgraphs):
         tensors = _listed(graph.tensors)
         for at, tensor in enumerate(tensors):
             _check_tensor(tensor, f"{part}.{at}", buffers)
         for at, operator in enumerate(_listed(graph.operators)):
             what = f"operator {at} of graph {part}"
-            _within([operator.opcodeIndex], len(codes), f"the type of {what}")
-            _within(_listed(operator.inputs), len(tensors), f"an input of {what}", least=-1)
+            _check_indices([operator.opcodeIndex], len(codes), f"the type of {what}")
+            _check_indices(_listed(operator.inputs), len(tensors), f"an input of {what}", least=-1)
             _check_operands(operator, codes[operator.opcodeIndex], what)
-            _within(_listed(operator.outputs), len(tensors), f"an output of {what}")
+            _check_indices(_listed(operator.outputs), len(tensors), f"an output of {what}")
         for what, ends in (("input", graph.inputs), ("output", graph.outputs)):
             if part == 0 and not _listed(ends):
                 raise ModelError(f"the .tflite file is damaged: its main graph has no {what}")
-            _within(_listed(ends), len(tensors), f"an {what} of graph {part}")
+            _check_indices(_listed(ends), len(tensors), f"an {what} of graph {part}")
     for entry in _listed(model.signatureDefs):
         _check_signature(model, entry)
 
@@ -73,29 +75,29 @@ def check_structure(model: ModelLike) -> None:
 def _check_operands(operator: Any, code: Any, what: str) -> None:
     kind = max(code.builtinCode, code.deprecatedBuiltinCode)
     for place, tensor in enumerate(_listed(operator.inputs)):
-        if tensor < 0 and place not in _OPTIONAL.get(kind, ()) and (kind not in _CAREFUL or place == 0):
+        if tensor < 0 and place not in _OPTIONAL.get(kind, ()) and (kind not in _CHECKED_BY_KERNEL or place == 0):
             raise ModelError(f"the .tflite file is damaged: {what} lacks its operand {place}, which it needs")
 
 
 def _check_signature(model: ModelLike, entry: Any) -> None:
     key = _text(entry.signatureKey, "the name of a signature")
     what = f"signature {key!r}"
-    _within([entry.subgraphIndex], len(model.subgraphs), f"the graph of {what}")
+    _check_indices([entry.subgraphIndex], len(model.subgraphs), f"the graph of {what}")
     tensors = len(_listed(model.subgraphs[entry.subgraphIndex].tensors))
     for item in (*_listed(entry.inputs), *_listed(entry.outputs)):
         _text(item.name, f"a name in {what}")
-        _within([item.tensorIndex], tensors, f"a tensor of {what}")
+        _check_indices([item.tensorIndex], tensors, f"a tensor of {what}")
 
 
 def _check_tensor(tensor: Any, place: str, buffers: list[Any]) -> None:
-    name = _text(tensor.name, f"the name of tensor {place}", needed=False) or place
+    name = _text(tensor.name, f"the name of tensor {place}", is_required=False) or place
     what = f"tensor {name!r}"
     if tensor.type not in _TYPES:
         raise ModelError(f"the .tflite file is damaged: {what} is of the unknown type {tensor.type}")
-    _within([tensor.buffer], len(buffers), f"the buffer of {what}")
+    _check_indices([tensor.buffer], len(buffers), f"the buffer of {what}")
     shape = [int(dim) for dim in _listed(tensor.shape)]
     if any(dim < 0 for dim in shape):
-        raise ModelError(f"the .tflite file is damaged: {what} has the shape {shape[:8]}, and no size is below 0")
+        raise ModelError(f"the .tflite file is damaged: {what} has the shape {shape[:8]}, but no size may be below 0")
     declared = _listed(tensor.shapeSignature)
     if declared and len(declared) != len(shape):
         raise ModelError(
@@ -107,33 +109,33 @@ def _check_tensor(tensor: Any, place: str, buffers: list[Any]) -> None:
     size = math.prod(shape) * _SIZES[tensor.type]
     if size != len(data):
         raise ModelError(
-            f"the .tflite file is damaged: {what} of shape {shape[:8]} takes {size} bytes, and {len(data)} are there"
+            f"the .tflite file is damaged: {what} of shape {shape[:8]} takes {size} bytes, but holds {len(data)}"
         )
 
 
-def _within(values: Iterable[Any], count: int, what: str, least: int = 0) -> None:
+def _check_indices(values: Iterable[Any], count: int, what: str, least: int = 0) -> None:
     for value in values:
         if not least <= int(value) < count:
             raise ModelError(f"the .tflite file is damaged: {what} is number {int(value)} of {count}")
 
 
-def _text(value: Any, what: str, needed: bool = True) -> str:
+def _text(value: Any, what: str, is_required: bool = True) -> str:
     if value is None or not len(value):
-        if needed and value is None:
+        if is_required and value is None:
             raise ModelError(f"the .tflite file is damaged: {what} is missing")
         return ""
     try:
         return bytes(value).decode()
     except UnicodeDecodeError:
-        raise ModelError(f"the .tflite file is damaged: {what} is no text ({bytes(value)[:40]!r})") from None
+        raise ModelError(f"the .tflite file is damaged: {what} is not text ({bytes(value)[:40]!r})") from None
 
 
 def _listed(values: Any) -> list[Any]:
     return [] if values is None else list(values)
 
 
-# With XNNPACK and all tensors kept, as calibration does it, and without; each time it runs on zeros. What cannot be
-# loaded must not be loaded anywhere else: where it is refused here, it may crash there.
+# Runs the model on zeros, with XNNPACK and all tensors kept as calibration does, and without. A model that is refused
+# here may crash another process, so it must not be loaded anywhere else.
 _SCRIPT = """
 import sys, warnings
 import numpy as np
@@ -159,26 +161,30 @@ for kind in (OpResolverType.AUTO, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGAT
 """
 _REFUSED = 3
 _CRASHES = {-int(number) for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS)}
-# For one that takes longer on zeros nobody can tell.
+# A model that takes longer on zeros is not checked any further. Judgement.
 _SECONDS = 60
-_survived: set[bytes] = set()
+_loadable: set[bytes] = set()
 
 
-def try_out(content: bytes) -> None:
-    """Load a model in a process of its own, and run it. Raises `ModelError` if it cannot be loaded, or crashes."""
+def check_loads(content: bytes) -> None:
+    """Load a model in a process of its own, and run it.
+
+    Raises:
+        ModelError: if it cannot be loaded, or crashes.
+    """
     digest = hashlib.sha256(content).digest()
-    if digest in _survived or not sys.executable:
+    if digest in _loadable or not sys.executable:
         return
     command = [sys.executable, "-P", "-c", _SCRIPT]
     try:
-        done = subprocess.run(  # nosec B603 - a script of ours; what others wrote comes by a pipe
+        done = subprocess.run(  # nosec B603 - our own script; the model comes by a pipe
             command, input=content, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return
     if done.returncode in _CRASHES:
         name = signal.Signals(-done.returncode).name
-        raise ModelError(f"the .tflite file is damaged: LiteRT crashes on it ({name}). Convert the model anew")
+        raise ModelError(f"the .tflite file is damaged: LiteRT crashes on it ({name}). Convert the model again")
     if done.returncode == _REFUSED:
         raise ModelError(f"LiteRT cannot load the model: {done.stdout.decode(errors='replace').strip()[:500]}")
-    _survived.add(digest)
+    _loadable.add(digest)

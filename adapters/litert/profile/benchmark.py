@@ -1,4 +1,4 @@
-"""Where the time goes: seconds of each op in one configuration, or in a quantized file."""
+"""Time each op of a configuration or of a quantized file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from quaver.adapters.data import count_samples
 from quaver.adapters.litert.build import submodel as pieces
 from quaver.adapters.litert.build.builder import Builder
 from quaver.adapters.litert.load.graph import Graph
-from quaver.adapters.litert.load.model_file import any_lite
+from quaver.adapters.litert.load.model_file import load_tflite
 from quaver.adapters.litert.profile.kernels import kernel_name, owners, precisions
-from quaver.adapters.litert.run.calibrator import Whole
-from quaver.adapters.litert.run.session import Session, as_taken, float_specs
+from quaver.adapters.litert.run.calibrator import InspectableModel
+from quaver.adapters.litert.run.session import Session, float_specs, quantize_inputs
 from quaver.adapters.options import TimingOptions
 from quaver.adapters.samples import make_batch
 from quaver.errors import BuildError
@@ -28,25 +28,23 @@ from quaver.types import Feed, ModelLike
 
 Clock = Callable[[], float]
 
-# Into how many stretches a graph is cut at most, how often each is run at least and at most, and for how long.
-STRETCHES = 6
+# Most segments that a graph is cut into; fewest and most rounds that each is run; seconds for all of them. Judgement.
+MAX_SEGMENTS = 6
 ROUNDS = (5, 40)
 SECONDS = 3.0
-HOW = (
-    "ops: estimates; stretches of the graph are timed in place, and divided by what each op takes as a model of its own"
-)
-# No operator takes less, when what calling an interpreter costs is taken off.
-LEAST = 1e-7
+HOW = "ops: estimates; segments of the graph are timed in place, and divided in proportion to each op's time by itself"
+# Seconds that an operator takes at least, after the cost of calling an interpreter is subtracted. Judgement.
+MIN_SECONDS = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class TimingEffort:
     """How much to measure.
 
     Attributes:
-        warmup: inferences that do not count.
-        runs: inferences that do.
-        seconds: for all stretches together, about.
+        warmup: inferences before the timed ones.
+        runs: timed inferences.
+        seconds: approximate time for all segments together.
     """
 
     warmup: int
@@ -55,11 +53,11 @@ class Effort:
 
 
 def time_model(model: ModelLike, data: Any, options: TimingOptions, beside: Builder | None = None) -> Timing:
-    """Run a model for its time. Kernels carry the names of the ops of `beside`, the float model's, if it is given."""
-    graph = Graph(any_lite(model))
+    """Time each kernel, and the model end to end. Kernels get the names of the ops of `beside`, if it is given."""
+    graph = Graph(load_tflite(model))
     feed = make_batch(data, float_specs(graph), options.batch)
-    effort = Effort(options.warmup, options.runs, SECONDS)
-    latencies, seconds = measure(graph, as_taken(graph, feed), options.threads, effort)
+    effort = TimingEffort(options.warmup, options.runs, SECONDS)
+    latencies, seconds = measure(graph, quantize_inputs(graph, feed), options.threads, effort)
     belongs = owners(graph, beside)
     kernels = [
         KernelTime(name, belongs.get(op.index, ""), kernel_name(graph, op), seconds[op.index])
@@ -70,15 +68,15 @@ def time_model(model: ModelLike, data: Any, options: TimingOptions, beside: Buil
     )
 
 
-def steady(threads: int) -> Clock:
-    """The processor's time, where one thread does all: what else runs on the machine does not disturb it."""
+def steady_clock(threads: int) -> Clock:
+    """Return the clock of this thread where one thread does all the work: other processes do not disturb it."""
     return time.thread_time if threads < 2 else time.perf_counter
 
 
 def measure(
-    graph: Graph, feed: Feed, threads: int, effort: Effort, wall: Clock = time.perf_counter
+    graph: Graph, feed: Feed, threads: int, effort: TimingEffort, wall: Clock = time.perf_counter
 ) -> tuple[list[float], list[float]]:
-    """Seconds of each inference by the clock on the wall, and of each operator in the usual one."""
+    """Return the seconds of each inference by the wall clock, and of each operator in the median one."""
     names = [spec.name for spec in graph.input_specs()]
     plain = Session(graph.content, names, threads)
     plain.run(feed)
@@ -86,37 +84,39 @@ def measure(
         plain.interpreter.invoke()
     latencies = [_seconds(plain, wall) for _ in range(effort.runs)]
     usual = statistics.median(latencies)
-    kept = Whole(graph, names, threads)
-    kept.invoke(feed)
-    clock = steady(threads)
-    rounds = int(min(max(effort.seconds / (3 * STRETCHES * usual), ROUNDS[0]), ROUNDS[1]))
-    many = int(min(max(effort.seconds / (3 * rounds * usual), 1), STRETCHES))
+    model = InspectableModel(graph, names, threads)
+    model.invoke(feed)
+    clock = steady_clock(threads)
+    rounds = int(min(max(effort.seconds / (3 * MAX_SEGMENTS * usual), ROUNDS[0]), ROUNDS[1]))
+    segment_count = int(min(max(effort.seconds / (3 * rounds * usual), 1), MAX_SEGMENTS))
     empty = _empty(threads)
     ends = [min(_seconds(empty.session, clock) for _ in range(9)) / usual]
-    alone: list[list[float | None]] = []
-    for start, stop in _stretches(_guesses(graph, kept, threads, clock), many):
-        parts = [_part(graph, index, kept, threads) for index in range(start, stop)]
-        front = _front(graph, stop, kept, names, feed, threads) if stop < len(graph.operators) else None
-        end, taken = _in_turns(plain, front, [*parts, empty], rounds, clock)
-        call = taken.pop() or 0.0
-        alone.append([None if one is None else max(one - call, LEAST) for one in taken])
+    own_seconds: list[list[float | None]] = []
+    for start, stop in _segments(_estimate_seconds(graph, model, threads, clock), segment_count):
+        parts = [_operator_model(graph, index, model, threads) for index in range(start, stop)]
+        front = _prefix(graph, stop, model, names, feed, threads) if stop < len(graph.operators) else None
+        end, part_seconds = _measure_interleaved(plain, front, [*parts, empty], rounds, clock)
+        call = part_seconds.pop() or 0.0
+        own_seconds.append([None if own is None else max(own - call, MIN_SECONDS) for own in part_seconds])
         ends.append(max(end, ends[-1]))
-    stretches = zip(ends, ends[1:], alone, strict=False)
-    return latencies, [one for start, end, taken in stretches for one in _divided((end - start) * usual, taken)]
+    stretches = zip(ends, ends[1:], own_seconds, strict=False)
+    return latencies, [
+        own for start, end, part_seconds in stretches for own in _divide_segment((end - start) * usual, part_seconds)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """One operator as a model of its own, with what it is given."""
+class _OperatorModel:
+    """One operator as a model of its own, with its inputs."""
 
     session: Session
     names: Sequence[str]
     feed: Feed
 
     def seconds(self, clock: Clock) -> float:
-        """Run it twice, and take the mean: with weights and memory both out of the cache, and both in it.
+        """Run it twice, and return the mean: first with weights and inputs out of the cache, then with both in it.
 
-        In a whole model weights are out of it, and what is read and written is in.
+        In a whole model weights are out of the cache, and inputs are in it.
         """
         for index, name in zip(self.session.slots, self.names, strict=True):
             self.session.interpreter.set_tensor(index, self.feed[name])
@@ -125,72 +125,79 @@ class _Part:
         return (_seconds(self.session, clock) + _seconds(self.session, clock)) / 2
 
 
-def _part(graph: Graph, index: int, kept: Whole, threads: int) -> _Part | None:
-    """None for control flow, which does not run by itself."""
+def _operator_model(graph: Graph, index: int, model: InspectableModel, threads: int) -> _OperatorModel | None:
+    """Return one operator as a model; None for control flow, which does not run by itself."""
     try:
-        content, names = pieces.one(graph, index, kept.shapes())
-        part = _Part(Session(content, names, threads), names, {name: kept.raw(name) for name in names})
+        content, names = pieces.one(graph, index, model.shapes())
+        part = _OperatorModel(Session(content, names, threads), names, {name: model.raw(name) for name in names})
         part.session.run(part.feed)
     except (BuildError, RuntimeError, ValueError):
         return None
     return part
 
 
-def _empty(threads: int) -> _Part:
-    """A model that does next to nothing."""
-    part = _Part(Session(pieces.next_to_nothing(), ["in"], threads), ["in"], {"in": np.zeros(1, np.float32)})
+def _empty(threads: int) -> _OperatorModel:
+    """Return a model that does next to nothing."""
+    part = _OperatorModel(Session(pieces.trivial_model(), ["in"], threads), ["in"], {"in": np.zeros(1, np.float32)})
     part.session.run(part.feed)
     return part
 
 
-def _guesses(graph: Graph, kept: Whole, threads: int, clock: Clock) -> list[float | None]:
-    """About what each operator takes, to cut the graph by; None for what does not run by itself."""
-    parts = (_part(graph, op.index, kept, threads) for op in graph.operators)
+def _estimate_seconds(graph: Graph, model: InspectableModel, threads: int, clock: Clock) -> list[float | None]:
+    """Return rough times of the operators, to cut the graph by; None for one that does not run by itself."""
+    parts = (_operator_model(graph, op.index, model, threads) for op in graph.operators)
     return [None if part is None else min(_seconds(part.session, clock) for _ in range(3)) for part in parts]
 
 
-def _stretches(guesses: Sequence[float | None], many: int) -> list[tuple[int, int]]:
-    """Cut the graph so that stretches take about the same time; one with control flow stays whole."""
+def _segments(guesses: Sequence[float | None], segment_count: int) -> list[tuple[int, int]]:
+    """Cut the graph into segments that take about the same time; a graph with control flow stays whole."""
     sums = list(accumulate(guess for guess in guesses if guess is not None))
     if len(sums) < len(guesses):
         return [(0, len(guesses))]
-    ends = [next(at for at, sofar in enumerate(sums, 1) if sofar >= sums[-1] * k / many) for k in range(1, many)]
+    ends = [
+        next(at for at, sofar in enumerate(sums, 1) if sofar >= sums[-1] * k / segment_count)
+        for k in range(1, segment_count)
+    ]
     ends = [*(end for end in dict.fromkeys(ends) if end < len(sums)), len(sums)]
     return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
-def _front(graph: Graph, stop: int, kept: Whole, names: Sequence[str], feed: Feed, threads: int) -> Session:
-    """The model up to an operator."""
-    session = Session(pieces.beginning(graph, stop, kept.shapes()), names, threads)
+def _prefix(
+    graph: Graph, stop: int, model: InspectableModel, names: Sequence[str], feed: Feed, threads: int
+) -> Session:
+    """Return the model up to an operator."""
+    session = Session(pieces.first_operators(graph, stop, model.shapes()), names, threads)
     session.run(feed)
     return session
 
 
-def _in_turns(
-    plain: Session, front: Session | None, parts: Sequence[_Part | None], rounds: int, clock: Clock
+def _measure_interleaved(
+    plain: Session, front: Session | None, parts: Sequence[_OperatorModel | None], rounds: int, clock: Clock
 ) -> tuple[float, list[float | None]]:
-    """What the front takes as a part of the whole, and the seconds of each operator by itself."""
+    """Return the prefix's time as a part of the whole model's, and the seconds of each operator by itself."""
     ratios: list[float] = []
-    alone: list[list[float]] = [[] for _ in parts]
+    own_seconds: list[list[float]] = [[] for _ in parts]
     for _ in range(rounds):
         whole = min(_seconds(plain, clock) for _ in range(2))
         if front is not None:
             ratios.append(min(_seconds(front, clock) for _ in range(2)) / whole)
             _seconds(plain, clock)
-        for part, taken in zip(parts, alone, strict=True):
+        for part, times in zip(parts, own_seconds, strict=True):
             if part is not None:
-                taken.append(part.seconds(clock))
-    return statistics.median(ratios) if ratios else 1.0, [statistics.median(one) if one else None for one in alone]
+                times.append(part.seconds(clock))
+    return statistics.median(ratios) if ratios else 1.0, [
+        statistics.median(times) if times else None for times in own_seconds
+    ]
 
 
-def _divided(seconds: float, alone: Sequence[float | None]) -> list[float]:
-    """What a stretch takes, divided among its operators. Those that do not run by themselves get what is left."""
-    known = sum(one for one in alone if one is not None)
-    unknown = sum(one is None for one in alone)
-    if unknown:
-        rest = max(seconds - known, 0.0) / unknown
-        return [rest if one is None else one for one in alone]
-    return [max(seconds, 0.0) * one / known if one is not None and known else 0.0 for one in alone]
+def _divide_segment(seconds: float, own_seconds: Sequence[float | None]) -> list[float]:
+    """Divide a segment's time among its operators. Those that do not run by themselves share what is left."""
+    measured = sum(own for own in own_seconds if own is not None)
+    unmeasured = sum(own is None for own in own_seconds)
+    if unmeasured:
+        share = max(seconds - measured, 0.0) / unmeasured
+        return [share if own is None else own for own in own_seconds]
+    return [max(seconds, 0.0) * own / measured if own is not None and measured else 0.0 for own in own_seconds]
 
 
 def _seconds(session: Session, clock: Clock) -> float:
@@ -200,30 +207,33 @@ def _seconds(session: Session, clock: Clock) -> float:
     return clock() - start
 
 
-# Ops are timed for every configuration that a strategy asks about: a second is enough.
-EFFORT = Effort(warmup=2, runs=10, seconds=1.0)
+# Ops are timed for every configuration that a strategy asks about, so a second must do. Judgement.
+OP_EFFORT = TimingEffort(warmup=2, runs=10, seconds=1.0)
 
 
 def op_seconds(builder: Builder, graph: Graph, feed: Feed, threads: int) -> dict[str, float]:
-    """Seconds of each op in a model made from the builder's. What belongs to no op is under the empty name.
+    """Return the seconds of each op in a model of the builder's; "" holds the time outside all ops.
 
-    They are taken by the processor's time where that can be: fp32 and int8 are compared, on a machine that may be busy.
+    They are processor time on one thread, because fp32 and int8 are compared on a machine that may be busy.
     """
-    _, taken = measure(graph, as_taken(graph, feed), threads, EFFORT, steady(threads))
+    _, operator_seconds = measure(graph, quantize_inputs(graph, feed), threads, OP_EFFORT, steady_clock(threads))
     belongs = owners(graph, builder)
     seconds: dict[str, float] = dict.fromkeys(["", *builder.by_name], 0.0)
-    for index, one in enumerate(taken):
-        seconds[belongs.get(index, "")] += one
+    for index, value in enumerate(operator_seconds):
+        seconds[belongs.get(index, "")] += value
     return seconds
 
 
 def seconds_by_kind(graph: Graph, feed: Feed, kinds: Mapping[int, str]) -> tuple[dict[str, float], float]:
-    """Seconds of operators of each kind in one inference on one thread, and of all operators together.
+    """Return the seconds of operators of each kind in one inference on one thread, and of all operators together.
 
-    `kinds` names the operators of interest by their index.
+    Args:
+        graph: the model.
+        feed: its inputs.
+        kinds: the kind of each operator of interest, by its index.
     """
-    _, taken = measure(graph, as_taken(graph, feed), 1, EFFORT, steady(1))
+    _, operator_seconds = measure(graph, quantize_inputs(graph, feed), 1, OP_EFFORT, steady_clock(1))
     seconds: dict[str, float] = defaultdict(float)
     for index, kind in kinds.items():
-        seconds[kind] += taken[index]
-    return dict(seconds), sum(taken)
+        seconds[kind] += operator_seconds[index]
+    return dict(seconds), sum(operator_seconds)

@@ -1,4 +1,4 @@
-"""A model of which every tensor can be read after a run."""
+"""A model whose tensors can all be read after a run."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from quaver.types import Array, Feed
 log = logging.getLogger(__name__)
 
 
-class Whole:
-    """A model with all its tensors kept."""
+class InspectableModel:
+    """A model that keeps all its tensors."""
 
     def __init__(self, graph: Graph, inputs: list[str], threads: int) -> None:
         self.graph = graph
@@ -33,7 +33,7 @@ class Whole:
         self._places = {entry["name"]: entry for entry in self._session.interpreter.get_tensor_details()}
 
     def invoke(self, feed: Feed) -> None:
-        """Run. What XNNPACK refuses, such as an int8 tensor without values, is run by LiteRT's own kernels."""
+        """Run the model; with LiteRT's own kernels where XNNPACK refuses, such as an int8 tensor without values."""
         self._shapes = {}
         try:
             self._session.invoke(feed)
@@ -42,10 +42,10 @@ class Whole:
                 raise
             self._open(plain=True)
             self._session.invoke(feed)
-            log.warning("XNNPACK cannot run the model on this data (%s); LiteRT's own kernels are looked at", error)
+            log.warning("XNNPACK cannot run the model on this data (%s); LiteRT's own kernels run it instead", error)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of all tensors in the last run."""
+        """Return the shapes of all tensors in the last run."""
         if not self._shapes:
             self._shapes = {
                 entry["name"]: tuple(map(int, entry["shape"]))
@@ -54,12 +54,12 @@ class Whole:
         return self._shapes
 
     def raw(self, name: str) -> Array:
-        """A tensor as it is."""
+        """Return a tensor as it is stored."""
         array: Array = self._session.interpreter.get_tensor(self._places[name]["index"])
         return array
 
     def seen(self, name: str) -> Array | QuantizedTensor:
-        """A tensor as float, or in integers."""
+        """Return a tensor as float, or in integers."""
         scale, zero = self._places[name]["quantization"]
         array = self.raw(name)
         if scale == 0.0 or array.dtype.kind == "f":
@@ -69,16 +69,16 @@ class Whole:
         )
 
     def value(self, name: str) -> Array:
-        """A tensor as float, dequantized where it is int8."""
+        """Return a tensor as float, dequantized where it is int8."""
         return as_float(self.seen(name))
 
     def outputs(self) -> list[Array]:
-        """What the model gives, dequantized where it is int8."""
+        """Return the outputs of the model, dequantized where they are int8."""
         return [self.value(self.graph.tensor_name(tensor)) for tensor in self.graph.outputs]
 
 
 class Calibrator(StreamingCalibrator):
-    """The float model with all tensors kept."""
+    """Runs the float model, and keeps all its tensors."""
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
-"""Runs a .tflite in a process of its own, on the processor of this machine or on an emulated one.
+"""Run a .tflite in a process of its own, on this machine's processor or on an emulated one.
 
-As `quaver.adapters.onnxrt.run.emulated`, which says how it is used: a script that imports nothing of quaver. Inputs and
-outputs in integers that have a scale are quantized and made real on the way.
+`quaver.adapters.onnxrt.run.emulated` says how it is used: a script that imports nothing of quaver. Scaled integer
+inputs and outputs are quantized and dequantized around each run.
+
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy._core import _multiarray_umath  # type: ignore[attr-defined]
 
 
 def run(interpreter: Any, feed: dict[str, Any]) -> list[Any]:
-    """Return all outputs; the inputs come in the order of the model's."""
+    """Return all outputs; the inputs come in the model's order."""
     arrays = []
     for entry, array in zip(interpreter.get_input_details(), feed.values(), strict=True):
         scale, zero = entry["quantization"]
@@ -40,7 +41,7 @@ def run(interpreter: Any, feed: dict[str, Any]) -> list[Any]:
 
 
 def main(path: str, threads: int) -> None:
-    """Answer until stdin ends."""
+    """Answer feeds until stdin ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not get between the answers
     interpreter = Interpreter(path, num_threads=threads)

@@ -1,4 +1,4 @@
-"""The model object that eval_func gets."""
+"""The LiteRT model object that eval_func gets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quaver.adapters.data import InputSpec
 from quaver.adapters.litert.build.provenance import head, split
 from quaver.adapters.litert.inspect.matching import parameters_of
 from quaver.adapters.litert.load.graph import Graph
-from quaver.adapters.litert.run.session import Session, as_taken, float_specs
+from quaver.adapters.litert.run.session import Session, float_specs, quantize_inputs
 from quaver.adapters.model import Model
 from quaver.types import Feed
 
@@ -20,7 +20,7 @@ class LiteRTModel(Model):
     """A .tflite: callable, with its `interpreter`, and complete as bytes."""
 
     suffix = ".tflite"
-    elsewhere = ". Its int8 kernels are LiteRT's: TensorFlow has none, so that no graph and no SavedModel comes out"
+    elsewhere = ". It cannot become a graph or a SavedModel: TensorFlow has no int8 kernels"
 
     def __init__(self, content: bytes, inputs: Sequence[InputSpec], threads: int) -> None:
         super().__init__(inputs, threads)
@@ -43,25 +43,25 @@ class LiteRTModel(Model):
 
     @property
     def interpreter(self) -> Any:
-        """The `ai_edge_litert.interpreter.Interpreter`, made once."""
+        """Return the `ai_edge_litert.interpreter.Interpreter`, which is created once."""
         return self.session.interpreter
 
     @property
     def model(self) -> bytes:
-        """The complete .tflite file."""
+        """Return the complete .tflite file."""
         return self.SerializeToString()
 
     def chunks(self) -> Iterator[bytes | memoryview]:
-        """The bytes of the model, without its provenance."""
+        """Yield the bytes of the model without its provenance."""
         yield self._content
 
     def file_chunks(self) -> Iterator[bytes | memoryview]:
-        """Yield the provenance, and the bytes of the model behind it."""
+        """Yield the provenance, then the bytes of the model."""
         yield from filter(None, (head(self._content, self._provenance), self._content))
 
 
 class GivenModel(LiteRTModel):
-    """A file of any maker. Inputs and outputs that have a scale are quantized and made real on the way."""
+    """A file of any tool. Scaled inputs and outputs are quantized and dequantized around each run."""
 
     def __init__(self, graph: Graph, threads: int) -> None:
         super().__init__(graph.content, float_specs(graph), threads)
@@ -70,8 +70,8 @@ class GivenModel(LiteRTModel):
 
     def _outputs(self, feed: Feed) -> list[Any]:
         session: Session = self.session
-        found = session.run(as_taken(self._graph, feed))
+        outputs = session.run(quantize_inputs(self._graph, feed))
         return [
             values if scale is None else (values.astype(np.float32) - int(scale.zero_point)) * np.float32(scale.scale)
-            for values, scale in zip(found, self._scales, strict=True)
+            for values, scale in zip(outputs, self._scales, strict=True)
         ]

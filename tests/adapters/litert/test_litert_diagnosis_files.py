@@ -18,7 +18,7 @@ from ai_edge_quantizer import quantizer
 
 import quaver
 from quaver.adapters.litert.adapter import LiteRTAdapter
-from quaver.adapters.litert.load.graph import KINDS
+from quaver.adapters.litert.load.graph import OPERATOR_KINDS
 from quaver.adapters.options import AdapterOptions
 from quaver.space import TuningSpace
 
@@ -53,7 +53,7 @@ def int8_operators(content: bytes) -> set[tuple[str, str]]:
     graph = file.subgraphs[0]
     found = set()
     for operator in graph.operators:
-        kind = KINDS[file.operatorCodes[operator.opcodeIndex].builtinCode]
+        kind = OPERATOR_KINDS[file.operatorCodes[operator.opcodeIndex].builtinCode]
         output = graph.tensors[operator.outputs[0]]
         if output.type == schema.TensorType.INT8 and kind not in ("QUANTIZE", "DEQUANTIZE"):
             found.add((kind, output.name.decode()))
@@ -129,7 +129,7 @@ def test_what_is_not_found_in_a_file_is_said(
     path.write_bytes(write(file))
     with caplog.at_level(logging.WARNING):
         found = diagnosed(digits_model, path, data)
-    assert "1 of 16 ops are not found in the quantized model" in caplog.text and "block1_pointwise" in caplog.text
+    assert "1 of 16 ops are missing from the quantized model" in caplog.text and "block1_pointwise" in caplog.text
     assert "block1_pointwise" not in {row.op for row in found.weights}
     row = next(row for row in found.layers if row.op == "block1_pointwise")
     assert row.precision == "fp32" and row.local["num_elements"] == row.cumulative["num_elements"] == 0
@@ -153,7 +153,7 @@ def test_a_file_of_another_model_is_refused(digits_model: Any, tmp_path: Path) -
     with pytest.raises(quaver.ModelError, match="no model at"):
         diagnosed(nets.chain(), tmp_path / "nowhere.tflite")
     (tmp_path / "text.tflite").write_text("this is no model at all")
-    with pytest.raises(quaver.ModelError, match=r"no \.tflite"):
+    with pytest.raises(quaver.ModelError, match=r"not a \.tflite"):
         diagnosed(nets.chain(), tmp_path / "text.tflite")
 
 

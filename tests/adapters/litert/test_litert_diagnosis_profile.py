@@ -21,7 +21,7 @@ from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.litert.inspect.matching import weight_of
 from quaver.adapters.litert.load.graph import Graph, Operator
 from quaver.adapters.litert.profile import benchmark as timing
-from quaver.adapters.litert.profile.benchmark import Effort, measure
+from quaver.adapters.litert.profile.benchmark import TimingEffort, measure
 from quaver.adapters.litert.run.session import Session
 from quaver.adapters.options import AdapterOptions
 from quaver.space import TuningSpace
@@ -171,7 +171,7 @@ def test_control_flow_gets_what_the_others_leave() -> None:
 
     graph = Graph(LiteRTAdapter.load(run, AdapterOptions(threads=1)).assemble(None).SerializeToString())
     feed = {"x": np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)}
-    latencies, seconds = measure(graph, feed, 1, Effort(2, 20, 1.0))
+    latencies, seconds = measure(graph, feed, 1, TimingEffort(2, 20, 1.0))
     loop = next(op.index for op in graph.operators if op.kind == "WHILE")
     assert seconds[loop] == pytest.approx(LOOP, rel=0.02) and seconds[loop] == max(seconds)
     assert sum(seconds) == pytest.approx(np.median(latencies) - CALL, rel=1e-3)

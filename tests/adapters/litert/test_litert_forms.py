@@ -167,7 +167,7 @@ def test_a_recurrent_model_takes_samples_one_by_one_and_forgets_them(caplog: pyt
     model = models.recurrent()
     adapter, space = models.opened(model)
     assert adapter.inputs[0].shape == (1, 12, 4)
-    assert "one by one" in caplog.text
+    assert "single samples" in caplog.text
     feeds = models.samples(adapter, 2)
     for built in (adapter.build(None), adapter.build(space.default_config())):
         first, second = built.run(feeds[0]), built.run(feeds[1])

@@ -60,7 +60,7 @@ def test_no_graph_and_no_saved_model_comes_out_and_it_says_why(
 ) -> None:
     if name == "saved_model":
         (tmp_path / name).mkdir()
-    with pytest.raises(quaver.QuaverError, match=r"\.tflite.*TensorFlow has none"):
+    with pytest.raises(quaver.QuaverError, match=r"\.tflite.*TensorFlow has no int8 kernels"):
         result.save(tmp_path / name)
 
 

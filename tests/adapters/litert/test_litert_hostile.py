@@ -55,17 +55,20 @@ def _entry(**changes: Any) -> Callable[[Any], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_tensor(shape=np.array([2, 3, 3, 2], np.int32)), r"tensor 'kernel' of shape .* takes 144 bytes, and \d+ are"),
+        (
+            _tensor(shape=np.array([2, 3, 3, 2], np.int32)),
+            r"tensor 'kernel' of shape .* takes 144 bytes, but holds \d+",
+        ),
         (
             _tensor(shape=np.array([-2, 3], np.int32)),
-            r"tensor 'kernel' has the shape \[-2, 3\], and no size is",
+            r"tensor 'kernel' has the shape \[-2, 3\], but no size may be",
         ),
         (_tensor(shape=np.array([2**31 - 1] * 4, np.int32)), r"tensor 'kernel' of shape .* takes \d+ bytes"),
         (_tensor(shape=None), r"tensor 'kernel' of shape \[\] takes 4 bytes"),
         (_tensor(shapeSignature=np.array([1], np.int32)), r"tensor 'kernel' has two shapes"),
         (_tensor(type=99), r"tensor 'kernel' is of the unknown type 99"),
         (_tensor(buffer=10_000), r"cannot be read \(IndexError: index 10000"),
-        (_tensor(name=b"\xff\xfe"), r"the name of tensor 0\.\d+ is no text"),
+        (_tensor(name=b"\xff\xfe"), r"the name of tensor 0\.\d+ is not text"),
         (_operator(opcodeIndex=500), r"the type of operator 0 of graph 0 is number 500 of"),
         (_operator(inputs=[0, 999]), r"an input of operator 0 of graph 0 is number 999 of"),
         (_operator(inputs=[-7]), r"an input of operator 0 of graph 0 is number -7 of"),
@@ -74,7 +77,7 @@ def _entry(**changes: Any) -> Callable[[Any], None]:
         (_graph(inputs=[]), r"its main graph has no input"),
         (_graph(outputs=[777]), r"an output of graph 0 is number 777 of"),
         (_signature(subgraphIndex=9), r"the graph of signature 'serving_default' is number 9 of 1"),
-        (_signature(signatureKey=b"\xff"), r"the name of a signature is no text"),
+        (_signature(signatureKey=b"\xff"), r"the name of a signature is not text"),
         (_entry(tensorIndex=500), r"a tensor of signature 'serving_default' is number 500 of"),
         (_entry(name=None), r"a name in signature 'serving_default' is missing"),
     ],

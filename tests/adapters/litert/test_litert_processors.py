@@ -10,6 +10,7 @@ import pytest
 from emulator import needs_emulator, on_haswell
 from keras import layers
 
+from quaver.adapters.abilities import portability_of
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.options import AdapterOptions
 from quaver.processors import Portability, this_processor
@@ -46,5 +47,5 @@ def test_sums_that_would_overflow_16_bits_are_the_same_there(tmp_path: Path, qua
     path = adapter.assemble(config).save(tmp_path / "model.tflite")
     (native,), (emulated,) = on_haswell(path, {spec.name: x[:1]})
     assert np.array_equal(native, emulated) and np.ptp(native) > 0
-    assert adapter.portability_of(config) == Portability(this_processor(), "inherent")
+    assert portability_of(adapter, config) == Portability(this_processor(), "inherent")
     adapter.close()

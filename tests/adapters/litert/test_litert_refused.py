@@ -45,20 +45,20 @@ def test_weights_of_8_or_16_bits_are_refused() -> None:
         target_spec=tf.lite.TargetSpec(supported_types=[tf.float16]),
     )
     refused(dynamic, "quantized already")
-    refused(halves, "float16: give the float32 model")
+    refused(halves, "float16: pass the float32 model")
 
 
 def test_what_is_no_model(tmp_path: Path) -> None:
     refused(tmp_path / "none.keras", r"no model at .*none\.keras")
     refused(FrozenGraph(tmp_path / "none.pb"), "no model at")
     (tmp_path / "text.tflite").write_text("not a model")
-    refused(tmp_path / "text.tflite", "lacks the mark TFL3")
+    refused(tmp_path / "text.tflite", "lacks the identifier TFL3")
     refused(b"\0\0\0\0TFL3" + b"\1" * 64, "cannot be read")
     (tmp_path / "broken.pb").write_text("not a graph")
     refused(tmp_path / "broken.pb", "cannot be read as a frozen graph")
     (tmp_path / "broken.keras").write_text("not a model")
     refused(tmp_path / "broken.keras", "Keras cannot load")
-    refused(tf.constant(1.0), "is no model; quaver takes a Keras model")
+    refused(tf.constant(1.0), "is not a model; quaver accepts a Keras model")
 
 
 def test_weights_alone_are_no_model(digits_model: Any, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_nothing_to_quantize() -> None:
 def test_weights_in_float64_are_named() -> None:
     x = keras.Input((4,), name="x", dtype="float64")
     wide = keras.Model(x, layers.Dense(3, dtype="float64", name="dense")(x))
-    refused(wide, r"cannot convert.*Its weights are float64: give the float32 model \('.*dense")
+    refused(wide, r"cannot convert.*Its weights are float64: pass the float32 model \('.*dense")
 
 
 def test_the_formats_of_others_are_refused(float_tflite: Path, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_a_dynamic_op_cannot_be_repaired() -> None:
         space = TuningSpace(adapter.ops())
         config = space.default_config(mode="dynamic")
         name = next(name for name, pick in config.items() if pick.mode == "dynamic")
-        with pytest.raises(quaver.BuildError, match="needs calibrated activations, and it is dynamic"):
+        with pytest.raises(quaver.BuildError, match="needs calibrated activations, but its mode is dynamic"):
             adapter.build(config.replace({name: replace(config[name], repairs=(NAME,))}))
 
 

@@ -20,7 +20,7 @@ import quaver
 from quaver.adapters.abilities import weight_errors
 from quaver.adapters.litert.adapter import LiteRTAdapter
 from quaver.adapters.litert.load.graph import Graph
-from quaver.adapters.litert.ops.units import KEYS
+from quaver.adapters.litert.ops.units import QUANTIZER_NAMES
 from quaver.adapters.litert.run.model import LiteRTModel
 from quaver.adapters.options import AdapterOptions
 from quaver.errors import CalibrationError
@@ -92,7 +92,7 @@ def test_the_bytes_are_those_of_the_quantizers_own_front_door(case: Any) -> None
     config = space.default_config().fallback(*space.tunable[::4])
     builder, graph = adapter._builder, adapter._graph
     int8 = [unit for unit in builder.units if config[unit.op.name].precision is INT8]
-    moved = builder._moved({unit.operator.index for unit in int8})
+    moved = builder._int8_passthrough({unit.operator.index for unit in int8})
     front = quantizer.Quantizer(graph.content)
     front.load_quantization_recipe([])
     for index in [*(unit.operator.index for unit in int8), *moved]:
@@ -101,7 +101,7 @@ def test_the_bytes_are_those_of_the_quantizers_own_front_door(case: Any) -> None
         unit = next((unit for unit in int8 if unit.operator is op), None)
         per_tensor = unit is not None and config[unit.op.name].granularity == "per_tensor"
         granularity = quantizer.qtyping.QuantGranularity.TENSORWISE if per_tensor else "CHANNELWISE"
-        front.add_static_config(f"^{re.escape(scope)}$", KEYS[op.kind], 8, 8, granularity)
+        front.add_static_config(f"^{re.escape(scope)}$", QUANTIZER_NAMES[op.kind], 8, 8, granularity)
     result = front.quantize(
         builder._statistics(config, int8, moved), enable_progress_bar=False, enable_progress_report=False
     )

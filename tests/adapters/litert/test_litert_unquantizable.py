@@ -26,7 +26,7 @@ def test_an_lstm_is_named_and_timed_without_labels(tmp_path: Path) -> None:
     assert recurrent[0].share is not None and 0.1 < recurrent[0].share <= 1
     assert f"{recurrent[0].kind} (1)" in str(result)
     assert not {"RESHAPE", "TRANSPOSE", "STRIDED_SLICE", "FULLY_CONNECTED"} & found.keys()
-    assert result.fp32_measured["threads"] == 1 and "1 thread), " in str(result)
+    assert result.fp32_measured["threads"] == 1 and "1 thread)" in str(result)
 
 
 def test_a_network_of_ops_alone_has_nothing_to_name(digits_model: Any) -> None:
