@@ -25,7 +25,7 @@ from quaver.strategies import Strategy
 from quaver.target_budget import TargetBudget
 from quaver.types import PlainDict, PlainMapping
 
-_RULE = "the rule is fp32, int8 or YAML; repeatable, added to the rules of the file"
+_RULE = "the rule is fp32, int8 or YAML; repeatable, added to other rules"
 _CRITERION_SECTION = "tuning.accuracy_criterion"
 
 
