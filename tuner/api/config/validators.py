@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from quaver.api.config.serialize import names_only, objective_name
 from quaver.engine.executors.base import check_limit
-from quaver.engine.executors.select import BACKENDS
+from quaver.engine.executors.select import backends
 from quaver.errors import SettingsError
 from quaver.files.paths import unwritable
 from quaver.objective_traits import traits_of
@@ -114,8 +114,8 @@ def sample_sizes(name: str, value: PlainValue) -> int | tuple[int, ...]:
 
 def backend(_: str, value: PlainValue) -> PlainValue:
     """Refuse a backend that does not exist."""
-    if value not in BACKENDS:
-        raise SettingsError(f"unknown backend {value!r}; {hint(str(value), BACKENDS)}")
+    if value not in backends():
+        raise SettingsError(f"unknown backend {value!r}; {hint(str(value), list(backends()))}")
     return value
 
 

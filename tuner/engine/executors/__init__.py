@@ -1,1 +1,1 @@
-"""Who evaluates: this process, processes beside it, or a cluster. The seam is `submit(task) -> Future`."""
+"""Executors: evaluate trials in this process, in worker processes of this machine, or on a cluster."""

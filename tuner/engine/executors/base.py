@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import enum
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -198,6 +200,55 @@ class Pool:
     threads: int
     deaths: tuple[type[BaseException], ...] = ()
     stop: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRequest:
+    """What a backend is asked to open.
+
+    Attributes:
+        scheduler: the address of a cluster; None is the connected one.
+        jobs: evaluations at once; -1 is one for each core or worker; None lets the backend decide.
+        threads: threads of one inference; 0 leaves that open.
+        active: joblib's active backend, if that is where this one was chosen.
+    """
+
+    scheduler: str | None
+    jobs: int | None
+    threads: int
+    active: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """Where workers run. A module of this package offers one by the name `BACKEND`, and needs nothing else.
+
+    Attributes:
+        name: the name in settings, and of the extra that installs what it needs.
+        open: opens its workers. An ImportError in it means that the extra is missing.
+        joblib_classes: the backends of joblib that it stands for.
+        has_scheduler: whether it connects to an address.
+    """
+
+    name: str
+    open: Callable[[PoolRequest], contextlib.AbstractContextManager[Pool]]
+    joblib_classes: tuple[str, ...] = ()
+    has_scheduler: bool = True
+
+
+def threads_per_job(threads: int, jobs: int) -> int:
+    """Return the threads of one inference, so that jobs share the cores of a machine; 0 leaves it to the runtime."""
+    if jobs == 1:
+        return threads
+    share = max(cores() // jobs, 1)
+    return min(threads, share) if threads else share
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # macOS has none
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 # Seconds that an evaluation may always take, however fast that of the fp32 model was. Judgement: it includes the time

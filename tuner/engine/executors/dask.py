@@ -8,58 +8,61 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from quaver.engine.executors.base import Pool
+from quaver.engine.executors.base import Backend, Pool, PoolRequest
 from quaver.errors import ExecutorError
 
-# How long to wait for a scheduler and its first worker, in seconds.
-WAIT = 30.0
+# Seconds to wait for a scheduler and its first worker. Judgement: workers of a cluster start within it.
+MAX_WAIT = 30.0
 
 
 @contextlib.contextmanager
-def open_dask(scheduler: str | None, jobs: int | None, threads: int, active: Any = None) -> Iterator[Pool]:
-    """The workers of the cluster at an address, of joblib's active backend, or of the client that there is."""
+def open_dask(request: PoolRequest) -> Iterator[Pool]:
+    """Open the workers of the cluster at an address, of joblib's active backend, or of the connected client."""
     from distributed import Client, get_client
 
-    if scheduler is not None:
-        with _connected(scheduler) as client:
-            yield pool_of(client, jobs, threads)
+    if request.scheduler is not None:
+        with _connected(request.scheduler) as client:
+            yield pool_of(client, request.jobs, request.threads)
         return
-    client = getattr(active, "client", None)
+    client = getattr(request.active, "client", None)
     if client is None:
         try:
             client = get_client()
         except ValueError as error:
             raise ExecutorError(
-                "there is no Dask cluster to run on: give its address, as scheduler='tcp://host:8786', or connect with "
+                "there is no Dask cluster to run on: pass its address, as scheduler='tcp://host:8786', or connect with "
                 "dask.distributed.Client(...) first"
             ) from error
     assert isinstance(client, Client)
-    yield pool_of(client, jobs, threads)
+    yield pool_of(client, request.jobs, request.threads)
+
+
+BACKEND = Backend("dask", open_dask, ("DaskDistributedBackend",))
 
 
 def pool_of(client: Any, jobs: int | None, threads: int, executor: concurrent.futures.Executor | None = None) -> Pool:
-    """The workers of a client; as many jobs as they have threads, unless it is said how many."""
+    """Return the workers of a client, with as many jobs as they have threads unless `jobs` is given."""
     from distributed import KilledWorker
     from distributed.client import FutureCancelledError
 
     try:
-        client.wait_for_workers(1, timeout=WAIT)
+        client.wait_for_workers(1, timeout=MAX_WAIT)
     except TimeoutError as error:
         raise ExecutorError(
-            f"the Dask cluster at {client.scheduler.address} has no worker after {WAIT:.0f} s"
+            f"the Dask cluster at {client.scheduler.address} has no worker after {MAX_WAIT:.0f} s"
         ) from error
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     slots = sum(worker["nthreads"] for worker in workers)
     count = slots if jobs is None or jobs < 0 else jobs
-    beside: Counter[str] = Counter()
+    threads_on_host: Counter[str] = Counter()
     for worker in workers:
-        beside[worker["host"]] += worker["nthreads"]
-    each = threads or (1 if max(beside.values()) > 1 else 0)
+        threads_on_host[worker["host"]] += worker["nthreads"]
+    each = threads or (1 if max(threads_on_host.values()) > 1 else 0)
     deaths = KilledWorker, FutureCancelledError
     if executor is not None:
         return Pool(executor, count, each, deaths)
-    own = client.get_executor(pure=False)
-    return Pool(own, count, each, deaths, lambda: own.shutdown(wait=False))
+    dask_executor = client.get_executor(pure=False)
+    return Pool(dask_executor, count, each, deaths, lambda: dask_executor.shutdown(wait=False))
 
 
 @contextlib.contextmanager
@@ -67,7 +70,7 @@ def _connected(address: str) -> Iterator[Any]:
     from distributed import Client
 
     try:
-        client = Client(address, timeout=WAIT, set_as_default=False)
+        client = Client(address, timeout=MAX_WAIT, set_as_default=False)
     except (OSError, ValueError) as error:
         raise ExecutorError(f"the Dask scheduler at {address!r} cannot be reached: {error}") from error
     try:

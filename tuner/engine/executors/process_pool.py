@@ -1,6 +1,6 @@
-"""One evaluation at a time in a process of its own, which may die or be ended without harm to anything else.
+"""Worker processes: each carries out one task at a time, and may die or be ended without harm to the run.
 
-Every worker of every executor has such a slot for each of its threads: so a death is always that of one known task.
+Workers of every executor use them, one for each thread, so a death always belongs to one known task.
 """
 
 from __future__ import annotations
@@ -21,19 +21,29 @@ from pathlib import Path
 from typing import Any
 
 from quaver.engine.executors import worker
-from quaver.engine.executors.base import Evaluation, Outcome, State, Task
+from quaver.engine.executors.base import (
+    Backend,
+    Evaluation,
+    Outcome,
+    Pool,
+    PoolRequest,
+    State,
+    Task,
+    cores,
+    threads_per_job,
+)
 from quaver.errors import ExecutorError
 from quaver.files.temporary import temporary_folder
 
-# Of what a worker wrote to stderr before it died, so many lines are kept.
+# Lines of a dead worker's stderr that are recorded. Judgement: a fatal error of a runtime fits.
 LAST_LINES = 20
-# Bytes of a worker's stderr that are read: the last ones. An evaluation may write without end.
+# Bytes at the end of a worker's stderr that are read. Judgement: an evaluation may write without end.
 MAX_STDERR = 64 * 2**10
-# The file that holds a worker's stderr is cut to its end when it is larger than this.
+# Bytes above which the file of a worker's stderr is cut. Judgement: small on any disk.
 MAX_STDERR_FILE = 2**22
-# A worker looks so often whether whoever started it is still there, in seconds.
-LOOK = 1.0
-# Libraries that start as many threads as there are cores take their number from these.
+# Seconds between a worker's checks that its parent is alive. Judgement: a stray lives no longer than that.
+PARENT_INTERVAL = 1.0
+# The variables that tell libraries how many threads to start; without them they start one for each core.
 THREADS = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -44,10 +54,10 @@ THREADS = (
 
 
 class WorkerProcess:
-    """A process that carries out tasks, one by one. It is started when it is needed, and again when it has died.
+    """A process that carries out tasks one by one. It is started when it is needed, and restarted after a death.
 
     Args:
-        idle: after so many seconds without a task the process ends, and its memory is free; None is never.
+        idle: seconds without a task after which the process ends to free its memory; None is never.
     """
 
     def __init__(self, idle: float | None = None) -> None:
@@ -60,7 +70,7 @@ class WorkerProcess:
         self._files = contextlib.ExitStack()
 
     def run(self, task: Task) -> Outcome:
-        """Carry out a task, and tell how it ended."""
+        """Carry out a task and return its outcome."""
         from loky.process_executor import BrokenProcessPool
 
         processes: list[Any] = []
@@ -68,7 +78,7 @@ class WorkerProcess:
         try:
             try:
                 refused: Outcome | None = self._call(processes, None, worker.prepare, task)
-            except BrokenProcessPool:  # it may have died while it had nothing to do
+            except BrokenProcessPool:  # it may have died while it was idle
                 self._end()
                 refused = self._call(processes, None, worker.prepare, task)
             if refused is not None:
@@ -92,11 +102,11 @@ class WorkerProcess:
             name = _name(processes)
             evaluation = Evaluation(seconds=spent, worker=name, started=started, error=message + cause + lines)
             return Outcome(State.DIED, evaluation, message)
-        self._pass_on()
+        self._show_stderr()
         return outcome
 
     def close(self) -> None:
-        """End the process, whatever it does. May be called from another thread."""
+        """End the process, even during a task. Other threads may call this."""
         self._closed = True
         self._end()
         self._files.close()
@@ -129,7 +139,7 @@ class WorkerProcess:
             pool = ProcessPoolExecutor(
                 1,
                 timeout=self._idle,
-                initializer=_settle,
+                initializer=_prepare_process,
                 initargs=(str(stderr), os.getpid()),
                 env={name: str(threads) for name in THREADS} if threads else None,
             )
@@ -144,13 +154,13 @@ class WorkerProcess:
                 pool.shutdown(kill_workers=True)
 
     def _last_lines(self) -> str:
-        """What the process said at last, to be added to how it ended."""
-        lines = self._said().strip().splitlines()[-LAST_LINES:]
-        return "\n".join([". It said at last:", *lines]) if lines else ""
+        """Return the last lines of the process's stderr, for the message about its end."""
+        lines = self._stderr_end().strip().splitlines()[-LAST_LINES:]
+        return "\n".join([". Its last lines were:", *lines]) if lines else ""
 
-    def _pass_on(self) -> None:
-        """What eval_func wrote to stderr is for the user to see."""
-        text = self._said()
+    def _show_stderr(self) -> None:
+        """Show the user what eval_func wrote to stderr."""
+        text = self._stderr_end()
         if text:
             with contextlib.suppress(OSError):
                 os.truncate(self._place / "stderr", 0)  # type: ignore[operator]
@@ -158,7 +168,7 @@ class WorkerProcess:
                 sys.stderr.write(text)
                 sys.stderr.flush()
 
-    def _said(self) -> str:
+    def _stderr_end(self) -> str:
         """Return the end of what the process wrote to stderr."""
         assert self._place is not None
         with contextlib.suppress(OSError):
@@ -167,22 +177,22 @@ class WorkerProcess:
 
 
 _here = threading.local()
-# A worker of a cluster that has had nothing to do for so long lets go of the memory.
+# Seconds after which an idle worker of a cluster frees its memory. Judgement: longer than between two tasks of a run.
 IDLE = 60.0
 
 
 def carry_out(task: Task) -> Outcome:
-    """Carry out a task in the slot of this thread: what executors of others are given."""
-    slot = getattr(_here, "slot", None)
-    if slot is None:
-        slot = _here.slot = WorkerProcess(IDLE)
-        atexit.register(slot.close)
-    outcome: Outcome = slot.run(task)
+    """Carry out a task in the process of this thread. This is the function that other executors are given."""
+    process = getattr(_here, "process", None)
+    if process is None:
+        process = _here.process = WorkerProcess(IDLE)
+        atexit.register(process.close)
+    outcome: Outcome = process.run(task)
     return outcome
 
 
-def _settle(stderr: str, parent: int) -> None:
-    """The first thing in a new process: errors are kept, and it ends when its parent does."""
+def _prepare_process(stderr: str, parent: int) -> None:
+    """Prepare a new process: write stderr to a file, and end when the parent does."""
     try:
         file = os.open(stderr, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     except FileNotFoundError:  # the run was over before this process began
@@ -190,7 +200,7 @@ def _settle(stderr: str, parent: int) -> None:
     os.dup2(file, 2)
     os.close(file)
     faulthandler.enable(all_threads=False)
-    _end_with(parent, stderr)
+    _end_with_parent(parent, stderr)
 
 
 def read_end(path: str | Path) -> str:
@@ -203,7 +213,7 @@ def read_end(path: str | Path) -> str:
 
 
 def cut_to_end(path: str) -> None:
-    """Leave only the end of a file that has grown too large. Whoever appends to it goes on behind that."""
+    """Cut a file that has grown too large to its end, while another process appends to it."""
     with contextlib.suppress(OSError):
         if os.path.getsize(path) > MAX_STDERR_FILE:
             end = read_end(path)
@@ -212,8 +222,8 @@ def cut_to_end(path: str) -> None:
                 file.truncate()
 
 
-def _end_with(parent: int, stderr: str) -> None:
-    """Do not outlive the parent, nor the run: by the system's help where it gives some, else within seconds."""
+def _end_with_parent(parent: int, stderr: str) -> None:
+    """End this process with its parent and with the run: at once on Linux, elsewhere within seconds."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:
@@ -221,7 +231,7 @@ def _end_with(parent: int, stderr: str) -> None:
 
     def look() -> None:
         while os.getppid() == parent and not worker.is_over():
-            time.sleep(LOOK)
+            time.sleep(PARENT_INTERVAL)
             cut_to_end(stderr)
         os._exit(1)
 
@@ -230,7 +240,7 @@ def _end_with(parent: int, stderr: str) -> None:
 
 @contextlib.contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Ctrl-C reaches all processes of a terminal; it is for the run to say what becomes of its workers."""
+    """Hide Ctrl-C from new workers, because the run decides when they end."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -240,7 +250,7 @@ def _without_interrupts() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _may_have_children() -> Iterator[None]:
-    """Workers of Dask are daemons, which may not start processes; these end with them."""
+    """Let a daemon, as workers of Dask are, start a process; it ends with the daemon anyway."""
     import multiprocessing
 
     config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
@@ -256,7 +266,7 @@ def _may_have_children() -> Iterator[None]:
 
 
 def _how(processes: list[Any]) -> str:
-    """How a process ended, in words."""
+    """Return how a process ended, in words."""
     for process in processes:
         process.join(5)
         code = process.exitcode
@@ -276,36 +286,51 @@ def _name(processes: list[Any]) -> str:
 
 
 class LocalPool(Executor):
-    """As many threads as jobs, each with a slot of its own. It takes tasks only, and knows what to do with them."""
+    """An executor with one thread and one worker process for each job. It takes tasks only."""
 
     def __init__(self, jobs: int) -> None:
         self._max_workers = jobs
         self._threads = ThreadPoolExecutor(jobs, thread_name_prefix="quaver-slot")
         self._here = threading.local()
-        self._slots: list[WorkerProcess] = []
+        self._processes: list[WorkerProcess] = []
         self._lock = threading.Lock()
         self._closed = False
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **keywords: Any) -> Future[Any]:
-        """Carry out a task; `function` is what other executors would have to be told."""
+        """Carry out a task; `function` is there for the interface of executors and not used."""
         return self._threads.submit(self._run, *args, **keywords)
 
     def _run(self, task: Task) -> Outcome:
-        slot = getattr(self._here, "slot", None)
-        if slot is None:
+        process = getattr(self._here, "process", None)
+        if process is None:
             with self._lock:
-                slot = self._here.slot = WorkerProcess()
-                self._slots.append(slot)
+                process = self._here.process = WorkerProcess()
+                self._processes.append(process)
                 if self._closed:
-                    slot.close()
-        return slot.run(task)
+                    process.close()
+        return process.run(task)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End all processes, whatever they do."""
+        """End all processes, even during a task."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             self._closed = True
-            slots = list(self._slots)
-        for slot in slots:
-            slot.close()
+            processes = list(self._processes)
+        for process in processes:
+            process.close()
         self._threads.shutdown(wait=wait)
+
+
+@contextlib.contextmanager
+def open_processes(request: PoolRequest) -> Iterator[Pool]:
+    """Open worker processes of this machine: one, as many as jobs, or one for each core if `jobs` is -1."""
+    jobs = 1 if request.jobs is None else request.jobs
+    count = jobs if jobs > 0 else max(cores() + 1 + jobs, 1)
+    pool = LocalPool(count)
+    try:
+        yield Pool(pool, count, threads_per_job(request.threads, count), stop=pool.shutdown)
+    finally:
+        pool.shutdown()
+
+
+BACKEND = Backend("loky", open_processes, ("LokyBackend", "MultiprocessingBackend"), has_scheduler=False)

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
-from quaver.engine.executors.base import Pool
+from quaver.engine.executors.base import Backend, Pool, PoolRequest
 from quaver.errors import ExecutorError
 
 
 class RayPool(concurrent.futures.Executor):
-    """Each task is a remote call that takes so many cores. Ray does not repeat them: quaver does."""
+    """Runs each task as a remote call on a number of cores. Ray does not repeat dead tasks, because quaver does."""
 
     def __init__(self, cpus: int) -> None:
         self._cpus = cpus
@@ -22,7 +22,7 @@ class RayPool(concurrent.futures.Executor):
         self._refs: set[Any] = set()
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **keywords: Any) -> Future[Any]:
-        """Call a function on some worker."""
+        """Call a function on a worker."""
         import ray
 
         if function not in self._remote:
@@ -34,7 +34,7 @@ class RayPool(concurrent.futures.Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End what is under way, by ending its process."""
+        """End running tasks by ending their processes."""
         import ray
 
         for reference in list(self._refs):
@@ -43,27 +43,32 @@ class RayPool(concurrent.futures.Executor):
 
 
 @contextlib.contextmanager
-def open_ray(address: str | None, jobs: int | None, threads: int, active: Any = None) -> Iterator[Pool]:
-    """The workers of the cluster at an address, of the one that is connected, or of one started on this machine."""
+def open_ray(request: PoolRequest) -> Iterator[Pool]:
+    """Open the workers of the cluster at an address, of the connected one, or of one started on this machine."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
     from ray.exceptions import NodeDiedError, OutOfMemoryError, TaskCancelledError, WorkerCrashedError
 
-    own = not ray.is_initialized()
-    if own:
+    is_started_here = not ray.is_initialized()
+    if is_started_here:
         try:
-            ray.init(address=address, log_to_driver=False, include_dashboard=False, configure_logging=False)
+            ray.init(address=request.scheduler, log_to_driver=False, include_dashboard=False, configure_logging=False)
         except Exception as error:
-            raise ExecutorError(f"the Ray cluster at {address!r} cannot be reached: {error}") from error
+            raise ExecutorError(f"the Ray cluster at {request.scheduler!r} cannot be reached: {error}") from error
     try:
-        cpus = max(threads, 1)
+        cpus = max(request.threads, 1)
         slots = max(int(ray.cluster_resources().get("CPU", 1)) // cpus, 1)
         pool = RayPool(cpus)
         deaths = (WorkerCrashedError, OutOfMemoryError, NodeDiedError, TaskCancelledError)
         try:
-            yield Pool(pool, slots if jobs is None or jobs < 0 else jobs, cpus, deaths, pool.shutdown)
+            yield Pool(
+                pool, slots if request.jobs is None or request.jobs < 0 else request.jobs, cpus, deaths, pool.shutdown
+            )
         finally:
             pool.shutdown()
     finally:
-        if own:
+        if is_started_here:
             ray.shutdown()
+
+
+BACKEND = Backend("ray", open_ray, ("RayBackend",))
