@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import onnx
@@ -27,10 +26,11 @@ from quaver.adapters.onnxrt.build.provenance import read_provenance
 from quaver.adapters.onnxrt.build.weight_store import WeightStore
 from quaver.adapters.onnxrt.inspect.config_view import ConfigView
 from quaver.adapters.onnxrt.inspect.file_view import FileView, StandaloneFile
-from quaver.adapters.onnxrt.inspect.taps import OutputRecorder, local_errors, record_outputs
+from quaver.adapters.onnxrt.inspect.local_runs import OutputRecorder, local_errors, record_outputs
 from quaver.adapters.onnxrt.load.graph import Graph
-from quaver.adapters.onnxrt.load.model_file import LoadedModel, check_readable, read_model
-from quaver.adapters.onnxrt.ops.units import Unit, find_units
+from quaver.adapters.onnxrt.load.model_file import LoadedModel, check_readable, load_model
+from quaver.adapters.onnxrt.ops.unit import Unit
+from quaver.adapters.onnxrt.ops.units import find_units
 from quaver.adapters.onnxrt.ops.unquantizable import (
     of_other_floats,
     some,
@@ -44,21 +44,21 @@ from quaver.adapters.onnxrt.profile.benchmark import time_model
 from quaver.adapters.onnxrt.profile.kernels import int8_edges
 from quaver.adapters.onnxrt.profile.op_profile import attribute_seconds, op_seconds, seconds_by_kind
 from quaver.adapters.onnxrt.run.calibrator import Calibrator
-from quaver.adapters.onnxrt.run.model import GivenModel, OnnxModel, QOperatorModel, SavedModel
+from quaver.adapters.onnxrt.run.model import OnnxModel, QOperatorModel, SavedModel, UnmodifiedModel
 from quaver.adapters.options import AdapterOptions, TimingOptions
 from quaver.adapters.repairs.base import offered_repairs
 from quaver.errors import ModelError
 from quaver.introspection import Timing
 from quaver.ops import Op, QuantConfig
 from quaver.processors import Portability, this_processor
-from quaver.types import Feed, ModelLike, PlainDict
+from quaver.types import CalibrationData, Feed, ModelLike, PlainDict
 from quaver.unquantizable import Unquantizable, with_shares
 
 log = logging.getLogger(__name__)
 
 
 class OnnxAdapter(Adapter):
-    """One ONNX model: taken apart once, then put together anew for each trial."""
+    """One ONNX model: taken apart once, and built anew for each trial."""
 
     name = "onnxrt"
     frameworks = ("onnxrt", "onnx", "onnxruntime", "onnxrt_qdq", "onnxrt_qlinearops")
@@ -68,10 +68,10 @@ class OnnxAdapter(Adapter):
     quant_formats = ("qdq", "qoperator")
     implied_formats = MappingProxyType({"onnxrt_qdq": "qdq", "onnxrt_qlinearops": "qoperator"})
 
-    def __init__(self, source: Any, model: LoadedModel, options: AdapterOptions) -> None:
+    def __init__(self, source: ModelLike, model: LoadedModel, options: AdapterOptions) -> None:
         super().__init__(options, [_input_spec(value) for value in model.graph.inputs])
         self._source = source
-        self._crowded: frozenset[str] = frozenset()
+        self._masked_tensors: frozenset[str] = frozenset()
         self._use(model)
 
     def _use(self, model: LoadedModel) -> None:
@@ -84,19 +84,19 @@ class OnnxAdapter(Adapter):
         self._repairs = {unit.op.name: self._offered(unit) for unit in self._units}
         if not self._units:
             self.close()
-            raise ModelError(f"nothing in the model can run in int8: {_what_it_holds(graph)}")
+            raise ModelError(f"nothing in the model can run in int8: {_contents(graph)}")
 
     @classmethod
     def accepts(cls, model: ModelLike) -> bool:
-        """A ModelProto, bytes, or the path of a file that ends in .onnx."""
+        """Return True for a ModelProto, bytes, or the path of a file that ends in .onnx."""
         if isinstance(model, onnx.ModelProto | bytes | bytearray | memoryview):
             return True
         return isinstance(model, str | os.PathLike) and os.fspath(model).endswith((".onnx", ".ort"))
 
     @classmethod
     def load(cls, model: ModelLike, options: AdapterOptions) -> OnnxAdapter:
-        """Read and clean the model, and find its ops."""
-        adapter = cls(model, read_model(model, options.optimise_float, options.left_out), options)
+        """Load the model, rewrite its float graph, and find its ops."""
+        adapter = cls(model, load_model(model, options.optimise_float, options.left_out), options)
         warn_of_doubles(adapter._model.graph)
         return adapter
 
@@ -104,7 +104,7 @@ class OnnxAdapter(Adapter):
         check = EqualityCheck(self._source, self._inputs, feeds)
         comparison, difference = check.check(self._model, self.assemble(None).source())
         left_out = self._options.left_out
-        if comparison.obstacle:  # nobody can tell whether a rewrite is right on this model
+        if comparison.obstacle:  # it cannot be told whether a rewrite is right on this model
             left_out = tuple(dict.fromkeys([*left_out, *speed_rewrite_names()]))
         elif difference.error > TOLERANCE:
             model, left_out = check.without_wrong_rewrites(self._read_without, left_out)
@@ -117,7 +117,7 @@ class OnnxAdapter(Adapter):
         return replace(comparison, left_out=tuple(dict.fromkeys([*left_out, *comparison.left_out])))
 
     def _read_without(self, left_out: Sequence[str]) -> LoadedModel:
-        return read_model(self._source, self._options.optimise_float, left_out)
+        return load_model(self._source, self._options.optimise_float, left_out)
 
     @property
     def fingerprint(self) -> str:
@@ -136,36 +136,36 @@ class OnnxAdapter(Adapter):
         return self._model.conversions
 
     def ops(self) -> tuple[Op, ...]:
-        ops = ((unit.op, self._repairs[unit.op.name], unit.activations) for unit in self._units)
-        return tuple(replace(op, repairs=found, reads=read[0]) if found else op for op, found, read in ops)
+        return tuple(self._with_repairs(unit) for unit in self._units)
+
+    def _with_repairs(self, unit: Unit) -> Op:
+        repairs = self._repairs[unit.op.name]
+        return replace(unit.op, repairs=repairs, reads=unit.activations[0]) if repairs else unit.op
 
     def unquantizable(self, timed: bool = False) -> list[Unquantizable]:
         graph = self._builder.graph
-        found = unquantizable(graph, self._units)
-        if not timed or not found:
-            return found
-        sample = self.timing_feed
+        counts = unquantizable(graph, self._units)
+        if not timed or not counts:
+            return counts
         nodes = unquantizable_nodes(graph, self._units)
-        return with_shares(found, *seconds_by_kind(self._builder, self.assemble(None), sample, nodes))
+        return with_shares(counts, *seconds_by_kind(self._builder, self.assemble(None), self.timing_feed, nodes))
 
     def calibrator(self) -> Calibrator:
         return Calibrator(self._builder, self._inputs, self._options.threads)
 
     @property
     def ops_with_mask_values(self) -> tuple[str, ...]:
-        root = self._builder.root
-        found = []
-        for unit in self._units:
-            tensors = {*unit.activations, *([unit.output] if unit.quantized_output else [])}
-            if any(root(name) in self._crowded for name in tensors):
-                found.append(unit.op.name)
-        return tuple(found)
+        return tuple(unit.op.name for unit in self._units if self._has_mask_values(unit))
+
+    def _has_mask_values(self, unit: Unit) -> bool:
+        tensors = {*unit.activations, *([unit.output] if unit.quantized_output else [])}
+        return any(self._builder.root(name) in self._masked_tensors for name in tensors)
 
     def restore(self, calibration: PlainDict) -> None:
-        self._crowded = tensors_with_mask_values(calibration)
-        known = from_records(calibration.get("statistics", ()))
-        self._builder.calibrate(stored_ranges(calibration), known)
-        if not known:  # a calibration of an earlier version, or of none of these repairs
+        self._masked_tensors = tensors_with_mask_values(calibration)
+        statistics = from_records(calibration.get("statistics", ()))
+        self._builder.calibrate(stored_ranges(calibration), statistics)
+        if not statistics:  # the calibration is of an earlier version, or took none
             self._repairs = dict.fromkeys(self._repairs, ())
 
     def assemble(self, config: QuantConfig | None) -> OnnxModel:
@@ -180,19 +180,19 @@ class OnnxAdapter(Adapter):
         return Portability(this_processor(), "bounded", self._builder.coarsened(config))
 
     def _offered(self, unit: Unit) -> tuple[str, ...]:
-        """The repairs that an op may be given."""
-        op = self._builder.rescaler.op(unit)
+        """Return the repairs that an op can have."""
+        op = self._builder.rescaler.repairable_op(unit)
         return () if op is None else offered_repairs(op)
 
-    def build_unmodified(self) -> GivenModel:
-        model = GivenModel(self._source, self._inputs, self._options.threads)
+    def build_unmodified(self) -> UnmodifiedModel:
+        model = UnmodifiedModel(self._source, self._inputs, self._options.threads)
         model.session  # noqa: B018 - a model that does not load must fail here
         return model
 
     @classmethod
-    def load_unmodified(cls, model: ModelLike, threads: int = 0) -> GivenModel:
+    def load_unmodified(cls, model: ModelLike, threads: int = 0) -> UnmodifiedModel:
         check_readable(model)
-        return GivenModel.opened(model, threads)
+        return UnmodifiedModel.opened(model, threads)
 
     def record_outputs(self, config: QuantConfig | None, ops: Sequence[str]) -> OutputRecorder:
         return record_outputs(self._builder, config, ops, self._options.threads)
@@ -214,30 +214,28 @@ class OnnxAdapter(Adapter):
         return attribute_seconds(self._builder, kernels, graph)
 
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
-        sample = self.timing_feed
-        used = self._options.threads if threads is None else threads
-        return op_seconds(self._builder, self.assemble(config), sample, used)
+        session_threads = self._options.threads if threads is None else threads
+        return op_seconds(self._builder, self.assemble(config), self.timing_feed, session_threads)
 
     def int8_edges(self) -> dict[str, tuple[str, ...]]:
         return int8_edges(self._builder)
 
-    def inspect_quantized(self, quantized: Any) -> ModelView:
+    def inspect_quantized(self, quantized: QuantConfig | ModelLike) -> ModelView:
         if isinstance(quantized, QuantConfig):
             return ConfigView(self, quantized, self._builder, self._options.threads)
         return FileView(self, quantized, self._builder, self._options.threads)
 
     @classmethod
-    def inspect_standalone(cls, quantized: Any, threads: int = 0) -> StandaloneFile:
+    def inspect_standalone(cls, quantized: ModelLike, threads: int = 0) -> StandaloneFile:
         with as_model_error("the quantized model"):
             return StandaloneFile(quantized, threads)
 
     @classmethod
     def profile(
-        cls, model: ModelLike, data: Any, options: TimingOptions, float_adapter: Adapter | None = None
+        cls, model: ModelLike, data: CalibrationData, options: TimingOptions, float_adapter: Adapter | None = None
     ) -> Timing:
-        return time_model(
-            model, data, options, float_adapter._builder if isinstance(float_adapter, OnnxAdapter) else None
-        )
+        float_builder = float_adapter._builder if isinstance(float_adapter, OnnxAdapter) else None
+        return time_model(model, data, options, float_builder)
 
     def load_saved(self, path: Path) -> SavedModel:
         return SavedModel(path, self._inputs, self._options.threads)
@@ -263,7 +261,7 @@ def _input_spec(value: onnx.ValueInfoProto) -> InputSpec:
 
 
 def _mark(graph: Graph) -> str:
-    """A separator that no name of the model holds, so that what is made from a name is never taken."""
+    """Return a separator that no name of the model holds, so that names made with it are free."""
     inputs = (value.name for value in graph.inputs)
     names = list(itertools.chain(graph.constants, graph.producers, graph.body_names, inputs))
     mark = "|"
@@ -272,6 +270,6 @@ def _mark(graph: Graph) -> str:
     return mark
 
 
-def _what_it_holds(graph: Graph) -> str:
+def _contents(graph: Graph) -> str:
     kinds = sorted({node.op_type for node in graph.nodes})
     return f"it holds {some(kinds)}{of_other_floats(graph)}"

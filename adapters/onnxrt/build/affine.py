@@ -56,10 +56,10 @@ def weight_scale(weight: Float, axis: int | None, reduction: Reduction | None = 
     A channel of zeros takes the largest scale of the tensor: its values are exact in any scale, and its bias
     is then as fine as its neighbours'. With a `reduction` the scale is so large that no sum saturates at 16 bits.
     """
-    others = None if axis is None else tuple(dim for dim in range(weight.ndim) if dim != axis)
+    summed_axes = None if axis is None else tuple(dim for dim in range(weight.ndim) if dim != axis)
     if weight.size == 0:
         return np.float32(1.0) * np.ones((), np.float32)
-    peak = np.maximum(weight.max(axis=others), -weight.min(axis=others))
+    peak = np.maximum(weight.max(axis=summed_axes), -weight.min(axis=summed_axes))
     if reduction is not None:
         peak = np.maximum(peak, pair_peak(weight, axis, reduction))
     scale = np.asarray(peak / np.float32(WEIGHT_LIMIT), np.float32)

@@ -1,4 +1,8 @@
-"""What does not depend on the configuration: made once, and joined anew for each trial."""
+"""The builder: everything about a model that does not depend on the configuration, computed once.
+
+A trial differs from the last one in a few nodes. The builder therefore keeps serialized nodes, scales and repaired
+constants, and each configuration only joins them (`build/emitter.py`).
+"""
 
 from __future__ import annotations
 
@@ -19,13 +23,13 @@ from quaver.adapters.onnxrt.build.integer_ops import ClippedIntegers, clipped_in
 from quaver.adapters.onnxrt.build.lstm import DOMAIN, coarser_lstm_channels
 from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
 from quaver.adapters.onnxrt.build.provenance import without_provenance
-from quaver.adapters.onnxrt.build.repairs import RepairedUnit, repair_unit
+from quaver.adapters.onnxrt.build.repairs import Factors, RepairedUnit, RepairRequest, repair_unit
 from quaver.adapters.onnxrt.build.saturation import Reduction, reduction_of
 from quaver.adapters.onnxrt.build.serialized_model import SerializedModel
 from quaver.adapters.onnxrt.build.weight_store import Entry, WeightStore
 from quaver.adapters.onnxrt.load.graph import Graph, integer
 from quaver.adapters.onnxrt.ops.passthrough import is_movement, may_shrink_cubically, scale_roots
-from quaver.adapters.onnxrt.ops.units import FUSED_BY_ORT, Unit
+from quaver.adapters.onnxrt.ops.unit import FUSED_BY_ORT, Unit
 from quaver.affine import QuantizationParameters
 from quaver.errors import BuildError
 from quaver.ops import OpConfig, QuantConfig
@@ -39,7 +43,25 @@ MIN_POOLED_RANGE = 0.01
 
 
 class Builder:
-    """Builds assemblies of one model. Everything that does not depend on the configuration is done once."""
+    """Builds the models of configurations of one float graph.
+
+    Attributes:
+        graph: the float graph.
+        units: the ops of the graph.
+        store: the constants, quantized on first use.
+        mark: a separator that no name of the model holds, for names of new nodes and tensors.
+        portable: bound int8 weights so that no sum saturates on processors without VNNI.
+        unit_of: by node index, the unit that the node belongs to.
+        pinned: tensors whose names others rely on.
+        moved: indices of nodes that only move values.
+        functions: local functions of the model.
+        moved_outputs: outputs of the model that such a node writes.
+        moved_captures: tensors that such a node writes and a body reads.
+        cubic: indices of cubic Resizes that may make an axis shorter.
+        hard_sigmoids: by output, slope and shift of each HardSigmoid.
+        embedding_tables: by output of a lookup, the name of its table.
+        rescaler: which inputs can be rescaled, and by what.
+    """
 
     def __init__(self, graph: Graph, units: list[Unit], store: WeightStore, mark: str, portable: bool = False) -> None:
         self.graph, self.units, self.store, self.mark = graph, units, store, mark
@@ -66,7 +88,7 @@ class Builder:
         self._fusing: dict[int, tuple[str, ...]] = {}
 
     def root(self, name: str) -> str:
-        """The tensor whose scale this one shares."""
+        """Return the tensor whose scale this one shares, because it is only a moved copy of it."""
         return self.root_of.get(name, name)
 
     def reduction(self, unit: Unit) -> Reduction | None:
@@ -99,7 +121,7 @@ class Builder:
             return 0, 0
         shape = self.store.array(unit.weight).shape
         channels = math.prod(size for dim, size in enumerate(shape) if dim not in reduction)
-        axis, divided = unit.axis if per_channel else None, plan.division(unit)
+        axis, divided = unit.axis if per_channel else None, plan.output_rescaling(unit)
         if choice.calibrated and (choice.repairs or divided):
             scheme = plan.schemes[self.root(plan.read_by(unit, unit.activations[0]))]
             is_coarser = np.asarray(self.repaired(unit.anchor, scheme, per_channel, choice.repairs, divided).is_coarser)
@@ -107,8 +129,8 @@ class Builder:
             is_coarser = self.store.scale(unit.weight, axis, reduction) > self.store.scale(unit.weight, axis)
         return channels, round(channels * float(np.mean(is_coarser)))
 
-    def needed(self) -> list[str]:
-        """The tensors whose range has to be known: what int8 ops read or write, before it was moved about."""
+    def calibrated_tensors(self) -> list[str]:
+        """Return the tensors that need a calibrated range: what int8 ops read or write, before it was moved."""
         names = []
         for unit in (unit for unit in self.units if unit.has_static_choice):
             names += [self.root(name) for name in unit.activations]
@@ -117,10 +139,10 @@ class Builder:
         return list(dict.fromkeys(names))
 
     def calibrate(self, ranges: Ranges, statistics: Mapping[Statistic, Channels] | None = None) -> None:
-        """Set the ranges that later assemblies use, and the statistics for repairs, and start their parts anew."""
+        """Use these ranges and statistics from here on, and forget what was built from others."""
         self.ranges = self._with_wide_pools(ranges)
         self.statistics = statistics or {}
-        self.params = functools.cache(self._params)
+        self.parameters = functools.cache(self._parameters)
         self.scales = functools.cache(self._scales)
         self.quantize = functools.cache(self._quantize)
         self.dequantize = functools.cache(self._dequantize)
@@ -129,10 +151,10 @@ class Builder:
         self.rescaler.calibrate(self.statistics)
 
     def _with_wide_pools(self, ranges: Ranges) -> Ranges:
-        """Return the ranges, those of global averages so wide that the integer kernel takes their scales.
+        """Widen the ranges of global averages so that the integer kernel accepts their scales.
 
-        The mean of a normalized image is zero but for rounding. A finer scale than this shows nothing but the rounding
-        of the input.
+        The mean of a normalized image is zero but for rounding. A finer scale would only show the rounding of the
+        input.
         """
         wide = dict(ranges)
         for unit in self.units:
@@ -149,19 +171,19 @@ class Builder:
         return wide
 
     def assemble(self, config: QuantConfig | None, outputs: tuple[str, ...] = ()) -> SerializedModel:
-        """The model of a configuration; None is all fp32. `outputs` are float tensors to give out besides."""
+        """Build the model of a configuration; None is all fp32. It gives out the tensors `outputs` as well."""
         return Emitter(self, config).run(outputs)
 
-    def _params(self, root: str, scheme: Scheme) -> QuantizationParameters:
-        """Scale and zero point of a tensor and all that share its scale."""
+    def _parameters(self, root: str, scheme: Scheme) -> QuantizationParameters:
+        """Return scale and zero point of a tensor and of all that share its scale."""
         if scheme.hard_sigmoid:
-            found = self.clipped_scheme(scheme)
-            assert found is not None
-            return found.parameters
+            clipped = self.clipped(scheme)
+            assert clipped is not None
+            return clipped.parameters
         method, kind, source, rescaling, _ = scheme
         source = source or root
         if rescaling:
-            return activation_parameters(*self.rescaler.range(source, rescaling), kind)
+            return activation_parameters(*self.rescaler.divided_range(source, rescaling), kind)
         if method == TABLE.method:
             return self.store.table_parameters(self.embedding_tables[source])
         if source in self.hard_sigmoids:
@@ -174,26 +196,32 @@ class Builder:
             ) from None
         return activation_parameters(low, high, kind)
 
-    def clipped_scheme(self, scheme: Scheme) -> ClippedIntegers | None:
-        """What is behind a HardSigmoid that only cuts integers off; None if it cannot be done so."""
-        reads = self.params(scheme.source, scheme._replace(hard_sigmoid=""))
+    def clipped(self, scheme: Scheme) -> ClippedIntegers | None:
+        """Return what is behind a HardSigmoid that only clips integers; None if clipping cannot stand for it."""
+        reads = self.parameters(scheme.source, scheme._replace(hard_sigmoid=""))
         return clipped_integers(reads, *self.hard_sigmoids[scheme.hard_sigmoid])
 
     def _scales(self, root: str, scheme: Scheme) -> bytes:
-        """The two constants that a tensor and all that share its scale are quantized by."""
-        found = self.params(root, scheme)
-        return protobuf.tensor(self.label(root, "scale"), found.scale) + protobuf.tensor(
-            self.label(root, "zero"), found.zero_point
+        """Serialize the scale and zero point of a tensor and of all that share its scale."""
+        parameters = self.parameters(root, scheme)
+        return protobuf.tensor(self.label(root, "scale"), parameters.scale) + protobuf.tensor(
+            self.label(root, "zero"), parameters.zero_point
         )
 
-    def _quantize(self, name: str, source: str, table: bool = False) -> bytes:
-        """The QuantizeLinear of a tensor; with a `table` it reads by another scale than it is read by."""
+    def _quantize(self, name: str, source: str, by_table: bool = False) -> bytes:
+        """Serialize the QuantizeLinear of a tensor.
+
+        With `by_table` it uses another scale than the readers do: the requantized integers are the result of a
+        HardSigmoid.
+        """
         root = self.root(name)
-        by = [self.label(name, part) for part in ("table scale", "table zero")] if table else self._scaled_by(root)
-        return protobuf.node("QuantizeLinear", [source, *by], [self.label(name, "q")], self.label(name, "Q"))
+        scale_names = (
+            [self.label(name, part) for part in ("table scale", "table zero")] if by_table else self._scaled_by(root)
+        )
+        return protobuf.node("QuantizeLinear", [source, *scale_names], [self.label(name, "q")], self.label(name, "Q"))
 
     def _dequantize(self, name: str, target: str) -> bytes:
-        """The DequantizeLinear of a tensor that is there in integers."""
+        """Serialize the DequantizeLinear of a tensor."""
         read = [self.label(name, "q"), *self._scaled_by(self.root(name))]
         return protobuf.node("DequantizeLinear", read, [target], self.label(name, "DQ"))
 
@@ -201,11 +229,13 @@ class Builder:
         return [self.label(root, "scale"), self.label(root, "zero")]
 
     def table_node(self, index: int, source: str, target: str) -> bytes:
-        """In the place of a HardSigmoid that is quantized anew, what does nothing and has a kernel by a table."""
+        """Serialize what stands for a requantized HardSigmoid: an op that does nothing, whose int8 kernel is a lookup
+        table.
+        """
         return protobuf.node("LeakyRelu", [source], [target], self.graph.nodes[index].name, alpha=1.0)
 
     def pool_nodes(self, index: int, source: str, target: str) -> bytes:
-        """In the place of a ReduceMean over an image, the pooling that it is, which has an integer kernel."""
+        """Serialize the GlobalAveragePool that a ReduceMean over an image is: it has an integer kernel."""
         node = self.graph.nodes[index]
         if integer(node, "keepdims", 1):
             return protobuf.node("GlobalAveragePool", [source], [target], node.name)
@@ -217,18 +247,18 @@ class Builder:
         )
 
     def table_scales(self, name: str) -> bytes:
-        """The two constants by which the result of a HardSigmoid is quantized, to be read by those of 0 to 1."""
-        found = requantizing_parameters(*self.hard_sigmoids[name])
-        return protobuf.tensor(self.label(name, "table scale"), found.scale) + protobuf.tensor(
-            self.label(name, "table zero"), found.zero_point
+        """Serialize the scale and zero point that requantize the input of a HardSigmoid."""
+        parameters = requantizing_parameters(*self.hard_sigmoids[name])
+        return protobuf.tensor(self.label(name, "table scale"), parameters.scale) + protobuf.tensor(
+            self.label(name, "table zero"), parameters.zero_point
         )
 
     def _bias(self, anchor: int, scheme: Scheme, per_channel: bool) -> tuple[bytes, tuple[Entry, ...], Float | None]:
-        """A unit's int8 bias, and the weight scale it needs when it is not the weight's own."""
+        """Return a unit's int32 bias, and the wider scale that its weight needs for it, if it needs one."""
         unit = self.unit_of[anchor]
         assert unit.weight is not None and unit.bias is not None
         axis = unit.axis if per_channel else None
-        step = self.params(self.root(unit.activations[0]), scheme).scale
+        step = self.parameters(self.root(unit.activations[0]), scheme).scale
         scale = self.store.scale(unit.weight, axis, self.reduction(unit))
         wider = self.store.bias_scale(unit.bias, step, scale)
         scale = scale if wider is None else wider
@@ -236,28 +266,41 @@ class Builder:
         return node, entries, wider
 
     def _repaired(
-        self, anchor: int, scheme: Scheme, per_channel: bool, repairs: tuple[str, ...], divided: str = ""
+        self, anchor: int, scheme: Scheme, per_channel: bool, repairs: tuple[str, ...], output_rescaling: str = ""
     ) -> RepairedUnit:
-        """A unit with its weight and bias changed before they are quantized; its result is `divided` by a repair."""
-        unit = self.unit_of[anchor]
-        step = self.params(self.root(unit.activations[0]), scheme).scale
-        axis = unit.axis if per_channel else None
-        reads = self.rescaler.of(unit.activations[0], scheme.rescaling) if scheme.rescaling else None
-        writes = self.rescaler.of(unit.output, divided) if divided else None
-        reduction = self.reduction(unit)
-        return repair_unit(
-            self.graph, self.store, unit, repairs, self.statistics, axis, step, self.mark, reads, writes, reduction
+        """Repair a unit, and quantize its weight and bias after that.
+
+        Args:
+            anchor: index of its anchor.
+            scheme: how the tensor it reads is quantized.
+            per_channel: give each output channel of the weight a scale.
+            repairs: the repairs of the unit itself.
+            output_rescaling: the repair of later ops that divides what the unit writes; empty if there is none.
+        """
+        unit, factors_of = self.unit_of[anchor], self.rescaler.factors_of
+        request = RepairRequest(
+            unit=unit,
+            repairs=repairs,
+            statistics=self.statistics,
+            axis=unit.axis if per_channel else None,
+            activation_scale=self.parameters(self.root(unit.activations[0]), scheme).scale,
+            factors=Factors(
+                reads=factors_of(unit.activations[0], scheme.rescaling) if scheme.rescaling else None,
+                writes=factors_of(unit.output, output_rescaling) if output_rescaling else None,
+            ),
+            reduction=self.reduction(unit),
         )
+        return repair_unit(self.graph, self.store, self.mark, request)
 
     def label(self, name: str, part: str) -> str:
-        """A name for something made from `name`, that the model cannot hold already."""
+        """Return a name for something made from `name`; the model cannot hold it already."""
         return f"{name}{self.mark}{part}"
 
     def node(self, index: int, inputs: tuple[tuple[int, str], ...], outputs: tuple[tuple[int, str], ...]) -> bytes:
-        """A node of the graph with some of its tensors renamed."""
+        """Serialize a node of the graph with some of its inputs and outputs renamed."""
         key = (index, inputs, outputs)
-        known = self._nodes.get(key)
-        if known is None:
+        serialized = self._nodes.get(key)
+        if serialized is None:
             raw = self._raw[index]
             if inputs or outputs:
                 proto = NodeProto.FromString(raw)
@@ -268,36 +311,39 @@ class Builder:
                 for slot, name in outputs:
                     proto.output[slot] = name
                 raw = proto.SerializeToString(deterministic=True)
-            known = self._nodes[key] = protobuf.block(protobuf.GRAPH_NODE, raw)
-        return known
+            serialized = self._nodes[key] = protobuf.block(protobuf.GRAPH_NODE, raw)
+        return serialized
 
     def fusing_inputs(self, index: int) -> tuple[str, ...]:
-        """The activations which, all dequantized, make the optimiser turn this node into int8; empty if none do."""
-        known = self._fusing.get(index)
-        if known is None:
+        """Return the activations that make the optimiser turn a node into int8 if all are dequantized; empty if none
+        do.
+        """
+        inputs = self._fusing.get(index)
+        if inputs is None:
             node = self.graph.nodes[index]
-            known = ()
+            inputs = ()
             if node.op_type in FUSED_BY_ORT and node.domain in ("", "ai.onnx"):
-                wanted = FUSED_BY_ORT[node.op_type]
-                names = [name for name in node.input[1 if node.op_type == "Where" else 0 : wanted] if name]
-                known = () if any(name in self.graph.constants for name in names) else tuple(names)
-            self._fusing[index] = known
-        return known
+                count = FUSED_BY_ORT[node.op_type]
+                names = [name for name in node.input[1 if node.op_type == "Where" else 0 : count] if name]
+                inputs = () if any(name in self.graph.constants for name in names) else tuple(names)
+            self._fusing[index] = inputs
+        return inputs
 
-    def tail(self, index: int) -> Iterator[str]:
-        """What a node produces, also after a Relu or Clip, which vanish where a QuantizeLinear follows."""
+    def outputs_through_clips(self, index: int) -> Iterator[str]:
+        """Yield what a node writes, also behind a Relu or Clip, which vanish before a QuantizeLinear."""
         reader: NodeProto | None = self.graph.nodes[index]
         while reader is not None:
             yield (name := reader.output[0])
             reader = self.graph.only_reader(name)
             reader = reader if reader is not None and reader.op_type in ("Relu", "Clip") else None
 
-    def frame(self, foreign: bool = False) -> tuple[bytes, bytes]:
-        """The bytes before the graph, and those of the graph that no configuration changes.
+    def frame(self, uses_ort_domain: bool = False) -> tuple[bytes, bytes]:
+        """Return the bytes before the graph, and those at its end, which are the same in all configurations.
 
-        With `foreign` ops the model says that it needs ONNX Runtime's own operators, unless it does already.
+        Args:
+            uses_ort_domain: declare ONNX Runtime's own operators, unless the model does already.
         """
-        if foreign and all(entry.domain != DOMAIN[0] for entry in self.graph.shell.opset_import):
+        if uses_ort_domain and all(entry.domain != DOMAIN[0] for entry in self.graph.shell.opset_import):
             return self._shell + protobuf.opset(*DOMAIN), self._tail
         return self._shell, self._tail
 
@@ -307,5 +353,5 @@ def _frame(graph: Graph) -> tuple[bytes, bytes]:
     shell.CopyFrom(graph.shell)
     tail = shell.graph.SerializeToString(deterministic=True)
     shell.ClearField("graph")
-    without_provenance(shell)  # of a model that quaver saved before: it would stand beside the new one
+    without_provenance(shell)  # a model that quaver saved before would carry two provenances
     return shell.SerializeToString(deterministic=True), tail

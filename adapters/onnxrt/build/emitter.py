@@ -1,4 +1,8 @@
-"""One walk over the nodes of a graph: the bytes of the model that a plan describes."""
+"""The emitter: one pass over the graph that writes the model a plan describes.
+
+Each node of the graph becomes serialized nodes and constants: as it is, with renamed inputs, or in an int8 form. What
+is the same in all configurations was serialized before, by the builder (`build/builder.py`). Each name is emitted once.
+"""
 
 from __future__ import annotations
 
@@ -15,30 +19,35 @@ from quaver.adapters.onnxrt.build.plan import Plan, Scheme
 from quaver.adapters.onnxrt.build.repairs import RepairedUnit
 from quaver.adapters.onnxrt.build.serialized_model import SerializedModel, merged
 from quaver.adapters.onnxrt.build.weight_store import Entry, WeightParts
-from quaver.adapters.onnxrt.ops.units import Unit
+from quaver.adapters.onnxrt.ops.unit import Unit
 from quaver.ops import PER_BLOCK, OpConfig, QuantConfig
 
 if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.builder import Builder
 
-# Guarded whatever follows: the optimiser folds much into these before it looks for a QuantizeLinear.
-_HEAVY = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
-
 
 class Emitter(Plan):
-    """Emits the nodes and constants of one configuration, in order."""
+    """Emits the nodes and constants of one configuration, in graph order.
+
+    Attributes:
+        nodes: the serialized nodes so far.
+        entries: the other entries of the graph so far: constants, and outputs that are added.
+        emitted: names of the constants, tensors and nodes that need no second emission.
+        replaced: by node index, what slots of a repaired node read instead.
+        uses_ort_domain: True once a node is one of ONNX Runtime's own operators.
+    """
 
     def __init__(self, builder: Builder, config: QuantConfig | None) -> None:
         super().__init__(builder, config)
-        self.parts: list[Entry] = []
+        self.nodes: list[Entry] = []
         self.entries: list[Entry] = []
         self.emitted: set[str] = set()
-        self.replaced: dict[int, dict[int, str]] = {}  # of nodes that are repaired, what slots read instead
-        self.foreign = False  # whether a node is of ONNX Runtime's own operators
-        self._absorb()
+        self.replaced: dict[int, dict[int, str]] = {}
+        self.uses_ort_domain = False
+        self._rescale_at_source()
 
     def run(self, outputs: tuple[str, ...]) -> SerializedModel:
-        """Walk over all nodes; the result gives out these float tensors besides the model's outputs."""
+        """Emit all nodes, and return the model with these float tensors as outputs besides its own."""
         builder = self.builder
         for index in range(len(builder.graph.nodes)):
             self._emit(index)
@@ -51,26 +60,24 @@ class Emitter(Plan):
 
     def finish(self, outputs: tuple[str, ...]) -> SerializedModel:
         """Join what was emitted so far."""
-        shell, tail = self.builder.frame(self.foreign)
+        shell, graph_end = self.builder.frame(self.uses_ort_domain)
         extra = b"".join(protobuf.float_output(name) for name in outputs)
-        return SerializedModel(shell, tuple(merged([*self.parts, *self.entries, tail + extra])), self.builder.store)
-
-    def visible(self, name: str) -> str:
-        """The name under which readers see a tensor: dequantized if its producer writes uint8."""
-        return (
-            self._quantized(name)
-            if name in self.quantized_tensors and self.builder.root(name) in self.uint8_outputs
-            else name
+        return SerializedModel(
+            shell, tuple(merged([*self.nodes, *self.entries, graph_end + extra])), self.builder.store
         )
 
+    def visible(self, name: str) -> str:
+        """Return the name under which readers see a tensor: dequantized if its producer writes uint8."""
+        return self._quantized(name) if self.is_uint8(name) else name
+
     def quantized_copy(self, name: str, scheme: Scheme, mark: str, source: str | None = None) -> str:
-        """Quantize and dequantize a tensor aside, whatever the configuration does to it."""
+        """Quantize and dequantize a tensor on a side branch, independently of the configuration."""
         builder, root = self.builder, self.builder.root(name)
-        params = builder.params(root, scheme)
+        params = builder.parameters(root, scheme)
         quantized, result, by_scale, by_zero = (f"{name}{mark}{part}" for part in ("q", "dq", "scale", "zero"))
         if result not in self.emitted:
             self.emitted.add(result)
-            self.parts.append(
+            self.nodes.append(
                 protobuf.node("QuantizeLinear", [source or name, by_scale, by_zero], [quantized], quantized)
                 + protobuf.node("DequantizeLinear", [quantized, by_scale, by_zero], [result], result)
             )
@@ -78,68 +85,67 @@ class Emitter(Plan):
         return result
 
     def constant_copy(self, unit: Unit, choice: OpConfig, slot: int, scheme: Scheme) -> str:
-        """The int8 weight or bias of a unit, whatever the configuration does to it."""
+        """Emit the int8 weight or bias of a unit, independently of the configuration, and return its name."""
         self.schemes[self.builder.root(unit.activations[0])] = scheme
         assert unit.weight is not None
         return self._int8_input(unit, choice, slot, (unit.weight if slot == 1 else unit.bias) or "")
 
-    def repair(self, unit: Unit, choice: OpConfig, scheme: Scheme, divided: str = "") -> None:
-        """Emit the constants of a unit that is repaired, or whose result is `divided` by a repair of those behind."""
+    def repair(self, unit: Unit, choice: OpConfig, scheme: Scheme, output_rescaling: str = "") -> None:
+        """Emit the constants of a unit with repairs, or with an output that the repair of a later op rescales."""
         per_channel = choice.granularity == "per_channel"
-        self._replace(self.builder.repaired(unit.anchor, scheme, per_channel, choice.repairs, divided))
+        self._replace(self.builder.repaired(unit.anchor, scheme, per_channel, choice.repairs, output_rescaling))
 
-    def _replace(self, made: RepairedUnit) -> None:
-        self.parts.append(made.nodes)
-        self.entries.extend(made.entries)
-        for (index, slot), name in made.inputs.items():
+    def _replace(self, repaired: RepairedUnit) -> None:
+        self.nodes.append(repaired.nodes)
+        self.entries.extend(repaired.entries)
+        for (index, slot), name in repaired.inputs.items():
             self.replaced.setdefault(index, {})[slot] = name
 
-    def _absorb(self) -> None:
-        """Divide what is rescaled by constants of what makes it. Ops that are left in fp32 make up for it."""
+    def _rescale_at_source(self) -> None:
+        """Divide rescaled tensors by constants of their producers, and compensate in the ops that stay fp32."""
         rescaler = self.builder.rescaler
         reads: dict[int, str] = {}
         for name, repair_name in self.rescaled_at_source.items():
-            units, _, divisor = rescaler.shared[name]
+            units, _, absorber = rescaler.rescalable[name]
             self._replace(rescaler.constants(name, repair_name))
             reads |= {unit.anchor: repair_name for unit in units if unit.anchor not in self.static_choices}
-            if divisor is not None and divisor.unit is not None and divisor.unit.anchor not in self.static_choices:
-                reads.setdefault(divisor.unit.anchor, "")
+            absorbing = None if absorber is None else absorber.unit
+            if absorbing is not None and absorbing.anchor not in self.static_choices:
+                reads.setdefault(absorbing.anchor, "")
         for anchor, repair_name in reads.items():
-            divided = self.division(self.builder.unit_of[anchor])
-            self._replace(rescaler.float_unit(anchor, repair_name, divided))
-
-    def division(self, unit: Unit) -> str:
-        """The repair that the result of an op with a weight is divided by; empty if none does."""
-        return self.rescaled_tensors.get(unit.output, "") if unit.weight is not None else ""
+            output_rescaling = self.output_rescaling(self.builder.unit_of[anchor])
+            self._replace(rescaler.float_unit(anchor, repair_name, output_rescaling))
 
     def rescale(self, name: str, repair_name: str, target: str) -> str:
-        """Divide the channels of a tensor, once; returns the name of the result."""
+        """Divide the channels of a tensor, once, and return the name of the result."""
         if target not in self.emitted:
             self.emitted.add(target)
-            node, constant = self.builder.rescaler.node(name, repair_name, self._float_input(name), target)
-            self.parts.append(node)
+            node, constant = self.builder.rescaler.division(name, repair_name, self._float_input(name), target)
+            self.nodes.append(node)
             self.entries.append(constant)
         return target
 
     def emit_embedding(self, unit: Unit, choice: OpConfig, target: str, mark: str = "") -> None:
-        """Emit a unit that looks rows up in a table of integers, and writes them to `target`."""
-        made = embedding_parts(self.builder, unit, choice, target, mark)
-        self.parts.append(made.nodes)
-        self._add(made.entries)
-        self.foreign |= made.foreign
+        """Emit a unit that looks up rows of an int8 table, and writes them to `target`."""
+        parts = embedding_parts(self.builder, unit, choice, target, mark)
+        self.nodes.append(parts.nodes)
+        self._add(parts.entries)
+        self.uses_ort_domain |= parts.uses_ort_domain
 
     def emit_float_io(self, unit: Unit, choice: OpConfig, source: str, target: str, mark: str = "") -> None:
-        """Emit the anchor of a unit that makes the float tensor `target` of the float tensor `source`."""
-        made = float_io_op(self.builder, unit, choice, source, target, mark)
-        for name, node in made.shared:
+        """Emit the anchor of a dynamic or weight-only unit, from the float tensor `source` to the float tensor
+        `target`.
+        """
+        parts = float_io_op(self.builder, unit, choice, source, target, mark)
+        for name, node in parts.shared:
             if name not in self.emitted:
                 self.emitted.add(name)
-                self.parts.append(node)
-        self.parts.append(made.nodes)
-        self._add(made.entries)
-        for name in made.reads:
+                self.nodes.append(node)
+        self.nodes.append(parts.nodes)
+        self._add(parts.entries)
+        for name in parts.reads:
             self._float_input(name)
-        self.foreign |= made.foreign
+        self.uses_ort_domain |= parts.uses_ort_domain
 
     def _add(self, entries: Iterable[tuple[str, Entry]]) -> None:
         for name, entry in entries:
@@ -148,113 +154,132 @@ class Emitter(Plan):
                 self.entries.append(entry)
 
     def emit_hard_sigmoid_clip(self, unit: Unit, source: str, target: str) -> None:
-        """Emit a HardSigmoid as a Clip of the integers `source`, which stand for something else behind it."""
+        """Emit a HardSigmoid as a Clip of the integers `source`; the clipped integers have a scale of their own."""
         builder = self.builder
-        found = builder.clipped_scheme(self.schemes[builder.root(unit.output)])
-        assert found is not None
+        clipped = builder.clipped(self.schemes[builder.root(unit.output)])
+        assert clipped is not None
         names = [builder.label(unit.output, part) for part in ("low", "high")]
-        self.parts.append(protobuf.node("Clip", [source, *names], [target], builder.graph.nodes[unit.anchor].name))
-        self.entries.extend(map(protobuf.tensor, names, (found.low, found.high)))
+        self.nodes.append(protobuf.node("Clip", [source, *names], [target], builder.graph.nodes[unit.anchor].name))
+        self.entries.extend(map(protobuf.tensor, names, (clipped.low, clipped.high)))
 
     def emit_passthrough(self, unit: Unit, scheme: Scheme, source: str, target: str, mark: str = "") -> None:
-        """Emit a unit that hands on integers `source` as `target`, in the scale of the tensor it reads."""
-        parameters = self.builder.params(self.builder.root(unit.activations[0]), scheme)
-        made = passthrough_parts(self.builder, unit, parameters, source, target, mark)
-        self.parts.append(made.node)
-        self.entries.append(made.constants)
-        for name in made.reads:
+        """Emit a passthrough unit on the integers `source`; `target` keeps the scale of the tensor it reads."""
+        parameters = self.builder.parameters(self.builder.root(unit.activations[0]), scheme)
+        parts = passthrough_parts(self.builder, unit, parameters, source, target, mark)
+        self.nodes.append(parts.node)
+        self.entries.append(parts.constants)
+        for name in parts.reads:
             self._float_input(name)
 
     def operand(self, name: str) -> str:
-        """Emit a constant operand in 8 bits, once; returns the name of its dequantized form."""
-        made = self.builder.store.operand(name)
-        if made.name not in self.emitted:
-            self.emitted.add(made.name)
-            self.parts.append(made.node)
-            self.entries.extend(made.entries)
-        return made.name
+        """Emit a constant operand in uint8, once, and return the name of its dequantized form."""
+        parts = self.builder.store.operand(name)
+        if parts.name not in self.emitted:
+            self.emitted.add(parts.name)
+            self.nodes.append(parts.node)
+            self.entries.extend(parts.entries)
+        return parts.name
 
     def _emit(self, index: int) -> None:
-        builder, choice, unit = self.builder, self.static_choices.get(index), self.builder.unit_of.get(index)
+        node = self.builder.graph.nodes[index]
+        static = self._static_op(index)
         if index in self.float_io_choices:
-            unit, choice = builder.unit_of[index], self.float_io_choices[index]
-            target = self._raw_name(builder.graph.nodes[index].output[0])
-            self.emit_float_io(unit, choice, self._float_source(unit, choice), target)
-        elif choice is None or unit is None or unit.anchor != index:
-            self._emit_node(index, choice, unit)
-        elif unit.is_embedding:
-            in_integers = unit.writes_integers_as(choice)
-            self.emit_embedding(unit, choice, builder.label(unit.output, "q") if in_integers else unit.output)
+            unit, choice = self.builder.unit_of[index], self.float_io_choices[index]
+            self.emit_float_io(unit, choice, self._float_source(unit, choice), self.raw_name(node.output[0]))
+        elif static is None or not self._emit_on_integers(*static):
+            self._emit_node(index, static)
+        self._emit_names(node)
+
+    def _static_op(self, index: int) -> tuple[Unit, OpConfig] | None:
+        """Return the op that a node is the anchor of, with its choice, if its tensors are quantized."""
+        choice, unit = self.static_choices.get(index), self.builder.unit_of.get(index)
+        return None if choice is None or unit is None else (unit, choice)
+
+    def _emit_on_integers(self, unit: Unit, choice: OpConfig) -> bool:
+        """Emit an op that works on integers directly; return False if it is emitted between QDQ pairs instead."""
+        integers = self.builder.label(unit.output, "q")
+        if unit.is_embedding:
+            self.emit_embedding(unit, choice, integers if unit.writes_integers_as(choice) else unit.output)
         elif unit.is_passthrough and not choice.repairs:
             (name,) = unit.activations
             source = self._in_integers(name)
-            self.emit_passthrough(unit, self.schemes[builder.root(name)], source, builder.label(unit.output, "q"))
+            self.emit_passthrough(unit, self.schemes[self.builder.root(name)], source, integers)
         elif unit.hard_sigmoid is not None and unit.output in self.integer_outputs:
-            self.emit_hard_sigmoid_clip(unit, self._in_integers(unit.activations[0]), builder.label(unit.output, "q"))
+            self.emit_hard_sigmoid_clip(unit, self._in_integers(unit.activations[0]), integers)
         else:
-            self._emit_node(index, choice, unit)
-        self._emit_names(builder.graph.nodes[index])
+            return False
+        return True
 
-    def _emit_node(self, index: int, choice: OpConfig | None, unit: Unit | None) -> None:
+    def _emit_node(self, index: int, static: tuple[Unit, OpConfig] | None) -> None:
+        """Emit a node with the inputs and outputs that the plan gives it."""
         builder, node = self.builder, self.builder.graph.nodes[index]
-        renamed: list[tuple[int, str]] = []
-        inputs: Iterable[tuple[int, str]] = enumerate(node.input)
-        divided = "" if unit is None else self.division(unit)
-        if choice is not None and unit is not None and (choice.repairs or divided):
-            self.repair(unit, choice, self.schemes[builder.root(self.read_by(unit, unit.activations[0]))], divided)
-        if index in self.replaced:
-            renamed += self.replaced[index].items()
-            inputs = [(slot, name) for slot, name in inputs if slot not in self.replaced[index]]
-        for slot, name in inputs:
-            if not name:
-                continue
-            if choice is not None and unit is not None and index == unit.anchor:
-                new = self._int8_input(unit, choice, slot, name)
-            else:
-                new = self._float_input(name)
-            if index in builder.moved and slot == 0 and self._is_exposed(name):
-                new = self._behind_guard(new)
-            if new != name:
-                renamed.append((slot, new))
-        if choice is None:
+        if static is not None:
+            self._repair_if_planned(*static)
+        renamed = self._renamed_inputs(index, static)
+        if static is None:
             self._guard(index, renamed)
         if index in builder.cubic and self.static_choices:
             self._keep_layout(node, renamed)
-        outputs = [(slot, new) for slot, name in enumerate(node.output) if (new := self._raw_name(name)) != name]
+        outputs = [(slot, new) for slot, name in enumerate(node.output) if (new := self.raw_name(name)) != name]
         read = dict(renamed).get(0, node.input[0] if node.input else "")
-        if choice is not None and unit is not None and unit.hard_sigmoid is not None:
-            self.parts.append(builder.table_node(index, read, self._raw_name(unit.output)))
-        elif choice is not None and unit is not None and unit.op.kind == "ReduceMean":
-            self.parts.append(builder.pool_nodes(index, read, self._raw_name(unit.output)))
+        if static is not None and static[0].hard_sigmoid is not None:
+            self.nodes.append(builder.table_node(index, read, self.raw_name(static[0].output)))
+        elif static is not None and static[0].op.kind == "ReduceMean":
+            self.nodes.append(builder.pool_nodes(index, read, self.raw_name(static[0].output)))
         else:
-            self.parts.append(builder.node(index, tuple(renamed), tuple(outputs)))
+            self.nodes.append(builder.node(index, tuple(renamed), tuple(outputs)))
+
+    def _repair_if_planned(self, unit: Unit, choice: OpConfig) -> None:
+        """Emit the repaired constants of an op that has repairs, or whose output is rescaled."""
+        output_rescaling = self.output_rescaling(unit)
+        if choice.repairs or output_rescaling:
+            read = self.read_by(unit, unit.activations[0])
+            self.repair(unit, choice, self.schemes[self.builder.root(read)], output_rescaling)
+
+    def _renamed_inputs(self, index: int, static: tuple[Unit, OpConfig] | None) -> list[tuple[int, str]]:
+        """Emit what a node reads, and return the slots that read another name than in the graph."""
+        replaced = self.replaced.get(index, {})
+        renamed = list(replaced.items())
+        for slot, name in enumerate(self.builder.graph.nodes[index].input):
+            if not name or slot in replaced:
+                continue
+            new = self._float_input(name) if static is None else self._int8_input(*static, slot, name)
+            if index in self.builder.moved and slot == 0 and self.is_exposed(name):
+                new = self._behind_guard(new)
+            if new != name:
+                renamed.append((slot, new))
+        return renamed
 
     def _float_source(self, unit: Unit, choice: OpConfig) -> str:
-        """What a unit between floats reads. A dequantized tensor beside a dequantized weight would be fused with it."""
+        """Return what a dynamic or weight-only op reads.
+
+        A guard keeps a dequantized activation apart from a dequantized weight: the optimiser would fuse the two.
+        """
         (name,) = unit.activations
-        seen = self._float_input(name)
-        quantized = self.builder.root(name) in self.uint8_outputs
-        fused = choice.mode == "weight_only" and choice.granularity != PER_BLOCK
-        return self._behind_guard(seen) if quantized and fused else seen
+        source = self._float_input(name)
+        is_quantized = self.builder.root(name) in self.uint8_outputs
+        is_fused = choice.mode == "weight_only" and choice.granularity != PER_BLOCK
+        return self._behind_guard(source) if is_quantized and is_fused else source
 
     def _emit_names(self, node: NodeProto) -> None:
-        """What a node wrote under another name gets the one that others rely on."""
+        """Give the outputs of a node the names that others rely on, where the node wrote them under another name."""
         builder = self.builder
         for name in node.output:
             if name in self.guarded:
-                self.parts.append(protobuf.node("Max", [self._raw_name(name)], [name], builder.label(name, "guard")))
-            elif self._is_repinned(name):
-                seen = self._quantized(name)
-                if seen != name:  # a body may be put in place of its If, and then be fused
-                    self.parts.append(protobuf.node("Max", [seen], [name], builder.label(name, "guard")))
+                self.nodes.append(protobuf.node("Max", [self.raw_name(name)], [name], builder.label(name, "guard")))
+            elif self.is_repinned(name):
+                source = self._quantized(name)
+                if source != name:  # a body may be put in place of its If, and then be fused
+                    self.nodes.append(protobuf.node("Max", [source], [name], builder.label(name, "guard")))
 
     def _int8_input(self, unit: Unit, choice: OpConfig, slot: int, name: str) -> str:
+        """Emit what an int8 op reads in a slot, and return its name."""
         builder = self.builder
         if name in unit.activations:
             read = self.read_by(unit, name)
-            return self._quantized(
-                name if read == name else self.rescale(name, self.rescaled_inputs[unit.anchor], read)
-            )
+            if read != name:
+                self.rescale(name, self.rescaled_inputs[unit.anchor], read)
+            return self._quantized(read)
         if name == unit.operand:
             return self.operand(name)
         per_channel = choice.granularity == "per_channel"
@@ -266,21 +291,21 @@ class Emitter(Plan):
             node, entries, wider = builder.bias(unit.anchor, scheme, per_channel)
             owner = unit.op.name
             if slot == 2 and name == unit.bias:
-                self.parts.append(node)
+                self.nodes.append(node)
                 self.entries.extend(entries)
                 return builder.label(unit.op.name, "bias")
         if slot == 1 and name == unit.weight:
             weight = builder.store.int8(name, axis, wider, owner, builder.reduction(unit))
             if weight.name not in self.emitted:
                 self.emitted.add(weight.name)
-                self.parts.append(weight.node)
+                self.nodes.append(weight.node)
                 self._integers(weight)
                 self.entries.extend(weight.entries[1:])
             return weight.name
         return self._float_input(name)
 
     def _integers(self, weight: WeightParts) -> None:
-        """The integers of a weight, unless a table is the same constant, and they are there already."""
+        """Emit the integers of a weight, unless an embedding table is the same constant and was emitted before."""
         if weight.integers not in self.emitted:
             self.emitted.add(weight.integers)
             self.entries.append(weight.entries[0])
@@ -289,7 +314,7 @@ class Emitter(Plan):
         if name in self.builder.graph.constants:
             self._constant(name)
             return name
-        if name in self.quantized_tensors and self.builder.root(name) in self.uint8_outputs:
+        if self.is_uint8(name):
             return self._quantized(name)
         return name
 
@@ -298,43 +323,31 @@ class Emitter(Plan):
             self.emitted.add(name)
             self.entries.append(self.builder.store.constant(name))
 
-    def _is_repinned(self, name: str) -> bool:
-        """A uint8 tensor whose name others rely on: its dequantized form takes the name, behind a guard in a body."""
-        return (
-            name in self.builder.pinned
-            and name in self.quantized_tensors
-            and self.builder.root(name) in self.uint8_outputs
-        )
-
-    def _raw_name(self, name: str) -> str:
-        """The name under which a node writes what goes by `name` afterwards."""
-        return self.builder.label(name, "float") if name in self.guarded or self._is_repinned(name) else name
-
     def _quantized(self, name: str) -> str:
-        """Quantize and dequantize a tensor, once; returns the name of the result."""
+        """Quantize and dequantize a tensor, once, and return the name of the result."""
         builder = self.builder
-        repinned = self._is_repinned(name)
-        target = name if repinned and name not in builder.graph.captured else builder.label(name, "dq")
+        is_repinned = self.is_repinned(name)
+        target = name if is_repinned and name not in builder.graph.captured else builder.label(name, "dq")
         self._in_integers(name)
         if (dequantized := builder.label(name, "dq")) not in self.emitted:
             self.emitted.add(dequantized)
-            self.parts.append(builder.dequantize(name, target))
+            self.nodes.append(builder.dequantize(name, target))
             self._scales(builder.root(name))
         return target
 
     def _in_integers(self, name: str) -> str:
-        """Quantize a tensor, once, unless it comes in integers; returns the name of these."""
+        """Quantize a tensor, once, unless its producer writes integers, and return the name of the integers."""
         builder = self.builder
         quantized = builder.label(name, "q")
         if quantized not in self.emitted:
             self.emitted.add(quantized)
             if name not in self.integer_outputs:
-                source = self._raw_name(name) if self._is_repinned(name) else name
-                if self._is_exposed(name):
+                source = self.raw_name(name) if self.is_repinned(name) else name
+                if self.is_exposed(name):
                     source = self._behind_guard(source)
-                table = name in self.requantized
-                self.parts.append(builder.quantize(name, source, table))
-                if table:
+                by_table = name in self.requantized
+                self.nodes.append(builder.quantize(name, source, by_table))
+                if by_table:
                     self.entries.append(builder.table_scales(name))
                 self._scales(builder.root(name))
         return quantized
@@ -345,37 +358,28 @@ class Emitter(Plan):
             self.entries.append(self.builder.scales(root, self.schemes[root]))
 
     def _guard(self, index: int, renamed: list[tuple[int, str]]) -> None:
-        """Keep the optimiser from putting a float op back into int8.
+        """Keep the optimiser from turning a float op back into int8.
 
-        A one-input Max on one dequantized input is exact, costs next to nothing and no pass looks through it.
+        A Max with one dequantized input is exact, costs next to nothing, and no optimiser pass looks through it.
         """
         node = self.builder.graph.nodes[index]
-        for slot in self._fusing_slots(index, node):
+        for slot in self.fusing_slots(index, node):
             guarded = self._behind_guard(dict(renamed).get(slot, node.input[slot]))
             renamed[:] = [entry for entry in renamed if entry[0] != slot] + [(slot, guarded)]
 
     def _keep_layout(self, node: NodeProto, renamed: list[tuple[int, str]]) -> None:
-        """Keep the optimiser from moving the channels of what a node reads to the end, as int8 convolutions have them.
+        """Keep the optimiser from moving the channels of a cubic Resize's input to the last axis.
 
-        It moves the Transpose behind a convolution past a cubic Resize, which then shrinks axes that its kernel cannot
-        shrink. An Einsum that copies is exact, and the Transpose stays before it.
+        Int8 convolutions have their channels last. The optimiser moves the Transpose behind such a convolution past a
+        cubic
+        Resize, whose kernel cannot shrink the axes it then gets. An Einsum that copies is exact, and the Transpose
+        stays
+        before it.
         """
         source = dict(renamed).get(0, node.input[0])
         target = self.builder.label(node.output[0], "layout")
-        self.parts.append(protobuf.node("Einsum", [source], [target], target, equation="...->..."))
+        self.nodes.append(protobuf.node("Einsum", [source], [target], target, equation="...->..."))
         renamed[:] = [(slot, name) for slot, name in renamed if slot != 0] + [(0, target)]
-
-    def _fusing_slots(self, index: int, node: NodeProto) -> list[int]:
-        """The inputs of a float node that need a guard. The bodies of local functions are fused like any node."""
-        builder = self.builder
-        if (node.domain, node.op_type) in builder.functions:
-            return [slot for slot, name in enumerate(node.input) if builder.root(name) in self.uint8_outputs]
-        names = builder.fusing_inputs(index)
-        if not names or any(builder.root(name) not in self.uint8_outputs for name in names):
-            return []
-        if node.op_type not in _HEAVY and not any(builder.root(name) in self.schemes for name in builder.tail(index)):
-            return []
-        return [list(node.input).index(names[0])]
 
     def _behind_guard(self, source: str) -> str:
         if source in self.guarded:  # it has a guard before it already
@@ -383,13 +387,5 @@ class Emitter(Plan):
         guarded = self.builder.label(source, "guard")
         if guarded not in self.emitted:
             self.emitted.add(guarded)
-            self.parts.append(protobuf.node("Max", [source], [guarded], guarded))
+            self.nodes.append(protobuf.node("Max", [source], [guarded], guarded))
         return guarded
-
-    def _is_exposed(self, name: str) -> bool:
-        """A float output of the model that was only moved about and goes on to an int8 op.
-
-        The optimiser would quantize it before it is moved, and so the output too.
-        """
-        root = self.builder.root(name)
-        return name in self.builder.moved_outputs and root in self.schemes and root not in self.uint8_outputs

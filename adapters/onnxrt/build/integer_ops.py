@@ -1,4 +1,4 @@
-"""Ops that hand on what they read, written on integers."""
+"""Ops that work on integers directly: passthrough ops, clipped HardSigmoids and lookups in int8 tables."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from onnx import AttributeProto, NodeProto, TensorProto
 from quaver.adapters.onnxrt.build import int4, protobuf
 from quaver.adapters.onnxrt.build.weight_store import Entry
 from quaver.adapters.onnxrt.load.graph import integer
-from quaver.adapters.onnxrt.load.skeleton import opset_of
 from quaver.adapters.onnxrt.ops.passthrough import BOUNDED, bounds
-from quaver.adapters.onnxrt.ops.units import Unit
+from quaver.adapters.onnxrt.ops.unit import Unit
 from quaver.affine import QuantizationParameters
 from quaver.errors import BuildError
 from quaver.ops import PER_BLOCK, OpConfig
@@ -23,12 +22,12 @@ if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.builder import Builder
 
 
-# From this opset on, ReduceMax takes its axes as an input.
+# Since this opset ReduceMax takes its axes as an input (ONNX operator specification).
 _AXES_AS_INPUT = 18
 
 
 class PassthroughParts(NamedTuple):
-    """A node on integers, the constants it brings along, and the names of others that it reads."""
+    """A passthrough op on integers: its node, the constants it brings along, and the names of others that it reads."""
 
     node: bytes
     constants: bytes
@@ -38,14 +37,14 @@ class PassthroughParts(NamedTuple):
 def passthrough_parts(
     builder: Builder, unit: Unit, parameters: QuantizationParameters, source: str, target: str, mark: str = ""
 ) -> PassthroughParts:
-    """The node that makes the integers `target` of the integers `source`; both have these parameters."""
+    """Return the node that makes the integers `target` of the integers `source`; both have these parameters."""
     graph, node = builder.graph, NodeProto()
     node.CopyFrom(graph.nodes[unit.anchor])
-    brought: dict[str, Array] = {}
+    new_constants: dict[str, Array] = {}
 
     def constant(part: str, value: Array) -> str:
         name = builder.label(unit.output, part) + mark
-        brought[name] = value
+        new_constants[name] = value
         return name
 
     inputs = [source, *node.input[1:]]
@@ -55,7 +54,7 @@ def passthrough_parts(
         node = NodeProto(op_type="Clip", name=node.name)
     elif node.op_type == "GlobalMaxPool":
         axes = list(range(2, graph.ranks[unit.activations[0]]))
-        as_input = opset_of(graph) >= _AXES_AS_INPUT
+        as_input = graph.opset >= _AXES_AS_INPUT
         inputs = [source, *([constant("axes", np.array(axes))] if as_input else [])]
         node = NodeProto(op_type="ReduceMax", name=node.name)
         if not as_input:
@@ -68,23 +67,23 @@ def passthrough_parts(
     node.name += mark
     return PassthroughParts(
         protobuf.block(protobuf.GRAPH_NODE, node.SerializeToString(deterministic=True)),
-        b"".join(protobuf.tensor(name, value) for name, value in brought.items()),
-        tuple(name for name in inputs[1:] if name and name not in brought),
+        b"".join(protobuf.tensor(name, value) for name, value in new_constants.items()),
+        tuple(name for name in inputs[1:] if name and name not in new_constants),
     )
 
 
 def _level(bound: float, parameters: QuantizationParameters) -> Array:
-    """The integer of a bound, as QuantizeLinear would have it."""
+    """Return the integer of a bound, rounded as QuantizeLinear rounds."""
     level = np.rint(np.float32(bound) / parameters.scale) + np.float32(parameters.zero_point)
     return np.asarray(np.clip(level, 0, 255), np.uint8)
 
 
-# With fewer steps between the ends, half a step would be felt.
+# Judgement: with fewer steps between the ends of a HardSigmoid, half a step would be a visible error.
 STEPS = 32
 
 
 class ClippedIntegers(NamedTuple):
-    """Integers that are cut off: from `low` to `high`, and what they stand for then."""
+    """Integers that are clipped from `low` to `high`, and the parameters that give them their meaning after that."""
 
     low: NDArray[np.uint8]
     high: NDArray[np.uint8]
@@ -92,7 +91,13 @@ class ClippedIntegers(NamedTuple):
 
 
 def clipped_integers(reads: QuantizationParameters, slope: float, shift: float) -> ClippedIntegers | None:
-    """What becomes of integers with these parameters; None if they cannot stand for the result."""
+    """Return how clipping integers computes a HardSigmoid; None if they have too few steps for its result.
+
+    Args:
+        reads: scale and zero point of the integers.
+        slope: the slope of the HardSigmoid.
+        shift: its shift.
+    """
     step, zero = float(reads.scale), int(reads.zero_point)
     low, high = round(zero - shift / (slope * step)), round(zero + (1 - shift) / (slope * step))
     if not 0 <= low <= 255 or high - low < STEPS:
@@ -103,48 +108,56 @@ def clipped_integers(reads: QuantizationParameters, slope: float, shift: float) 
 
 
 def requantizing_parameters(slope: float, shift: float) -> QuantizationParameters:
-    """By what x is quantized so that its integers are the result in steps of 1/255."""
+    """Return the parameters that quantize x so that the integers are HardSigmoid(x) in steps of 1/255."""
     return QuantizationParameters(np.asarray(1 / (255 * slope), np.float32), np.asarray(round(255 * shift), np.uint8))
 
 
-# What the nodes are called that make rows real; the one that looks them up keeps its name.
+# Ends of the names of nodes that dequantize rows; the node that looks them up keeps its name.
 PARTS = ("scales of rows", "rows as float", "rows in integers")
 
 
 class EmbeddingParts(NamedTuple):
-    """A lookup as parts of a graph: its nodes, its constants by name, whether it takes ONNX Runtime's own operators."""
+    """A lookup as parts of a graph.
+
+    Attributes:
+        nodes: its nodes, in order.
+        entries: its constants, by name.
+        uses_ort_domain: True if it needs ONNX Runtime's own operators.
+    """
 
     nodes: bytes
     entries: tuple[tuple[str, Entry], ...]
-    foreign: bool = False
+    uses_ort_domain: bool = False
 
 
 def embedding_parts(builder: Builder, unit: Unit, choice: OpConfig, target: str, mark: str = "") -> EmbeddingParts:
-    """A unit that looks rows up. With one scale it writes uint8 to `target`; with more than one, real numbers.
+    """Return a unit that looks up rows: uint8 in `target` if the table has one scale, else float32.
 
-    No kernel dequantizes rows by scales of their own, but the scales can be looked up as well, and multiplied with.
+    No kernel dequantizes rows by scales of their own. The scales are therefore looked up as well, and multiplied.
     """
     if choice.repairs:
         raise BuildError(
-            f"repair {choice.repairs[0]!r} cannot be done to op {unit.op.name!r}, which is a {unit.op.kind}"
+            f"repair {choice.repairs[0]!r} cannot be applied to op {unit.op.name!r}, which is a {unit.op.kind}"
         )
     assert unit.weight is not None
     store, node = builder.store, builder.graph.nodes[unit.anchor]
-    where, axis = str(node.input[1]), integer(node, "axis", 0)
+    row_numbers, axis = str(node.input[1]), integer(node, "axis", 0)
     name = node.name + mark
     if choice.granularity == PER_BLOCK:
-        made, weight = int4.lookup(builder, unit, where, target, name)
-        return EmbeddingParts(made, weight.entries, foreign=True)
+        lookup_node, weight = int4.lookup(builder, unit, row_numbers, target, name)
+        return EmbeddingParts(lookup_node, weight.entries, uses_ort_domain=True)
     if unit.writes_integers_as(choice):
         table, entry = store.table(unit.weight)
-        return EmbeddingParts(protobuf.node("Gather", [table, where], [target], name, axis=axis), ((table, entry),))
+        return EmbeddingParts(
+            protobuf.node("Gather", [table, row_numbers], [target], name, axis=axis), ((table, entry),)
+        )
     assert unit.axis is not None
     by_row = store.int8(unit.weight, unit.axis)
     rows, scales = store.row_scales(unit.weight, unit.axis)
     scale, real, integers = (builder.label(unit.output, part) + mark for part in PARTS)
     nodes = (
-        protobuf.node("Gather", [by_row.integers, where], [integers], name, axis=axis)
-        + protobuf.node("Gather", [rows, where], [scale], scale, axis=axis)
+        protobuf.node("Gather", [by_row.integers, row_numbers], [integers], name, axis=axis)
+        + protobuf.node("Gather", [rows, row_numbers], [scale], scale, axis=axis)
         + protobuf.node("Cast", [integers], [real], real, to=TensorProto.FLOAT)
         + protobuf.node("Mul", [real, scale], [target], builder.label(unit.output, "rows") + mark)
     )

@@ -1,4 +1,4 @@
-"""An LSTM whose weights are in 8 bits: ONNX Runtime's DynamicQuantizeLSTM, which takes ranges anew at each step."""
+"""An LSTM with int8 weights: ONNX Runtime's DynamicQuantizeLSTM, which takes ranges anew at each step."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from quaver.adapters.onnxrt.build import protobuf
 from quaver.adapters.onnxrt.build.affine import Float
 from quaver.adapters.onnxrt.build.saturation import bound_pairs, pair_peak
 from quaver.adapters.onnxrt.build.weight_store import Entry
-from quaver.adapters.onnxrt.ops.units import Unit
+from quaver.adapters.onnxrt.ops.unit import Unit
 from quaver.ops import OpConfig
 from quaver.types import Array
 
 if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.builder import Builder
 
-# The domain of ONNX Runtime's own operators, and the version of it.
+# The domain of ONNX Runtime's own operators, and its version.
 DOMAIN = ("com.microsoft", 1)
-# The inputs of an LSTM besides its weights; scales and zero points of these come behind them.
+# The number of inputs of an LSTM; the scales and zero points of its weights come behind them.
 _INPUTS = 8
-# What the kernel sums over in each direction, of a matrix [inputs, 4 units].
+# The axis that the kernel sums over in each direction, of a matrix [inputs, 4 units].
 _REDUCTION = (0,)
 
 
 def lstm_parts(
     builder: Builder, unit: Unit, choice: OpConfig, source: str, mark: str
 ) -> tuple[bytes, tuple[tuple[str, Entry], ...], tuple[str, ...]]:
-    """The node, its constants by name, and other constants that it reads."""
+    """Return the node of an int8 LSTM, its constants by name, and the other constants that it reads."""
     node = NodeProto()
     node.CopyFrom(builder.graph.nodes[unit.anchor])
     inputs = [*node.input, *[""] * (_INPUTS - len(node.input))]
@@ -39,19 +39,23 @@ def lstm_parts(
         name, scale, zero = (
             builder.label(unit.op.name, f"{part} {choice.granularity}{what}") for what in ("", " scale", " zero")
         )
-        values, by = quantized(builder.store.array(inputs[slot]), choice.granularity == "per_channel", builder.portable)
+        values, scales = quantized(
+            builder.store.array(inputs[slot]), choice.granularity == "per_channel", builder.portable
+        )
         entries += [
-            (name, builder.store.once(name, values)),
-            (scale, builder.store.once(scale, by)),
-            (zero, builder.store.once(zero, np.zeros(by.shape, np.int8))),
+            (name, builder.store.add_once(name, values)),
+            (scale, builder.store.add_once(scale, scales)),
+            (zero, builder.store.add_once(zero, np.zeros(scales.shape, np.int8))),
         ]
         inputs[slot] = name
         inputs += [scale, zero]
     del node.input[:]
     node.input.extend(inputs)
-    kept = [entry for entry in node.attribute if entry.name != "layout"]  # it has no word for the only layout it takes
+    attributes = [
+        entry for entry in node.attribute if entry.name != "layout"
+    ]  # DynamicQuantizeLSTM has no such attribute: it takes one layout only
     del node.attribute[:]
-    node.attribute.extend(kept)
+    node.attribute.extend(attributes)
     for slot, name in enumerate(node.output):
         node.output[slot] = name + mark if name else ""
     node.op_type, node.domain, node.name = "DynamicQuantizeLSTM", DOMAIN[0], node.name + mark

@@ -1,23 +1,41 @@
-"""Which tensors of a configuration are quantized, and how."""
+"""The plan of one model: which tensors of the graph a configuration quantizes, and how.
+
+`Plan` turns a `QuantConfig`, which speaks of ops, into decisions about tensors: which ones are quantized, by which
+scale, which ones their producer writes as uint8, and where a guard must keep ONNX Runtime's optimiser from undoing a
+choice. The emitter (`build/emitter.py`) only writes down what is planned here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from quaver.adapters.onnxrt.ops.units import Unit, quantization_absorbs
+from onnx import NodeProto
+
+from quaver.adapters.onnxrt.ops.unit import Unit, quantization_absorbs
 from quaver.ops import PER_BLOCK, OpConfig, QuantConfig
 
 if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.builder import Builder
 
+# Units with the choice that a configuration makes for them.
+ChosenUnits = list[tuple[Unit, OpConfig]]
+
+
+# Float products and convolutions get a guard whatever follows: the optimiser folds much into them before it looks for a
+# QuantizeLinear.
+_HEAVY = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+
 
 class Scheme(NamedTuple):
-    """How a tensor is quantized: calibration method, whether the zero point is free, and whose range it is.
+    """How a tensor is quantized.
 
-    `source` is the tensor that an op handed on with the scale it had; empty for a tensor with a scale of its own.
-    `rescaling` is the repair that `source` went through, which has its whole range then. `gate` is the result of a
-    HardSigmoid that handed its integers on, which stand for something else behind it.
+    Attributes:
+        method: the calibration method of its range.
+        kind: "sym" or "asym"; an asymmetric scheme has a free zero point.
+        source: the tensor whose range is used; empty for a tensor with a scale of its own.
+        rescaling: the repair that divides the channels of `source`, which then has its whole range.
+        hard_sigmoid: the output of a HardSigmoid that only clips integers, which stand for other values behind it.
     """
 
     method: str
@@ -27,25 +45,25 @@ class Scheme(NamedTuple):
     hard_sigmoid: str = ""
 
 
-# That of rows of a table, which brings its range along.
+# The scheme of rows of an embedding table, which brings its range along.
 TABLE = Scheme("table", "asym")
 
 
 class Plan:
-    """What one configuration means for the tensors of a graph; None is all fp32.
+    """Decisions about the tensors of a graph in one configuration; None is all fp32.
 
     Attributes:
-        chosen: by the index of its anchor, how each op runs whose tensors are quantized, or whose table is.
-        between_floats: the same of the other int8 ops, which read float and write float.
-        schemes: of each quantized tensor family.
-        written: families whose producer writes uint8.
-        flowing: tensors to be quantized.
-        loose: float results of int8 kernels that need a guard behind them.
-        tables: results of HardSigmoids in int8 that are quantized anew.
-        integers: results that a node writes in integers by itself.
-        rescaled: by the index of its anchor, the repair that divides what an op reads.
-        absorbed: by tensor, the same where what makes it does so.
-        divided: all tensors that are divided then, on the way to these too, and by which repair.
+        static_choices: by anchor index, the choice of each op with quantized inputs, or with an int8 table.
+        float_io_choices: by anchor index, the choice of each other int8 op: it reads float and writes float.
+        schemes: by root tensor, the scheme of each quantized tensor.
+        uint8_outputs: root tensors whose producer writes uint8.
+        quantized_tensors: tensors to be quantized.
+        guarded: float outputs of int8 kernels that need a guard behind them.
+        requantized: outputs of HardSigmoids that a lookup table computes.
+        integer_outputs: outputs that a node writes as integers by itself, without a QuantizeLinear.
+        rescaled_inputs: by anchor index, the repair that divides the channels of what an op reads.
+        rescaled_at_source: by tensor, the same repair where the producer of the tensor divides it.
+        rescaled_tensors: all tensors that are divided then, those on the way included, and the repair.
     """
 
     def __init__(self, builder: Builder, config: QuantConfig | None) -> None:
@@ -65,82 +83,149 @@ class Plan:
             self._plan(config)
 
     def _plan(self, config: QuantConfig) -> None:
-        builder = self.builder
-        quantized = [(unit, config[unit.op.name]) for unit in builder.units if config[unit.op.name].quantized]
-        active = [(unit, choice) for unit, choice in quantized if choice.calibrated or unit.is_embedding]
-        self.static_choices = {unit.anchor: choice for unit, choice in active}
-        self.float_io_choices = {
-            unit.anchor: choice for unit, choice in quantized if unit.anchor not in self.static_choices
-        }
-        self._rescale(active)
-        # The producer of a tensor decides how it is quantized; if that is fp32, its first int8 reader.
-        for unit, choice in active:
-            if unit.writes_integers_as(choice) and not unit.is_passthrough and unit.hard_sigmoid is None:
-                scheme = (
-                    TABLE
-                    if unit.is_embedding
-                    else self._scheme_of(choice, unit.output, self.rescaled_tensors.get(unit.output))
-                )
-                self._write(unit, scheme, by_itself=unit.is_embedding)
-        for unit, choice in active:
-            for name in unit.activations:
-                read = self.read_by(unit, name)
-                self.schemes.setdefault(builder.root(read), self._scheme(unit, choice, name))
-                self.quantized_tensors.add(read)
-            if unit.is_passthrough:
-                read = builder.root(unit.activations[0])
-                scheme = self.schemes[read]
-                self._write(unit, scheme._replace(source=scheme.source or read), by_itself=True)
-            elif unit.hard_sigmoid is not None:
-                self._write_hard_sigmoid(unit, choice)
-        # Between a uint8 producer and a uint8 reader everything that is only moved about stays uint8.
-        for index in sorted(builder.moved, reverse=True):
-            node = builder.graph.nodes[index]
-            if builder.root(node.input[0]) in self.uint8_outputs and any(
-                name in self.quantized_tensors for name in node.output
-            ):
-                self.quantized_tensors.add(node.input[0])
-                self.quantized_tensors.update(name for name in node.output if name)
-        self.guarded = {end for unit, _ in active if (end := self._product_to_guard(unit)) is not None}
-        self.guarded |= {end for unit, choice in quantized if (end := self._sum_to_guard(unit, choice)) is not None}
-        self.guarded |= {name for name in builder.moved_captures if self._must_stay_float(name)}
+        choices = [(unit, config[unit.op.name]) for unit in self.builder.units]
+        quantized = [(unit, choice) for unit, choice in choices if choice.quantized]
+        static = [(unit, choice) for unit, choice in quantized if choice.calibrated or unit.is_embedding]
+        self.static_choices = {unit.anchor: choice for unit, choice in static}
+        self.float_io_choices = {u.anchor: choice for u, choice in quantized if u.anchor not in self.static_choices}
+        self._plan_rescaling(static)
+        self._plan_outputs(static)
+        self._plan_inputs(static)
+        self._plan_moved_tensors()
+        self._plan_guards(static, quantized)
 
     def read_by(self, unit: Unit, name: str) -> str:
-        """What a unit reads for an activation: a rescaled tensor has another name where a Mul makes it."""
+        """Return the tensor that a unit reads for an activation: a rescaled copy has a name of its own."""
         repair_name = self.rescaled_inputs.get(unit.anchor)
         if repair_name is None or name in self.rescaled_at_source:
             return name
         return self.builder.label(name, repair_name)
 
-    def _rescale(self, active: Iterable[tuple[Unit, OpConfig]]) -> None:
-        """Note which ops want what they read rescaled, and what is divided where it is made.
+    def is_uint8(self, name: str) -> bool:
+        """Return True if readers get a tensor as uint8, because its producer writes uint8."""
+        return name in self.quantized_tensors and self.builder.root(name) in self.uint8_outputs
 
-        That is so if all who read it in less than fp32 want the same, and what makes it can divide. Else those who want
-        it read a copy.
+    def output_rescaling(self, unit: Unit) -> str:
+        """Return the repair that divides the output of an op with a weight; empty if none does."""
+        return self.rescaled_tensors.get(unit.output, "") if unit.weight is not None else ""
+
+    def is_repinned(self, name: str) -> bool:
+        """Return True for a uint8 tensor whose name others rely on.
+
+        Its dequantized form takes the name, behind a guard if a body reads it.
+        """
+        return name in self.builder.pinned and self.is_uint8(name)
+
+    def raw_name(self, name: str) -> str:
+        """Return the name under which a node writes a tensor: another one if a guard or a dequantized form takes its
+        name.
+        """
+        return self.builder.label(name, "float") if name in self.guarded or self.is_repinned(name) else name
+
+    def fusing_slots(self, index: int, node: NodeProto) -> list[int]:
+        """Return the inputs of a float node that need a guard. Bodies of local functions are fused like any node."""
+        builder = self.builder
+        if (node.domain, node.op_type) in builder.functions:
+            return [slot for slot, name in enumerate(node.input) if builder.root(name) in self.uint8_outputs]
+        names = builder.fusing_inputs(index)
+        if not names or any(builder.root(name) not in self.uint8_outputs for name in names):
+            return []
+        if node.op_type not in _HEAVY and not any(
+            builder.root(name) in self.schemes for name in builder.outputs_through_clips(index)
+        ):
+            return []
+        return [list(node.input).index(names[0])]
+
+    def is_exposed(self, name: str) -> bool:
+        """Return True for a float output of the model that was only moved and that an int8 op reads.
+
+        The optimiser would quantize it before the move, and with it the output of the model.
+        """
+        root = self.builder.root(name)
+        return name in self.builder.moved_outputs and root in self.schemes and root not in self.uint8_outputs
+
+    def _plan_rescaling(self, static: ChosenUnits) -> None:
+        """Decide which inputs are rescaled, and which of these tensors their producer divides.
+
+        The producer divides a tensor if it can, and if all quantized readers want the same repair. Otherwise the ops
+        that want it read a rescaled copy.
         """
         rescaler = self.builder.rescaler
-        for unit, choice in active:
-            rescaling_repair = rescaler.rescaling_repair(unit, choice.repairs)
-            if rescaling_repair is not None:
-                self.rescaled_inputs[unit.anchor] = rescaling_repair
-        for name, (units, _, divisor) in rescaler.shared.items() if self.rescaled_inputs else ():
-            wishes = {self.rescaled_inputs.get(unit.anchor) for unit in units if unit.anchor in self.static_choices}
-            rescaling_repair = wishes.pop() if len(wishes) == 1 else None
-            if rescaling_repair is None or divisor is None:
+        for unit, choice in static:
+            repair_name = rescaler.rescaling_repair(unit, choice.repairs)
+            if repair_name is not None:
+                self.rescaled_inputs[unit.anchor] = repair_name
+        for name, (units, _, absorber) in rescaler.rescalable.items() if self.rescaled_inputs else ():
+            wanted = {self.rescaled_inputs.get(unit.anchor) for unit in units if unit.anchor in self.static_choices}
+            repair_name = wanted.pop() if len(wanted) == 1 else None
+            if repair_name is None or absorber is None:
                 continue
-            changed = [*units, *([] if divisor.unit is None else [divisor.unit])]
+            changed = [*units, *([] if absorber.unit is None else [absorber.unit])]
             if not any(unit.anchor in self.float_io_choices for unit in changed):
-                self.rescaled_at_source[name] = rescaling_repair
-                self.rescaled_tensors |= dict.fromkeys(divisor.tensors, rescaling_repair)
+                self.rescaled_at_source[name] = repair_name
+                self.rescaled_tensors |= dict.fromkeys(absorber.tensors, repair_name)
 
-    def _scheme(self, unit: Unit, choice: OpConfig, name: str) -> Scheme:
-        """How an op has a tensor quantized that nobody wrote in integers."""
-        return self._scheme_of(choice, name, self.rescaled_tensors.get(name) or self.rescaled_inputs.get(unit.anchor))
+    def _plan_outputs(self, static: ChosenUnits) -> None:
+        """Let each producer decide how its output is quantized."""
+        for unit, choice in static:
+            if not unit.writes_integers_as(choice) or unit.is_passthrough or unit.hard_sigmoid is not None:
+                continue
+            if unit.is_embedding:
+                self._write_uint8(unit, TABLE, by_itself=True)
+            else:
+                scheme = self._scheme(choice, unit.output, self.rescaled_tensors.get(unit.output))
+                self._write_uint8(unit, scheme, by_itself=False)
 
-    def _scheme_of(self, choice: OpConfig, name: str, repair_name: str | None) -> Scheme:
-        return Scheme(choice.calibration, choice.scheme, *(() if repair_name is None else (name, repair_name)))
+    def _plan_inputs(self, static: ChosenUnits) -> None:
+        """Quantize what int8 ops read: the first reader decides for a tensor that an fp32 op writes.
 
-    def _write(self, unit: Unit, scheme: Scheme, by_itself: bool) -> None:
+        Passthrough ops and HardSigmoids follow in graph order, because their output has the scale of their input.
+        """
+        for unit, choice in static:
+            for name in unit.activations:
+                read = self.read_by(unit, name)
+                rescaling = self.rescaled_tensors.get(name) or self.rescaled_inputs.get(unit.anchor)
+                self.schemes.setdefault(self.builder.root(read), self._scheme(choice, name, rescaling))
+                self.quantized_tensors.add(read)
+            if unit.is_passthrough:
+                read = self.builder.root(unit.activations[0])
+                scheme = self.schemes[read]
+                self._write_uint8(unit, scheme._replace(source=scheme.source or read), by_itself=True)
+            elif unit.hard_sigmoid is not None:
+                self._plan_hard_sigmoid(unit, choice)
+
+    def _plan_hard_sigmoid(self, unit: Unit, choice: OpConfig) -> None:
+        """Let a HardSigmoid clip the integers it reads if their scale allows that; else use a lookup table."""
+        read = self.builder.root(unit.activations[0])
+        scheme = self.schemes[read]
+        clipped = scheme._replace(source=scheme.source or read, hard_sigmoid=unit.output)
+        can_clip = read in self.uint8_outputs and not scheme.hard_sigmoid
+        if can_clip and self.builder.clipped(clipped) is not None:
+            self._write_uint8(unit, clipped, by_itself=True)
+        else:
+            self._write_uint8(unit, self._scheme(choice, unit.output, None), by_itself=False)
+            self.requantized.add(unit.output)
+
+    def _plan_moved_tensors(self) -> None:
+        """Keep what is only moved between a uint8 producer and a uint8 reader in uint8."""
+        builder = self.builder
+        for index in sorted(builder.moved, reverse=True):
+            node = builder.graph.nodes[index]
+            is_read_as_uint8 = any(name in self.quantized_tensors for name in node.output)
+            if builder.root(node.input[0]) in self.uint8_outputs and is_read_as_uint8:
+                self.quantized_tensors.add(node.input[0])
+                self.quantized_tensors.update(name for name in node.output if name)
+
+    def _plan_guards(self, static: ChosenUnits, quantized: ChosenUnits) -> None:
+        products = (self._int8_product_to_guard(unit) for unit, _ in static)
+        sums = (self._weight_only_product_to_guard(unit, choice) for unit, choice in quantized)
+        self.guarded = {name for name in (*products, *sums) if name is not None}
+        self.guarded |= {name for name in self.builder.moved_captures if self._must_stay_float(name)}
+
+    def _scheme(self, choice: OpConfig, name: str, rescaling: str | None) -> Scheme:
+        return Scheme(choice.calibration, choice.scheme, *(() if rescaling is None else (name, rescaling)))
+
+    def _write_uint8(self, unit: Unit, scheme: Scheme, by_itself: bool) -> None:
         root = self.builder.root(unit.output)
         self.schemes[root] = scheme
         self.uint8_outputs.add(root)
@@ -148,60 +233,46 @@ class Plan:
         if by_itself:
             self.integer_outputs.add(unit.output)
 
-    def _write_hard_sigmoid(self, unit: Unit, choice: OpConfig) -> None:
-        """What a HardSigmoid reads in integers it cuts off, if the scale is such that this is all; else by a table."""
-        read = self.builder.root(unit.activations[0])
-        scheme = self.schemes[read]
-        clipped_scheme = scheme._replace(source=scheme.source or read, hard_sigmoid=unit.output)
-        if (
-            read in self.uint8_outputs
-            and not scheme.hard_sigmoid
-            and self.builder.clipped_scheme(clipped_scheme) is not None
-        ):
-            self._write(unit, clipped_scheme, by_itself=True)
-        else:
-            self._write(unit, self._scheme_of(choice, unit.output, None), by_itself=False)
-            self.requantized.add(unit.output)
+    def _int8_product_to_guard(self, unit: Unit) -> str | None:
+        """Return the float output of an int8 product that needs a guard, or None.
 
-    def _product_to_guard(self, unit: Unit) -> str | None:
-        """What a kernel that writes float produces, if the optimiser would not find the kernel without a guard there.
-
-        It gives up on a product whose result is read both through a QuantizeLinear and as it is, and on one followed
-        by a Relu or Clip that no QuantizeLinear makes redundant. And it makes one Gemm of a flat product and what is
-        added to it, which is then no longer int8.
+        Without a guard the optimiser misses the int8 kernel in three cases: the result is read both through a
+        QuantizeLinear and as it is; a Relu or Clip follows that no QuantizeLinear makes redundant; or it fuses a flat
+        product with the Add behind it into one float Gemm.
         """
-        builder = self.builder
-        node = builder.graph.nodes[unit.anchor]
+        graph, pinned = self.builder.graph, self.builder.pinned
+        node = graph.nodes[unit.anchor]
         if unit.quantized_output or node.op_type not in ("Gemm", "MatMul"):
             return None
         name = node.output[0]
-        readers = builder.graph.consumers.get(name, [])
-        only = builder.graph.nodes[readers[0]] if len(readers) == 1 else None
-        clip = only if only is not None and only.op_type in ("Relu", "Clip") else None
+        readers = graph.consumers.get(name, [])
+        reader = graph.nodes[readers[0]] if len(readers) == 1 else None
+        clip = reader if reader is not None and reader.op_type in ("Relu", "Clip") else None
         if not self._reaches_int8(name):
-            flat = node.op_type == "MatMul" and builder.graph.ranks.get(node.input[0], 2) == 2
-            joined = flat and only is not None and only.op_type == "Add"
-            return name if joined or clip is not None else None
+            is_flat = node.op_type == "MatMul" and graph.ranks.get(node.input[0], 2) == 2
+            is_fused = is_flat and reader is not None and reader.op_type == "Add"
+            return name if is_fused or clip is not None else None
         if clip is None:
-            shared = name in builder.pinned or len(readers) > 1
-            return name if shared and not self._only_quantized(name) else None
-        return None if name not in builder.pinned and quantization_absorbs(builder.graph, clip) else name
+            is_shared = name in pinned or len(readers) > 1
+            return name if is_shared and not self._only_quantized(name) else None
+        return None if name not in pinned and quantization_absorbs(graph, clip) else name
 
-    def _sum_to_guard(self, unit: Unit, choice: OpConfig) -> str | None:
-        """What a product with its weight alone in 8 bits makes, its bias added, if it is clipped or quantized at once.
+    def _weight_only_product_to_guard(self, unit: Unit, choice: OpConfig) -> str | None:
+        """Return the sum of a product with an int8 weight and its bias, if it is clipped or quantized right after.
 
-        The optimiser would make one float kernel of all that.
+        The optimiser would fuse all of that into one float kernel.
         """
         graph = self.builder.graph
         node = graph.nodes[unit.anchor]
-        if choice.mode != "weight_only" or choice.granularity == PER_BLOCK or node.op_type not in ("Gemm", "MatMul"):
+        is_product = node.op_type in ("Gemm", "MatMul")
+        if choice.mode != "weight_only" or choice.granularity == PER_BLOCK or not is_product:
             return None
         name = node.output[0] if node.op_type == "Gemm" else unit.output
-        clipped = any(graph.nodes[index].op_type in ("Relu", "Clip") for index in graph.consumers.get(name, ()))
-        return name if clipped or self._reaches_int8(name) else None
+        is_clipped = any(graph.nodes[index].op_type in ("Relu", "Clip") for index in graph.consumers.get(name, ()))
+        return name if is_clipped or self._reaches_int8(name) else None
 
     def _must_stay_float(self, name: str) -> bool:
-        """Return whether a tensor that a body captures needs a guard between it and the uint8 tensor it comes from.
+        """Return True if a tensor that a body captures needs a guard between it and its uint8 source.
 
         The optimiser moves DequantizeLinear past MaxPool, Transpose, Reshape and the like. Where a body reads the
         result it aborts the process.
@@ -209,29 +280,28 @@ class Plan:
         return name not in self.quantized_tensors and self.builder.root(name) in self.uint8_outputs
 
     def _only_quantized(self, name: str) -> bool:
-        """Whether int8 ops are all that reads a tensor."""
-        builder = self.builder
-        readers = builder.graph.consumers.get(name, [])
-        return name not in builder.pinned and all(self._reads_int8(index, name) for index in readers)
+        """Return True if int8 ops are the only readers of a tensor."""
+        readers: Iterable[int] = self.builder.graph.consumers.get(name, [])
+        return name not in self.builder.pinned and all(self._reads_int8(index, name) for index in readers)
 
     def _reads_int8(self, index: int, name: str) -> bool:
-        """Whether a node is an int8 op that reads this tensor, and not what a Mul makes of it."""
+        """Return True if a node is an int8 op that reads this tensor itself, not a rescaled copy of it."""
         unit = self.builder.unit_of.get(index)
         if index not in self.static_choices or unit is None or name not in unit.activations:
             return False
         return self.read_by(unit, name) == name
 
     def _reaches_int8(self, name: str) -> bool:
-        """Whether an int8 op reads a tensor, or one behind nodes that the optimiser looks through on its way there."""
+        """Return True if an int8 op reads a tensor, directly or behind nodes that the optimiser looks through."""
         builder, graph = self.builder, self.builder.graph
-        waiting, seen = [name], {name}
+        waiting, visited = [name], {name}
         while waiting:
             tensor = waiting.pop()
             for index in graph.consumers.get(tensor, ()):
                 if self._reads_int8(index, tensor):
                     return True
                 if index in builder.moved or graph.nodes[index].op_type in ("Relu", "Clip"):
-                    fresh = [output for output in graph.nodes[index].output if output not in seen]
+                    fresh = [output for output in graph.nodes[index].output if output not in visited]
                     waiting += fresh
-                    seen.update(fresh)
+                    visited.update(fresh)
         return False

@@ -1,7 +1,7 @@
-"""Protobuf by hand, for the few messages a trial is joined from.
+"""Protobuf by hand, for the few messages that a trial is joined from.
 
-A trial differs from the last one in a handful of nodes. Serialising each node and tensor once and joining the
-bytes is a hundred times faster than building a `ModelProto`, and large tensors need never be copied.
+A trial differs from the last one in a handful of nodes. Serializing each node and tensor once and joining the bytes is
+a hundred times faster than building a `ModelProto`, and large tensors need never be copied.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _VARINT, _BYTES = 0, 2
 
 
 def varint(number: int) -> bytes:
-    """A non-negative integer in base 128, low end first."""
+    """Encode a non-negative integer in base 128, low end first."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -46,39 +46,39 @@ def varint(number: int) -> bytes:
 
 
 def head(field: int, length: int) -> bytes:
-    """What stands before a length-delimited field."""
+    """Encode the tag and length before a length-delimited field."""
     return varint(field << 3 | _BYTES) + varint(length)
 
 
 def block(field: int, payload: bytes) -> bytes:
-    """A whole length-delimited field."""
+    """Encode a whole length-delimited field."""
     return head(field, len(payload)) + payload
 
 
 def number(field: int, value: int) -> bytes:
-    """A whole varint field."""
+    """Encode a whole varint field."""
     return varint(field << 3 | _VARINT) + varint(value)
 
 
 def node(op_type: str, inputs: list[str], outputs: list[str], name: str, **attributes: Any) -> bytes:
-    """One entry of `graph.node`."""
+    """Encode one entry of `graph.node`."""
     proto = helper.make_node(op_type, inputs, outputs, name=name, **attributes)
     return block(GRAPH_NODE, proto.SerializeToString())
 
 
 def opset(domain: str, version: int) -> bytes:
-    """One entry of `model.opset_import`."""
+    """Encode one entry of `model.opset_import`."""
     return block(MODEL_OPSET, helper.make_opsetid(domain, version).SerializeToString())
 
 
 def float_output(name: str) -> bytes:
-    """One entry of `graph.output`: a float tensor of unknown shape."""
+    """Encode one entry of `graph.output`: a float tensor of unknown shape."""
     proto = helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
     return block(GRAPH_OUTPUT, proto.SerializeToString())
 
 
 def property_entry(field: int, key: str, value: str) -> bytes:
-    """Return one entry of a map from text to text, such as `model.metadata_props`."""
+    """Encode one entry of a map from text to text, such as `model.metadata_props`."""
     return block(field, block(ENTRY_KEY, key.encode()) + block(ENTRY_VALUE, value.encode()))
 
 
@@ -88,20 +88,20 @@ def _tensor_start(name: str, dims: Iterable[int], data_type: int) -> bytes:
 
 
 def tensor(name: str, array: NDArray[np.generic]) -> bytes:
-    """One entry of `graph.initializer`, with its data inside."""
+    """Encode one entry of `graph.initializer`, with its data inside."""
     data = np.asarray(array, order="C")  # ascontiguousarray would make a scalar one-dimensional
     start = initializer_head(name, data.shape, helper.np_dtype_to_tensor_dtype(data.dtype), data.nbytes)
     return start + data.tobytes()
 
 
 def initializer_head(name: str, dims: Iterable[int], data_type: int, nbytes: int) -> bytes:
-    """All of an entry of `graph.initializer` but the raw data, which must follow at once."""
+    """Encode an entry of `graph.initializer` up to its raw data, which must follow at once."""
     start = _tensor_start(name, dims, data_type) + head(TENSOR_RAW, nbytes)
     return head(GRAPH_INITIALIZER, len(start) + nbytes) + start
 
 
 def external_tensor(name: str, dims: Iterable[int], data_type: int, location: str, offset: int, nbytes: int) -> bytes:
-    """One entry of `graph.initializer` whose data lies in a file."""
+    """Encode one entry of `graph.initializer` whose data lies in a file."""
     entries = {"location": location, "offset": str(offset), "length": str(nbytes)}
     parts = [_tensor_start(name, dims, data_type)]
     parts += [property_entry(TENSOR_EXTERNAL, key, value) for key, value in entries.items()]

@@ -1,6 +1,6 @@
 """Provenance in ONNX files: behind the bytes of the model, which stay as they were scored.
 
-The parts of a protobuf message may stand in any order, and of a field with one value the last one counts. So the file
+The fields of a protobuf message may stand in any order, and of a field with one value the last one counts. So the file
 is the model as it was scored, followed by a new `producer_name` and the properties. Without that tail it is the scored
 model again, byte for byte, and its hash can be checked against the history.
 """
@@ -20,11 +20,11 @@ from quaver.errors import ModelError
 from quaver.provenance import ORIGINAL_NAME, ORIGINAL_VERSION, PREFIX, own_properties
 
 PRODUCER = "quaver"
-# The tail holds nothing else, and starts with the first of them.
+# The fields of the tail; it starts with the first of them.
 _TAIL_FIELDS = (protobuf.MODEL_PRODUCER, protobuf.MODEL_PRODUCER_VERSION, protobuf.MODEL_PROPERTY)
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _PIECE = 16 * 2**20
-# Text of one field that is read into memory; a tampered length must not take more.
+# Judgement: no property is longer. A tampered length must not fill the memory.
 _MAX_TEXT = 16 * 2**20
 
 
@@ -38,7 +38,7 @@ class _Field(NamedTuple):
 
 
 def with_original(properties: Mapping[str, str], shell: bytes) -> dict[str, str]:
-    """Return the properties with the producer of the float model, which `producer_name` no longer says.
+    """Add the producer of the float model to the properties, because `producer_name` is replaced.
 
     Args:
         properties: of the saved model.
@@ -50,17 +50,20 @@ def with_original(properties: Mapping[str, str], shell: bytes) -> dict[str, str]
 
 
 def without_provenance(model: ModelProto) -> None:
-    """Give a model that quaver saved its original producer again, and drop the properties that are quaver's."""
-    own = own_properties({entry.key: entry.value for entry in model.metadata_props})
-    if own:
-        model.producer_name, model.producer_version = own.get(ORIGINAL_NAME, ""), own.get(ORIGINAL_VERSION, "")
-        others = [entry for entry in model.metadata_props if not entry.key.startswith(PREFIX)]
+    """Restore the original producer of a model that quaver saved, and drop quaver's properties."""
+    own_entries = own_properties({entry.key: entry.value for entry in model.metadata_props})
+    if own_entries:
+        model.producer_name, model.producer_version = (
+            own_entries.get(ORIGINAL_NAME, ""),
+            own_entries.get(ORIGINAL_VERSION, ""),
+        )
+        foreign_entries = [entry for entry in model.metadata_props if not entry.key.startswith(PREFIX)]
         del model.metadata_props[:]
-        model.metadata_props.extend(others)
+        model.metadata_props.extend(foreign_entries)
 
 
 def tail(properties: Mapping[str, str]) -> bytes:
-    """Return what stands behind the model in a file: the producer, and the properties. Nothing if there are none."""
+    """Return what follows the model in a file: the producer, and the properties. Empty without properties."""
     if not properties:
         return b""
     version = properties.get(f"{PREFIX}version", "")
@@ -71,9 +74,9 @@ def tail(properties: Mapping[str, str]) -> bytes:
 
 
 def split(path: Path) -> tuple[int, dict[str, str]]:
-    """Return how many bytes of a file are the model as it was scored, and the properties of quaver behind them.
+    """Return how many bytes of a file are the model as it was scored, and quaver's properties behind them.
 
-    The length is that of the file if it has no tail: quaver did not write it, or another tool wrote it anew since.
+    The length is that of the file if it has no tail: quaver did not write it, or another tool rewrote it.
     """
     properties: dict[str, str] = {}
     with open(path, "rb") as file:
@@ -103,7 +106,7 @@ def read_provenance(path: Path) -> tuple[dict[str, str], str]:
 
 
 def pieces(path: Path, length: int | None = None) -> Iterator[bytes]:
-    """Yield the first bytes of a file, a part at a time; all of them if no length is given."""
+    """Yield the first bytes of a file, piece by piece; all of them if no length is given."""
     with open(path, "rb") as file:
         left = os.fstat(file.fileno()).st_size if length is None else length
         while left and (piece := file.read(min(_PIECE, left))):
@@ -112,7 +115,7 @@ def pieces(path: Path, length: int | None = None) -> Iterator[bytes]:
 
 
 def relocated(path: Path, location: str) -> bytes:
-    """Return the bytes of a model whose external data lies at another location, with all else as it was."""
+    """Return the bytes of a model with another location for its external data, and all else as it was."""
     content = path.read_bytes()
     with open(path, "rb") as file:
         parts = []

@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters.onnxrt.load.graph import Graph, integer
-from quaver.adapters.onnxrt.ops.units import Unit
+from quaver.adapters.onnxrt.ops.unit import Unit
 from quaver.types import Array
 
 if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.affine import Float
 
-# Two neighbours of one sign may add up to this much.
+# The limit for the sum of two neighbours of one sign, derived above.
 PAIR_LIMIT = 128
 # The largest int8 weight; scales are a peak divided by it.
 WEIGHT_LIMIT = 127
@@ -60,13 +60,13 @@ def pair_peak(weight: Float, axis: int | None, reduction: Reduction) -> Float:
         reduction: the axes that the kernel sums over.
     """
     first, second = _neighbours(weight, reduction)
-    others = None
+    summed_axes = None
     if axis is not None:
         channel = _outer_axes(weight.ndim, reduction).index(axis)
-        others = tuple(dim for dim in range(first.ndim) if dim != channel)
+        summed_axes = tuple(dim for dim in range(first.ndim) if dim != channel)
     positive = np.maximum(first, 0) + np.maximum(second, 0)
     negative = np.minimum(first, 0) + np.minimum(second, 0)
-    largest = np.maximum(positive.max(axis=others), -negative.min(axis=others))
+    largest = np.maximum(positive.max(axis=summed_axes), -negative.min(axis=summed_axes))
     return np.asarray(largest * np.float32(WEIGHT_LIMIT / PAIR_LIMIT), np.float32)
 
 

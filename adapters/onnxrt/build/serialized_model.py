@@ -1,4 +1,4 @@
-"""A model in parts, complete or with its large constants left in a file."""
+"""A serialized model: its bytes in parts, with large constants inside or in a separate file."""
 
 from __future__ import annotations
 
@@ -12,25 +12,31 @@ from quaver.adapters.onnxrt.build.weight_store import Entry, StoredTensor, Weigh
 
 @dataclass(frozen=True, slots=True)
 class SerializedModel:
-    """A model in parts: what comes before the graph, the graph's entries, and where large constants lie."""
+    """A model in parts.
+
+    Attributes:
+        shell: the bytes before the graph.
+        graph: the entries of the graph.
+        store: where large constants lie.
+    """
 
     shell: bytes
     graph: tuple[Entry, ...]
     store: WeightStore
 
     def skeleton(self) -> bytes:
-        """The model with its large constants left in the weight file."""
+        """Return the model with its large constants left in the weight file."""
         location = self.store.path.name
         body = b"".join(part.external(location) if isinstance(part, StoredTensor) else part for part in self.graph)
         return self.shell + protobuf.block(protobuf.MODEL_GRAPH, body)
 
     def size(self) -> int:
-        """How many bytes the complete model has."""
+        """Return the number of bytes of the complete model."""
         body = self._body_size()
         return len(self.shell) + len(protobuf.head(protobuf.MODEL_GRAPH, body)) + body
 
     def chunks(self) -> Iterator[bytes | memoryview]:
-        """The complete model, piece by piece, large constants mapped and never copied."""
+        """Yield the complete model, piece by piece. Large constants are mapped and never copied."""
         yield self.shell
         yield protobuf.head(protobuf.MODEL_GRAPH, self._body_size())
         for part in self.graph:
@@ -41,7 +47,7 @@ class SerializedModel:
                 yield part
 
     def split(self, location: str) -> tuple[bytes, Iterator[bytes | memoryview]]:
-        """The model with its large constants in a second file at `location`, and the bytes of that file."""
+        """Return the model with its large constants in a second file at `location`, and the bytes of that file."""
         placed: dict[str, StoredTensor] = {}
         pieces: list[bytes | StoredTensor] = []
         end = 0

@@ -1,6 +1,7 @@
-"""Every constant once: the float ones as given, the int8 ones quantized on first use, all in one flat file.
+"""The weight store: every constant once, the float ones as given, the int8 ones quantized on first use.
 
-ONNX Runtime maps the file, so that all sessions of all trials (and processes) share one copy of the weights.
+Large constants lie in one flat file. ONNX Runtime maps it, so that all sessions of all trials (and processes) share
+one copy of the weights.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from quaver.files import locks
 from quaver.files.temporary import temporary_folder
 from quaver.types import Array
 
-# Smaller constants travel inside the model: shapes and scales must be there for the optimiser to see them.
+# Judgement: constants up to 1 KB travel inside the model, because the optimiser must see shapes and scales.
 INLINE_BYTES = 1024
-# How a weight file is called and how it begins: others may keep caches beside it.
+# The name of a weight file and its first bytes; they keep other files from being deleted as orphans.
 NAME = re.compile(r"quaver-weights-[0-9a-f]{16}\.cache")
 MAGIC = b"quaver: weights of a run, removed at its end\n"
 
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A large constant that lies in the flat file."""
+    """A large constant in the flat file."""
 
     name: str
     data_type: int
@@ -57,15 +58,15 @@ class StoredTensor:
     nbytes: int
 
     def external(self, location: str) -> bytes:
-        """The initializer entry that points into the file."""
+        """Return the initializer entry that points into the file."""
         return protobuf.external_tensor(self.name, self.dims, self.data_type, location, self.offset, self.nbytes)
 
     def head(self) -> bytes:
-        """The initializer entry without its data, which must follow at once."""
+        """Return the initializer entry without its data, which must follow at once."""
         return protobuf.initializer_head(self.name, self.dims, self.data_type, self.nbytes)
 
 
-# An initializer entry: its bytes, or where they are.
+# An entry of a graph: its bytes, or where they lie.
 Entry = bytes | StoredTensor
 
 
@@ -81,24 +82,24 @@ def claim(handle: int, wait: bool = False) -> bool:
 
 
 def remove_orphans(folder: Path) -> None:
-    """Delete weight files whose process was killed: nobody holds their lock any more."""
+    """Delete weight files of killed processes, whose lock is free."""
     for path in folder.glob("quaver-weights-*.cache"):
         if NAME.fullmatch(path.name) and not path.is_symlink():
             with contextlib.suppress(OSError), open(path, "rb") as file:
-                # An empty one was killed before it could say what it is.
+                # An empty file is from a process that was killed before it wrote the first bytes.
                 if claim(file.fileno()) and file.read(len(MAGIC)) in (MAGIC, b""):
                     path.unlink()
 
 
 def new_file(folder: Path) -> tuple[Path, BinaryIO]:
-    """A weight file of its own: to write into one that another store's sessions have mapped would kill them.
+    """Create a weight file and lock it before its first bytes appear, so that no process takes it for an orphan.
 
-    It is locked before it shows what it is, so that nobody takes it for one that was left over.
+    Each store has a file of its own: writing into one that another store's sessions have mapped would kill them.
     """
     path = folder / f"quaver-weights-{secrets.token_hex(8)}.cache"
     try:
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b")
-        claim(file.fileno(), wait=True)  # another process may be having a look at it
+        claim(file.fileno(), wait=True)  # another process may be looking for orphans
         file.write(MAGIC)
         file.flush()
     except OSError as error:
@@ -109,9 +110,13 @@ def new_file(folder: Path) -> tuple[Path, BinaryIO]:
 
 
 class WeightParts(NamedTuple):
-    """A quantized weight as parts of a graph: the node that dequantizes it, its constants, the name of the result.
+    """A quantized weight as parts of a graph.
 
-    The first of the constants holds the integers, under the name `integers`.
+    Attributes:
+        node: the node that dequantizes it.
+        entries: its constants; the first one holds the integers.
+        name: the name of the dequantized tensor.
+        integers: the name of the integers.
     """
 
     node: bytes
@@ -121,11 +126,11 @@ class WeightParts(NamedTuple):
 
 
 class WeightStore:
-    """The constants of one model, in every form that trials have asked for so far."""
+    """The constants of one model, in every form that trials have used so far."""
 
     def __init__(self, constants: dict[str, Array], folder: Path | None, mark: str, shared: bool = False) -> None:
         self._constants = constants
-        # Without a folder the file lies in a temporary one, which goes when the last model that needs it does.
+        # Without a folder the file lies in a temporary one, which is removed with the last model that needs it.
         stack = contextlib.ExitStack()
         self._remove_folder = weakref.finalize(self, stack.close)
         folder = stack.enter_context(temporary_folder()) if folder is None else Path(folder)
@@ -134,7 +139,7 @@ class WeightStore:
         self._weights: dict[tuple[object, ...], WeightParts] = {}
         self._scales: dict[tuple[str, int | None, Reduction | None], Float] = {}
         self._tables: dict[str, QuantizationParameters] = {}
-        self._mapped: memoryview | None = None  # the file as it was when last read; made anew when it has grown
+        self._mapped: memoryview | None = None  # mapped again once the file has grown
         self._shared: SharedFile | None = None
         if shared:
             from quaver.adapters.onnxrt.build.shared_weights import SharedFile
@@ -144,9 +149,9 @@ class WeightStore:
         else:
             remove_orphans(folder)
             self._path, self._file = new_file(folder)
-        stack.callback(self._file.close)  # a store that nobody closed closes it when it goes, before its folder does
-        # A model may be hashed in another thread while its store is closed. The number of a file that was closed is
-        # soon another file's, and to read that one as if it were as long kills the process: so this one stays open.
+        stack.callback(self._file.close)  # a store that is never closed closes its file before its folder is removed
+        # A model may be hashed in another thread while its store is closed. The number of a closed file soon belongs to
+        # another file, and reading that one would kill the process. So this duplicate stays open.
         self._readable = os.dup(self._file.fileno())
         weakref.finalize(self, os.close, self._readable)
 
@@ -163,28 +168,28 @@ class WeightStore:
         self._remove_folder()
 
     def constant(self, name: str) -> Entry:
-        """A float (or integer, or string) constant as it is in the model."""
+        """Return a constant as it is in the model."""
         entry = self._entries.get(name)
         if entry is None:
             entry = self._entries[name] = self.add(name, self._constants[name])
         return entry
 
     def array(self, name: str) -> Array:
-        """The value of a constant."""
+        """Return the value of a constant."""
         return self._constants[name]
 
     def _real(self, name: str) -> Float:
         return np.asarray(self._constants[name], np.float32)
 
     def read(self, tensor: StoredTensor) -> memoryview:
-        """The data of a stored tensor, mapped."""
+        """Return the data of a stored tensor, mapped."""
         end = tensor.offset + tensor.nbytes
         if self._mapped is None or len(self._mapped) < end:
             self._mapped = memoryview(mmap.mmap(self._readable, 0, access=mmap.ACCESS_READ))
         return self._mapped[tensor.offset : end]
 
     def add(self, name: str, array: Array) -> Entry:
-        """Put an array into the file, or into bytes if it is small."""
+        """Put an array into the file, or into bytes if it is small, and return its entry."""
         if array.dtype == object:
             return protobuf.block(
                 protobuf.GRAPH_INITIALIZER, onnx.numpy_helper.from_array(array, name).SerializeToString()
@@ -204,7 +209,7 @@ class WeightStore:
         return StoredTensor(name, kind, data.shape, offset, data.nbytes)
 
     def scale(self, name: str, axis: int | None, reduction: Reduction | None = None) -> Float:
-        """Return the scale of a weight, before any regard for a bias; with a `reduction` no sum of it saturates."""
+        """Return the scale of a weight without regard for a bias; with a `reduction` no sum of it saturates."""
         key = (name, axis, reduction)
         if key not in self._scales:
             scale = weight_scale(self._real(name), axis, reduction)
@@ -214,7 +219,9 @@ class WeightStore:
         return self._scales[key]
 
     def table_parameters(self, name: str) -> QuantizationParameters:
-        """The one scale of a table whose rows go on as activations: over its whole range, for any row may be asked."""
+        """Return the one scale of a table whose rows are activations. It covers the whole range, as any row may be
+        read.
+        """
         if name not in self._tables:
             table = self._real(name)
             low, high = float(table.min()), float(table.max())
@@ -224,7 +231,7 @@ class WeightStore:
         return self._tables[name]
 
     def table(self, name: str) -> tuple[str, Entry]:
-        """A table in uint8, and what it is called."""
+        """Return a table in uint8: its name and its entry."""
         quantized = self._mark.join((name, "table", "q"))
         if quantized not in self._entries:
             values = quantize_table(self._real(name), self.table_parameters(name)).values
@@ -232,15 +239,15 @@ class WeightStore:
         return quantized, self._entries[quantized]
 
     def operand(self, name: str) -> WeightParts:
-        """A constant in uint8, which is exact for a single number, and the node that dequantizes it."""
+        """Return a constant operand in uint8, which is exact for a single number."""
         key = (name, "operand")
         if key not in self._weights:
-            found = quantize_table(self._real(name), self.table_parameters(name))
-            self._weights[key] = self.constant_parts(self._mark.join(key), *found)
+            table = quantize_table(self._real(name), self.table_parameters(name))
+            self._weights[key] = self.constant_parts(self._mark.join(key), *table)
         return self._weights[key]
 
     def row_scales(self, name: str, axis: int) -> tuple[str, Entry]:
-        """The scale of each row of an int8 table, to be looked up like the rows, and what they are called."""
+        """Return the scale of each row of an int8 table, to be looked up like the rows: the name and the entry."""
         rows = self._mark.join((name, f"axis{axis}", "rows"))
         if rows not in self._entries:
             shape = [1] * self._constants[name].ndim
@@ -268,14 +275,14 @@ class WeightStore:
         return weight
 
     def transposed(self, name: str, axis: int | None, reduction: Reduction | None = None) -> tuple[str, Entry]:
-        """Return the integers of a matrix in int8 with its axes exchanged, and what they are called."""
+        """Return the integers of an int8 matrix with its axes exchanged: their name and their entry."""
         parts = (name, *_parts(axis, reduction), "turned")
         values = quantize_weight(self._real(name), axis, self.scale(name, axis, reduction), reduction).values
         label = self._mark.join(parts)
-        return label, self.once(label, np.ascontiguousarray(values.T))
+        return label, self.add_once(label, np.ascontiguousarray(values.T))
 
-    def once(self, name: str, array: Array) -> Entry:
-        """Something that was made of constants, kept under a name of its own."""
+    def add_once(self, name: str, array: Array) -> Entry:
+        """Add an array under a name of its own, unless it was added before, and return its entry."""
         if name not in self._entries:
             self._entries[name] = self.add(name, array)
         return self._entries[name]
@@ -285,13 +292,13 @@ class WeightStore:
         return scale_for_bias(self._real(bias), activation_scale, scale)
 
     def bias(self, name: str, bias: str, activation_scale: Float, scale: Float) -> tuple[bytes, tuple[Entry, ...]]:
-        """The node that dequantizes an int32 bias into `name`, and its constants."""
+        """Return the node that dequantizes an int32 bias into `name`, and its constants."""
         return self.bias_parts(name, self._real(bias), activation_scale, scale)
 
     def bias_parts(
         self, name: str, values: Float, activation_scale: Float, scale: Float
     ) -> tuple[bytes, tuple[Entry, ...]]:
-        """The same of any values."""
+        """Return the node that dequantizes these values, as an int32 bias, into `name`, and its constants."""
         steps, step = bias_steps(values, activation_scale, scale)
         quantized, scaled = f"{name}{self._mark}q", f"{name}{self._mark}scale"
         axis = {"axis": 0} if step.ndim else {}
@@ -301,31 +308,31 @@ class WeightStore:
     def _quantize(
         self, name: str, axis: int | None, scale: Float | None, owner: str, reduction: Reduction | None
     ) -> WeightParts:
-        used = self.scale(name, axis, reduction) if scale is None else scale
+        weight_scale_used = self.scale(name, axis, reduction) if scale is None else scale
         parts = [name, *_parts(axis, reduction)] + ([owner] if scale is not None else [])
-        return self.weight_parts(self._mark.join(parts), self._real(name), axis, used, reduction)
+        return self.weight_parts(self._mark.join(parts), self._real(name), axis, weight_scale_used, reduction)
 
     def weight_parts(
-        self, base: str, weight: Float, axis: int | None, used: Float, reduction: Reduction | None = None
+        self, base: str, weight: Float, axis: int | None, scale: Float, reduction: Reduction | None = None
     ) -> WeightParts:
-        """Return any values as an int8 weight in steps of a scale, under names that begin with `base`."""
-        return self.constant_parts(base, *quantize_weight(weight, axis, used, reduction))
+        """Return values as an int8 weight in steps of a scale, under names that begin with `base`."""
+        return self.constant_parts(base, *quantize_weight(weight, axis, scale, reduction))
 
-    def constant_parts(self, base: str, values: Array, params: QuantizationParameters) -> WeightParts:
-        """Integers, what they stand for, and the node that dequantizes them, under names that begin with `base`."""
+    def constant_parts(self, base: str, values: Array, parameters: QuantizationParameters) -> WeightParts:
+        """Return integers and the node that dequantizes them, under names that begin with `base`."""
         quantized, scaled, zero = (f"{base}{self._mark}{part}" for part in ("q", "scale", "zero"))
         output = f"{base}{self._mark}dq"
-        where = {} if params.axis is None else {"axis": params.axis}
-        node = protobuf.node("DequantizeLinear", [quantized, scaled, zero], [output], output, **where)
+        axis = {} if parameters.axis is None else {"axis": parameters.axis}
+        node = protobuf.node("DequantizeLinear", [quantized, scaled, zero], [output], output, **axis)
         entries = (
             self.add(quantized, values),
-            protobuf.tensor(scaled, params.scale),
-            protobuf.tensor(zero, params.zero_point),
+            protobuf.tensor(scaled, parameters.scale),
+            protobuf.tensor(zero, parameters.zero_point),
         )
         return WeightParts(node, entries, output, quantized)
 
 
 def _parts(axis: int | None, reduction: Reduction | None) -> list[str]:
-    """Return what the names of an int8 weight say of its scale."""
+    """Return the parts of an int8 weight's name that describe its scale."""
     parts = ["tensor" if axis is None else f"axis{axis}"]
     return parts if reduction is None else [*parts, f"bounded along {','.join(map(str, reduction))}"]

@@ -1,18 +1,18 @@
-"""Where channels lie, and what becomes of a tensor on its way from one op to another."""
+"""Channel axes: where channels lie, and what happens to a tensor between two ops."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from quaver.adapters.onnxrt.load.graph import Graph, integer
-from quaver.adapters.onnxrt.ops.units import Unit
+from quaver.adapters.onnxrt.ops.unit import Unit
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose", "AveragePool", "GlobalAveragePool")
 _PRODUCTS = ("Gemm", "MatMul")
 
 
 def movement_kinds(graph: Graph, name: str, root: str) -> list[str]:
-    """The kinds of the nodes that moved a tensor about since it was `root`."""
+    """Return the kinds of the nodes that moved a tensor since it was `root`."""
     kinds: list[str] = []
     while name != root:
         node = graph.nodes[graph.producers[name]]
@@ -22,16 +22,18 @@ def movement_kinds(graph: Graph, name: str, root: str) -> list[str]:
 
 
 def upstream(graph: Graph, unit: Unit, unit_of: Mapping[int, Unit]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The ops whose outputs reach a unit, directly or through nodes that are no ops, and the kinds of these nodes."""
+    """Return the ops whose outputs reach a unit, directly or through nodes that are no ops, and the kinds of these
+    nodes.
+    """
     ops: dict[str, None] = {}
     kinds: dict[str, None] = {}
-    seen: set[int] = set(unit.nodes)
+    visited: set[int] = set(unit.nodes)
     waiting = [name for index in unit.nodes for name in graph.nodes[index].input]
     while waiting:
         index = graph.producers.get(waiting.pop())
-        if index is None or index in seen:
+        if index is None or index in visited:
             continue
-        seen.add(index)
+        visited.add(index)
         owner = unit_of.get(index)
         if owner is not None:
             ops[owner.op.name] = None
@@ -42,7 +44,7 @@ def upstream(graph: Graph, unit: Unit, unit_of: Mapping[int, Unit]) -> tuple[tup
 
 
 def channel_axis(graph: Graph, unit: Unit, name: str) -> int | None:
-    """Which axis of a tensor that an op reads or writes holds channels, going by what the op is."""
+    """Return the channel axis of a tensor that an op reads or writes, judged by the kind of the op."""
     kind = graph.nodes[unit.anchor].op_type
     if kind in _CONVOLUTIONS:
         return 1
@@ -53,7 +55,7 @@ def channel_axis(graph: Graph, unit: Unit, name: str) -> int | None:
 
 
 def weight_axes(graph: Graph, unit: Unit) -> tuple[int | None, int | None]:
-    """Which axes of an op's weight hold output channels and input channels."""
+    """Return the axes of an op's weight that hold output channels and input channels."""
     node = graph.nodes[unit.anchor]
     assert unit.weight is not None
     rank = graph.constants[unit.weight].ndim
@@ -70,7 +72,7 @@ def weight_axes(graph: Graph, unit: Unit) -> tuple[int | None, int | None]:
 
 
 def why_one_scale(graph: Graph, unit: Unit) -> str:
-    """Why an op's weight can have only one scale; empty if it can have more, or there is none."""
+    """Return why an op's weight can have only one scale; empty if it can have more, or there is none."""
     if unit.weight is None or unit.axis is not None:
         return ""
     kind = graph.nodes[unit.anchor].op_type

@@ -1,4 +1,4 @@
-"""A configuration seen from inside: scales, weights, and every op beside its float self."""
+"""The view of a configuration: scales, weights, and every op beside its float version."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from quaver.adapters.onnxrt.inspect.channel_axes import (
     weight_axes,
     why_one_scale,
 )
+from quaver.adapters.onnxrt.inspect.local_runs import record_branches, record_quantized, trunk_with_branches
 from quaver.adapters.onnxrt.inspect.other_nodes import OtherNode, other_branches, other_nodes_of_plan
-from quaver.adapters.onnxrt.inspect.taps import record_branches, record_quantized, trunk_with_branches
-from quaver.adapters.onnxrt.ops.units import Unit
+from quaver.adapters.onnxrt.ops.unit import Unit
 from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, QuantizedRun, UntunedOp
 from quaver.ops import PER_BLOCK, QuantConfig
 from quaver.types import Feed
@@ -35,12 +35,12 @@ _LONGEST = 4096
 
 
 def module_of(node: NodeProto) -> str:
-    """The innermost module, such as "layer1.0.conv1"; empty if nothing is said, or nothing that can be read."""
-    said = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), "")
-    if not said or len(said) > _LONGEST:
+    """Return the innermost module of a node, such as "layer1.0.conv1"; empty if the file does not tell."""
+    text = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), "")
+    if not text or len(text) > _LONGEST:
         return ""
     try:
-        scopes = ast.literal_eval(said)
+        scopes = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return ""
     if not isinstance(scopes, list) or len(scopes) < 2 or not isinstance(scopes[-2], str):
@@ -57,21 +57,21 @@ class ConfigView(ModelView):
 
     def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
         trunk, branches = trunk_with_branches(self._builder, self._config, ops)
-        others = {name: self._others[name] for name in ops if name in self._others}
-        results = {name: tap for name, (_, tap) in branches.items()} | other_branches(self._builder, trunk, others)
-        ends = {name: other.output for name, other in others.items()}
-        return record_branches(self._builder, trunk, results, ops, tensors, self._threads, ends)
+        other_nodes = {name: self._others[name] for name in ops if name in self._others}
+        results = {name: tap for name, (_, tap) in branches.items()} | other_branches(trunk, other_nodes)
+        ends = {name: other.output for name, other in other_nodes.items()}
+        return record_branches(trunk, results, ops, tensors, self._threads, ends)
 
     def quantized(self, ops: Sequence[str]) -> Callable[[Feed], QuantizedRun]:
         tensors = {name: other.output for name, other in self._others.items()}
-        return record_quantized(self._builder, self._config, ops, self._threads, others=tensors)
+        return record_quantized(self._builder, self._config, ops, self._threads, other_nodes=tensors)
 
     @functools.cached_property
     def _others(self) -> dict[str, OtherNode]:
-        return other_nodes_of_plan(self._builder, Emitter(self._builder, self._config))
+        return other_nodes_of_plan(Emitter(self._builder, self._config))
 
     def others(self) -> Mapping[str, UntunedOp]:
-        return {name: other.to_other_op() for name, other in self._others.items()}
+        return {name: other.to_untuned_op() for name, other in self._others.items()}
 
     def weights(self) -> Iterator[OpWeight]:
         plan = Emitter(self._builder, self._config)
@@ -80,53 +80,58 @@ class ConfigView(ModelView):
                 yield self._weight(unit, unit.weight, plan)
 
     def _weight(self, unit: Unit, name: str, plan: Emitter) -> OpWeight:
-        a = self._builder
-        values = np.asarray(a.store.array(name), np.float32)
-        choice, (outer, inner) = self._config[unit.op.name], weight_axes(a.graph, unit)
+        builder = self._builder
+        values = np.asarray(builder.store.array(name), np.float32)
+        choice, (outer, inner) = self._config[unit.op.name], weight_axes(builder.graph, unit)
         if not choice.quantized:
             return OpWeight(unit.op.name, values, values, outer, inner)
         if choice.granularity == PER_BLOCK:
-            return OpWeight(unit.op.name, values, int4.dequantized(a, unit), outer, inner)
+            return OpWeight(unit.op.name, values, int4.dequantized(builder, unit), outer, inner)
         if unit.is_embedding and unit.writes_integers_as(choice):
-            table = quantize_table(values, a.store.table_parameters(name))
+            table = quantize_table(values, builder.store.table_parameters(name))
             return OpWeight(unit.op.name, values, table, outer, inner)
         per_channel = choice.granularity == "per_channel"
         axis = unit.axis if per_channel else None
         scale: Float | None = None
         if unit.bias is not None and choice.calibrated:
             read = plan.read_by(unit, unit.activations[0])
-            scale = a.bias(unit.anchor, plan.schemes[a.root(read)], per_channel)[2]
-        reduction = None if choice.mode == "weight_only" else a.reduction(unit)
-        scale = a.store.scale(name, axis, reduction) if scale is None else scale
+            scale = builder.bias(unit.anchor, plan.schemes[builder.root(read)], per_channel)[2]
+        reduction = None if choice.mode == "weight_only" else builder.reduction(unit)
+        scale = builder.store.scale(name, axis, reduction) if scale is None else scale
         return OpWeight(unit.op.name, values, quantize_weight(values, axis, scale, reduction), outer, inner)
 
     def contexts(self) -> Mapping[str, OpContext]:
-        a = self._builder
-        plan = Emitter(a, self._config)
-        origins = {unit.output: unit.op.name for unit in a.units}
+        builder = self._builder
+        plan = Emitter(builder, self._config)
+        origins = {unit.output: unit.op.name for unit in builder.units}
 
         def tensor(name: str, axis: int | None) -> ActivationContext:
-            root = a.root(name)
-            params, moved = a.params(root, plan.schemes[root]), tuple(movement_kinds(a.graph, name, root))
-            return ActivationContext(name, params, a.ranges.get(root, {}), origins.get(root, ""), moved, axis)
+            root = builder.root(name)
+            params, moved = (
+                builder.parameters(root, plan.schemes[root]),
+                tuple(movement_kinds(builder.graph, name, root)),
+            )
+            return ActivationContext(name, params, builder.ranges.get(root, {}), origins.get(root, ""), moved, axis)
 
-        found = {}
-        for unit in a.units:
-            name, axis = unit.op.name, channel_axis(a.graph, unit, unit.output)
-            around = *upstream(a.graph, unit, a.unit_of), module_of(a.graph.nodes[unit.anchor])
+        contexts = {}
+        for unit in builder.units:
+            name, axis = unit.op.name, channel_axis(builder.graph, unit, unit.output)
+            surroundings = *upstream(builder.graph, unit, builder.unit_of), module_of(builder.graph.nodes[unit.anchor])
             choice = self._config[name]
             if choice.calibrated or (choice.quantized and unit.is_embedding):
-                # Of a tensor whose channels are divided no one scale can be told.
+                # A tensor whose channels are divided has no single scale to report.
                 whole = (
                     []
                     if unit.anchor in plan.rescaled_inputs
                     else [n for n in unit.activations if n not in plan.rescaled_tensors]
                 )
-                reads = tuple(tensor(read, channel_axis(a.graph, unit, read)) for read in whole)
+                reads = tuple(tensor(read, channel_axis(builder.graph, unit, read)) for read in whole)
                 integers = unit.writes_integers_as(choice) and unit.output not in plan.rescaled_tensors
                 writes = tensor(unit.output, axis) if integers else None
-                found[name] = OpContext(name, unit.output, axis, reads, writes, why_one_scale(a.graph, unit), *around)
-            else:  # reads float and writes float
-                one_scale = why_one_scale(a.graph, unit) if choice.quantized else ""
-                found[name] = OpContext(name, unit.output, axis, (), None, one_scale, *around)
-        return found
+                contexts[name] = OpContext(
+                    name, unit.output, axis, reads, writes, why_one_scale(builder.graph, unit), *surroundings
+                )
+            else:  # it reads and writes float
+                one_scale = why_one_scale(builder.graph, unit) if choice.quantized else ""
+                contexts[name] = OpContext(name, unit.output, axis, (), None, one_scale, *surroundings)
+        return contexts

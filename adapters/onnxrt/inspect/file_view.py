@@ -1,11 +1,10 @@
-"""A quantized file seen from inside, beside the float model it was made from."""
+"""The view of a quantized file, with or without the float model it was made from."""
 
 from __future__ import annotations
 
 import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from onnx import NodeProto
@@ -22,12 +21,12 @@ from quaver.adapters.onnxrt.inspect.channel_axes import (
     weight_axes,
     why_one_scale,
 )
+from quaver.adapters.onnxrt.inspect.local_runs import RecordedTensor, record_branches
 from quaver.adapters.onnxrt.inspect.matching import MatchedTensor, match_op
 from quaver.adapters.onnxrt.inspect.other_nodes import OtherNode, other_branches, other_nodes_of_file
 from quaver.adapters.onnxrt.inspect.quantized_file import QuantizedFile
 from quaver.adapters.onnxrt.inspect.replay import file_branches
-from quaver.adapters.onnxrt.inspect.taps import RecordedTensor, record_branches
-from quaver.adapters.onnxrt.ops.units import Unit
+from quaver.adapters.onnxrt.ops.unit import Unit
 from quaver.adapters.onnxrt.profile.benchmark import time_model
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.options import TimingOptions
@@ -45,15 +44,15 @@ from quaver.introspection import (
     UntunedOp,
 )
 from quaver.ops import FLOAT, FP32, INT4, INT8, Precision, QuantConfig
-from quaver.types import Feed
+from quaver.types import Feed, ModelLike
 
 log = logging.getLogger(__name__)
 
 
 class FileView(ModelView):
-    """A quantized file, whoever made it."""
+    """A quantized file of any tool, beside the float model it was made from."""
 
-    def __init__(self, adapter: Adapter, source: Any, builder: Builder, threads: int) -> None:
+    def __init__(self, adapter: Adapter, source: ModelLike, builder: Builder, threads: int) -> None:
         super().__init__(adapter, QuantConfig((unit.op.name, FLOAT) for unit in builder.units))
         self._builder, self._threads = builder, threads
         self._file = QuantizedFile(source)
@@ -69,10 +68,10 @@ class FileView(ModelView):
 
     @functools.cached_property
     def precisions(self) -> Mapping[str, str]:
-        found = {unit.op.name: self._precision(unit) for unit in self._builder.units}
-        if not any(Precision(one).quantized for one in found.values()):
+        precisions = {unit.op.name: self._precision(unit) for unit in self._builder.units}
+        if not any(Precision(precision).quantized for precision in precisions.values()):
             log.warning("no op of the quantized model runs in int8 with fixed scales: is it the right file?")
-        return found
+        return precisions
 
     def _precision(self, unit: Unit) -> str:
         node = self._file.node_of(unit)
@@ -82,13 +81,13 @@ class FileView(ModelView):
 
     @functools.cached_property
     def _nodes(self) -> dict[str, NodeProto]:
-        """Of each op that is built in the file as in the float model, the node that does its arithmetic."""
-        found = {}
+        """By op, the node of the file that does its arithmetic, if the file builds the op as the float model does."""
+        nodes = {}
         for unit in self._builder.units:
-            node = self._file.node(unit, self._outputs(unit))
+            node = self._file.matching_node(unit, self._outputs(unit))
             if node is not None:
-                found[unit.op.name] = node
-        missing = len(self._builder.units) - len(found)
+                nodes[unit.op.name] = node
+        missing = len(self._builder.units) - len(nodes)
         if missing:
             log.warning(
                 "%d of %d ops are not found in the quantized model, or are built otherwise there (a BatchNormalization "
@@ -96,43 +95,45 @@ class FileView(ModelView):
                 missing,
                 len(self._builder.units),
             )
-        return found
+        return nodes
 
     def _outputs(self, unit: Unit) -> list[str]:
-        """What the nodes of an op write, the last one's first."""
+        """Return the outputs of an op's nodes, that of the last node first."""
         return [self._builder.graph.nodes[index].output[0] for index in reversed(unit.nodes)]
 
     @functools.cached_property
-    def _points(self) -> dict[str, MatchedTensor]:
-        """Of each op that can be found in the file, where it ends in both models."""
-        found = {}
+    def _matches(self) -> dict[str, MatchedTensor]:
+        """By op, where it ends in both models, as far as the file has it."""
+        matches = {}
         for unit in self._builder.units:
-            point = match_op(self._builder.graph, unit, self._file)
-            if point is not None:
-                found[unit.op.name] = point
-        if not found:
+            match = match_op(self._builder.graph, unit, self._file)
+            if match is not None:
+                matches[unit.op.name] = match
+        if not matches:
             raise ModelError("no op of the float model is found in the quantized one: it was made from another model")
-        return found
+        return matches
 
     def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
-        trunk, results = file_branches(self._builder, self._file, self._nodes, self._points)
-        others = {name: self._others[name] for name in ops if name in self._others}
-        results |= other_branches(self._builder, trunk, others)
-        ends = {name: self._points[name].float_tensor for name in ops if name in self._points}
-        ends |= {name: other.output for name, other in others.items()}
-        return record_branches(self._builder, trunk, results, ops, tensors, self._threads, ends)
+        trunk, results = file_branches(self._builder, self._file, self._nodes, self._matches)
+        other_nodes = {name: self._others[name] for name in ops if name in self._others}
+        results |= other_branches(trunk, other_nodes)
+        ends = {name: self._matches[name].float_tensor for name in ops if name in self._matches}
+        ends |= {name: other.output for name, other in other_nodes.items()}
+        return record_branches(trunk, results, ops, tensors, self._threads, ends)
 
     def quantized(self, ops: Sequence[str]) -> Callable[[Feed], QuantizedRun]:
-        places = {name: point.file_tensor for name, point in self._points.items()}
+        places = {name: point.file_tensor for name, point in self._matches.items()}
         places |= {name: other.file_tensor for name, other in self._others.items()}
-        taps = {name: self._file.tap(places[name]) for name in ops if name in places}
-        given = self._file.outputs()
-        wanted = list(dict.fromkeys([*given, *(tap.tensor for tap in taps.values())]))
-        session = sessions.create(self._file.with_outputs(taps.values()), sessions.options(self._threads))
+        recorded = {name: self._file.recorded(places[name]) for name in ops if name in places}
+        output_names = self._file.outputs()
+        names = list(dict.fromkeys([*output_names, *(tensor.tensor for tensor in recorded.values())]))
+        session = sessions.create(self._file.with_outputs(recorded.values()), sessions.options(self._threads))
 
         def run(feed: Feed) -> QuantizedRun:
-            values = dict(zip(wanted, session.run(wanted, feed), strict=True))
-            return QuantizedRun({name: tap.of(values) for name, tap in taps.items()}, [values[name] for name in given])
+            values = dict(zip(names, session.run(names, feed), strict=True))
+            return QuantizedRun(
+                {name: tensor.of(values) for name, tensor in recorded.items()}, [values[name] for name in output_names]
+            )
 
         return run
 
@@ -141,66 +142,70 @@ class FileView(ModelView):
         return other_nodes_of_file(self._builder, self._file)
 
     def others(self) -> Mapping[str, UntunedOp]:
-        return {name: other.to_other_op() for name, other in self._others.items()}
+        return {name: other.to_untuned_op() for name, other in self._others.items()}
 
     def weights(self) -> Iterator[OpWeight]:
-        a = self._builder
-        for unit in a.units:
+        builder = self._builder
+        for unit in builder.units:
             if unit.weight is None:
                 continue
-            values = np.asarray(a.store.array(unit.weight), np.float32)
-            (outer, inner), node = weight_axes(a.graph, unit), self._nodes.get(unit.op.name)
+            values = np.asarray(builder.store.array(unit.weight), np.float32)
+            (outer, inner), node = weight_axes(builder.graph, unit), self._nodes.get(unit.op.name)
             if node is None:
                 continue
-            found = self._file.weight(node)
-            if found is None or found.shape != values.shape:
+            integers = self._file.weight(node)
+            if integers is None or integers.shape != values.shape:
                 in_blocks = self._file.weight_in_blocks(node)
-                transposed = in_blocks is not None and is_transposed(a, unit)
-                real = self._file.float_weight(node) if in_blocks is None else in_blocks.T if transposed else in_blocks
-                known = real is not None and real.shape == values.shape
-                yield OpWeight(unit.op.name, values, real if real is not None and known else values, outer, inner)
+                transposed = in_blocks is not None and is_transposed(builder, unit)
+                float_weight = (
+                    self._file.float_weight(node) if in_blocks is None else in_blocks.T if transposed else in_blocks
+                )
+                fits = float_weight is not None and float_weight.shape == values.shape
+                yield OpWeight(
+                    unit.op.name, values, float_weight if float_weight is not None and fits else values, outer, inner
+                )
             else:
-                yield OpWeight(unit.op.name, values, found, outer, inner)
+                yield OpWeight(unit.op.name, values, integers, outer, inner)
 
     def contexts(self) -> Mapping[str, OpContext]:
-        a, found = self._builder, {}
-        origins = {unit.output: unit.op.name for unit in a.units}
-        origins |= {point.float_tensor: name for name, point in self._points.items()}
+        builder, contexts = self._builder, {}
+        origins = {unit.output: unit.op.name for unit in builder.units}
+        origins |= {point.float_tensor: name for name, point in self._matches.items()}
 
         def tensor(name: str, params: QuantizationParameters, axis: int | None) -> ActivationContext:
-            root = a.root(name)
-            moved = tuple(movement_kinds(a.graph, name, root))
+            root = builder.root(name)
+            moved = tuple(movement_kinds(builder.graph, name, root))
             return ActivationContext(name, params, origin=origins.get(root, ""), moved=moved, axis=axis)
 
-        for unit in a.units:
+        for unit in builder.units:
             name = unit.op.name
-            end, file_tensor = self._points.get(name, MatchedTensor(unit.output, ""))
-            axis, written = channel_axis(a.graph, unit, end), self._file.parameters(file_tensor)
+            end, file_tensor = self._matches.get(name, MatchedTensor(unit.output, ""))
+            axis, written = channel_axis(builder.graph, unit, end), self._file.parameters(file_tensor)
             writes = None if written is None else tensor(end, written, axis)
             node = self._nodes.get(name)
             reads = []
             if node is not None and Precision(self.precisions[name]).quantized:
-                inputs = list(a.graph.nodes[unit.anchor].input)
+                inputs = list(builder.graph.nodes[unit.anchor].input)
                 for read in unit.activations:
-                    params = self._file.read(node, inputs.index(read))
+                    params = self._file.input_parameters(node, inputs.index(read))
                     if params is not None:
-                        reads.append(tensor(read, params, channel_axis(a.graph, unit, read)))
-            around = upstream(a.graph, unit, a.unit_of)
-            why = why_one_scale(a.graph, unit)
-            found[name] = OpContext(name, end, axis, tuple(reads), writes, why, *around)
-        return found
+                        reads.append(tensor(read, params, channel_axis(builder.graph, unit, read)))
+            surroundings = upstream(builder.graph, unit, builder.unit_of)
+            one_scale = why_one_scale(builder.graph, unit)
+            contexts[name] = OpContext(name, end, axis, tuple(reads), writes, one_scale, *surroundings)
+        return contexts
 
     def seconds(self) -> Mapping[str, float]:
-        found: dict[str, float] = {}
+        seconds: dict[str, float] = {}
         feed = self._adapter.timing_feed
         options = TimingOptions(count_samples(feed), self._threads, warmup=1, runs=10)
         timing = time_model(self._file.model, [feed], options, self._builder)
         for kernel in timing.kernels:
-            found[kernel.op] = found.get(kernel.op, 0.0) + kernel.seconds
-        return found
+            seconds[kernel.op] = seconds.get(kernel.op, 0.0) + kernel.seconds
+        return seconds
 
 
-# What multiplies with a weight, or looks rows up in a table.
+# Ops that multiply with a weight, or look up rows of a table.
 _WEIGHTY = {
     "Conv", "ConvTranspose", "Gather", "Gemm", "MatMul", "MatMulIntegerToFloat", "QGemm", "QLinearConv",
     "QLinearMatMul",
@@ -208,40 +213,40 @@ _WEIGHTY = {
 
 
 class StandaloneFile(StandaloneView):
-    """A quantized file, whoever made it."""
+    """A quantized file of any tool, without its float model."""
 
-    def __init__(self, source: Any, threads: int) -> None:
+    def __init__(self, source: ModelLike, threads: int) -> None:
         self._file = QuantizedFile(source)
         makers = {name: node for node in self._file.model.graph.node for name in node.output}
-        found: dict[str, QuantizedOp] = {}
+        ops: dict[str, QuantizedOp] = {}
         for node in self._file.model.graph.node:
-            parameters = self._file.writes(node)
+            parameters = self._file.output_parameters(node)
             if parameters is None or parameters.zero_point.dtype not in (np.int8, np.uint8, np.int16, np.uint16):
                 continue
             named = _named(node, makers)
-            if named is not None and named[0] not in found:
-                found[named[0]] = QuantizedOp(*named, node.output[0], parameters)
-        self.ops = tuple(found.values())
-        taps = [RecordedTensor(op.tensor, op.parameters) for op in self.ops]
-        self._session = sessions.create(self._file.with_outputs(taps), sessions.options(threads))
+            if named is not None and named[0] not in ops:
+                ops[named[0]] = QuantizedOp(*named, node.output[0], parameters)
+        self.ops = tuple(ops.values())
+        recorded = [RecordedTensor(op.tensor, op.parameters) for op in self.ops]
+        self._session = sessions.create(self._file.with_outputs(recorded), sessions.options(threads))
         self.inputs = sessions.input_specs(self._session)
 
     def run(self, feed: Feed) -> StandaloneRun:
-        given = self._file.outputs()
-        wanted = list(dict.fromkeys([*given, *(op.tensor for op in self.ops)]))
-        values = dict(zip(wanted, self._session.run(wanted, feed), strict=True))
-        seen = {op.name: QuantizedPair(QuantizedTensor(values[op.tensor], op.parameters)) for op in self.ops}
-        return StandaloneRun(seen, [values[name] for name in given])
+        output_names = self._file.outputs()
+        names = list(dict.fromkeys([*output_names, *(op.tensor for op in self.ops)]))
+        values = dict(zip(names, self._session.run(names, feed), strict=True))
+        op_outputs = {op.name: QuantizedPair(QuantizedTensor(values[op.tensor], op.parameters)) for op in self.ops}
+        return StandaloneRun(op_outputs, [values[name] for name in output_names])
 
     def weights(self) -> Iterator[tuple[str, QuantizedTensor]]:
         for node in self._file.model.graph.node:
-            found = self._file.weight(node) if node.op_type in _WEIGHTY and len(node.input) > 1 else None
-            if found is not None:
-                yield node.name or node.output[0], found
+            integers = self._file.weight(node) if node.op_type in _WEIGHTY and len(node.input) > 1 else None
+            if integers is not None:
+                yield node.name or node.output[0], integers
 
 
 def _named(node: NodeProto, makers: Mapping[str, NodeProto]) -> tuple[str, str] | None:
-    """Name and type of what computes the integers that a node writes; None for a constant."""
+    """Return the name and type of what computes the integers that a node writes; None for a constant."""
     if node.op_type != "QuantizeLinear":
         return node.name or node.output[0], node.op_type
     source = node.input[0]

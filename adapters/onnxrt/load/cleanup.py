@@ -1,4 +1,8 @@
-"""Small rewrites that make a graph quantizable without changing what it computes."""
+"""Cleanup: small rewrites that make a graph quantizable without changing what it computes.
+
+Constants become arrays, cheap ops on constants are folded, arithmetic without effect is dropped, nodes get unique
+names, and a MatMul with an Add becomes a Gemm.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ log = logging.getLogger(__name__)
 _FOLDED = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Cast"}
 
 
-# The operand that leaves the other one as it is.
+# The constant operand that leaves the other operand unchanged.
 _IDLE = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
 
 
@@ -39,15 +43,15 @@ def _copy(node: NodeProto) -> NodeProto:
 
 
 def constants_from_nodes(graph: Graph) -> None:
-    """`Constant` nodes become initializers, save those of strings and sparse tensors."""
-    kept = []
+    """Turn `Constant` nodes into constants of the graph, except those of strings and sparse tensors."""
+    remaining = []
     for node in graph.nodes:
         value = _constant_value(node)
         if value is None:
-            kept.append(node)
+            remaining.append(node)
         else:
             graph.constants[node.output[0]] = value
-    graph.nodes = kept
+    graph.nodes = remaining
 
 
 def _constant_value(node: NodeProto) -> Array | None:
@@ -55,7 +59,7 @@ def _constant_value(node: NodeProto) -> Array | None:
         return None
     entry = node.attribute[0]
     if entry.name == "value" and entry.t.data_type != onnx.TensorProto.STRING:
-        return to_array(entry.t, Path())  # data that lay outside was fetched before
+        return to_array(entry.t, Path())  # external data was read before
     if entry.name in ("value_float", "value_floats"):
         return np.asarray(entry.f if entry.name == "value_float" else list(entry.floats), np.float32)
     if entry.name in ("value_int", "value_ints"):
@@ -64,30 +68,31 @@ def _constant_value(node: NodeProto) -> Array | None:
 
 
 def fold_constants(graph: Graph) -> int:
-    """Run the cheap ops that only constants feed, so that a transposed or reshaped weight is seen as a weight.
+    """Evaluate cheap ops on constants, so that a transposed or reshaped weight is seen as a weight.
 
-    Returns how many nodes it replaced.
+    Returns:
+        How many nodes were replaced.
     """
     opset = [entry for entry in graph.shell.opset_import if entry.domain in ("", "ai.onnx")]
     outputs = {value.name for value in graph.shell.graph.output}
-    kept = []
+    remaining = []
     for node in graph.nodes:
         feed = {name: graph.constants[name] for name in node.input if name in graph.constants}
         constant = node.input and len(feed) == len(set(node.input)) and len(node.output) == 1
         foldable = node.op_type in _FOLDED and not node.domain and constant and node.output[0] not in outputs
         value = _evaluate(node, feed, opset) if foldable else None
         if value is None:
-            kept.append(node)
+            remaining.append(node)
         else:
             graph.constants[node.output[0]] = value
-    folded = len(graph.nodes) - len(kept)
-    graph.nodes = kept
+    folded = len(graph.nodes) - len(remaining)
+    graph.nodes = remaining
     graph.index()
     return folded
 
 
 def _evaluate(node: NodeProto, feed: dict[str, Array], opset: list[onnx.OperatorSetIdProto]) -> Array | None:
-    """What a node makes of constants, or None where the reference implementation does not know."""
+    """Return what a node computes from constants; None if the reference implementation cannot run it."""
     inputs = [
         onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in feed.items()
@@ -103,35 +108,37 @@ def _evaluate(node: NodeProto, feed: dict[str, Array], opset: list[onnx.Operator
 
 
 def drop_identity_arithmetic(graph: Graph) -> int:
-    """Drop what multiplies by one or adds zero. The optimiser would, and then fuse what stands around it.
+    """Drop nodes that multiply by one or add zero. The optimiser would drop them too, and then fuse what is around
+    them.
 
-    Returns how many nodes it dropped.
+    Returns:
+        How many nodes were dropped.
     """
     graph.index()
     renamed: dict[str, str] = {}
-    kept = []
+    remaining = []
     for node in graph.nodes:
         for slot, name in enumerate(node.input):
             node.input[slot] = renamed.get(name, name)
         source = _unchanged_operand(graph, node)
         if source is None or node.output[0] in graph.pinned:
-            kept.append(node)
+            remaining.append(node)
         else:
             renamed[node.output[0]] = source
-    graph.nodes = kept
+    graph.nodes = remaining
     graph.index()
     return len(renamed)
 
 
 def _unchanged_operand(graph: Graph, node: NodeProto) -> str | None:
-    """The operand that a node gives out as it is, if the other one is a constant that does nothing."""
+    """Return the operand that a node returns unchanged, if its other operand is a constant without effect."""
     if node.op_type not in _IDLE or node.domain or len(node.input) != 2:
         return None
     left, right = node.input
     for source, other in ((left, right), (right, left))[: 2 if node.op_type in ("Add", "Mul") else 1]:
         value = graph.constants.get(other)
         if value is not None and value.size == 1 and value.reshape(-1)[0] == _IDLE[node.op_type]:
-            # [1] makes a vector of a scalar.
+            # The shape [1] makes a vector of a scalar.
             return source if value.ndim == 0 or value.ndim <= _rank(graph, source) else None
     return None
 
@@ -143,36 +150,41 @@ def _rank(graph: Graph, name: str) -> int:
 
 
 def name_nodes(graph: Graph) -> None:
-    """Give nameless and namesake nodes the name of what they produce, which is unique in a graph."""
-    taken = {node.name for node in graph.nodes}
-    seen = {""}
+    """Give nodes without a unique name the name of what they write, which is unique in a graph."""
+    names = {node.name for node in graph.nodes}
+    used = {""}
     for node in graph.nodes:
-        if node.name in seen:
+        if node.name in used:
             base = next((name for name in node.output if name), node.op_type)
             node.name, count = base, 1
-            while node.name in taken:
+            while node.name in names:
                 count += 1
                 node.name = f"{base}_{count}"
-            taken.add(node.name)
-        seen.add(node.name)
+            names.add(node.name)
+        used.add(node.name)
 
 
 def drop_unread_constants(graph: Graph) -> None:
-    """Forget constants that nobody reads any more."""
+    """Drop constants that no node and no output reads."""
     read = set(graph.consumers) | {value.name for value in graph.shell.graph.output}
     graph.constants = {name: array for name, array in graph.constants.items() if name in read}
 
 
 def fuse_bias(graph: Graph, any_rank: bool = True) -> int:
-    """Join products of rank two, and of higher rank where the shape is known: a Reshape makes them flat and back.
+    """Make a Gemm of a MatMul with a constant matrix and the Add of its bias.
 
-    Returns how many products got their bias.
+    Args:
+        graph: the graph, which is changed.
+        any_rank: also fuse products of rank above two whose shape is known, between two Reshapes.
+
+    Returns:
+        How many products got their bias.
     """
     return _BiasJoiner(graph, any_rank).run()
 
 
 class _BiasJoiner:
-    """One pass over a graph. Names that it gives away are remembered until the graph is indexed again."""
+    """One pass over a graph. New names are remembered until the graph is indexed again."""
 
     def __init__(self, graph: Graph, any_rank: bool) -> None:
         self._graph, self._any_rank = graph, any_rank
@@ -207,7 +219,7 @@ class _BiasJoiner:
         return len(joined)
 
     def _bias_addition(self, node: NodeProto) -> NodeProto | None:
-        """The Add behind a product with a constant matrix that adds a row to each row, if they become a Gemm."""
+        """Return the Add that adds one row to each row of a product with a constant matrix, if both become a Gemm."""
         graph = self._graph
         if node.op_type != "MatMul" or node.domain or node.input[1] not in graph.constants:
             return None
@@ -224,7 +236,7 @@ class _BiasJoiner:
         return addition if rank == 2 or flattened else None
 
     def _between_reshapes(self, gemm: NodeProto, output: str) -> list[NodeProto]:
-        """The Gemm on rows, its result in the shape that it had. Products of one tensor share the first Reshape."""
+        """Return the Gemm on rows between two Reshapes. Products of one tensor share the first Reshape."""
         graph, source = self._graph, gemm.input[0]
         *outer, inner = graph.shapes[source]
         width = graph.constants[gemm.input[1]].shape[1]
@@ -249,7 +261,7 @@ class _BiasJoiner:
         return helper.make_node("Reshape", [source, constant], [target], name=name)
 
     def _new_tensor(self, wanted: str) -> str:
-        """A name that no tensor of the graph has, nor any that this pass has made."""
+        """Return a name that no tensor of the graph has, nor any that this pass has made."""
         name, count = self._graph.free_name(wanted), 1
         while name in self._new_tensors:
             count += 1

@@ -1,4 +1,4 @@
-"""An ONNX graph taken apart: nodes, constants as arrays, who makes a tensor and who reads it."""
+"""The graph: an ONNX model taken apart into nodes, constants as arrays, and who writes and reads each tensor."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from quaver.types import Array
 
 @dataclass(slots=True)
 class Graph:
-    """A model's main graph and what surrounds it. Owned by the adapter; the user's model is never touched.
+    """A model's main graph and what surrounds it. The adapter owns it; the user's model is never changed.
 
     Attributes:
         nodes: in topological order, with unique names.
         constants: initializers and the outputs of Constant nodes.
         shell: the model without nodes and initializers: inputs, outputs, opsets, functions, metadata.
-        types: element type of every tensor that inference could tell, by name.
-        ranks: number of dimensions of those whose shape is known.
-        shapes: all dimensions of those of which none is open.
-        producers: the node that makes a tensor, by name.
-        consumers: the nodes that read a tensor, in their bodies too, by name.
-        captured: what the bodies of If, Loop and Scan read from here.
+        types: by tensor, its element type as far as inference knows it.
+        ranks: by tensor, its number of dimensions if its shape is known.
+        shapes: by tensor, its shape if all dimensions are fixed.
+        producers: by tensor, the index of the node that writes it.
+        consumers: by tensor, the indices of the nodes that read it, in their bodies too.
+        captured: tensors that the bodies of If, Loop and Scan read from this graph.
         output_names: names of the model's outputs.
         body_names: every name that occurs in such a body.
-        merged: for a node that stands for others of the user's too, the names of those.
+        merged: for a node that stands for other nodes of the user too, the names of those.
     """
 
     nodes: list[NodeProto]
@@ -56,12 +56,17 @@ class Graph:
         return list(self.shell.graph.output)
 
     @property
+    def opset(self) -> int:
+        """The version of the standard operators."""
+        return next(int(entry.version) for entry in self.shell.opset_import if entry.domain in ("", "ai.onnx"))
+
+    @property
     def pinned(self) -> set[str]:
-        """Tensors whose name others rely on: graph outputs, and what the bodies of If, Loop and Scan read."""
+        """Tensors whose names others rely on: graph outputs, and what the bodies of If, Loop and Scan read."""
         return self.captured | {value.name for value in self.shell.graph.output}
 
     def copy(self) -> Graph:
-        """A graph of its own nodes and table of constants. The arrays are the same ones."""
+        """Return a graph with nodes and tables of its own. The arrays are shared."""
         shell = ModelProto()
         shell.CopyFrom(self.shell)
         nodes = []
@@ -76,11 +81,11 @@ class Graph:
     def merge(self, into: str, *names: str) -> None:
         """Note that a node stands for others too, and for all they stood for."""
         inherited = [other for name in names for other in (name, *self.merged.get(name, ()))]
-        known = dict.fromkeys([*self.merged.get(into, ()), *inherited])
-        self.merged[into] = tuple(name for name in known if name != into)
+        merged = dict.fromkeys([*self.merged.get(into, ()), *inherited])
+        self.merged[into] = tuple(name for name in merged if name != into)
 
     def index(self) -> None:
-        """Find out anew who makes and who reads each tensor."""
+        """Recompute who writes and who reads each tensor. Call it after nodes have changed."""
         self.producers = {name: i for i, node in enumerate(self.nodes) for name in node.output if name}
         self.consumers = {}
         self.captured, self.body_names = set(), set()
@@ -94,12 +99,12 @@ class Graph:
                     self.consumers.setdefault(name, []).append(i)
 
     def is_free(self, name: str) -> bool:
-        """Whether no tensor has this name, nor any in a body."""
+        """Return True if no tensor has this name, here or in a body."""
         inputs = (value.name for value in self.shell.graph.input)
         return not (name in self.constants or name in self.producers or name in self.body_names or name in inputs)
 
     def free_name(self, wanted: str) -> str:
-        """The name, or one like it that no tensor has yet."""
+        """Return the name, or a similar one if a tensor has it."""
         name, count = wanted, 1
         while not self.is_free(name):
             count += 1
@@ -107,14 +112,14 @@ class Graph:
         return name
 
     def only_reader(self, name: str) -> NodeProto | None:
-        """The one node that reads a tensor, if there is just one and nobody else relies on the name."""
+        """Return the only node that reads a tensor; None if there are more, or others rely on the name."""
         readers = self.consumers.get(name, ())
         if len(readers) != 1 or name in self.captured or name in self.output_names:
             return None
         return self.nodes[readers[0]]
 
     def fingerprint(self) -> str:
-        """A hash of what the model computes: the same for a path, a ModelProto, bytes, or external data."""
+        """Return a hash of what the model computes. It is equal for a path, a ModelProto, bytes and external data."""
         digest = hashlib.sha256()
         for node in self.nodes:
             digest.update(node.SerializeToString(deterministic=True))
@@ -135,24 +140,24 @@ class Graph:
 
 
 def attribute(node: NodeProto, name: str) -> AttributeProto | None:
-    """An attribute by name."""
+    """Return an attribute by name, or None."""
     return next((entry for entry in node.attribute if entry.name == name), None)
 
 
 def integer(node: NodeProto, name: str, default: int) -> int:
-    """An integer attribute by name."""
+    """Return an integer attribute by name."""
     entry = attribute(node, name)
     return default if entry is None else entry.i
 
 
 def real(node: NodeProto, name: str, default: float) -> float:
-    """A float attribute by name."""
+    """Return a float attribute by name."""
     entry = attribute(node, name)
     return default if entry is None else entry.f
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    """The bodies of a control-flow node."""
+    """Yield the bodies of a control-flow node."""
     for entry in node.attribute:
         if entry.type == AttributeProto.GRAPH:
             yield entry.g
@@ -161,7 +166,7 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def with_bodies(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """These nodes and all that lie in their bodies."""
+    """Yield these nodes and all nodes in their bodies."""
     for node in nodes:
         yield node
         for body in subgraphs(node):
@@ -169,23 +174,23 @@ def with_bodies(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 
 
 def captures(node: NodeProto) -> set[str]:
-    """Names that the bodies of a control-flow node read from the graph around it."""
-    found: set[str] = set()
+    """Return the names that the bodies of a control-flow node read from the graph around it."""
+    captured: set[str] = set()
     for body in subgraphs(node):
-        known = {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
+        local_names = {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
         for inner in body.node:
-            found |= {name for name in inner.input if name and name not in known}
-            found |= {name for name in captures(inner) if name not in known}
-            known |= set(inner.output)
-        found |= {value.name for value in body.output if value.name not in known}
-    return found
+            captured |= {name for name in inner.input if name and name not in local_names}
+            captured |= {name for name in captures(inner) if name not in local_names}
+            local_names |= set(inner.output)
+        captured |= {value.name for value in body.output if value.name not in local_names}
+    return captured
 
 
 def inner_names(node: NodeProto) -> set[str]:
-    """All tensor names in the bodies of a control-flow node."""
-    found: set[str] = set()
+    """Return all tensor names in the bodies of a control-flow node."""
+    names: set[str] = set()
     for body in subgraphs(node):
-        found.update(value.name for value in itertools.chain(body.input, body.output, body.initializer))
+        names.update(value.name for value in itertools.chain(body.input, body.output, body.initializer))
         for inner in body.node:
-            found.update(inner.input, inner.output, inner_names(inner))
-    return found
+            names.update(inner.input, inner.output, inner_names(inner))
+    return names

@@ -1,4 +1,4 @@
-"""From whatever the user has (a path, a ModelProto, bytes) to a clean `Graph`."""
+"""The model file: from what the user gives (a path, a ModelProto, bytes) to a clean `Graph`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from quaver.adapters.onnxrt.load.cleanup import separate_constants
 from quaver.adapters.onnxrt.load.graph import Graph, subgraphs, with_bodies
 from quaver.adapters.onnxrt.load.old_opsets import open_negative_dimensions, opset_of_model, to_modern_opset
 from quaver.adapters.onnxrt.load.shape_inference import infer_types
-from quaver.adapters.onnxrt.load.skeleton import opset_of
 from quaver.adapters.onnxrt.load.structure import check_structure
 from quaver.adapters.onnxrt.load.tensors import SHAPE_ELEMENTS, elements, to_array, to_dense
 from quaver.adapters.onnxrt.optimize.pipeline import RewriteSummary, rewrite
 from quaver.errors import ModelError
+from quaver.types import ModelLike
 
-# The newest format that every supported ONNX Runtime reads. A newer onnx package stamps models with its own, and
-# nothing that came since changes what a graph means.
+# The newest IR version that every supported ONNX Runtime reads. A newer onnx package writes its own version into
+# models, and nothing that came since changes what a graph means.
 NEWEST_IR = 10
 _QUANTIZED = {
     "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger",
@@ -51,7 +51,7 @@ class LoadedModel:
     conversions: tuple[str, ...]
 
 
-def read_model(source: Any, optimise_float: bool = True, left_out: Collection[str] = ()) -> LoadedModel:
+def load_model(source: ModelLike, optimise_float: bool = True, left_out: Collection[str] = ()) -> LoadedModel:
     """Read, check, convert and rewrite a model. Whatever is wrong with it is a `ModelError`.
 
     Args:
@@ -72,18 +72,18 @@ def read_model(source: Any, optimise_float: bool = True, left_out: Collection[st
         separate_constants(graph)
         graph, rewritten = rewrite(graph, optimise_float, left_out)
         infer_types(graph)
-        converted = (f"opset {opset} to {opset_of(graph)}",) if opset_of(graph) != opset else ()
+        converted = (f"opset {opset} to {graph.opset}",) if graph.opset != opset else ()
         return LoadedModel(graph, fingerprint, rewritten, converted)
 
 
-def check_readable(source: Any) -> None:
-    """Refuse what cannot be read, or is not put together as a model is; a quantized one is fine."""
+def check_readable(source: ModelLike) -> None:
+    """Raise `ModelError` if a model cannot be read or is malformed. A quantized model is fine."""
     with as_model_error("the ONNX model"):
         check_structure(read_model_file(source)[0])
 
 
-def read_model_file(source: Any) -> tuple[ModelProto, Path]:
-    """Return a copy of the user's model, and the folder that its external data lies in."""
+def read_model_file(source: ModelLike) -> tuple[ModelProto, Path]:
+    """Return a copy of the user's model, and the folder of its external data."""
     if isinstance(source, ModelProto):
         copy = ModelProto()
         copy.CopyFrom(source)
@@ -112,16 +112,17 @@ def _parse(data: bytes, what: str) -> ModelProto:
 
 def _refuse_quantized(model: ModelProto) -> None:
     nodes = [model.graph.node, *(function.node for function in model.functions)]
-    found = next((node for node in with_bodies(itertools.chain(*nodes)) if node.op_type in _QUANTIZED), None)
-    if found is not None:
+    quantized_node = next((node for node in with_bodies(itertools.chain(*nodes)) if node.op_type in _QUANTIZED), None)
+    if quantized_node is not None:
+        name = quantized_node.name or quantized_node.output[0]
         raise ModelError(
-            f"the model is quantized already (it holds a {found.op_type} node, {found.name or found.output[0]!r}). "
-            "quaver starts from the float model; give it the one this was made from"
+            f"the model is quantized already (it holds a {quantized_node.op_type} node, {name!r}). "
+            "quaver starts from the float model: pass the one this was made from"
         )
 
 
 def fetch_small_data(model: ModelProto, folder: Path) -> None:
-    """Read external data of shapes, axes and other small constants: ONNX Runtime must know them to infer shapes."""
+    """Read external data of shapes, axes and other small constants: ONNX Runtime needs them to infer shapes."""
     for tensor in model.graph.initializer:
         if tensor.data_location == TensorProto.EXTERNAL and elements(tensor, tensor.name) <= SHAPE_ELEMENTS:
             tensor.CopyFrom(onnx.numpy_helper.from_array(np.asarray(to_array(tensor, folder)), tensor.name))
@@ -139,7 +140,7 @@ def _fetch_inner_data(model: ModelProto, folder: Path) -> None:
 
 
 def _take_apart(model: ModelProto, folder: Path) -> Graph:
-    """Split a model into nodes, arrays and the rest. Constants listed as inputs too (old exporters) stay constants."""
+    """Split a model into nodes, arrays and the rest. Constants that old exporters list as inputs too stay constants."""
     constants = {tensor.name: to_array(tensor, folder) for tensor in model.graph.initializer}
     constants |= {tensor.values.name: to_dense(tensor, folder) for tensor in model.graph.sparse_initializer}
     inputs = [value for value in model.graph.input if value.name not in constants]
@@ -152,14 +153,17 @@ def _take_apart(model: ModelProto, folder: Path) -> Graph:
     shell.graph.doc_string = model.graph.doc_string
     shell.graph.input.extend(inputs)
     shell.graph.output.extend(model.graph.output)
-    if any(True for node in nodes for _ in subgraphs(node)):  # shapes that bodies need and ONNX Runtime cannot infer
+    if any(True for node in nodes for _ in subgraphs(node)):  # bodies need shapes that ONNX Runtime cannot infer
         shell.graph.value_info.extend(map(_without_sizes, model.graph.value_info))
     shell.ir_version = min(max(model.ir_version, 7), NEWEST_IR)
     return Graph(nodes, constants, shell)
 
 
 def _without_sizes(value: ValueInfoProto) -> ValueInfoProto:
-    """The type and rank of a tensor alone: a declared size may be that of one batch, and the runtime insists on it."""
+    """Return the type and rank of a tensor alone.
+
+    A declared size may be that of one batch, and the runtime would insist on it.
+    """
     copy = ValueInfoProto()
     copy.CopyFrom(value)
     if copy.type.HasField("tensor_type"):

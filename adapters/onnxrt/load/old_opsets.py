@@ -1,8 +1,8 @@
-"""Convert models of old opsets to one that has per-channel quantization, without changing what they compute.
+"""Old opsets: convert a model to an opset with per-channel quantization, without changing what it computes.
 
-`onnx.version_converter` does most of it. It gives three old operators another meaning (onnx 1.23): Upsample and Resize
-before opset 11, and Hardmax before opset 13. Those are put right here. Everything else is left to the comparison of
-the float model with the model as given (`equality.py`), which refuses a model that a conversion has changed.
+`onnx.version_converter` does most of it. It changes the meaning of three old operators (onnx 1.23): Upsample and Resize
+before opset 11, and Hardmax before opset 13. This module corrects those. Everything else is left to the comparison of
+the float model with the model as given (`optimize/verify.py`), which refuses a model that a conversion has changed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, MutableSequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -27,7 +26,7 @@ log = logging.getLogger(__name__)
 # LayerNormalization.
 OLDEST_OPSET = 13
 CONVERT_TO = 17
-# Since this opset Resize means what it does today.
+# Since this opset Resize means what it does today (ONNX operator specification).
 _RESIZE_OPSET = 11
 
 
@@ -44,7 +43,7 @@ def to_modern_opset(model: ModelProto, folder: Path) -> ModelProto:
 
     Args:
         model: the model, which may be changed.
-        folder: where its external data lies.
+        folder: the folder of its external data.
     """
     opset = opset_of_model(model)
     if opset >= OLDEST_OPSET:
@@ -72,7 +71,7 @@ def to_modern_opset(model: ModelProto, folder: Path) -> ModelProto:
 
 
 def _spell_domain_as_converter_does(model: ModelProto) -> None:
-    """Spell the standard domain "", also where the model says "ai.onnx": the converter knows no other spelling."""
+    """Rename the standard domain "ai.onnx" to "": the converter knows no other spelling."""
     for node in with_bodies(model.graph.node):
         if node.domain == "ai.onnx":
             node.domain = ""
@@ -94,7 +93,7 @@ def open_negative_dimensions(model: ModelProto) -> None:
 
 
 def _node_lists(graph: GraphProto) -> Iterator[MutableSequence[NodeProto]]:
-    """The nodes of a graph, and of each body in it, as lists that can be changed."""
+    """Yield the nodes of a graph, and of each body in it, as lists that can be changed."""
     for node in graph.node:
         for body in subgraphs(node):
             yield from _node_lists(body)
@@ -133,7 +132,7 @@ def _flatten_around_softmax(nodes: MutableSequence[NodeProto]) -> None:
 
 
 def _restore_old_resize(model: ModelProto) -> None:
-    """Let each converted Resize compute what Upsample and Resize did before opset 11.
+    """Make each converted Resize compute what Upsample and Resize did before opset 11.
 
     They map places by `x / scale`, and the nearest neighbour is the one below, or above where an axis shrinks. Later
     versions have one rule for all axes, so a Resize that enlarges some axes and shrinks others becomes two.
@@ -179,7 +178,7 @@ def _constant(name: str, value: Array) -> NodeProto:
 
 
 def _small_constants(graph: GraphProto) -> dict[str, Array]:
-    """Initializers and results of Constant nodes, those in bodies too, as far as their values are in the model."""
+    """Return initializers and results of Constant nodes, in bodies too, whose values are inside the model."""
     constants = {
         tensor.name: onnx.numpy_helper.to_array(tensor)
         for tensor in graph.initializer
@@ -203,7 +202,7 @@ def _set_text(node: NodeProto, name: str, text: str) -> None:
 
 
 def _take_out_large_constants(model: ModelProto, folder: Path) -> list[TensorProto]:
-    """Turn large constants into inputs while the converter works, so that their size does not matter. Returns them."""
+    """Turn large constants into inputs for the converter, so that their size does not matter, and return them."""
     small: list[TensorProto] = []
     large: list[TensorProto] = []
     listed = {value.name for value in model.graph.input}
@@ -211,7 +210,7 @@ def _take_out_large_constants(model: ModelProto, folder: Path) -> list[TensorPro
         if elements(tensor, tensor.name) > SHAPE_ELEMENTS:
             large.append(tensor)
             if tensor.name not in listed:
-                value: Any = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+                value = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
                 model.graph.input.append(value)
         elif tensor.data_location == TensorProto.EXTERNAL:
             small.append(onnx.numpy_helper.from_array(np.asarray(to_array(tensor, folder)), tensor.name))

@@ -1,4 +1,4 @@
-"""Element types and ranks of all tensors: what `onnx` can tell, and what only ONNX Runtime can."""
+"""Shape inference: element types, ranks and fixed shapes of all tensors, from `onnx` and from ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from quaver.types import Array
 
 
 def infer_types(graph: Graph) -> None:
-    """Fill in element types, ranks and fixed shapes. What stays unknown is not offered for int8.
+    """Fill in element types, ranks and fixed shapes. Tensors of unknown type are not offered for int8.
 
-    A shape counts as fixed only if it follows from the inputs and the constants, which the runtime enforces. The shape
-    that a model declares for an output it does not enforce: many say a batch of one and take any.
+    A shape counts as fixed only if it follows from the inputs and constants, which the runtime enforces. Declared
+    shapes of
+    outputs are not enforced: many models declare a batch of one and take any.
     """
     model = without_large_constants(graph)
     try:
         inferred = onnx.shape_inference.infer_shapes(_without_declared_shapes(model), data_prop=True)
-    except Exception:  # a node that inference cannot follow; inputs and outputs are still known
+    except Exception:  # inference stops at a node it cannot follow; inputs and outputs are known all the same
         inferred = ModelProto()
         inferred.graph.input.extend(model.graph.input)
     graph.shapes.clear()
@@ -39,23 +40,40 @@ def infer_types(graph: Graph) -> None:
 
 
 def without_large_constants(graph: Graph, inside: Collection[str] = ()) -> ModelProto:
-    """The model without its large constants, which become inputs, save those that shall stay `inside`."""
+    """Return the model without its large constants, which become inputs, except those named in `inside`."""
     model = ModelProto()
     model.CopyFrom(graph.shell)
     model.graph.node.extend(graph.nodes)
-    given = {value.name for value in model.graph.input}
+    input_names = {value.name for value in model.graph.input}
     for name, array in graph.constants.items():
         kind = _element_type(array)
         if array.dtype != object and (array.size <= SHAPE_ELEMENTS or name in inside):
             model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), name))
-        elif name not in given:
+        elif name not in input_names:
             model.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
         graph.types[name], graph.ranks[name] = kind, array.ndim
     return model
 
 
+def restore_constants(graph: Graph, model: ModelProto) -> Graph:
+    """Return the graph that another tool made of `without_large_constants(graph)`, with the constants put back.
+
+    Inputs, outputs and metadata are those of `graph`.
+    """
+    shell = ModelProto()
+    shell.CopyFrom(graph.shell)
+    small: dict[str, Array] = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    twin = Graph(list(model.graph.node), graph.constants | small, shell)
+    twin.index()
+    read = set(twin.consumers) | {value.name for value in shell.graph.output}
+    made = twin.producers
+    twin.constants = {name: array for name, array in twin.constants.items() if name in read and name not in made}
+    twin.merged = dict(graph.merged)
+    return twin
+
+
 def _without_declared_shapes(model: ModelProto) -> ModelProto:
-    """The model with the types of its outputs only, and with open dimensions of inputs, which some write as -1 or 0."""
+    """Return the model with the types of its outputs only, and with open dimensions where inputs declare -1 or 0."""
     copy = ModelProto()
     copy.CopyFrom(model)
     for value in copy.graph.output:
@@ -80,17 +98,17 @@ def _record_type(graph: Graph, value: ValueInfoProto, fixed: bool = True) -> Non
 
 
 def _infer_with_runtime(graph: Graph, model: ModelProto, unknown: list[str]) -> None:
-    """Operators of other domains (com.microsoft, ...) are strangers to `onnx`, and with them all that comes after."""
-    given = {value.name for value in model.graph.output}
-    model.graph.output.extend(ValueInfoProto(name=name) for name in unknown if name not in given)
+    """Ask ONNX Runtime for types behind operators of other domains (com.microsoft, ...), which `onnx` does not know."""
+    output_names = {value.name for value in model.graph.output}
+    model.graph.output.extend(ValueInfoProto(name=name) for name in unknown if name not in output_names)
     options = sessions.options(1)
     options.log_severity_level = 4
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        found = sessions.create(model.SerializeToString(), options).get_outputs()
-    except (BuildError, ValueError):  # an operator of a library that has to be registered, or too large a message
+        values = sessions.create(model.SerializeToString(), options).get_outputs()
+    except (BuildError, ValueError):  # the operator needs a library, or the message is too large
         return
-    for value in found:
+    for value in values:
         if value.type == "tensor(float)" and value.name not in graph.types:
             graph.types[value.name] = int(TensorProto.FLOAT)
             if value.shape:

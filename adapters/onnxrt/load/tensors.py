@@ -1,10 +1,9 @@
-"""Tensors of a model file as arrays. What they say of themselves is checked before it is believed."""
+"""Tensors of a model file as arrays. What a tensor declares is checked before memory is used for it."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -14,35 +13,36 @@ from quaver.errors import ModelError
 from quaver.types import Array
 
 # numpy cannot hold more elements, nor more bytes, whatever the memory.
-_MOST = 2**62
-# A sparse constant is written out: to so many times what lies in the file at most, or to this much.
+_MAX_ELEMENTS = 2**62
+# Judgement: a dense copy of a sparse constant may be 1000 times as large as its values and indices, or 16 MB. It keeps
+# a small hostile file from filling the memory.
 _SPARSE_TIMES, _SPARSE_FREE = 1000, 16 * 2**20
-# Bits of types of which several share a byte: they cannot be mapped.
+# Bits of packed types. Several values share a byte, so they cannot be mapped.
 _PACKED = {
     TensorProto.DataType.Value(name): bits
     for name, bits in (("INT4", 4), ("UINT4", 4), ("FLOAT4E2M1", 4), ("INT2", 2), ("UINT2", 2))
-    if name in TensorProto.DataType.keys()  # noqa: SIM118 - of protobuf, no dict
+    if name in TensorProto.DataType.keys()  # noqa: SIM118 - a protobuf enum, not a dict
 }
 
 
 # Constants of up to this many elements may be shapes, axes or scales, which shape inference reads. Larger ones take
-# part with their type and shape alone.
+# part with their type and shape alone. Judgement: no model has shapes or axes of more elements.
 SHAPE_ELEMENTS = 256
 
 
 def elements(tensor: TensorProto | SparseTensorProto, name: str) -> int:
-    """How many elements a tensor says it has."""
+    """Return how many elements a tensor declares."""
     dims = list(tensor.dims)
     if any(dim < 0 for dim in dims):
         raise ModelError(f"the constant {name!r} has the shape {_shape_text(dims)}: no dimension can be below 0")
     count = int(math.prod(dims))
-    if count > _MOST:
+    if count > _MAX_ELEMENTS:
         raise ModelError(f"the constant {name!r} has the shape {_shape_text(dims)}, of more elements than there can be")
     return count
 
 
-def dtype_of(tensor: TensorProto) -> np.dtype[Any]:
-    """The element type of a tensor."""
+def dtype_of(tensor: TensorProto) -> np.dtype[np.generic]:
+    """Return the element type of a tensor."""
     try:
         return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
     except Exception:
@@ -50,7 +50,7 @@ def dtype_of(tensor: TensorProto) -> np.dtype[Any]:
 
 
 def to_array(tensor: TensorProto, folder: Path) -> Array:
-    """A tensor as an array; data in an external file is mapped, not read, so that its size does not matter."""
+    """Return a tensor as an array. External data is mapped, not read, so that its size does not matter."""
     count = elements(tensor, tensor.name)
     if tensor.data_location == TensorProto.EXTERNAL:
         return _mapped(tensor, folder)
@@ -68,7 +68,7 @@ def to_array(tensor: TensorProto, folder: Path) -> Array:
 
 
 def to_dense(tensor: SparseTensorProto, folder: Path) -> Array:
-    """A sparse constant written out; its indices are flat or one row for each value."""
+    """Return a sparse constant as a dense array. Its indices are flat, or one row for each value."""
     name = tensor.values.name
     values, indices = to_array(tensor.values, folder), to_array(tensor.indices, folder)
     if values.dtype.hasobject or values.ndim != 1 or indices.dtype != np.int64 or len(indices) != len(values):
@@ -106,33 +106,33 @@ def _mapped(tensor: TensorProto, folder: Path) -> Array:
             f"{_shape_text(list(shape))} and type {dtype} need {size}"
         )
     path = _path_inside(folder, entry.get("location", ""), tensor.name)
-    called = f"the external data of {tensor.name!r}, {str(path)[:200]!r},"
+    subject = f"the external data of {tensor.name!r}, {str(path)[:200]!r},"
     try:
-        there = path.stat().st_size if path.is_file() else None
-        if there is None or there < offset + size:
-            state = "is missing" if there is None else f"is too short ({there} bytes)"
-            raise ModelError(f"{called} {state}; keep it beside the model file")
+        size_on_disk = path.stat().st_size if path.is_file() else None
+        if size_on_disk is None or size_on_disk < offset + size:
+            state = "is missing" if size_on_disk is None else f"is too short ({size_on_disk} bytes)"
+            raise ModelError(f"{subject} {state}; keep it beside the model file")
         return np.memmap(path, dtype, "r", offset, shape) if size else np.zeros(shape, dtype)
     except OSError as error:
-        raise ModelError(f"{called} cannot be read: {error.strerror}") from error
+        raise ModelError(f"{subject} cannot be read: {error.strerror}") from error
 
 
 def _number(text: str, what: str, name: str) -> int:
-    """A number of bytes, as it must be written: digits alone."""
+    """Parse a number of bytes: digits alone."""
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
         raise ModelError(f"the {what} of the external data of {name!r} is {text[:40]!r}, and must be a number of bytes")
     return int(text)
 
 
 def _path_inside(folder: Path, location: str, name: str) -> Path:
-    said = f"the external data of {name!r} is said to lie at {location[:80]!r}"
+    subject = f"the external data of {name!r} is said to lie at {location[:80]!r}"
     try:
         path = (folder / location).resolve()
         inside = bool(location) and path.is_relative_to(folder.resolve())
-    except (OSError, ValueError, RuntimeError) as error:  # a NUL, a name that is too long, links in a ring
-        raise ModelError(f"{said}, which is no path") from error
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL byte, a name that is too long, or a cycle of links
+        raise ModelError(f"{subject}, which is no path") from error
     if not inside:
-        raise ModelError(f"{said}, outside the model's folder")
+        raise ModelError(f"{subject}, outside the model's folder")
     return path
 
 

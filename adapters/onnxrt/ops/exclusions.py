@@ -1,67 +1,101 @@
-"""Which tensors hold shares between 0 and 1, and which ops join them with something else.
+"""Exclusions: tensors and ops that lose too much in 8 bits, told from the graph alone.
 
-Detectors put the scores of a box beside its corners: 0 to 1 beside 0 to 640. In 8 bits, with one scale for both, every
-score is 0; and the error at the outputs hardly shows it, for the corners are so much larger.
+- Probabilities beside something else. Detectors put the scores of a box beside its corners: 0 to 1 beside 0 to 640.
+  With one 8-bit scale for both every score is 0, and the error at the outputs hardly shows it, for the corners are so
+  much larger.
+- Mask values. Attention masks hold -1e4 to -3.4e38 in place of infinity; a range with them has no step for anything
+  else.
+- The factors of a GELU, which is one float kernel.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 from onnx import NodeProto, numpy_helper
 
 from quaver.adapters.onnxrt.load.graph import Graph, attribute
+from quaver.adapters.onnxrt.ops.passthrough import is_movement
+from quaver.types import Array
 
-_MAKE = {"HardSigmoid", "Sigmoid", "Softmax"}
-_KEEP_SHARES = {
+# Ops whose outputs lie between 0 and 1, ops that keep the values of their first input, and ops whose outputs lie
+# between 0 and 1 if all inputs do.
+_MAKE_PROBABILITIES = {"HardSigmoid", "Sigmoid", "Softmax"}
+_KEEP_PROBABILITIES = {
     "Cast", "Flatten", "Gather", "Identity", "MaxPool", "ReduceMax", "Reshape", "Slice", "Split", "Squeeze", "Tile",
     "Transpose", "Unsqueeze",
 }  # fmt: skip
-_OF_ALL = {"Concat", "Max", "Min", "Mul"}
+_COMBINE_PROBABILITIES = {"Concat", "Max", "Min", "Mul"}
 
 
 def probabilities(graph: Graph) -> set[str]:
-    """The tensors that hold nothing but numbers between 0 and 1, as far as the ops that write them tell."""
-    found: set[str] = set()
-    for node in graph.nodes:  # in the order they run in
+    """Return the tensors whose numbers all lie between 0 and 1, going by the ops that write them."""
+    names: set[str] = set()
+    for node in graph.nodes:  # in execution order
         if (
-            node.op_type in _MAKE
-            or (node.op_type in _KEEP_SHARES and node.input[0] in found)
-            or (node.op_type in _OF_ALL and all(name in found for name in node.input))
+            node.op_type in _MAKE_PROBABILITIES
+            or (node.op_type in _KEEP_PROBABILITIES and node.input[0] in names)
+            or (node.op_type in _COMBINE_PROBABILITIES and all(name in names for name in node.input))
         ):
-            found.update(name for name in node.output if name)
-    return found
+            names.update(name for name in node.output if name)
+    return names
 
 
 def mixes_probabilities(node: NodeProto, shares: set[str]) -> bool:
-    """Whether a node puts such numbers beside others, in one tensor."""
+    """Return True if a node joins probabilities and other numbers in one tensor."""
     return node.op_type == "Concat" and 0 < len(shares.intersection(node.input)) < len(set(node.input))
 
 
-# What is as large as this stands for infinity: masks hold -1e4, -65504, -1e9, -3.4e38.
+# A constant of this size stands for infinity: masks in use hold -1e4, -65504, -1e9 or -3.4e38.
 MASK_MAGNITUDE = 1e4
 
-# They hand on what they read, or add something to it; through anything else a sentinel does not come as it is.
-_KEEP_SENTINELS = {
+# Ops that hand on what they read, or add something to it. Through any other op a mask value does not come unchanged.
+_KEEP_MASK_VALUES = {
     "Add", "Cast", "CastLike", "Concat", "Div", "Expand", "Flatten", "Gather", "Identity", "Mul", "Neg", "Pad",
     "Reshape", "Slice", "Split", "Squeeze", "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
 }  # fmt: skip
 
 
 def mask_value_tensors(graph: Graph) -> set[str]:
-    """The tensors that may hold such a constant, wherever between it and a Softmax they stand."""
-    held = {name for name, array in graph.constants.items() if _huge(array)}
-    constants = frozenset(held)
-    for node in graph.nodes:  # in the order they run in
+    """Return the tensors that may hold a mask value, wherever they stand between the constant and a Softmax."""
+    holders = {name for name, array in graph.constants.items() if _has_mask_value(array)}
+    constants = frozenset(holders)
+    for node in graph.nodes:  # in execution order
         if node.op_type == "ConstantOfShape":
             value = attribute(node, "value")
-            found = value is not None and _huge(numpy_helper.to_array(value.t))
+            is_holder = value is not None and _has_mask_value(numpy_helper.to_array(value.t))
         else:
             sources = node.input[:1] if node.op_type in ("Div", "Gather", "Pad") else node.input
-            found = node.op_type in _KEEP_SENTINELS and any(name in held for name in sources)
-        if found:
-            held.update(name for name in node.output if name)
-    return held - constants
+            is_holder = node.op_type in _KEEP_MASK_VALUES and any(name in holders for name in sources)
+        if is_holder:
+            holders.update(name for name in node.output if name)
+    return holders - constants
 
 
-def _huge(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> bool:
+def _has_mask_value(array: Array) -> bool:
     return array.dtype.kind == "f" and array.size > 0 and bool(np.max(np.abs(array)) >= MASK_MAGNITUDE)
+
+
+def feeds_softmax(graph: Graph, name: str) -> bool:
+    """Return True if a Softmax reads a tensor, directly or after one move, sum or selection."""
+    return any(reader.op_type == "Softmax" for reader in _near_readers(graph, name))
+
+
+def _near_readers(graph: Graph, name: str) -> Iterator[NodeProto]:
+    """Yield the readers of a tensor, and the readers behind those that only move it, add to it or select of it."""
+    for index in graph.consumers.get(name, []):
+        node = graph.nodes[index]
+        yield node
+        if is_movement(graph, node) or node.op_type in ("Add", "Where"):
+            for output in node.output:
+                yield from (graph.nodes[i] for i in graph.consumers.get(output, []))
+
+
+def is_gelu_factor(graph: Graph, name: str) -> bool:
+    """Return True for 1 + erf(...) or 1 + tanh(...): the Mul with it ends a GELU, which is one float kernel."""
+    producer = graph.nodes[graph.producers[name]] if name in graph.producers else None
+    if producer is None or producer.op_type != "Add":
+        return False
+    kinds = [graph.nodes[graph.producers[source]].op_type for source in producer.input if source in graph.producers]
+    return kinds in (["Erf"], ["Tanh"])

@@ -1,4 +1,4 @@
-"""Which weights can be stored in four bits: those whose kernel takes blocks of them.
+"""Four-bit weights: which ones have a kernel that reads them in blocks.
 
 `MatMulNBits` and `GatherBlockQuantized` are operators of ONNX Runtime's own.
 """
@@ -16,19 +16,19 @@ from quaver.adapters.onnxrt.load.graph import Graph, integer
 from quaver.ops import INT4, PER_BLOCK, Op, OpConfig
 from quaver.types import Array
 
-# So many numbers share a scale and a zero point: 4.6 bits a number. Of 32 it would be 5.1 bits with .8 of the error, of
-# 128 4.3 bits with 1.2 times the error.
+# How many numbers share a scale and a zero point: 4.6 bits a number. With 32 it would be 5.1 bits and 0.8 of the error,
+# with 128 4.3 bits and 1.2 times the error.
 BLOCK = 64
-# A smaller weight saves nothing worth a decision.
+# Judgement: a smaller weight saves too little to be worth a decision.
 ELEMENTS = 2**12
 
 INT4_PER_BLOCK = OpConfig(INT4, granularity=PER_BLOCK, mode="weight_only")
 
 
 def offer_int4(graph: Graph, op: Op, node: NodeProto, weight: str) -> Op:
-    """An op that may have its weight in four bits, for size, if a kernel takes it so.
+    """Return the op with a four-bit choice for its weight, for size, if a kernel reads it so.
 
-    A weight that others read too would be stored once more.
+    A weight that others read too is not offered: it would be stored once more.
     """
     if weight in graph.captured or len(graph.consumers.get(weight, ())) > 1:
         return op
@@ -39,7 +39,7 @@ def _fits(graph: Graph, node: NodeProto, shape: tuple[int, ...]) -> bool:
     if len(shape) != 2 or shape[0] * shape[1] < ELEMENTS:
         return False
     if node.op_type == "Gather":
-        # Rows that end within a block are read wrongly where this is not the CPU's kernel.
+        # Rows that end within a block are read wrongly by kernels other than the CPU's.
         return integer(node, "axis", 0) % 2 == 0 and shape[1] % BLOCK == 0 and _looks_up_blocks()
     transposed = node.op_type == "Gemm" and integer(node, "transB", 0)
     return shape[1 if transposed else 0] >= BLOCK
@@ -47,7 +47,7 @@ def _fits(graph: Graph, node: NodeProto, shape: tuple[int, ...]) -> bool:
 
 @functools.cache
 def _looks_up_blocks() -> bool:
-    """Whether this version of ONNX Runtime looks rows up in blocks with a zero point each: the older ones do not."""
+    """Return True if this version of ONNX Runtime looks up rows in blocks with zero points; older ones do not."""
     constants: dict[str, Array] = {
         "rows": np.zeros((1, BLOCK // 2), np.uint8),
         "scales": np.ones((1, 1), np.float32),
@@ -67,7 +67,7 @@ def _looks_up_blocks() -> bool:
     options.log_severity_level = 4
     try:
         model = helper.make_model(graph, opset_imports=domains, ir_version=8).SerializeToString()
-        found = ort.InferenceSession(model, options).run(None, {"index": np.zeros(1, np.int64)})[0]
+        rows = ort.InferenceSession(model, options).run(None, {"index": np.zeros(1, np.int64)})[0]
     except Exception:
         return False
-    return bool(found.shape == (1, BLOCK))
+    return bool(rows.shape == (1, BLOCK))

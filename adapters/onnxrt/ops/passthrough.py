@@ -1,7 +1,7 @@
-"""Ops that hand on what they read, or a part of it: on integers they do the same, and the scale stays as it was.
+"""Passthrough ops: on integers they do what they do on floats, and the scale stays the same.
 
-ONNX Runtime has kernels of 8 bits for them, but does not put them in by itself: DequantizeLinear and QuantizeLinear
-around a `Pad` stay where they are. Between two int8 ops that is two conversions for nothing.
+ONNX Runtime has 8-bit kernels for them, but does not use them by itself: DequantizeLinear and QuantizeLinear around a
+`Pad` stay where they are. Between two int8 ops these are two conversions for nothing.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from onnx import NodeProto, TensorProto
 
 from quaver.adapters.onnxrt.load.graph import Graph, attribute, integer
 
-# On integers, an upper and a lower bound.
+# On integers these are a lower and an upper bound.
 BOUNDED = {"Relu", "Clip", "Max", "Min"}
 _AS_THEY_ARE = {"ReduceMax", "ReduceMin", "SpaceToDepth"}
 
 
 def passed_through(graph: Graph, node: NodeProto) -> str | None:
-    """The tensor that a node hands on, cut off at bounds, padded or thinned out; None if it does something else."""
+    """Return the tensor that a node hands on, clipped, padded or reduced to some values; None for other nodes."""
     if node.op_type in ("Max", "Min"):
         return _beside_a_number(graph, node)
     first = str(node.input[0])
@@ -34,20 +34,20 @@ def passed_through(graph: Graph, node: NodeProto) -> str | None:
 
 
 def is_global_average_pool(graph: Graph, node: NodeProto) -> bool:
-    """Whether a ReduceMean averages over all places of an image: a GlobalAveragePool by another name."""
+    """Return True for a ReduceMean over all places of an image: a GlobalAveragePool by another name."""
     entry = attribute(node, "axes")
     axes = list(entry.ints) if entry is not None else []
     if len(node.input) > 1:
-        found = graph.constants.get(node.input[1])
-        axes = [] if found is None else found.reshape(-1).tolist()
+        axes_constant = graph.constants.get(node.input[1])
+        axes = [] if axes_constant is None else axes_constant.reshape(-1).tolist()
     return graph.ranks.get(node.input[0]) == 4 and sorted(axis % 4 for axis in axes) == [2, 3]
 
 
 def has_int8_average(node: NodeProto) -> bool:
-    """Return whether the integer kernel of an AveragePool computes what the float one does.
+    """Return True if the integer kernel of an AveragePool computes what the float one does.
 
-    It knows no dilations. With `ceil_mode` it adds windows that begin behind the image, which the float kernel leaves
-    out.
+    It does not support dilations. With `ceil_mode` it adds windows that begin behind the image, which the float kernel
+    leaves out.
     """
     if attribute(node, "dilations") is not None:
         return False
@@ -63,7 +63,7 @@ def has_int8_average(node: NodeProto) -> bool:
 
 
 def bounds(graph: Graph, node: NodeProto) -> tuple[float | None, float | None]:
-    """Between which numbers a node of `BOUNDED` leaves its input as it is."""
+    """Return the numbers between which a node of `BOUNDED` leaves its input unchanged."""
     if node.op_type == "Relu":
         return 0.0, None
     if node.op_type in ("Max", "Min"):
@@ -74,16 +74,18 @@ def bounds(graph: Graph, node: NodeProto) -> tuple[float | None, float | None]:
 
 
 def _beside_a_number(graph: Graph, node: NodeProto) -> str | None:
-    """What is compared with a single number, whose axes it has at least."""
-    others = [str(name) for name in node.input if name not in graph.constants]
+    """Return what a node compares with a single number, if the number adds no axis."""
+    activations = [str(name) for name in node.input if name not in graph.constants]
     numbers = [name for name in node.input if name in graph.constants]
-    if len(others) != 1 or len(numbers) != 1 or not _is_number(graph, numbers[0]):
+    if len(activations) != 1 or len(numbers) != 1 or not _is_number(graph, numbers[0]):
         return None
-    return others[0] if graph.constants[numbers[0]].ndim <= graph.ranks.get(others[0], 0) else None
+    return activations[0] if graph.constants[numbers[0]].ndim <= graph.ranks.get(activations[0], 0) else None
 
 
 def _pads_with_zeros_or_itself(graph: Graph, node: NodeProto) -> bool:
-    """Zero is exact in any scale; another number may lie beyond what the scale reaches."""
+    """Return True for a Pad with zeros or copies of the input: zero is exact in any scale, other numbers may lie
+    outside it.
+    """
     mode = attribute(node, "mode")
     if mode is not None and mode.s != b"constant":
         return True
@@ -99,7 +101,7 @@ def _number(graph: Graph, name: str) -> float:
     return float(graph.constants[name].reshape(()))
 
 
-# They take the scale of what they move, and run in int8 when both sides do.
+# They share the scale of what they move, and run in int8 when both sides do.
 MOVEMENT = {
     "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice", "Split",
     "Squeeze", "Tile", "Transpose", "Unsqueeze",
@@ -107,7 +109,7 @@ MOVEMENT = {
 
 
 def scale_roots(graph: Graph) -> dict[str, str]:
-    """For each tensor that is moved about, the tensor it was before: they share one scale."""
+    """Return, for each moved tensor, the tensor it was before it was moved: both share one scale."""
     roots: dict[str, str] = {}
     for node in graph.nodes:
         if is_movement(graph, node):
@@ -119,7 +121,7 @@ def scale_roots(graph: Graph) -> dict[str, str]:
 
 
 def is_movement(graph: Graph, node: NodeProto) -> bool:
-    """Whether a node only moves float values of its first input about."""
+    """Return True if a node only moves float values of its first input."""
     if node.domain not in ("", "ai.onnx") or not node.input or graph.types.get(node.input[0]) != TensorProto.FLOAT:
         return False
     if node.op_type == "Resize":
@@ -131,7 +133,7 @@ def is_movement(graph: Graph, node: NodeProto) -> bool:
 
 
 def may_shrink_cubically(graph: Graph, node: NodeProto) -> bool:
-    """Return whether a node is a cubic Resize that makes an axis shorter, or may do so."""
+    """Return True for a cubic Resize that makes an axis shorter, or may do so."""
     mode = attribute(node, "mode")
     if node.domain not in ("", "ai.onnx") or node.op_type != "Resize" or mode is None or mode.s != b"cubic":
         return False

@@ -1,4 +1,4 @@
-"""The nodes of a graph that compute and are part of no op: GRU, Softmax, If and Loop, those of other domains."""
+"""Unquantizable nodes: those that compute and are part of no op, such as GRU, Softmax, If and Loop."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from onnx import NodeProto, TensorProto
 
 from quaver.adapters.onnxrt.load.graph import Graph, subgraphs
 from quaver.adapters.onnxrt.ops.passthrough import is_movement
-from quaver.adapters.onnxrt.ops.units import Unit
+from quaver.adapters.onnxrt.ops.unit import Unit
 from quaver.unquantizable import Unquantizable
 
-# They look at a float tensor, and compute nothing of its values.
+# They read a float tensor without computing anything from its values.
 _LOOK = {"Cast", "CastLike", "Shape", "Size"}
 _FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE}
 
 
 def unquantizable_nodes(graph: Graph, units: Iterable[Unit]) -> dict[int, str]:
-    """The kind of each such node, by its index."""
-    taken = {index for unit in units for index in unit.nodes}
+    """Return the kind of each such node, by its index."""
+    unit_nodes = {index for unit in units for index in unit.nodes}
     return {
         index: f"{node.domain}:{node.op_type}" if _foreign(node) else node.op_type
         for index, node in enumerate(graph.nodes)
-        if index not in taken and _computes(graph, node)
+        if index not in unit_nodes and _computes(graph, node)
     }
 
 
 def unquantizable(graph: Graph, units: Iterable[Unit]) -> list[Unquantizable]:
-    """How many there are of each kind, in graph order."""
+    """Count the unquantizable nodes of each kind, in graph order."""
     counts = Counter(unquantizable_nodes(graph, units).values())
     return [Unquantizable(kind, count) for kind, count in counts.items()]
 
@@ -44,7 +44,7 @@ def _computes(graph: Graph, node: NodeProto) -> bool:
 
 
 def _may_be_float(graph: Graph, name: str) -> bool:
-    """Behind a node that type inference does not know, anything may come."""
+    """Return True unless a tensor is known not to be float: type inference may not know the node before it."""
     return name not in graph.types or graph.types[name] in _FLOATS
 
 
@@ -58,12 +58,12 @@ _WEIGHTY = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 def some(names: Sequence[str], most: int = 8) -> str:
-    """The first few of these names."""
+    """Join the first few of these names."""
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
 def of_other_floats(graph: Graph) -> str:
-    """A sentence for a model in which nothing can be int8 because its weights are no float32; empty if they are."""
+    """Return a sentence that names weights which are not float32; empty if all are."""
     for kind in (np.float16, np.float64):
         names = [repr(name) for name, array in graph.constants.items() if array.dtype == kind]
         if names:
@@ -72,17 +72,17 @@ def of_other_floats(graph: Graph) -> str:
 
 
 def warn_of_doubles(graph: Graph) -> None:
-    """Name the ops that stay as they are because they compute in float64."""
-    left = [
+    """Warn of ops that stay unchanged because they compute in float64."""
+    doubles = [
         node
         for node in graph.nodes
         if node.op_type in _WEIGHTY and any(graph.types.get(name) == TensorProto.DOUBLE for name in node.input)
     ]
-    if left:
-        weights = dict.fromkeys(repr(name) for node in left for name in node.input if name in graph.constants)
+    if doubles:
+        weights = dict.fromkeys(repr(name) for node in doubles for name in node.input if name in graph.constants)
         log.warning(
             "%d op(s) compute in float64 and are left out: %s. Convert their weights to float32 (%s)",
-            len(left),
-            some([repr(node.name) for node in left], 4),
+            len(doubles),
+            some([repr(node.name) for node in doubles], 4),
             some(list(weights), 4) or "there are none",
         )

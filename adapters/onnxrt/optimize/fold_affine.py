@@ -1,4 +1,4 @@
-"""What scales and shifts channels just before a layer goes into that layer's weights.
+"""Fold what scales and shifts channels just before a layer into that layer's weights.
 
 A shift before a convolution with padding stays: around the input there are zeros, which it does not reach.
 """
@@ -20,24 +20,25 @@ from quaver.adapters.onnxrt.optimize.layers import (
 )
 from quaver.types import Array
 
-# Factors further apart than this would leave small channels few steps of a common scale, if x is not int8 already.
+# Judgement: factors further apart than this would leave small channels few steps of a common scale, if x is not int8
+# already.
 _SPREAD = 4.0
-# Nodes that go into one layer. Each costs a new index of the graph; there are few, unless somebody means harm.
-_MOST = 16
-# Shifts are not divided by less than this.
+# A bound for hostile models: each node folded into a layer costs a new index of the graph, and real layers have few.
+_MAX_FOLDS = 16
+# Judgement: dividing a shift by less than this would make it too large to be exact.
 _SMALLEST = 1e-3
-# Whose results are int8 when they are: what follows them is quantized before it is scaled, whatever we do.
+# Ops whose results are int8 if they run in int8: what follows them is quantized before it is scaled, in any case.
 _WRITE_INT8 = ("Conv", "Add", "Mul", "Concat", "AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid")
 _PASS_ON = ("Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")
 
 
 def fold_into_next_layer(graph: Graph) -> int:
-    """Drop Mul, Add, Sub, Div and BatchNormalization of constants before layers. Returns how many went."""
+    """Drop Mul, Add, Sub, Div and BatchNormalization of constants before layers, and return how many went."""
     count = 0
     for layer in list(graph.nodes):
         if not is_foldable_layer(graph, layer):
             continue
-        for _ in range(_MOST):
+        for _ in range(_MAX_FOLDS):
             node = removable_producer(graph, layer.input[0])
             if node is None or not _fold_into_consumer(graph, layer, node):
                 break
@@ -52,10 +53,10 @@ def _fold_into_consumer(graph: Graph, layer: NodeProto, node: NodeProto) -> bool
         return False
     axis = channel_axis(layer)
     # BatchNormalization counts axes from the front: on a matrix its channels are the last axis.
-    found = scale_and_shift(graph, node, source, channels, rank, 1 if rank == 2 else axis)
-    if found is None:
+    affine = scale_and_shift(graph, node, source, channels, rank, 1 if rank == 2 else axis)
+    if affine is None:
         return False
-    scale, shift = found
+    scale, shift = affine
     if np.any(shift != 0) and layer.op_type == "Conv" and has_padding(layer):
         return _fold_the_factor_before(graph, layer, node, source, shift)
     if not _harmless(graph, source, scale):
@@ -67,14 +68,14 @@ def _fold_into_consumer(graph: Graph, layer: NodeProto, node: NodeProto) -> bool
 
 
 def _fold_the_factor_before(graph: Graph, layer: NodeProto, node: NodeProto, source: str, shift: Array) -> bool:
-    """s x + b is s (x + b / s): of a factor and the shift behind it, one node for the shift is left."""
+    """Fold a factor before a shift that must stay: s x + b is s (x + b / s), so that one node for the shift is left."""
     product = removable_producer(graph, source, "Mul", "Div")
     inner = next((name for name in product.input if name not in graph.constants), "") if product is not None else ""
     rank = graph.ranks.get(source, 0)
-    found = None if product is None else scale_and_shift(graph, product, inner, len(shift), rank)
-    if product is None or found is None or node.op_type not in ("Add", "Sub") or graph.ranks.get(inner) != rank:
+    affine = None if product is None else scale_and_shift(graph, product, inner, len(shift), rank)
+    if product is None or affine is None or node.op_type not in ("Add", "Sub") or graph.ranks.get(inner) != rank:
         return False
-    scale = found[0]
+    scale = affine[0]
     slot = next(slot for slot, name in enumerate(node.input) if name in graph.constants)
     value = graph.constants[node.input[slot]]
     if np.any(np.abs(scale) < _SMALLEST) or not _harmless(graph, inner, scale) or (node.op_type == "Sub" and slot == 0):
@@ -90,6 +91,7 @@ def _fold_the_factor_before(graph: Graph, layer: NodeProto, node: NodeProto, sou
 
 
 def _harmless(graph: Graph, source: str, scale: Array) -> bool:
+    """Return True if scaling the weights instead costs no precision: factors are alike, or x is int8 in any case."""
     sizes = np.abs(scale)
     if sizes.min() * _SPREAD >= sizes.max():
         return True

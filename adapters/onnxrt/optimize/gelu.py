@@ -1,4 +1,4 @@
-"""GELU, spelled out by exporters in five to nine nodes, as the one operator it is.
+"""GELU: the five to nine nodes that exporters write, recognised as one operator.
 
 The runtime recognises the chain in a float model. Behind an int8 op it does not: each reader gets a DequantizeLinear of
 its own, and the chain no longer starts at one tensor.
@@ -13,7 +13,7 @@ from onnx import NodeProto, helper
 from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.adapters.onnxrt.optimize.graph_edit import (
     is_close,
-    is_float,
+    is_float32,
     number,
     producer,
     removable_chain,
@@ -23,7 +23,7 @@ from quaver.adapters.onnxrt.optimize.graph_edit import (
 )
 
 OPSET = 20
-# What the inner function is applied to, as coefficients of x, x^2, ...
+# The argument of the inner function, as coefficients of x, x^2, ...; the numbers are those of the definition of GELU.
 _INNER = {
     "Erf": ("none", {1: math.sqrt(0.5)}),
     "Tanh": ("tanh", {1: math.sqrt(2 / math.pi), 3: math.sqrt(2 / math.pi) * 0.044715}),
@@ -34,7 +34,7 @@ Polynomial = dict[int, float]
 
 
 def recognise_gelu(graph: Graph) -> int:
-    """Put a Gelu in the place of each chain that computes one."""
+    """Replace each chain that computes a GELU, and return how many there were."""
     chains = find_gelu(graph)
     for x, approximate, chain in chains:
         last = chain[-1]
@@ -44,9 +44,9 @@ def recognise_gelu(graph: Graph) -> int:
 
 
 def find_gelu(graph: Graph) -> list[tuple[str, str, list[NodeProto]]]:
-    """What each GELU is of, which of the two it is, and its nodes, the last one last."""
-    found = (_gelu(graph, node) for node in graph.nodes if node.op_type in _INNER and not node.domain)
-    return [match for match in found if match is not None]
+    """Return the input of each GELU, its `approximate` attribute, and its nodes in graph order."""
+    matches = (_gelu(graph, node) for node in graph.nodes if node.op_type in _INNER and not node.domain)
+    return [match for match in matches if match is not None]
 
 
 def _gelu(graph: Graph, inner: NodeProto) -> tuple[str, str, list[NodeProto]] | None:
@@ -54,11 +54,11 @@ def _gelu(graph: Graph, inner: NodeProto) -> tuple[str, str, list[NodeProto]] | 
     plus_one = graph.only_reader(inner.output[0])
     if plus_one is None or plus_one.op_type != "Add":
         return None
-    one = next((name for name in plus_one.input if name != inner.output[0]), "")
-    if number(graph, one, inner.output[0]) != 1.0:
+    one_name = next((name for name in plus_one.input if name != inner.output[0]), "")
+    if number(graph, one_name, inner.output[0]) != 1.0:
         return None
     climbed = _times_half_x(graph, plus_one)
-    if climbed is None or not is_float(graph, climbed[0]):
+    if climbed is None or not is_float32(graph, climbed[0]):
         return None
     x, product = climbed
     below: list[NodeProto] = []
@@ -69,7 +69,7 @@ def _gelu(graph: Graph, inner: NodeProto) -> tuple[str, str, list[NodeProto]] | 
 
 
 def _times_half_x(graph: Graph, start: NodeProto) -> tuple[str, list[NodeProto]] | None:
-    """The tensor x and the nodes that multiply what `start` makes by x / 2, in whatever order."""
+    """Return x and the nodes that multiply the output of `start` by x / 2, in whatever order."""
     nodes: list[NodeProto] = []
     x, constant, tip = "", 1.0, start.output[0]
     while not (x and is_close(constant, 0.5)):
@@ -93,7 +93,7 @@ def _times_half_x(graph: Graph, start: NodeProto) -> tuple[str, list[NodeProto]]
 
 
 def _polynomial(graph: Graph, name: str, x: str, below: list[NodeProto], depth: int) -> Polynomial | None:
-    """A tensor as a polynomial of x, if it is one; notes the nodes that compute it."""
+    """Return a tensor as a polynomial of x, or None; the nodes that compute it are added to `below`."""
     if name == x:
         return {1: 1.0}
     if (value := number(graph, name, x)) is not None:
@@ -119,9 +119,9 @@ def _polynomial(graph: Graph, name: str, x: str, below: list[NodeProto], depth: 
 
 def _times(left: Polynomial, right: Polynomial) -> Polynomial:
     product: Polynomial = {}
-    for one, a in left.items():
-        for other, b in right.items():
-            product[one + other] = product.get(one + other, 0.0) + a * b
+    for left_power, a in left.items():
+        for right_power, b in right.items():
+            product[left_power + right_power] = product.get(left_power + right_power, 0.0) + a * b
     return product
 
 

@@ -1,4 +1,4 @@
-"""The few moves that every rewrite of a graph is made of."""
+"""Graph edits: the few operations that every rewrite is made of."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quaver.adapters.onnxrt.load.graph import Graph, attribute, integer
 
 
 def producer(graph: Graph, name: str, *kinds: str) -> NodeProto | None:
-    """The node that makes a tensor, if it is a standard one of these kinds (any, if none is named)."""
+    """Return the node that writes a tensor, if it is a standard one of these kinds (any, if none is named)."""
     index = graph.producers.get(name)
     if index is None:
         return None
@@ -21,12 +21,12 @@ def producer(graph: Graph, name: str, *kinds: str) -> NodeProto | None:
 
 
 def removable_producer(graph: Graph, name: str, *kinds: str) -> NodeProto | None:
-    """The same, if one node alone reads the tensor, so that it may go."""
+    """Return the node that writes a tensor, if only one node reads the tensor, so that both can be joined."""
     return producer(graph, name, *kinds) if graph.only_reader(name) is not None else None
 
 
 def number(graph: Graph, name: str, beside: str) -> float | None:
-    """A float32 constant of one number, which gives the tensor `beside` no axis more."""
+    """Return a float32 constant of one number, if it adds no axis to the tensor `beside`."""
     value = graph.constants.get(name)
     if value is None or value.size != 1 or value.dtype != np.float32 or value.ndim > graph.ranks.get(beside, 0):
         return None
@@ -34,7 +34,10 @@ def number(graph: Graph, name: str, beside: str) -> float | None:
 
 
 def operand_and_number(graph: Graph, node: NodeProto, ordered: bool = False) -> tuple[str, float] | None:
-    """What a node of two operands takes besides a number, and the number; with `ordered` that is on the right."""
+    """Return the other operand and the number, for a node that combines a tensor with one number.
+
+    With `ordered` the number must be on the right.
+    """
     if len(node.input) != 2:
         return None
     left, right = node.input
@@ -46,35 +49,36 @@ def operand_and_number(graph: Graph, node: NodeProto, ordered: bool = False) -> 
 
 
 def scaling_factor(graph: Graph, node: NodeProto) -> tuple[str, float] | None:
-    """What a Mul or Div by one number takes, and what it is multiplied by."""
+    """Return what a Mul or Div by one number reads, and the factor."""
     if node.domain not in ("", "ai.onnx") or node.op_type not in ("Mul", "Div"):
         return None
-    found = operand_and_number(graph, node, ordered=node.op_type == "Div")
-    if found is None or node.op_type == "Mul":
-        return found
-    return None if found[1] == 0 else (found[0], 1 / found[1])
+    operands = operand_and_number(graph, node, ordered=node.op_type == "Div")
+    if operands is None or node.op_type == "Mul":
+        return operands
+    return None if operands[1] == 0 else (operands[0], 1 / operands[1])
 
 
-def is_float(graph: Graph, name: str) -> bool:
-    """Whether a tensor is known to be of float32."""
+def is_float32(graph: Graph, name: str) -> bool:
+    """Return True if a tensor is known to be float32."""
     return graph.types.get(name) == TensorProto.FLOAT
 
 
 def replace_nodes(graph: Graph, old: Sequence[NodeProto], new: Sequence[NodeProto]) -> None:
-    """Put nodes in the place of the last of some others, which must be what writes the result. The first new one
-    takes note of all names that go.
+    """Put new nodes in place of the last of some others, which writes the result.
+
+    The last new node stands for the names of all nodes that go.
     """
     gone = {id(node) for node in old}
     at = max(i for i, node in enumerate(graph.nodes) if id(node) in gone)
-    kept = [node for node in graph.nodes[:at] if id(node) not in gone]
-    graph.nodes = [*kept, *new, *graph.nodes[at + 1 :]]
+    before = [node for node in graph.nodes[:at] if id(node) not in gone]
+    graph.nodes = [*before, *new, *graph.nodes[at + 1 :]]
     names = {node.name for node in new}
     graph.merge(new[-1].name, *(node.name for node in old if node.name not in names))
     graph.index()
 
 
 def remove_node(graph: Graph, node: NodeProto, into: NodeProto) -> None:
-    """Take out a node that another layer has taken over; who read its result reads what it read."""
+    """Remove a node that another layer has taken over. Readers of its result read what it read."""
     result, source = node.output[0], node.input[0] if node.input[0] not in graph.constants else node.input[1]
     for index in graph.consumers.get(result, []):
         reader = graph.nodes[index]
@@ -90,19 +94,19 @@ def remove_node(graph: Graph, node: NodeProto, into: NodeProto) -> None:
 _DIGITS = 2e-5
 
 
-def is_close(found: float | Mapping[int, float] | None, wanted: float | Mapping[int, float]) -> bool:
-    """Whether numbers, or all coefficients of a polynomial, agree to about five digits."""
-    if isinstance(wanted, Mapping):
+def is_close(actual: float | Mapping[int, float] | None, expected: float | Mapping[int, float]) -> bool:
+    """Return True if two numbers, or all coefficients of two polynomials, agree to about five digits."""
+    if isinstance(expected, Mapping):
         return (
-            isinstance(found, Mapping)
-            and set(found) == set(wanted)
-            and all(is_close(found[power], value) for power, value in wanted.items())
+            isinstance(actual, Mapping)
+            and set(actual) == set(expected)
+            and all(is_close(actual[power], value) for power, value in expected.items())
         )
-    return isinstance(found, float) and math.isclose(found, wanted, rel_tol=_DIGITS)
+    return isinstance(actual, float) and math.isclose(actual, expected, rel_tol=_DIGITS)
 
 
 def removable_chain(graph: Graph, nodes: Sequence[NodeProto]) -> list[NodeProto] | None:
-    """The nodes in the order of the graph, if only the last one's result is read by others."""
+    """Return the nodes in graph order, if nothing else reads what the nodes before the last one write."""
     ids = {id(node) for node in nodes}
     ordered = [node for node in graph.nodes if id(node) in ids]
     for node in ordered[:-1]:
@@ -114,11 +118,11 @@ def removable_chain(graph: Graph, nodes: Sequence[NodeProto]) -> list[NodeProto]
 
 
 def last_axis_mean(graph: Graph, name: str, source: str | None = None) -> NodeProto | None:
-    """The ReduceMean over the last axis, which stays as one of length 1, that makes a tensor (of `source`)."""
+    """Return the ReduceMean over the last axis, with the axis kept, that writes a tensor (from `source`)."""
     node = producer(graph, name, "ReduceMean")
     if node is None or not integer(node, "keepdims", 1) or (source is not None and node.input[0] != source):
         return None
     entry = attribute(node, "axes")
-    given = node.input[1] if len(node.input) > 1 else ""
-    axes = list(entry.ints) if entry is not None else [int(axis) for axis in graph.constants.get(given, [])]
+    axes_name = node.input[1] if len(node.input) > 1 else ""
+    axes = list(entry.ints) if entry is not None else [int(axis) for axis in graph.constants.get(axes_name, [])]
     return node if axes in ([-1], [graph.ranks.get(node.input[0], 0) - 1]) else None

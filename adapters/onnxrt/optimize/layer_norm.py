@@ -1,4 +1,4 @@
-"""LayerNormalization, spelled out by exporters in about nine nodes, as the one operator it is.
+"""LayerNormalization: the nine or so nodes that exporters write, recognised as one operator.
 
 The runtime recognises most chains in a float model, but not behind an int8 op, where each reader of its result gets a
 DequantizeLinear of its own; and a square written as a product would be offered as an int8 op.
@@ -11,7 +11,7 @@ from onnx import NodeProto, helper
 
 from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.adapters.onnxrt.optimize.graph_edit import (
-    is_float,
+    is_float32,
     last_axis_mean,
     number,
     operand_and_number,
@@ -25,13 +25,13 @@ OPSET = 17
 
 
 def recognise_layer_norm(graph: Graph) -> int:
-    """Put a LayerNormalization in the place of each chain that computes one."""
+    """Replace each chain that computes a LayerNormalization, and return how many there were."""
     count = 0
     for division in [node for node in graph.nodes if node.op_type == "Div" and not node.domain]:
-        found = _layer_norm(graph, division)
-        if found is None:
+        match = _layer_norm(graph, division)
+        if match is None:
             continue
-        x, epsilon, scale, shift, chain = found
+        x, epsilon, scale, shift, chain = match
         last = chain[-1]
         arrays = [np.asarray(array, np.float32).reshape(-1) for array in (scale, shift) if array is not None]
         names = [graph.free_name(f"{last.output[0]}.{part}") for part in ("scale", "shift")][: len(arrays)]
@@ -45,15 +45,15 @@ def recognise_layer_norm(graph: Graph) -> int:
 
 
 def has_layer_norm(graph: Graph) -> bool:
-    """Whether there is a chain that computes one."""
+    """Return True if a chain computes a LayerNormalization."""
     return any(node.op_type == "Div" and _layer_norm(graph, node) is not None for node in graph.nodes)
 
 
 def _layer_norm(graph: Graph, division: NodeProto) -> tuple[str, float, Array, Array | None, list[NodeProto]] | None:
-    """x, epsilon, scale, shift and all nodes of the normalization that divides here."""
+    """Return x, epsilon, scale, shift and all nodes of the normalization that divides here."""
     centred, deviation = division.input
     difference, root = producer(graph, centred, "Sub"), producer(graph, deviation, "Sqrt")
-    if difference is None or root is None or not is_float(graph, difference.input[0]):
+    if difference is None or root is None or not is_float32(graph, difference.input[0]):
         return None
     x = difference.input[0]
     mean, plus = last_axis_mean(graph, difference.input[1], x), producer(graph, root.input[0], "Add")
@@ -85,7 +85,7 @@ def _is_square(graph: Graph, node: NodeProto, of: str) -> bool:
 
 
 def _vector(graph: Graph, node: NodeProto, kind: str, source: str, size: int | None = None) -> Array | None:
-    """The constant along the last axis that a node combines with `source`."""
+    """Return the constant along the last axis that a node combines with `source`."""
     if node.op_type != kind or node.domain or list(node.input).count(source) != 1:
         return None
     value = graph.constants.get(next(name for name in node.input if name != source))

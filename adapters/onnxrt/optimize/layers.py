@@ -1,4 +1,4 @@
-"""What scales and shifts each channel of a tensor, and how that goes into the weights of the layer before."""
+"""Layers: how scaling and shifting channels goes into the weights of a layer, before or behind it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ CONVOLUTIONS = ("Conv", "ConvTranspose")
 def scale_and_shift(
     graph: Graph, node: NodeProto, source: str, channels: int, rank: int, axis: int = 1
 ) -> tuple[Array, Array] | None:
-    """What a node does to each channel of a tensor of this rank, if that is all it does; channels lie along `axis`."""
+    """Return the factor and the shift of each channel, if scaling and shifting channels is all that a node does.
+
+    Args:
+        graph: the graph.
+        node: the node.
+        source: the tensor it scales and shifts.
+        channels: how many channels that tensor has.
+        rank: how many axes it has.
+        axis: which of them holds the channels.
+    """
     if node.domain not in ("", "ai.onnx"):
         return None
     if node.op_type == "BatchNormalization":
@@ -30,14 +39,14 @@ def scale_and_shift(
     if value.ndim > rank or (value.size != 1 and [1] * (rank - value.ndim) + list(value.shape) != along):
         return None
     flat = np.broadcast_to(value.astype(np.float64).reshape(-1), (channels,))
-    ones, zeros = np.ones(channels), np.zeros(channels)
+    unit_scale, no_shift = np.ones(channels), np.zeros(channels)
     if node.op_type in ("Mul", "Div"):
         with np.errstate(divide="ignore"):
             scale = flat if node.op_type == "Mul" else 1.0 / flat
-        return (scale, zeros) if np.all(np.isfinite(scale)) else None
+        return (scale, no_shift) if np.all(np.isfinite(scale)) else None
     if node.op_type == "Add":
-        return ones, flat
-    return (-ones, flat) if slot == 0 else (ones, -flat)
+        return unit_scale, flat
+    return (-unit_scale, flat) if slot == 0 else (unit_scale, -flat)
 
 
 def _normalization(graph: Graph, node: NodeProto) -> tuple[Array, Array] | None:
@@ -51,14 +60,14 @@ def _normalization(graph: Graph, node: NodeProto) -> tuple[Array, Array] | None:
 
 
 def has_constant_weights(graph: Graph, node: NodeProto) -> bool:
-    """Whether the weight of a layer and its bias, if it has one, are constants in float32."""
+    """Return True if the weight of a layer, and its bias if it has one, are float32 constants."""
     names = [name for name in node.input[1:3] if name]
     arrays = [graph.constants.get(name) for name in names]
     return bool(arrays) and all(array is not None and array.dtype == np.float32 for array in arrays)
 
 
 def fold_followers(graph: Graph, scalars: bool) -> int:
-    """Scale and shift a convolution's weights by what follows it, and drop that. Returns how many nodes went.
+    """Fold what scales and shifts channels behind a convolution into its weights, and return how many nodes went.
 
     Without `scalars` a single number for all channels stays: it may belong to an activation (hard-swish) that is to be
     recognised first.
@@ -72,10 +81,10 @@ def fold_followers(graph: Graph, scalars: bool) -> int:
         while (follower := graph.only_reader(node.output[0])) is not None:
             if not scalars and _by_one_number(graph, follower, channels):
                 break
-            found = scale_and_shift(graph, follower, node.output[0], channels, weight.ndim)
-            if found is None:
+            affine = scale_and_shift(graph, follower, node.output[0], channels, weight.ndim)
+            if affine is None:
                 break
-            _fold_into_producer(graph, node, follower.output[0], *found)
+            _fold_into_producer(graph, node, follower.output[0], *affine)
             graph.merge(node.name, follower.name)
             gone.add(id(follower))
     graph.nodes = [node for node in graph.nodes if id(node) not in gone]
@@ -92,12 +101,12 @@ def _fold_into_producer(graph: Graph, node: NodeProto, output: str, scale: Array
     weight = graph.constants[node.input[1]]
     if len(node.input) > 2 and node.input[2]:
         shift = shift + graph.constants[node.input[2]].astype(np.float64) * scale
-    set_weights(graph, node, output, scaled(weight, scale, node), shift)
+    set_weights(graph, node, output, scaled_weight(weight, scale, node), shift)
     node.output[0] = output
 
 
 def set_weights(graph: Graph, node: NodeProto, label: str, weight: Array, bias: Array) -> None:
-    """Let a layer read another weight and bias, in float32, called after `label`. Others may read the old ones."""
+    """Let a layer read another weight and bias, in float32, named after `label`. Others may read the old ones."""
     names = [graph.free_name(f"{label}.weight"), graph.free_name(f"{label}.bias")]
     for name, array in zip(names, (weight, bias), strict=True):
         graph.constants[name] = np.ascontiguousarray(array, np.float32)
@@ -107,19 +116,19 @@ def set_weights(graph: Graph, node: NodeProto, label: str, weight: Array, bias: 
 
 
 def bias_of(graph: Graph, node: NodeProto, channels: int) -> Array:
-    """The bias of a layer in float64; zeros where it has none."""
+    """Return the bias of a layer in float64; zeros if it has none."""
     if len(node.input) > 2 and node.input[2]:
         return graph.constants[node.input[2]].astype(np.float64)
     return np.zeros(channels)
 
 
 def output_channels(weight: Array, node: NodeProto) -> int:
-    """How many channels a convolution writes."""
+    """Return how many channels a convolution writes."""
     return int(weight.shape[0] if node.op_type == "Conv" else weight.shape[1] * integer(node, "group", 1))
 
 
-def scaled(weight: Array, scale: Array, node: NodeProto) -> Array:
-    """The weight with each output channel scaled. A ConvTranspose keeps them on axis 1, repeated for each group."""
+def scaled_weight(weight: Array, scale: Array, node: NodeProto) -> Array:
+    """Return the weight with each output channel scaled. A ConvTranspose has them on axis 1, once per group."""
     wide = weight.astype(np.float64)
     if node.op_type == "Conv":
         return np.asarray(wide * scale.reshape(-1, *[1] * (weight.ndim - 1)))
@@ -133,7 +142,7 @@ LAYER_KINDS = ("Conv", "Gemm", "MatMul")
 
 
 def is_foldable_layer(graph: Graph, node: NodeProto) -> bool:
-    """Whether a node is a layer with constant weights, that multiplies its first input with its second."""
+    """Return True for a layer with constant weights that multiplies its first input with its second."""
     if node.op_type not in LAYER_KINDS or node.domain not in ("", "ai.onnx") or node.input[0] in graph.constants:
         return False
     if not has_constant_weights(graph, node):
@@ -146,7 +155,7 @@ def is_foldable_layer(graph: Graph, node: NodeProto) -> bool:
 
 
 def input_channels(graph: Graph, node: NodeProto) -> int:
-    """How many channels, or features, a layer reads."""
+    """Return how many channels, or features, a layer reads."""
     weight = graph.constants[node.input[1]]
     if node.op_type == "Conv":
         return int(weight.shape[1] * integer(node, "group", 1))
@@ -154,12 +163,12 @@ def input_channels(graph: Graph, node: NodeProto) -> int:
 
 
 def channel_axis(node: NodeProto) -> int:
-    """Where a layer's input has its channels."""
+    """Return the channel axis of a layer's input."""
     return 1 if node.op_type == "Conv" else -1
 
 
 def has_padding(node: NodeProto) -> bool:
-    """Whether a convolution or pool puts something around its input."""
+    """Return True if a convolution or pool pads its input."""
     entry, automatic = attribute(node, "pads"), attribute(node, "auto_pad")
     return (entry is not None and any(entry.ints)) or (
         automatic is not None and automatic.s not in (b"NOTSET", b"VALID", b"")
@@ -167,7 +176,8 @@ def has_padding(node: NodeProto) -> bool:
 
 
 def scale_inputs(graph: Graph, node: NodeProto, scale: Array, shift: Array, label: str) -> bool:
-    """Let a layer read x where it read scale * x + shift. False, and nothing done, where there is no bias to take it.
+    """Let a layer read x where it read scale * x + shift. Return False, and change nothing, if no bias can take the
+    shift.
 
     A padded convolution must not be given a shift: zeros around the input would not be shifted.
     """

@@ -1,4 +1,4 @@
-"""Names that the user knows, for the nodes of a graph that somebody else rewrote."""
+"""Node names: the user's names, and the user's order, for a graph that another tool rewrote."""
 
 from __future__ import annotations
 
@@ -6,46 +6,47 @@ from onnx import NodeProto
 
 from quaver.adapters.onnxrt.load.graph import Graph, captures
 
-# What a fused node is called after, if its own name is new and no node of its kind went into it.
+# Op types that lend their name to a fused node, if its own name is new and no node of its kind went into it.
 _LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 def restore_names(before: Graph, after: Graph) -> None:
-    """Call new nodes after one that went into them, and note all that did.
+    """Name new nodes after one that went into them, and note all that did.
 
-    Whoever fuses nodes keeps the name of what the last one makes. So the nodes that went into a new one are those
-    before its result, back to tensors that are still there.
+    A tool that fuses nodes keeps the name of the last one's output. So the nodes that went into a new one are those
+    before
+    its output, back to tensors that still exist.
     """
-    known = {node.name for node in before.nodes}
+    old_names = {node.name for node in before.nodes}
     inputs = {value.name for value in after.inputs}
-    there = set(after.producers) | set(after.constants) | inputs
-    taken = {node.name for node in after.nodes}
+    existing = set(after.producers) | set(after.constants) | inputs
+    used_names = {node.name for node in after.nodes}
     for node in after.nodes:
-        parts = _parts(before, node, there)
-        if parts and node.name not in known:
+        parts = _parts(before, node, existing)
+        if parts and node.name not in old_names:
             name = _called_after(node, parts)
-            if name not in taken:
+            if name not in used_names:
                 node.name = name
-                taken.add(name)
+                used_names.add(name)
         after.merge(node.name, *(part.name for part in parts if part.name != node.name))
-    _name_the_new(before, after, known, taken)
+    _name_the_new(before, after, old_names, used_names)
     after.merged = {name: names for name, names in after.merged.items() if names}
 
 
-def _name_the_new(before: Graph, after: Graph, known: set[str], taken: set[str]) -> None:
-    """Call a node that makes something new after the one that reads it: "swish.HardSigmoid"."""
+def _name_the_new(before: Graph, after: Graph, old_names: set[str], used_names: set[str]) -> None:
+    """Name a node that writes a new tensor after the node that reads it: "swish.HardSigmoid"."""
     for node in reversed(after.nodes):
-        if node.name in known or any(name in before.producers for name in node.output):
+        if node.name in old_names or any(name in before.producers for name in node.output):
             continue
         readers = [after.nodes[index] for name in node.output for index in after.consumers.get(name, [])]
         name = f"{readers[0].name}.{node.op_type}" if readers else node.name
-        if name not in taken:
+        if name not in used_names:
             node.name = name
-            taken.add(name)
+            used_names.add(name)
 
 
 def restore_order(before: Graph, after: Graph) -> None:
-    """Put nodes in the order that the user knows, if that is an order in which they can run."""
+    """Put nodes in the user's order, if they can run in that order."""
     places: dict[str, int] = {}  # of tensors
     keys = []
     for number, node in enumerate(after.nodes):
@@ -69,16 +70,16 @@ def _runs(graph: Graph, nodes: list[NodeProto]) -> bool:
 
 
 def _parts(before: Graph, node: NodeProto, there: set[str]) -> list[NodeProto]:
-    """The nodes that went into a new one, in their order."""
-    found: set[int] = set()
+    """Return the nodes that went into a new one, in graph order."""
+    indices: set[int] = set()
     waiting = [before.producers[name] for name in node.output if name in before.producers]
     while waiting:
         index = waiting.pop()
-        if index in found:
+        if index in indices:
             continue
-        found.add(index)
+        indices.add(index)
         waiting += [before.producers[n] for n in before.nodes[index].input if n in before.producers and n not in there]
-    return [before.nodes[index] for index in sorted(found)]
+    return [before.nodes[index] for index in sorted(indices)]
 
 
 def _called_after(node: NodeProto, parts: list[NodeProto]) -> str:

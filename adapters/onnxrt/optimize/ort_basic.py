@@ -1,6 +1,6 @@
-"""What ONNX Runtime itself fuses in a float graph, done before Quantize/Dequantize pairs keep it from it.
+"""ONNX Runtime's basic optimisations, applied before QuantizeLinear/DequantizeLinear pairs prevent them.
 
-Its basic level writes standard operators: padding into convolutions, constants folded, what does nothing dropped.
+The basic level writes standard operators: padding goes into convolutions, constants are folded, idle ops are dropped.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from onnx import ModelProto
 
 from quaver.adapters.onnxrt.load.cleanup import name_nodes
 from quaver.adapters.onnxrt.load.graph import Graph
-from quaver.adapters.onnxrt.load.shape_inference import without_large_constants
-from quaver.adapters.onnxrt.load.skeleton import restore_constants
+from quaver.adapters.onnxrt.load.shape_inference import restore_constants, without_large_constants
 from quaver.adapters.onnxrt.optimize.node_names import restore_names, restore_order
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.errors import BuildError
@@ -22,17 +21,17 @@ from quaver.files.temporary import temporary_folder
 
 log = logging.getLogger(__name__)
 
-# Left to the runtime, which does these around int8 ops as well: they make ops of the user's disappear, share constants
-# that a config may quantize each in its own way, or put Reshapes around a MatMul.
+# Optimisers that run later, around int8 ops as well. Here they would remove ops of the user, share constants that a
+# configuration may quantize in different ways, or put Reshapes around a MatMul.
 _LATER = (
     "CommonSubexpressionElimination", "ConstantSharing", "MatMulAddFusion", "TransposeOptimizer",
 )  # fmt: skip
-# Constants may grow by folding (a mask spelled out), but not by more than this.
+# Judgement: folding may enlarge constants (a mask that is written out) by 10 % and 1 MB, not more.
 _GROWTH, _FREE_BYTES = 1.1, 2**20
 
 
 def basic_level(graph: Graph) -> Graph | None:
-    """The graph after the runtime's basic optimisations, or None where it cannot do them."""
+    """Return the graph after the runtime's basic optimisations; None if it cannot do them."""
     if graph.shell.functions:
         log.info("the model has functions of its own, which the runtime would dissolve: its basic level is left out")
         return None
@@ -41,16 +40,16 @@ def basic_level(graph: Graph) -> Graph | None:
         optimised = _optimised(model, later)
         if optimised is None:
             return None
-        found = restore_constants(graph, optimised)
-        if _bytes(found) <= _bytes(graph) * _GROWTH + _FREE_BYTES:
+        optimised_graph = restore_constants(graph, optimised)
+        if _bytes(optimised_graph) <= _bytes(graph) * _GROWTH + _FREE_BYTES:
             break
     domains = {node.domain for node in graph.nodes}
-    if any(node.domain not in domains | {"", "ai.onnx"} for node in found.nodes):
+    if any(node.domain not in domains | {"", "ai.onnx"} for node in optimised_graph.nodes):
         return None
-    restore_names(graph, found)
-    restore_order(graph, found)
-    name_nodes(found)
-    return found
+    restore_names(graph, optimised_graph)
+    restore_order(graph, optimised_graph)
+    name_nodes(optimised_graph)
+    return optimised_graph
 
 
 def _optimised(model: ModelProto, later: tuple[str, ...]) -> ModelProto | None:
@@ -63,20 +62,20 @@ def _optimised(model: ModelProto, later: tuple[str, ...]) -> ModelProto | None:
         options.add_session_config_entry("optimization.disable_specified_optimizers", ";".join(later))
         try:
             sessions.create(model.SerializeToString(), options)
-        except (BuildError, ValueError) as error:  # an operator of a library that has to be registered, or too large
+        except (BuildError, ValueError) as error:  # the operator needs a library, or the message is too large
             log.info("the runtime's basic optimisations are left out: %s", str(error).splitlines()[0])
             return None
         return onnx.load_model(path)
 
 
 def _foldable(graph: Graph) -> set[str]:
-    """Constants that only other constants meet: the runtime computes such parts, and needs their values."""
-    known = set(graph.constants)
+    """Return the constants that meet only other constants: the runtime folds such parts, and needs their values."""
+    constant_names = set(graph.constants)
     needed: set[str] = set()
     for node in graph.nodes:
         names = [name for name in node.input if name]
-        if names and all(name in known for name in names):
-            known.update(node.output)
+        if names and all(name in constant_names for name in names):
+            constant_names.update(node.output)
             needed.update(name for name in names if name in graph.constants)
     return needed
 

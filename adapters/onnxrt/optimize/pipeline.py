@@ -1,6 +1,6 @@
-"""The float graph as it should be before it is quantized: all rewrites, in their order.
+"""The pipeline: all rewrites of the float graph, in their order.
 
-Every rewrite can be left out by its name. One that raises is left out by itself: it costs speed, not the model.
+Every rewrite can be left out by its name. One that raises is left out automatically: it costs speed, not the model.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from quaver.adapters.onnxrt.load.cleanup import (
     name_nodes,
 )
 from quaver.adapters.onnxrt.load.graph import Graph, subgraphs
-from quaver.adapters.onnxrt.load.shape_inference import infer_types, without_large_constants
-from quaver.adapters.onnxrt.load.skeleton import opset_of, restore_constants
+from quaver.adapters.onnxrt.load.shape_inference import infer_types, restore_constants, without_large_constants
 from quaver.adapters.onnxrt.optimize.activations import clip_behind_layers, recognise_hard_swish, spell_out_prelu
 from quaver.adapters.onnxrt.optimize.batch_norm import fold_norm_behind_relu
 from quaver.adapters.onnxrt.optimize.denormals import flush_denormals
@@ -40,41 +39,41 @@ log = logging.getLogger(__name__)
 
 
 def with_newer_opset(graph: Graph, opset: int) -> Graph | None:
-    """The graph in an opset that is at least this one; None where it cannot be converted.
+    """Return the graph in an opset that is at least this one; None if it cannot be converted.
 
     The converter does not look into functions and the bodies of If, Loop and Scan.
     """
-    if opset_of(graph) >= opset:
+    if graph.opset >= opset:
         return graph
     if graph.shell.functions or any(True for node in graph.nodes for _ in subgraphs(node)):
         return None
     try:
         converted = onnx.version_converter.convert_version(without_large_constants(graph), opset)
     except Exception as error:
-        log.info("the model stays at opset %d: %s", opset_of(graph), str(error).strip().split("\n")[0])
+        log.info("the model stays at opset %d: %s", graph.opset, str(error).strip().split("\n")[0])
         return None
-    found = restore_constants(graph, converted)
-    constants_from_nodes(found)
-    for entry in found.shell.opset_import:
+    newer = restore_constants(graph, converted)
+    constants_from_nodes(newer)
+    for entry in newer.shell.opset_import:
         if entry.domain in ("", "ai.onnx"):
             entry.version = opset
-    found.shell.ir_version = max(found.shell.ir_version, 8)
-    found.index()
-    restore_names(graph, found)
-    restore_order(graph, found)
-    name_nodes(found)
-    return found
+    newer.shell.ir_version = max(newer.shell.ir_version, 8)
+    newer.index()
+    restore_names(graph, newer)
+    restore_order(graph, newer)
+    name_nodes(newer)
+    return newer
 
 
 # Names of rewrites, and how often each was applied.
 Applied = tuple[tuple[str, int], ...]
-# Changes a graph, or returns another one, and says how many places it changed.
+# A function that changes a graph, or returns another one, and says how many places it changed.
 Step = Callable[[Graph], tuple[Graph, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteSummary:
-    """The rewrites that were applied to a float graph.
+    """The rewrites of one float graph.
 
     Attributes:
         applied: the rewrites that make the graph faster, and how often each was applied.
@@ -88,7 +87,7 @@ class RewriteSummary:
 
 
 def rewrite(graph: Graph, optimise_float: bool = True, left_out: Collection[str] = ()) -> tuple[Graph, RewriteSummary]:
-    """Return the graph ready to be quantized, and what was done to it.
+    """Return the graph ready to be quantized, and a summary of its rewrites.
 
     Args:
         graph: a graph whose Constant nodes have become constants. It may be changed.
@@ -117,7 +116,7 @@ def rewrite(graph: Graph, optimise_float: bool = True, left_out: Collection[str]
 
 
 def rewrite_names() -> list[str]:
-    """Return the names of all rewrites, in the order that they are applied in."""
+    """Return the names of all rewrites, in the order in which they are applied."""
     return [*(name for name, _ in _TIDYING), _FOLLOWERS, *speed_rewrite_names(), _BIAS]
 
 
@@ -127,12 +126,12 @@ def speed_rewrite_names() -> list[str]:
 
 
 def rewrites_text(applied: Applied) -> str:
-    """Return the rewrites for a line of text."""
+    """Return the rewrites as text for one line."""
     return ", ".join(f"{name} ({count})" for name, count in applied)
 
 
 def _faster() -> list[tuple[str, Step]]:
-    """The rewrites that make a float graph faster."""
+    """Return the rewrites that make a float graph faster."""
     return [
         ("newer opset", _newer_opset),
         ("runtime's basic level", _basic_level),
@@ -150,7 +149,7 @@ def _faster() -> list[tuple[str, Step]]:
 
 
 class _Runner:
-    """Applies rewrites one after another, each to a copy, so that one that raises leaves no trace."""
+    """Applies rewrites in order, each to a copy, so that one that raises leaves no trace."""
 
     def __init__(self, left_out: Collection[str]) -> None:
         self._left_out = frozenset(left_out)
@@ -177,10 +176,10 @@ class _Runner:
 
 
 def _in_place(change: Callable[[Graph], int], oldest_opset: int = 0) -> Step:
-    """A step out of a function that changes a graph, in models of this opset or newer."""
+    """Make a step of a function that changes a graph, for models of this opset or newer."""
 
     def step(graph: Graph) -> tuple[Graph, int]:
-        return graph, change(graph) if opset_of(graph) >= oldest_opset else 0
+        return graph, change(graph) if graph.opset >= oldest_opset else 0
 
     return step
 
@@ -195,9 +194,9 @@ def _basic_level(graph: Graph) -> tuple[Graph, int]:
 
 
 def _newer_opset(graph: Graph) -> tuple[Graph, int]:
-    """Convert the graph to an opset that has the operators which can be recognised in it."""
+    """Convert the graph to an opset with the operators that can be recognised in it."""
     needed = GELU_OPSET if find_gelu(graph) else NORM_OPSET if has_layer_norm(graph) else 0
-    newer = with_newer_opset(graph, needed) if opset_of(graph) < needed else None
+    newer = with_newer_opset(graph, needed) if graph.opset < needed else None
     if newer is None:
         return graph, 0
     infer_types(newer)

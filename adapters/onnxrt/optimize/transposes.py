@@ -1,8 +1,9 @@
-"""Elementwise ops on images with channels last, behind layers that have them first: done before the Transpose.
+"""Transposes: elementwise ops on images with channels last, moved before the Transpose that follows a layer.
 
-Exporters that come from frameworks with channels last put a Transpose behind each convolution and another before the
-next. What stands between them, bias, normalization, activation and residual sums, cannot go into the convolution as
-long as its channels lie elsewhere. Done before the Transpose it can, and two Transposes that meet are none.
+Exporters of frameworks with channels last put a Transpose behind each convolution and another one before the next. What
+stands between them (bias, normalization, activation and residual sums) cannot go into the convolution while its
+channels
+lie elsewhere. Before the Transpose it can, and two Transposes that meet cancel.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _PAIRS = {"Add", "Sub", "Mul", "Div"}
 
 
 def move_transposes(graph: Graph) -> int:
-    """Let ops that work on each number by itself work before the Transpose they read. Returns how many were moved."""
+    """Move elementwise ops before the Transpose they read, and return how many were moved."""
     moved = 0
     for node in [node for node in graph.nodes if node.op_type in _ALONE | _PAIRS and node.domain in ("", "ai.onnx")]:
         moved += _move(graph, node)
@@ -33,15 +34,15 @@ def _move(graph: Graph, node: NodeProto) -> bool:
     slots = [slot for slot, name in enumerate(node.input) if name and name not in graph.constants]
     transposed = [_to_the_end(graph, node.input[slot]) for slot in slots]
     first = transposed[0] if transposed else None
-    if first is None or any(one is None or _order(one) != _order(first) for one in transposed):
+    if first is None or any(transpose is None or _order(transpose) != _order(first) for transpose in transposed):
         return False
     order = _order(first)
     constants = {} if node.op_type == "Clip" else _transposed_back(graph, node, order)
     if constants is None or len(node.output) != 1:
         return False
-    for slot, one in zip(slots, transposed, strict=True):
-        assert one is not None
-        node.input[slot] = one.input[0]
+    for slot, transpose in zip(slots, transposed, strict=True):
+        assert transpose is not None
+        node.input[slot] = transpose.input[0]
     for slot, values in constants.items():
         name = graph.free_name(f"{node.input[slot]}.channels_first")
         graph.constants[name] = values
@@ -60,7 +61,7 @@ def _move(graph: Graph, node: NodeProto) -> bool:
 
 
 def _to_the_end(graph: Graph, name: str) -> NodeProto | None:
-    """The Transpose that makes a tensor, if it moves channels from behind the batch to the end."""
+    """Return the Transpose that writes a tensor, if it moves channels from behind the batch to the end."""
     node = producer(graph, name, "Transpose")
     order = [] if node is None else _order(node)
     return node if len(order) > 2 and order == [0, *range(2, len(order)), 1] else None
@@ -72,8 +73,8 @@ def _order(node: NodeProto) -> list[int]:
 
 
 def _transposed_back(graph: Graph, node: NodeProto, order: list[int]) -> dict[int, Array] | None:
-    """The constants of a node as they go with tensors before the Transpose; None if one would add axes."""
-    found = {}
+    """Return the constants of a node in the layout before the Transpose; None if one would add axes."""
+    constants = {}
     for slot, name in enumerate(node.input):
         value = graph.constants.get(name)
         if value is None or value.size == 1:
@@ -83,12 +84,12 @@ def _transposed_back(graph: Graph, node: NodeProto, order: list[int]) -> dict[in
         if value.ndim > len(order):
             return None
         whole = value.reshape([1] * (len(order) - value.ndim) + list(value.shape))
-        found[slot] = np.ascontiguousarray(whole.transpose(np.argsort(order)))
-    return found
+        constants[slot] = np.ascontiguousarray(whole.transpose(np.argsort(order)))
+    return constants
 
 
 def _cancel(graph: Graph) -> None:
-    """Where one Transpose undoes another, read what the first reads; what nobody reads any more goes."""
+    """Let readers skip two Transposes that cancel, and drop Transposes that nothing reads."""
     for node in [node for node in graph.nodes if node.op_type == "Transpose"]:
         before = producer(graph, node.input[0], "Transpose")
         if before is None or node.output[0] in graph.pinned or not _order(before) or not _order(node):

@@ -1,6 +1,6 @@
-"""Compare the float graph that is tuned with the user's ONNX model, and find the rewrite that changes the result.
+"""Verification: compare the float graph that is tuned with the user's model, and find the rewrite that changes it.
 
-The model is run exactly as it was given, by plain ONNX Runtime with all optimisations off.
+The user's model is run unmodified, by plain ONNX Runtime with all optimisations off.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -32,31 +31,32 @@ from quaver.adapters.onnxrt.load.model_file import NEWEST_IR, LoadedModel, fetch
 from quaver.adapters.onnxrt.load.shape_inference import without_large_constants
 from quaver.adapters.onnxrt.optimize.pipeline import rewrite_names
 from quaver.adapters.onnxrt.run import session as sessions
+from quaver.adapters.onnxrt.run.session import Session
 from quaver.errors import BuildError, ModelError
-from quaver.types import Array, Feed
+from quaver.types import Array, Feed, ModelLike
 
 log = logging.getLogger(__name__)
 
-# Batch size and size of other open axes of made-up inputs; the first that the model takes is used. Integers are row
-# numbers of tables: most have a hundred rows, and all have two.
+# Batch size and size of the other open axes of made-up inputs; the first pair that the model accepts is used. Integers
+# are row numbers of tables: most tables have a hundred rows, and all have two. A judgement.
 _SIZES = ((2, 8), (1, 32), (1, 64), (1, 128), (1, 1))
 _ROWS = (100, 2)
-# Inputs larger than this are not made up: a file of a few bytes may ask for any size.
+# Larger inputs are not made up, because a file of a few bytes may ask for any size.
 _MAX_ELEMENTS = 2**24
-# What maps any number into 0 to 1. Where all results are next to 0 or 1, hardly a digit is left to compare.
+# Ops that map any number into 0 to 1. Where all results are near 0 or 1, few digits are left to compare.
 _SQUASHING = ("Sigmoid", "Softmax")
 _MOVING = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-# Tensors inside a model that are compared to find the op at fault.
+# Judgement: at most this many tensors inside a model are compared to find the op at fault.
 _MAX_TENSORS = 2000
 
-# Reads the model again without some rewrites.
+# A function that reads the model again without some rewrites.
 Reader = Callable[[Sequence[str]], LoadedModel]
 
 
 class EqualityCheck:
-    """Compares float graphs with the model that they were made of, on a few samples."""
+    """Compares float graphs with the model that they were made from, on a few samples."""
 
-    def __init__(self, source: Any, inputs: Sequence[InputSpec], feeds: Sequence[Feed]) -> None:
+    def __init__(self, source: ModelLike, inputs: Sequence[InputSpec], feeds: Sequence[Feed]) -> None:
         """Prepare to compare with `source` on `feeds`, or on made-up inputs if there are none."""
         self._model, self._folder = read_model_file(source)
         self._model.ir_version = min(self._model.ir_version, NEWEST_IR)
@@ -68,10 +68,10 @@ class EqualityCheck:
     def check(
         self, model: LoadedModel, built: tuple[bytes, Path | None] | None = None
     ) -> tuple[Comparison, Difference]:
-        """Compare a graph, or the model that was built of it, with the model as given.
+        """Compare a graph, or the model that was built from it, with the unmodified model.
 
         Returns:
-            The comparison for the record, and the difference; its error is 0 where rounding explains it all.
+            The comparison for the record, and the difference; its error is 0 if rounding explains all of it.
         """
         graph = model.graph
         before = _before_squashing(self._model, graph)
@@ -79,7 +79,7 @@ class EqualityCheck:
         extra = list(dict.fromkeys(name for name in before.values() if name not in graph.output_names))
         names = [*outputs, *extra]
         try:
-            given = self._given_results(extra, names)
+            unmodified = self._given_results(extra, names)
         except (BuildError, ValueError) as error:
             return self._incomparable(model, f"ONNX Runtime does not load it ({_first_line(error)})")
         if not self._feeds:
@@ -90,31 +90,31 @@ class EqualityCheck:
             difference = Difference(math.inf, "", f"the float model cannot be loaded: {_first_line(error)}")
             return Comparison(), difference
 
-        def rounded(feed: Feed) -> Sequence[Any]:
+        def rounded(feed: Feed) -> Sequence[Array]:
             return _graph_runner(graph, extra, names, ROUNDING)(feed)
 
-        difference, sizes = compare(self._feeds, given, tuned, names, rounded, before)
+        difference, sizes = compare(self._feeds, unmodified, tuned, names, rounded, before)
         if not sizes:
             return self._incomparable(model, "it does not run on the first batch of the calibration data")
         failed = model.rewritten.failed
         return Comparison(difference.error, difference.output, sizes, self._made_up, failed), difference
 
     def _given_results(self, extra: Sequence[str], names: Sequence[str]) -> Runner:
-        """Run the model as given on all feeds, and return a function that knows the results.
+        """Run the unmodified model on all feeds, and return a function that looks up the results.
 
         Its session is closed then: two sessions of a large model would be in memory at once.
         """
         run = _runner(_session(_with_outputs(self._model, extra), self._folder), names)
         if self._made_up and not self._feeds:
             self._feeds = list(_working_feeds(self._model, self._inputs, run))
-        results: dict[int, Any] = {}
+        results: dict[int, Sequence[Array] | Exception] = {}
         for feed in self._feeds:
             try:
                 results[id(feed)] = run(feed)
-            except Exception as error:  # a batch size that does not fit; the runtime has no class of its own for it
+            except Exception as error:  # the batch size may not fit; the runtime has no error class for that
                 results[id(feed)] = error
 
-        def recall(feed: Feed) -> Sequence[Any]:
+        def recall(feed: Feed) -> Sequence[Array]:
             result = results[id(feed)]
             if isinstance(result, Exception):
                 raise result
@@ -130,10 +130,10 @@ class EqualityCheck:
 
         Args:
             read: reads the model without the rewrites of these names.
-            left_out: what is left out already.
+            left_out: names that are left out already.
 
         Returns:
-            A model that equals the one given, and the names of all rewrites that were left out.
+            A model that equals the unmodified one, and the names of all rewrites that were left out.
 
         Raises:
             ModelError: if the model differs without any rewrite; the message names the op.
@@ -143,12 +143,12 @@ class EqualityCheck:
             model = read(skipped)
             if self._is_equal(model):
                 return model, tuple(skipped)
-            # All names, not the active ones alone: without one rewrite another may find something to do.
+            # All names, not the active ones alone: without one rewrite another one may become active.
             names = [name for name in rewrite_names() if name not in skipped]
             plain = read([*skipped, *names])
             if not self._is_equal(plain):
                 raise self._refusal(plain)
-            low, high = 0, len(names)  # with the first `low` rewrites the model is equal, with `high` it is not
+            low, high = 0, len(names)  # invariant: equal with the first `low` rewrites, different with the first `high`
             while high - low > 1:
                 middle = (low + high) // 2
                 equal = self._is_equal(read([*skipped, *names[middle:]]))
@@ -159,7 +159,7 @@ class EqualityCheck:
         return self.check(model)[1].error <= TOLERANCE
 
     def _refusal(self, model: LoadedModel) -> ModelError:
-        """Say which op became another one when the model was read."""
+        """Return an error that names the op which changed when the model was read."""
         difference, op = self.check(model)[1], self._op_at_fault(model)
         how = f"converting it from {model.conversions[0]}" if model.conversions else "reading it"
         where = f"The first op whose result differs is {op}. " if op else ""
@@ -169,19 +169,19 @@ class EqualityCheck:
         )
 
     def _op_at_fault(self, model: LoadedModel) -> str:
-        """The first op of the given model whose result differs, in words; empty if that cannot be told."""
+        """Return the first op of the user's model whose result differs; empty if that cannot be told."""
         graph = model.graph
         makers = {name: node for node in self._model.graph.node for name in node.output if name in graph.producers}
         names = [name for name in makers if graph.types.get(name) == TensorProto.FLOAT][:_MAX_TENSORS]
         extra = [name for name in names if name not in graph.output_names]
         try:
-            given = _runner(_session(_with_outputs(self._model, extra), self._folder), names)
+            unmodified = _runner(_session(_with_outputs(self._model, extra), self._folder), names)
             tuned = _graph_runner(graph, extra, names)
-            results = zip(names, given(self._feeds[0]), tuned(self._feeds[0]), strict=True)
+            results = zip(names, unmodified(self._feeds[0]), tuned(self._feeds[0]), strict=True)
             for name, expected, actual in results:
                 if compare_values(name, expected, actual).error > TOLERANCE:
                     return _describe(makers[name])
-        except Exception as error:  # the runtime has no class of its own for what it cannot run
+        except Exception as error:  # the runtime has no error class for what it cannot run
             log.debug("the op at fault cannot be told: %s", error)
         return ""
 
@@ -195,7 +195,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _before_squashing(model: ModelProto, graph: Graph) -> dict[str, str]:
-    """By output, what becomes it by a Sigmoid or Softmax, where both graphs have it: that is compared as well."""
+    """Return, by output, the tensor before its Sigmoid or Softmax, if both graphs have it: it is compared as well."""
     makers = {name: node for node in model.graph.node for name in node.output}
     sources = {}
     for value in model.graph.output:
@@ -208,25 +208,25 @@ def _before_squashing(model: ModelProto, graph: Graph) -> dict[str, str]:
 
 
 def _with_outputs(model: ModelProto, names: Sequence[str]) -> ModelProto:
-    """A copy of the model with more outputs."""
+    """Return a copy of the model with more outputs."""
     copy = ModelProto()
     copy.CopyFrom(model)
     copy.graph.output.extend(ValueInfoProto(name=name) for name in names)
     return copy
 
 
-def _session(model: ModelProto, folder: Path | None) -> Any:
-    """A session with all optimisations off."""
+def _session(model: ModelProto, folder: Path | None) -> Session:
+    """Return a session with all optimisations off."""
     options = sessions.options(1)
     options.log_severity_level = 4
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return sessions.create(model.SerializeToString(), options, folder)
 
 
-def _runner(session: Any, names: Sequence[str], constants: Feed | None = None) -> Runner:
+def _runner(session: Session, names: Sequence[str], constants: Feed | None = None) -> Runner:
     wanted = list(dict.fromkeys(names))
 
-    def run(feed: Feed) -> list[Any]:
+    def run(feed: Feed) -> list[Array]:
         results = dict(zip(wanted, session.run(wanted, {**feed, **(constants or {})}), strict=True))
         return [results[name] for name in names]
 
@@ -239,7 +239,7 @@ def _built_runner(built: tuple[bytes, Path | None], extra: Sequence[str], names:
 
 
 def _graph_runner(graph: Graph, extra: Sequence[str], names: Sequence[str], change: float = 0.0) -> Runner:
-    """Run a graph, or a graph whose weights are changed a little. Large constants are fed, and so never copied."""
+    """Run a graph, with weights changed slightly by `change`. Large constants are fed, and so never copied."""
     model = without_large_constants(graph)
     fed = {value.name for value in model.graph.input} - {value.name for value in graph.inputs}
     constants = {name: _changed(np.asarray(graph.constants[name]), change) for name in fed}
@@ -247,19 +247,19 @@ def _graph_runner(graph: Graph, extra: Sequence[str], names: Sequence[str], chan
 
 
 def _changed(array: Array, change: float) -> Array:
-    """An array of float32 with each value changed by at most this part of it."""
+    """Return a float32 array with each value changed by at most this part of it."""
     if not change or array.dtype != np.float32:
         return array
     rng = np.random.default_rng(0)
     return np.asarray(array * (1 + np.float32(change) * (2 * rng.random(array.shape, np.float32) - 1)))
 
 
-def _working_feeds(model: ModelProto, inputs: Sequence[InputSpec], given: Runner) -> Iterator[Feed]:
-    """Made-up inputs that the model runs on: one batch, and its first sample where the batch is open."""
+def _working_feeds(model: ModelProto, inputs: Sequence[InputSpec], run: Runner) -> Iterator[Feed]:
+    """Yield made-up inputs that the model runs on: one batch, and its first sample if the batch is open."""
     for feed in _made_up_feeds(model, inputs):
         try:
-            given(feed)
-        except Exception as error:  # a size that does not fit; the runtime has no class of its own for it
+            run(feed)
+        except Exception as error:  # the size may not fit; the runtime has no error class for that
             log.debug("a made-up input does not fit: %s", error)
             continue
         yield feed
@@ -269,7 +269,7 @@ def _working_feeds(model: ModelProto, inputs: Sequence[InputSpec], given: Runner
 
 
 def _made_up_feeds(model: ModelProto, inputs: Sequence[InputSpec]) -> Iterator[Feed]:
-    """Made-up inputs of several sizes; none where an input is no tensor, of strings, or of unknown rank."""
+    """Yield made-up inputs of several sizes; none if an input is no tensor, holds strings, or has an unknown rank."""
     kinds = {value.name: value.type.tensor_type for value in model.graph.input}
     for (batch, size), rows in itertools.product(_SIZES, _ROWS):
         rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Any ONNX model run for its time: each kernel by ONNX Runtime's profiler, and end to end without it."""
+"""The benchmark: time any ONNX model end to end, and each kernel by ONNX Runtime's profiler."""
 
 from __future__ import annotations
 
@@ -9,101 +9,110 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 import onnx
 
 from quaver.adapters.data import count_samples
 from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.profile.kernels import INTEGER_KERNELS, integer_nodes, plain_name
-from quaver.adapters.onnxrt.profile.op_profile import KERNEL, kernel_owners
+from quaver.adapters.onnxrt.profile.op_profile import KERNEL_SUFFIX, kernel_owners
 from quaver.adapters.onnxrt.run import session as sessions
+from quaver.adapters.onnxrt.run.session import Session
 from quaver.adapters.options import TimingOptions
 from quaver.adapters.samples import make_batch
 from quaver.errors import ModelError
 from quaver.files.temporary import temporary_folder
 from quaver.introspection import KernelTime, Timing
-from quaver.types import Feed, ModelLike, PlainDict
+from quaver.types import CalibrationData, Feed, ModelLike, PlainDict
 
-# Inferences with and without the profiler go in turns, so that a busy machine is busy for both. With several threads a
-# turn takes more of them: those of the other session are awake for a while.
+# Inferences with and without the profiler are interleaved, so that a busy machine is busy for both. With several
+# threads this many of one kind follow each other, because the threads of the other session stay awake for a while.
 INTERLEAVED_RUNS = 5
-# The event that holds all kernels of an inference.
+# The profiler event that spans all kernels of an inference.
 EXECUTE_EVENT = "SequentialExecutor::Execute"
-# What noting one kernel takes the profiler, at most, in seconds.
+# Seconds that recording one kernel takes the profiler, at most. Judgement.
 MAX_PROFILER_SECONDS = 5e-6
 
 
-def time_model(model: ModelLike, data: Any, options: TimingOptions, beside: Builder | None = None) -> Timing:
-    """Run a model for its time. Kernels carry the names of the ops of `beside`, the float model's, if it is given."""
+def time_model(
+    model: ModelLike, data: CalibrationData, options: TimingOptions, float_builder: Builder | None = None
+) -> Timing:
+    """Time a model. With a `float_builder`, kernels carry the names of its ops."""
     source = _source(model)
     with temporary_folder() as folder:
         path = folder / "optimised.onnx"
-        chosen = sessions.options(options.threads)
-        chosen.enable_profiling = True
-        chosen.profile_file_prefix = str(folder / "profile")
-        chosen.optimized_model_filepath = str(path)
-        profiled, plain = sessions.create(source, chosen), sessions.create(source, sessions.options(options.threads))
+        profiling_options = sessions.options(options.threads)
+        profiling_options.enable_profiling = True
+        profiling_options.profile_file_prefix = str(folder / "profile")
+        profiling_options.optimized_model_filepath = str(path)
+        profiled, plain = (
+            sessions.create(source, profiling_options),
+            sessions.create(source, sessions.options(options.threads)),
+        )
         feed = make_batch(data, sessions.input_specs(plain), options.batch)
-        latencies, slowed = _interleave(plain, profiled, feed, options)
+        latencies, profiled_seconds = _interleave(plain, profiled, feed, options)
         events = json.loads(Path(profiled.end_profiling()).read_text(encoding="utf-8"))
         optimised = onnx.load_model(path, load_external_data=False)
-    owner_of = kernel_owners(beside, optimised) if beside is not None else {}
+    owner_of = kernel_owners(float_builder, optimised) if float_builder is not None else {}
     latency = statistics.median(latencies)
-    runs, calls, kinds = _profiled(events, slowed)
+    runs, calls, kinds = _profiled(events, profiled_seconds)
     kernels = _kernels(runs, calls, kinds, owner_of, latency)
-    noted = statistics.median(sum(run.values()) for run in runs) / latency
-    how = f"ops: ONNX Runtime's profile, whose own sum is {noted:.2f} of p50, scaled to p50 less the call"
+    profiled_share = statistics.median(sum(run.values()) for run in runs) / latency
+    method = f"ops: ONNX Runtime's profile, whose own sum is {profiled_share:.2f} of p50, scaled to p50 less the call"
     return Timing(
         kernels,
         tuple(latencies),
         count_samples(feed),
         options.threads,
         _precisions(kernels, integer_nodes(optimised)),
-        how,
+        method,
     )
 
 
-def _interleave(plain: Any, profiled: Any, feed: Feed, options: TimingOptions) -> tuple[list[float], list[float]]:
-    """Seconds of each inference, without the profiler and with it."""
+def _interleave(
+    plain: Session, profiled: Session, feed: Feed, options: TimingOptions
+) -> tuple[list[float], list[float]]:
+    """Return the seconds of each inference, without the profiler and with it."""
     for session in (plain, profiled):
         for _ in range(max(options.warmup, 1)):
             session.run(None, feed)
     latencies: list[float] = []
-    slowed: list[float] = []
-    alone = options.threads == 1
+    profiled_seconds: list[float] = []
+    one_thread = options.threads == 1
     while len(latencies) < options.runs:
-        turn = 1 if alone else min(INTERLEAVED_RUNS, options.runs - len(latencies))
-        if not alone:
+        count = 1 if one_thread else min(INTERLEAVED_RUNS, options.runs - len(latencies))
+        if not one_thread:
             plain.run(None, feed)
-        for session, taken in ((plain, latencies), (profiled, slowed)):
-            for _ in range(turn):
+        for session, seconds in ((plain, latencies), (profiled, profiled_seconds)):
+            for _ in range(count):
                 start = time.perf_counter()
                 session.run(None, feed)
-                taken.append(time.perf_counter() - start)
-    return latencies, slowed
+                seconds.append(time.perf_counter() - start)
+    return latencies, profiled_seconds
 
 
 def _kernels(
     runs: list[dict[str, float]], calls: list[float], kinds: dict[str, str], owner_of: Mapping[str, str], latency: float
 ) -> tuple[KernelTime, ...]:
-    """Seconds of each kernel: its mean part of all kernels in the profiled inferences, of what they take without it.
+    """Return the seconds of each kernel: its mean share of all kernels in profiled inferences, times what they take
+    without.
 
-    So kernels add up to an inference less its call, also on a busy machine. Noting a kernel takes the profiler the same
-    time for each, which counts for small ones: at most what the shortest kernel takes.
+    So kernels add up to an inference less its call, also on a busy machine. Recording a kernel takes the profiler the
+    same
+    time for each, which matters for small ones: at most what the shortest kernel takes.
     """
-    noting = min(
+    recording = min(
         [MAX_PROFILER_SECONDS, *(statistics.median(run.get(node, 0.0) for run in runs) for node in kinds)], default=0.0
     )
     parts: dict[str, list[float]] = {node: [] for node in kinds}
     for run in runs:
-        taken = {node: max(run.get(node, 0.0) - noting, 0.0) for node in kinds}
-        whole = sum(taken.values()) or 1.0
-        for node, seconds in taken.items():
+        net_seconds = {node: max(run.get(node, 0.0) - recording, 0.0) for node in kinds}
+        whole = sum(net_seconds.values()) or 1.0
+        for node, seconds in net_seconds.items():
             parts[node].append(seconds / whole)
-    together = latency - min(statistics.median(calls), latency / 2)
+    total = latency - min(statistics.median(calls), latency / 2)
     return tuple(
-        KernelTime(plain_name(node), owner_of.get(node, ""), kind, together * statistics.fmean(parts[node]))
+        KernelTime(plain_name(node), owner_of.get(node, ""), kind, total * statistics.fmean(parts[node]))
         for node, kind in kinds.items()
     )
 
@@ -111,37 +120,37 @@ def _kernels(
 def _profiled(
     events: list[PlainDict], slowed: list[float]
 ) -> tuple[list[dict[str, float]], list[float], dict[str, str]]:
-    """Of each counted inference: seconds of each kernel, and of all that is not executing; and what the kernels are."""
+    """Return, for each counted inference, the seconds of each kernel and of its call; and the kind of each kernel."""
     runs: list[dict[str, float]] = []
     executing: list[float] = []
     kinds: dict[str, str] = {}
     current: dict[str, float] = defaultdict(float)
-    inner = 0.0
+    executed = 0.0
     for event in events:
         name = event.get("name", "")
-        if event.get("cat") == "Node" and name.endswith(KERNEL):
-            node = name.removesuffix(KERNEL)
+        if event.get("cat") == "Node" and name.endswith(KERNEL_SUFFIX):
+            node = name.removesuffix(KERNEL_SUFFIX)
             kinds.setdefault(node, event.get("args", {}).get("op_name", ""))
             current[node] += event["dur"] * 1e-6
         elif name == EXECUTE_EVENT:
-            inner = event["dur"] * 1e-6
+            executed = event["dur"] * 1e-6
         elif name == "model_run":
             runs.append(current)
-            executing.append(inner or event["dur"] * 1e-6)
-            current, inner = defaultdict(float), 0.0
-    count = len(slowed)  # those before warmed up
-    calls = [max(taken - inside, 0.0) for taken, inside in zip(slowed, executing[-count:], strict=True)]
+            executing.append(executed or event["dur"] * 1e-6)
+            current, executed = defaultdict(float), 0.0
+    count = len(slowed)  # earlier inferences warmed up
+    calls = [max(seconds - inside, 0.0) for seconds, inside in zip(slowed, executing[-count:], strict=True)]
     return runs[-count:], calls, kinds
 
 
-def _precisions(kernels: tuple[KernelTime, ...], moving: Collection[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    carrying = set(map(plain_name, moving))
+def _precisions(kernels: tuple[KernelTime, ...], integer_names: Collection[str]) -> dict[str, str]:
+    precisions: dict[str, str] = {}
+    integer_kernels = set(map(plain_name, integer_names))
     for kernel in kernels:
         if kernel.op and kernel.kernel not in ("QuantizeLinear", "DequantizeLinear"):
-            in_integers = kernel.kernel in INTEGER_KERNELS or kernel.name in carrying
-            found[kernel.op] = "int8" if in_integers else found.get(kernel.op, "fp32")
-    return found
+            in_integers = kernel.kernel in INTEGER_KERNELS or kernel.name in integer_kernels
+            precisions[kernel.op] = "int8" if in_integers else precisions.get(kernel.op, "fp32")
+    return precisions
 
 
 def _source(model: ModelLike) -> bytes | str:

@@ -1,7 +1,7 @@
-"""Times models on a machine that has Python, numpy and onnxruntime, and nothing of quaver.
+"""The board script: times models on a machine that has Python, numpy and onnxruntime, and nothing of quaver.
 
 This file is the `__main__.py` of what `quaver profile --board FILE` writes; it imports nothing of quaver. It prints the
-times as JSON, to be used with `fit(..., cost_model=...)`.
+times as JSON, for `fit(..., cost_model=...)`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ import tempfile
 import time
 import zipfile
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import numpy as np
 import onnxruntime as ort
+from numpy.typing import NDArray
 
-KERNEL = "_kernel_time"
-# Which of the sorted runs stands for all: what slows a run down comes from outside.
+Array = NDArray[np.generic]
+
+KERNEL_SUFFIX = "_kernel_time"
+# The quantile of the sorted runs that counts. Judgement: what slows a run down comes from outside.
 QUANTILE = 0.25
-# A slow spell of the machine may cover a profile: each is taken so often, one after the other, and the least counts.
+# A slow phase of the machine may cover a profile: each is taken this often, interleaved, and the smallest counts.
 ROUNDS = 3
 
 
-def session(path: Path, profile: Path | None = None) -> Any:
-    """A session on one thread; with a profile beside it, and the graph that it runs, if they are asked for."""
+def session(path: Path, profile: Path | None = None) -> ort.InferenceSession:
+    """Return a session on one thread; with `profile` it writes a profile, and the graph it runs, to such files."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
@@ -46,56 +48,58 @@ def session(path: Path, profile: Path | None = None) -> Any:
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def kernels(path: Path, feed: dict[str, Any], folder: Path, runs: int) -> tuple[dict[str, float], str]:
-    """Seconds of each kernel of a model, and the graph that holds them."""
+def kernels(path: Path, feed: dict[str, Array], folder: Path, runs: int) -> tuple[dict[str, float], str]:
+    """Return the seconds of each kernel of a model, and the graph that holds them."""
     prefix = folder / f"profile_{path.stem}"
     profiled = session(path, prefix)
     for _ in range(runs + 1):
         profiled.run(None, feed)
-    taken: dict[str, list[float]] = {}
+    seconds_of: dict[str, list[float]] = {}
     for event in json.loads(Path(profiled.end_profiling()).read_text(encoding="utf-8")):
         name = event.get("name", "")
-        if event.get("cat") == "Node" and name.endswith(KERNEL):
-            taken.setdefault(name[: -len(KERNEL)], []).append(event["dur"] * 1e-6)
+        if event.get("cat") == "Node" and name.endswith(KERNEL_SUFFIX):
+            seconds_of.setdefault(name[: -len(KERNEL_SUFFIX)], []).append(event["dur"] * 1e-6)
     graph = base64.b64encode(Path(f"{prefix}.onnx").read_bytes()).decode("ascii")
-    return {name: float(np.quantile(seconds[1:] or seconds, QUANTILE)) for name, seconds in taken.items()}, graph
+    return {name: float(np.quantile(seconds[1:] or seconds, QUANTILE)) for name, seconds in seconds_of.items()}, graph
 
 
-def profiles(paths: list[Path], feed: dict[str, Any], folder: Path, runs: int) -> list[tuple[dict[str, float], str]]:
-    """Seconds of each kernel of each model, and the graphs that hold them."""
-    found: list[tuple[dict[str, float], str]] = []
+def profiles(paths: list[Path], feed: dict[str, Array], folder: Path, runs: int) -> list[tuple[dict[str, float], str]]:
+    """Return the seconds of each kernel of each model, and the graphs that hold them."""
+    fastest: list[tuple[dict[str, float], str]] = []
     for count in range(ROUNDS):
         for index, path in enumerate(paths):
             place = folder / str(count)
             place.mkdir(exist_ok=True)
-            taken, graph = kernels(path, feed, place, max(runs // ROUNDS, 1))
+            seconds_of, graph = kernels(path, feed, place, max(runs // ROUNDS, 1))
             if count == 0:
-                found.append((taken, graph))
+                fastest.append((seconds_of, graph))
                 continue
-            known = found[index][0]
-            known.update({name: min(seconds, known.get(name, seconds)) for name, seconds in taken.items()})
-    return found
+            fastest_of = fastest[index][0]
+            fastest_of.update(
+                {name: min(seconds, fastest_of.get(name, seconds)) for name, seconds in seconds_of.items()}
+            )
+    return fastest
 
 
-def whole(paths: list[Path], feed: dict[str, Any], runs: int) -> list[float]:
-    """Seconds of one inference of each model, all run in turns.
+def whole(paths: list[Path], feed: dict[str, Array], runs: int) -> list[float]:
+    """Return the seconds of one inference of each model, interleaved.
 
-    Each is run twice, and only the second time counts: the models take the cache from each other.
+    Each model runs twice, and only the second time counts: the models evict each other from the cache.
     """
     sessions = [session(path) for path in paths]
-    taken: list[list[float]] = [[] for _ in paths]
+    seconds_of: list[list[float]] = [[] for _ in paths]
     for count in range(runs + 1):
-        for index, one in enumerate(sessions):
-            one.run(None, feed)
+        for index, current in enumerate(sessions):
+            current.run(None, feed)
             begin = time.thread_time()
-            one.run(None, feed)
+            current.run(None, feed)
             if count:
-                taken[index].append(time.thread_time() - begin)
-    return [float(np.quantile(seconds, QUANTILE)) for seconds in taken]
+                seconds_of[index].append(time.thread_time() - begin)
+    return [float(np.quantile(seconds, QUANTILE)) for seconds in seconds_of]
 
 
 def main(kit: str) -> None:
-    """Time what is in the kit, and print it."""
+    """Time the models in the kit, and print the times."""
     parser = argparse.ArgumentParser(description="Times a model on this machine for quaver, and prints JSON.")
     parser.add_argument("--target", default=f"{platform.node() or 'a machine'} ({platform.machine()}, 1 thread)")
     parser.add_argument("--runs", type=int, default=30, help="inferences of each model (default: 30)")
@@ -109,7 +113,7 @@ def main(kit: str) -> None:
         paths = [folder / model for model in job["models"]]
         profiled = profiles(paths[: job["profiled"]], feed, folder, args.runs)
         raw = {
-            "kernels": [taken for taken, _ in profiled],
+            "kernels": [seconds for seconds, _ in profiled],
             "graphs": [graph for _, graph in profiled],
             "whole": whole(paths, feed, args.runs),
         }

@@ -1,4 +1,4 @@
-"""Where the time goes: seconds of each op in one configuration, from ONNX Runtime's own profiler."""
+"""The op profile: seconds of each op in one configuration, from ONNX Runtime's own profiler."""
 
 from __future__ import annotations
 
@@ -22,41 +22,42 @@ from quaver.adapters.onnxrt.run.model import OnnxModel
 from quaver.files.temporary import temporary_folder
 from quaver.types import Feed, PlainDict
 
-KERNEL = "_kernel_time"
-# Which of the sorted runs stands for all: what slows a run down comes from outside.
+KERNEL_SUFFIX = "_kernel_time"
+# The quantile of the sorted runs that counts. Judgement: what slows a run down comes from outside.
 QUANTILE = 0.25
-# Runs to take at least and at most, and seconds of the processor after which there is an end.
-RUNS = (5, 60)
-SECONDS = 0.15
+# Judgement: at least and at most this many runs, and no more after this many seconds of the processor.
+MIN_RUNS, MAX_RUNS = 5, 60
+MAX_SECONDS = 0.15
 
 
 def op_seconds(builder: Builder, model: OnnxModel, feed: Feed, threads: int) -> dict[str, float]:
-    """Seconds of each op in a built model, in runs that little disturbs; kernels of no op are under the empty name.
+    """Return the seconds of each op of a built model; kernels of no op are under the empty name.
 
-    So are lookups: they take next to nothing in either precision, and the profiler takes more for the four kernels of
-    the one than for the single kernel of the other. By their times nothing can be decided about them.
+    Lookups are among the latter: they take next to nothing in either precision, and the profiler itself takes longer
+    for
+    the four kernels of the one than for the single kernel of the other. Their times would decide nothing.
     """
     events, optimised = profiled(model, feed, threads)
     return _undisturbed(_runs(events, _timed(builder, optimised)), builder)
 
 
 def attribute_seconds(builder: Builder, kernels: Mapping[str, float], graph: bytes) -> dict[str, float]:
-    """The same from seconds of kernels, and the graph they are in, that another machine tells."""
+    """Return the seconds of each op, from the seconds of kernels on another machine and the graph they are in."""
     owner_of = _timed(builder, onnx.load_model_from_string(graph))
-    found = dict.fromkeys(["", *(unit.op.name for unit in builder.units)], 0.0)
+    op_seconds = dict.fromkeys(["", *(unit.op.name for unit in builder.units)], 0.0)
     for kernel, seconds in kernels.items():
-        found[owner_of.get(kernel, "")] += seconds
-    return found
+        op_seconds[owner_of.get(kernel, "")] += seconds
+    return op_seconds
 
 
 def _timed(builder: Builder, optimised: onnx.ModelProto) -> dict[str, str]:
-    """For each kernel the op whose time it counts for."""
+    """Return, by kernel, the op whose time it counts for."""
     lookups = {unit.op.name for unit in builder.units if unit.is_embedding}
     return {kernel: op for kernel, op in kernel_owners(builder, optimised).items() if op not in lookups}
 
 
 def profiled(model: OnnxModel, feed: Feed, threads: int) -> tuple[list[PlainDict], onnx.ModelProto]:
-    """The events of several inferences, the first of them cold, and the graph whose kernels they tell of."""
+    """Return the events of several inferences, the first of them cold, and the graph whose kernels they time."""
     source, constants = model.source()
     with temporary_folder() as folder:
         path = folder / "optimised.onnx"
@@ -67,9 +68,9 @@ def profiled(model: OnnxModel, feed: Feed, threads: int) -> tuple[list[PlainDict
         session = sessions.create(source, options, constants)
         session.run(None, feed)
         begin = time.perf_counter(), time.process_time()
-        for done in range(RUNS[1]):
+        for count in range(MAX_RUNS):
             passed = min(time.perf_counter() - begin[0], time.process_time() - begin[1])
-            if done >= RUNS[0] and passed >= SECONDS:
+            if count >= MIN_RUNS and passed >= MAX_SECONDS:
                 break
             session.run(None, feed)
         events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
@@ -83,13 +84,13 @@ def _undisturbed(runs: list[dict[str, float]], builder: Builder) -> dict[str, fl
 
 
 def _runs(events: list[PlainDict], owner_of: dict[str, str]) -> list[dict[str, float]]:
-    """The kernels of each run, summed up by owner. A run ends with the event of the session as a whole."""
+    """Sum up the kernels of each run by op. A run ends with the event of the session as a whole."""
     runs: list[dict[str, float]] = []
     current: dict[str, float] = defaultdict(float)
     for event in events:
         name = event.get("name", "")
-        if event.get("cat") == "Node" and name.endswith(KERNEL):
-            current[owner_of.get(name.removesuffix(KERNEL), "")] += event["dur"] * 1e-6
+        if event.get("cat") == "Node" and name.endswith(KERNEL_SUFFIX):
+            current[owner_of.get(name.removesuffix(KERNEL_SUFFIX), "")] += event["dur"] * 1e-6
         elif name == "model_run":
             runs.append(current)
             current = defaultdict(float)
@@ -97,10 +98,11 @@ def _runs(events: list[PlainDict], owner_of: dict[str, str]) -> list[dict[str, f
 
 
 def kernel_owners(builder: Builder, optimised: onnx.ModelProto) -> dict[str, str]:
-    """For each kernel of the optimised graph the op it belongs to.
+    """Return, for each kernel of the optimised graph, the op it belongs to.
 
-    Fused kernels keep the name of one of their nodes, or of what they produce. Quantizing a tensor belongs to the
-    op that reads it, dequantizing to the op that wrote it.
+    Fused kernels keep the name of one of their nodes, or of their output. Quantizing a tensor belongs to the op that
+    reads
+    it, dequantizing to the op that wrote it.
     """
     graph, label = builder.graph, builder.label
     by_name: dict[str, str] = {}
@@ -129,7 +131,7 @@ def kernel_owners(builder: Builder, optimised: onnx.ModelProto) -> dict[str, str
 
 
 def _claim_conversions(optimised: onnx.ModelProto, owner_of: dict[str, str]) -> None:
-    """In a file that others made, quantizing and dequantizing go by other names: look at who reads and who wrote."""
+    """Assign conversions by their neighbours: in a file that another tool made, they have other names."""
     readers: dict[str, str] = {}
     writers: dict[str, str] = {}
     for kernel in optimised.graph.node:
@@ -146,41 +148,41 @@ def _claim_conversions(optimised: onnx.ModelProto, owner_of: dict[str, str]) -> 
 
 
 def _claim_fused_kernels(builder: Builder, optimised: onnx.ModelProto, owner_of: dict[str, str]) -> None:
-    """A kernel that took over what follows it goes by the name of that; find the op that does the work.
+    """Assign kernels that are named after a fused follower to the op that does the work.
 
-    A convolution with the residual Add behind it is called after the sum, one with a HardSigmoid after that.
+    A convolution with the residual Add behind it is named after the sum, one with a HardSigmoid after that.
     """
     graph = builder.graph
-    busy = set(owner_of.values())
+    owners = set(owner_of.values())
     computing = [unit for unit in builder.units if unit.weight is not None and not unit.is_embedding]
     weighty = {unit.op.name for unit in computing}
-    idle = {unit.anchor: unit.op.name for unit in computing if unit.op.name not in busy}
+    idle_ops = {unit.anchor: unit.op.name for unit in computing if unit.op.name not in owners}
     for kernel in optimised.graph.node:
-        works = any(kind in kernel.op_type for kind in ("Conv", "Gemm", "MatMul"))
-        if works and owner_of.get(kernel.name) not in weighty:
+        does_arithmetic = any(kind in kernel.op_type for kind in ("Conv", "Gemm", "MatMul"))
+        if does_arithmetic and owner_of.get(kernel.name) not in weighty:
             names = [plain_name(name) for name in (kernel.name, *kernel.output)]
             index = next((graph.producers[name] for name in names if name in graph.producers), None)
-            owner = _nearest_upstream(graph, index, idle)
+            owner = _nearest_upstream(graph, index, idle_ops)
             if owner is not None:
                 owner_of[kernel.name] = owner
 
 
 def _nearest_upstream(graph: Graph, index: int | None, idle: dict[int, str], steps: int = 4) -> str | None:
-    """The nearest op without a kernel, going back from a node."""
-    reached = [] if index is None else [index]
+    """Return the nearest op without a kernel, going back from a node."""
+    frontier = [] if index is None else [index]
     for _ in range(steps):
-        for at in reached:
+        for at in frontier:
             if at in idle:
                 return idle[at]
-        names = [name for at in reached for name in graph.nodes[at].input]
-        reached = [graph.producers[name] for name in names if name in graph.producers]
+        names = [name for at in frontier for name in graph.nodes[at].input]
+        frontier = [graph.producers[name] for name in names if name in graph.producers]
     return None
 
 
 def seconds_by_kind(
     builder: Builder, model: OnnxModel, feed: Feed, kinds: Mapping[int, str]
 ) -> tuple[dict[str, float], float]:
-    """Seconds of each kind in one inference of a built fp32 model on one thread, and of all kernels together.
+    """Return the seconds of each kind in one inference of a built fp32 model on one thread, and of all kernels.
 
     `kinds` names the nodes of interest by their index in the graph.
     """
@@ -188,11 +190,11 @@ def seconds_by_kind(
     owner_of = kernel_owners(builder, optimised)
     kernels = {name: kind for name, kind in _kinds(builder, optimised, kinds).items() if name not in owner_of}
     runs = _runs_by_kind(events)[1:]
-    found = {
+    kind_seconds = {
         kind: _quantile([sum(run[name] for name in run if kernels.get(name) == kind) for run in runs])
         for kind in dict.fromkeys(kernels.values())
     }
-    return found, _quantile([sum(run.values()) for run in runs])
+    return kind_seconds, _quantile([sum(run.values()) for run in runs])
 
 
 def _quantile(seconds: list[float]) -> float:
@@ -200,26 +202,26 @@ def _quantile(seconds: list[float]) -> float:
 
 
 def _kinds(builder: Builder, optimised: onnx.ModelProto, kinds: Mapping[int, str]) -> dict[str, str]:
-    """What each kernel was in the graph, by its name or by what it produces."""
+    """Return the kind of each kernel, found by its name or by what it writes."""
     graph = builder.graph
     by_name = {graph.nodes[index].name: kind for index, kind in kinds.items()}
     by_name |= {name: kind for index, kind in kinds.items() for name in graph.nodes[index].output if name}
-    found = {}
+    kernel_kinds = {}
     for kernel in optimised.graph.node:
         names = [kernel.name, *map(plain_name, (kernel.name, *kernel.output))]
         kind = next((by_name[name] for name in names if name in by_name), None)
         if kind is not None:
-            found[kernel.name] = kind
-    return found
+            kernel_kinds[kernel.name] = kind
+    return kernel_kinds
 
 
 def _runs_by_kind(events: list[PlainDict]) -> list[dict[str, float]]:
-    """Seconds of each kernel in each inference. Those in a body are part of the If or Loop that it belongs to."""
+    """Return the seconds of each kernel in each inference. Kernels in a body count for the If or Loop around it."""
     runs: list[dict[str, float]] = []
     current: list[PlainDict] = []
     for event in events:
         name = event.get("name", "")
-        if event.get("cat") == "Node" and name.endswith(KERNEL):
+        if event.get("cat") == "Node" and name.endswith(KERNEL_SUFFIX):
             current.append(event)
         elif name == "model_run":
             runs.append(_top_level_seconds(current))
@@ -233,5 +235,5 @@ def _top_level_seconds(events: list[PlainDict]) -> dict[str, float]:
     for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
         if event["ts"] + event["dur"] > end:
             end = event["ts"] + event["dur"]
-            seconds[event["name"].removesuffix(KERNEL)] += event["dur"] * 1e-6
+            seconds[event["name"].removesuffix(KERNEL_SUFFIX)] += event["dur"] * 1e-6
     return seconds

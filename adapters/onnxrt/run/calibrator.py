@@ -1,10 +1,9 @@
-"""The float model with the tensors of interest as outputs, for one pass over the calibration data."""
+"""The calibrator: the float model with more outputs, for one pass over the calibration data."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -21,31 +20,32 @@ Shapes = tuple[tuple[int, ...], ...]
 
 @dataclass(slots=True)
 class OutputBuffers:
-    """Where outputs go: buffers for inputs of certain shapes, and what binds them to the session."""
+    """Buffers for the outputs of inputs of certain shapes, and the binding of the session to them."""
 
     shapes: Shapes | None = None
     buffers: list[Array] = field(default_factory=list)
-    binding: Any = None
+    binding: ort.IOBinding | None = None
 
 
 class Calibrator(StreamingCalibrator):
-    """Runs the float model and takes the values of tensors.
+    """Runs the float model and returns the values of tensors.
 
-    Outputs are written into two sets of buffers in turns, one being filled while the other is read: to touch fresh
-    memory for every tensor of every sample costs as much as a small model's inference.
+    Outputs are written into two alternating sets of buffers, one being filled while the other is read: touching fresh
+    memory
+    for every tensor of every sample costs as much as a small model's inference.
     """
 
     def __init__(self, builder: Builder, inputs: Sequence[InputSpec], threads: int) -> None:
         graph = builder.graph
-        ops = (op for unit in builder.units if (op := builder.rescaler.op(unit)) is not None)
-        wanted = wanted_statistics(ops)
-        super().__init__(inputs, builder.needed(), builder.rescaler.with_intermediate_tensors(wanted))
-        names = {spec.name for spec in inputs}
-        given = {value.name for value in graph.outputs}
+        ops = (op for unit in builder.units if (op := builder.rescaler.repairable_op(unit)) is not None)
+        statistics = wanted_statistics(ops)
+        super().__init__(inputs, builder.calibrated_tensors(), builder.rescaler.with_intermediate_tensors(statistics))
+        input_names = {spec.name for spec in inputs}
+        output_names = {value.name for value in graph.outputs}
         self._graph = graph
-        self._fed = [name for name in self.tensors if name in names]
-        self._read = [name for name in self.tensors if name not in names]
-        extra = tuple(name for name in self._read if name not in given)
+        self._fed = [name for name in self.tensors if name in input_names]
+        self._read = [name for name in self.tensors if name not in input_names]
+        extra = tuple(name for name in self._read if name not in output_names)
         serialized = builder.assemble(None, extra)
         store = serialized.store.path
         self._session = sessions.create(serialized.skeleton(), sessions.options(threads), store.parent)
@@ -54,34 +54,36 @@ class Calibrator(StreamingCalibrator):
         self._places = [OutputBuffers(), OutputBuffers()]
 
     def values(self, feed: Feed) -> Values:
-        """Run the float model; the values of each tensor, the model's inputs among them."""
-        given = [(name, np.array(feed[name], np.float32)) for name in self._fed]  # the user may use the memory again
-        read = self._run(feed) if self._read else []  # to ask for nothing would mean all outputs
-        return [*given, *zip(self._read, read, strict=True)]
+        """Run the float model and return the values of each tensor, the model's inputs among them."""
+        fed = [
+            (name, np.array(feed[name], np.float32)) for name in self._fed
+        ]  # copied, because the user may reuse the memory
+        outputs = self._run(feed) if self._read else []  # a session that is asked for nothing returns all outputs
+        return [*fed, *zip(self._read, outputs, strict=True)]
 
     def check_feed(self, feed: Feed) -> None:
         self._session.run(None, feed, self._quiet)
 
     def _run(self, feed: Feed) -> list[Array]:
         self._places.reverse()
-        place = self._places[0]
+        target = self._places[0]
         shapes = tuple(array.shape for array in feed.values())
-        if place.shapes == shapes and place.binding is not None:
+        if target.shapes == shapes and target.binding is not None:
             try:
                 for name, array in feed.items():
-                    place.binding.bind_cpu_input(name, np.ascontiguousarray(array))
-                self._session.run_with_iobinding(place.binding, self._quiet)
-                return place.buffers
-            except Exception:  # a shape that depends on the data, say
-                place.binding = None
+                    target.binding.bind_cpu_input(name, np.ascontiguousarray(array))
+                self._session.run_with_iobinding(target.binding, self._quiet)
+                return target.buffers
+            except Exception:  # the shape may depend on the data
+                target.binding = None
         outputs: list[Array] = self._session.run(self._read, feed, self._quiet)
-        if place.shapes != shapes:
-            place.shapes, place.buffers, place.binding = shapes, outputs, self._session.io_binding()
+        if target.shapes != shapes:
+            target.shapes, target.buffers, target.binding = shapes, outputs, self._session.io_binding()
             for name, buffer in zip(self._read, outputs, strict=True):
-                place.binding.bind_output(name, "cpu", 0, buffer.dtype, buffer.shape, buffer.ctypes.data)
+                target.binding.bind_output(name, "cpu", 0, buffer.dtype, buffer.shape, buffer.ctypes.data)
         return outputs
 
     def origin_of(self, tensor: str) -> str:
-        """The node that makes a tensor."""
+        """Name the node that writes a tensor."""
         producer = self._graph.producers.get(tensor)
         return f"the output of {self._graph.nodes[producer].name!r}" if producer is not None else "an input"

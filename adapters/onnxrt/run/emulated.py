@@ -1,4 +1,4 @@
-"""Runs an ONNX model in a process of its own, on the processor of this machine or on an emulated one.
+"""The emulated runner: runs an ONNX model in a process of its own, on this processor or on an emulated one.
 
 This file is a script that imports numpy and onnxruntime and nothing of quaver, which an emulator would take long to
 import. `quaver.engine.emulation` starts it with the path of a model and the number of threads. It first writes the
@@ -18,14 +18,14 @@ from numpy._core import _multiarray_umath  # type: ignore[attr-defined]
 
 
 def main(path: str, threads: int) -> None:
-    """Answer until stdin ends."""
+    """Answer feeds until stdin ends."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not get between the answers
+    os.dup2(2, 1)  # what a library prints must not mix with the answers
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
     session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    # As this process sees them; /proc/cpuinfo would show those of the host.
+    # The features that this process sees; /proc/cpuinfo would show those of the host.
     features: dict[str, bool] = getattr(_multiarray_umath, "__cpu_features__", {})
     answer: object = [name for name, is_there in features.items() if is_there]
     while True:

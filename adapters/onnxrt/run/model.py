@@ -1,4 +1,4 @@
-"""The model object that eval_func gets."""
+"""The models that eval_func gets: built, saved and unmodified ones, and those in the QOperator format."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import onnx
 import onnxruntime as ort
@@ -17,11 +17,12 @@ from quaver.adapters.model import Model
 from quaver.adapters.onnxrt.build.provenance import pieces, relocated, split, tail, with_original
 from quaver.adapters.onnxrt.build.serialized_model import SerializedModel
 from quaver.adapters.onnxrt.run import session as sessions
+from quaver.adapters.onnxrt.run.session import Session
 from quaver.files.atomic import write_safely
 from quaver.files.temporary import temporary_folder
-from quaver.types import Feed
+from quaver.types import Array, Feed, ModelLike
 
-# A protobuf message cannot be larger; beyond it the constants go to a second file.
+# A protobuf message is limited to 2 GB; the constants of a larger model go to a second file.
 PROTOBUF_LIMIT = 2**31 - 2**20
 
 
@@ -30,7 +31,7 @@ class OrtModel(Model):
 
     suffix = ".onnx"
 
-    def _outputs(self, feed: Feed) -> list[Any]:
+    def _outputs(self, feed: Feed) -> list[Array]:
         return list(self.session.run(None, feed))
 
     @property
@@ -53,15 +54,15 @@ class OnnxModel(OrtModel):
         self._serialized = serialized
 
     def source(self) -> tuple[bytes, Path | None]:
-        """What sessions are made from: the model, and where its large constants lie if they are not inside."""
+        """Return the model as bytes, and the folder of its large constants if they are not inside."""
         return self._serialized.skeleton(), self._serialized.store.path.parent
 
-    def _open(self) -> Any:
+    def _open(self) -> Session:
         model, folder = self.source()
         return sessions.create(model, sessions.options(self._threads), folder)
 
     def chunks(self) -> Iterator[bytes | memoryview]:
-        """The bytes of the complete model, piece by piece."""
+        """Yield the bytes of the complete model, piece by piece."""
         return self._serialized.chunks()
 
     @property
@@ -74,7 +75,7 @@ class OnnxModel(OrtModel):
         super().add_provenance(with_original(properties, self._serialized.shell))
 
     def _write(self, path: Path) -> None:
-        """Over 2 GB the constants go to `<path>.data`."""
+        """Write the model; over 2 GB the constants go to `<path>.data`."""
         if self.size <= PROTOBUF_LIMIT:
             write_safely(path, self.file_chunks())
             return
@@ -85,14 +86,14 @@ class OnnxModel(OrtModel):
 
 
 class SavedModel(OrtModel):
-    """A model that lies in a file."""
+    """A model that was saved to a file."""
 
     def __init__(self, path: Path, inputs: Sequence[InputSpec], threads: int) -> None:
         super().__init__(inputs, threads)
         self._path = path.resolve()
         self._length, self._provenance = split(self._path)
 
-    def _open(self) -> Any:
+    def _open(self) -> Session:
         return sessions.create(self._path, sessions.options(self._threads))
 
     @property
@@ -101,7 +102,7 @@ class SavedModel(OrtModel):
         return onnx.load_model(self._path)
 
     def chunks(self) -> Iterator[bytes | memoryview]:
-        """The bytes of the model file, without its provenance."""
+        """Yield the bytes of the model file, without its provenance."""
         return pieces(self._path, self._length)
 
     @property
@@ -114,7 +115,7 @@ class SavedModel(OrtModel):
         return self._path.with_name(self._path.name + ".data")
 
     def _write(self, path: Path) -> None:
-        """Copy the file. External data goes by its name, so it is written anew where there is some."""
+        """Copy the file. External data is found by its name, so the model is rewritten if it has some."""
         if not self._data.exists():
             write_safely(path, self.file_chunks())
             return
@@ -123,10 +124,10 @@ class SavedModel(OrtModel):
         write_safely(path, [relocated(self._path, data.name)])
 
 
-class GivenModel(OrtModel):
+class UnmodifiedModel(OrtModel):
     """A path, a ModelProto or bytes, run as it is. Constants may lie in other files beside it."""
 
-    def __init__(self, source: Any, inputs: Sequence[InputSpec], threads: int) -> None:
+    def __init__(self, source: ModelLike, inputs: Sequence[InputSpec], threads: int) -> None:
         super().__init__(inputs, threads)
         self._source = source
         is_path = isinstance(source, str | os.PathLike)
@@ -134,19 +135,19 @@ class GivenModel(OrtModel):
         self._folder = self._path.parent if self._path is not None else Path().resolve()
 
     @classmethod
-    def opened(cls, source: Any, threads: int) -> Self:
+    def opened(cls, source: ModelLike, threads: int) -> Self:
         """A model that nobody has read yet; what it takes is asked of its session."""
         model = cls(source, (), threads)
         model._inputs = sessions.input_specs(model.session)
         return model
 
-    def _open(self) -> Any:
+    def _open(self) -> Session:
         if self._path is not None:
             return sessions.create(self._path, sessions.options(self._threads))
         return sessions.create(self.SerializeToString(), sessions.options(self._threads), self._folder)
 
     def chunks(self) -> Iterator[bytes | memoryview]:
-        """The bytes of the model file, without those of other files."""
+        """Yield the bytes of the model file, without those of other files."""
         if self._path is not None:
             yield from pieces(self._path)
         elif isinstance(self._source, ModelProto):
@@ -167,7 +168,7 @@ class GivenModel(OrtModel):
         return sum(map(len, self.chunks())) + sum((self._folder / name).stat().st_size for name in self._beside())
 
     def _write(self, path: Path) -> None:
-        """Copy the model, and the files beside it under the names that it calls them by."""
+        """Copy the model, and its external data under the names that it uses."""
         for name in self._beside():
             target = path.parent / name
             if target.resolve() != (self._folder / name).resolve():
@@ -183,30 +184,30 @@ class GivenModel(OrtModel):
 
 
 class QOperatorModel(OnnxModel):
-    """A model as ONNX Runtime's own optimiser writes it: fused, and with the integer kernels named in the graph."""
+    """A model as ONNX Runtime's own optimiser writes it: fused, with integer kernels named in the graph."""
 
     @functools.cached_property
     def _optimised(self) -> bytes:
         with temporary_folder() as folder:
             path = folder / "optimised.onnx"
-            options: Any = sessions.options(1)
-            # Beyond this level the layout is rewritten for the machine at hand, and the file would not travel.
+            options = sessions.options(1)
+            # Beyond this level the layout is rewritten for this machine, and the file would not run elsewhere.
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
             options.optimized_model_filepath = str(path)
             sessions.create(b"".join(self._serialized.chunks()), options)
             return path.read_bytes()
 
     def start_hashing(self) -> None:
-        """Begin to compute `sha256` aside, once the bytes are there."""
+        """Start computing `sha256` in the background, once the bytes exist."""
         self._optimised  # noqa: B018
         super().start_hashing()
 
     def source(self) -> tuple[bytes, Path | None]:
-        """What sessions are made from: the model, which holds all its constants."""
+        """Return the model as bytes, which hold all its constants."""
         return self._optimised, None
 
     def chunks(self) -> Iterator[bytes | memoryview]:
-        """The bytes of the complete model."""
+        """Yield the bytes of the complete model."""
         yield self._optimised
 
     @property

@@ -212,7 +212,7 @@ def test_the_mean_of_an_image_is_a_pooling(keepdims: int) -> None:
 def test_they_cannot_be_repaired() -> None:
     with opened(between(CARRIERS["Pad"][0])) as adapter:
         config = space(adapter).all_fp32().replace({"op": OpConfig(INT8, repairs=("bias_correction",))})
-        with pytest.raises(BuildError, match="cannot be done to op 'op', which is a Pad"):
+        with pytest.raises(BuildError, match="cannot be applied to op 'op', which is a Pad"):
             adapter.build(config)
 
 

@@ -239,7 +239,7 @@ def test_what_lets_no_factors_pass_offers_neither_to_convolutions(which: str) ->
     with opened(NOT_FOLDED[which]()) as adapter:
         last = next(op for op in adapter.ops() if op.name == "last")
         assert not [one for one in last.repairs if one != "bias_correction"]
-        with pytest.raises(BuildError, match="what it reads cannot be rescaled"):
+        with pytest.raises(BuildError, match="its input cannot be rescaled"):
             adapter.build(given(space(adapter).default_config()))
 
 

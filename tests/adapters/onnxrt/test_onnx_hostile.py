@@ -15,7 +15,7 @@ from onnx_models import Net, weight
 import quaver
 from quaver.adapters import AdapterOptions, load_model
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
-from quaver.adapters.onnxrt.load.model_file import read_model
+from quaver.adapters.onnxrt.load import model_file
 from quaver.adapters.onnxrt.load.structure import check_structure
 from quaver.errors import ModelError
 
@@ -218,10 +218,10 @@ def test_what_nobody_foresaw_is_a_model_error_with_its_cause(monkeypatch: pytest
 def test_a_graph_with_a_ring_or_a_tensor_that_is_made_twice_is_refused() -> None:
     ring = small()
     ring.graph.node[0].input[0] = ring.graph.node[1].output[0]
-    refused(ring, r"node 'conv' \(Conv\) waits for its own result: the graph has a ring")
+    refused(ring, r"node 'conv' \(Conv\) waits for its own result: the graph has a cycle")
     twice = small()
     twice.graph.node[1].output[0] = twice.graph.node[0].output[0]
-    refused(twice, r"is made twice, the second time by node '.*' \(Relu\)")
+    refused(twice, r"is written twice, the second time by node '.*' \(Relu\)")
 
 
 def test_nodes_may_stand_in_any_order() -> None:
@@ -238,5 +238,5 @@ def test_a_chain_of_thousands_of_relus_is_taken_in() -> None:
     hidden = net.Gemm(net.input("n", 4), weight(4, 4))
     for _ in range(2000):
         hidden = net.Relu(hidden)
-    graph = read_model(net.model(hidden)).graph
+    graph = model_file.load_model(net.model(hidden)).graph
     assert len(graph.nodes) == 2001

@@ -10,7 +10,7 @@ import pytest
 from onnx_models import Net, weight
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
-from quaver.adapters.onnxrt.ops.units import FUSED_BY_ORT
+from quaver.adapters.onnxrt.ops.unit import FUSED_BY_ORT
 from quaver.adapters.onnxrt.profile.kernels import INTEGER_KERNELS, integer_kernels, optimised, plain_name
 
 IMAGE = (1, 4, 8, 8)

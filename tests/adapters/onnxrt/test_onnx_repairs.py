@@ -242,7 +242,7 @@ def test_what_cannot_be_repaired_is_named() -> None:
     model = net.model(net.Add(net.Conv(x, weight(4, 4, 1, 1), name="op"), x, name="sum"))
     with calibrated(model) as (adapter, _):
         config = space(adapter).default_config()
-        with pytest.raises(BuildError, match="repair 'bias_correction' cannot be done to op 'sum', which is a Add"):
+        with pytest.raises(BuildError, match="repair 'bias_correction' cannot be applied to op 'sum', which is a Add"):
             adapter.build(config.replace({"sum": replace(config["sum"], repairs=(NAME,))}))
         with pytest.raises(BuildError, match="no repair is called 'bias_corection'; did you mean 'bias_correction'"):
             adapter.build(config.replace({"op": replace(config["op"], repairs=("bias_corection",))}))
@@ -262,10 +262,10 @@ def test_a_repair_that_was_not_there_when_the_run_began_is_named(monkeypatch: py
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"weight": np.ones((5, 16), f32)}, "gives a weight of another shape"),
-        ({"weight": np.full((6, 16), np.nan, f32)}, "gives a weight .* holds NaN"),
-        ({"bias": np.ones(5, f32)}, "gives a bias of another shape"),
-        ({"bias": np.full(6, np.inf, f32)}, "gives a bias .* infinity"),
+        ({"weight": np.ones((5, 16), f32)}, "returns a weight of another shape"),
+        ({"weight": np.full((6, 16), np.nan, f32)}, "returns a weight .* holds NaN"),
+        ({"bias": np.ones(5, f32)}, "returns a bias of another shape"),
+        ({"bias": np.full(6, np.inf, f32)}, "returns a bias .* infinity"),
     ],
 )
 def test_a_repair_that_goes_wrong_is_named(change: dict[str, Any], sentence: str) -> None:
@@ -302,7 +302,7 @@ def test_a_product_without_an_addition_takes_no_bias() -> None:
         assert "statistics" not in calibration
         config = space(adapter).default_config()
         assert mean_error(adapter, repaired(config)) == mean_error(adapter, config)
-        with pytest.raises(BuildError, match="repair 'biased' of op 'op' gives it a bias, and it takes none"):
+        with pytest.raises(BuildError, match="repair 'biased' of op 'op' returns a bias, and the op takes none"):
             adapter.build(repaired(config, "biased"))
 
 

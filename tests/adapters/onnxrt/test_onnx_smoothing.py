@@ -218,5 +218,7 @@ def test_what_an_int8_op_writes_cannot_be_smoothed() -> None:
     with calibrated(net.model(net.Gemm(hidden, weight(144, 3), name="last"))) as adapter:
         config = space(adapter).default_config()
         assert [op.repairs for op in adapter.ops()] == [("bias_correction",), ("bias_correction",)]
-        with pytest.raises(BuildError, match=r"repair 'smoothing:0\.7' cannot be done to op 'last', which is a Gemm"):
+        with pytest.raises(
+            BuildError, match=r"repair 'smoothing:0\.7' cannot be applied to op 'last', which is a Gemm"
+        ):
             adapter.build(smoothed(config, "last"))

@@ -271,7 +271,7 @@ def test_a_table_that_holds_infinity_stays_in_float() -> None:
 def test_a_table_cannot_be_repaired() -> None:
     with opened(simple()) as adapter:
         choice = OpConfig(INT8, mode="weight_only", repairs=("bias_correction",))
-        with pytest.raises(BuildError, match="cannot be done to op 'look', which is a Gather"):
+        with pytest.raises(BuildError, match="cannot be applied to op 'look', which is a Gather"):
             adapter.build(QuantConfig({"look": choice}))
 
 

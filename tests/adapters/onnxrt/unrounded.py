@@ -7,7 +7,7 @@ import onnx
 
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.adapters.onnxrt.build.emitter import Emitter
-from quaver.adapters.onnxrt.build.repairs import _bias_place, _transposed, as_repairable, rescaled
+from quaver.adapters.onnxrt.build.repairs import Factors, _bias_place, _transposed, as_repairable, rescaled
 from quaver.ops import QuantConfig
 
 
@@ -51,12 +51,12 @@ def _float_constants(adapter: OnnxAdapter, config: QuantConfig) -> dict[str, np.
         op = as_repairable(builder.graph, unit)
         if op is None or unit.anchor not in emitter.static_choices:
             continue
-        reads, writes = emitter.rescaled_inputs.get(unit.anchor), emitter.division(unit)
-        changed = rescaled(
-            op,
-            builder.rescaler.of(op.reads, reads) if reads else None,
-            builder.rescaler.of(unit.output, writes) if writes else None,
+        reads, writes = emitter.rescaled_inputs.get(unit.anchor), emitter.output_rescaling(unit)
+        factors = Factors(
+            reads=builder.rescaler.factors_of(op.reads, reads) if reads else None,
+            writes=builder.rescaler.factors_of(unit.output, writes) if writes else None,
         )
+        changed = rescaled(op, factors)
         weight = np.ascontiguousarray(_transposed(builder.graph, unit, changed.weight))
         if reads or writes:
             found[f"{unit.op.name}|weight|dq"] = weight
