@@ -57,7 +57,7 @@ class TargetBudget:
             taken = max(taken, size / self.size)
         return taken
 
-    def kept(self, trial: Trial, fp32_size: int) -> bool:
+    def is_kept(self, trial: Trial, fp32_size: int) -> bool:
         """Whether a trial takes no more than it may."""
         return self.excess(trial, fp32_size) <= 1.0
 

@@ -62,9 +62,9 @@ def test_what_was_not_measured_does_not_keep_a_budget() -> None:
 
 
 def test_a_run_without_time_to_improve_is_content_with_a_trial_that_loses_nothing() -> None:
-    assert not judged(TargetBudget(latency=0.6), trial(1, 0.89, 0.5)).content
-    assert judged(TargetBudget(latency=0.6), trial(1, 0.9, 0.5)).content
-    assert not judged(TargetBudget(latency=0.6), trial(1, 0.9, 0.7)).content
+    assert not judged(TargetBudget(latency=0.6), trial(1, 0.89, 0.5)).can_end
+    assert judged(TargetBudget(latency=0.6), trial(1, 0.9, 0.5)).can_end
+    assert not judged(TargetBudget(latency=0.6), trial(1, 0.9, 0.7)).can_end
 
 
 def test_a_float_model_that_scores_zero_can_have_a_budget() -> None:

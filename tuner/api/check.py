@@ -229,7 +229,7 @@ def _record(quantized: Any, model: Model, processor: ProcessorVerdict) -> None:
 def _judged(losses: Losses, baseline: Score, found: Score, confidence: float | None) -> tuple[LimitVerdict, ...]:
     """Each limit. With several of them all intervals must be right together."""
     level = None if confidence is None else corrected(confidence, len(losses.limits))
-    return tuple(_one(lost, losses.criterion, baseline, found, level) for lost in losses.of(found))
+    return tuple(_one(lost, losses.criterion, baseline, found, level) for lost in losses.per_limit(found))
 
 
 def _one(lost: LimitLoss, criterion: Criterion, baseline: Score, found: Score, level: float | None) -> LimitVerdict:

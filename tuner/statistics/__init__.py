@@ -1,4 +1,4 @@
-"""What per-sample scores tell beyond their mean: when a trial is hopeless, and how sure a loss is."""
+"""Statistics of per-sample scores: when to stop a trial early, and the confidence interval of a loss."""
 
 from quaver.statistics.bounds import Bounds, score_bounds
 from quaver.statistics.early_stop import EarlyStop, ordered

@@ -1,17 +1,18 @@
-"""Between which numbers the score of a sample lies: what early stop must know to be right."""
+"""The bounds of a sample's score, which early stop must know to be right."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 class Bounds(NamedTuple):
-    """The least and the greatest score that a sample can have.
+    """The lowest and the highest score that a sample can have.
 
-    Only the better end must be true. A score beyond the worse one counts as if it lay there, which makes a trial look
-    better than it is and so never stops a good one.
+    Only the better end must be true. A score beyond the worse end counts as if it lay there: that makes a trial look
+    better than it is, and so never stops a good one.
     """
 
     low: float
@@ -19,12 +20,12 @@ class Bounds(NamedTuple):
 
     @property
     def width(self) -> float:
-        """How far the scores of two samples can lie apart."""
+        """The largest possible difference between the scores of two samples."""
         return self.high - self.low
 
 
-def score_bounds(baseline: Any, higher_is_better: bool = True) -> Bounds | None:
-    """The bounds that the fp32 model's own scores suggest; None where they suggest none, and they must be given.
+def score_bounds(baseline: ArrayLike, higher_is_better: bool = True) -> Bounds | None:
+    """Return the bounds that the fp32 model's own scores suggest; None if they suggest none, and must be passed.
 
     Scores within 0 and 1 (right or wrong, recall, IoU) and within -1 and 1 (cosines) end there. Scores within 0 and 100
     are percents or decibels. Errors of at least 0, where lower is better, end at 0; their other end is twice the

@@ -1,25 +1,25 @@
-"""How sure a loss is: intervals from the differences of paired scores.
+"""Confidence intervals of a loss, from the differences of paired scores.
 
-The scores of one sample under both models belong together; their differences vary far less than the scores do. The
-interval is the usual one of their mean (of the ratio, for a relative loss), after two made-up samples are added: one
-that lost and one that gained, as samples do that differ. Where scores are 0 or 1 that is Bonett and Price's interval.
-Where only a few samples differ the plain one claims to know far too much, and this one errs on the other side.
+The scores of one sample under both models are paired: their differences vary far less than the scores do. The interval
+is the usual one of their mean (of the ratio, for a relative loss), after two pseudo-samples are added: one that lost
+and one that gained as much as samples do that differ. For scores of 0 and 1 that is Bonett and Price's interval. Where
+only a few samples differ the plain interval is far too short, and this one is rather too long.
 """
 
 from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 NORMAL = NormalDist()
 
 
 class Interval(NamedTuple):
-    """Between which losses the loss on all data of this kind lies; positive is worse."""
+    """The range of the loss on all data of this kind; positive is worse."""
 
     low: float
     high: float
@@ -33,15 +33,15 @@ class _Estimate(NamedTuple):
 
 
 def paired_interval(
-    baseline: Any, scores: Any, level: float = 0.95, relative: bool = True, higher_is_better: bool = True
+    baseline: ArrayLike, scores: ArrayLike, level: float = 0.95, relative: bool = True, higher_is_better: bool = True
 ) -> Interval:
-    """The interval of the loss: of `level` of all sets of samples it holds the loss on the whole of such data.
+    """Return the confidence interval of the loss on all data of which the samples are drawn.
 
     Args:
         baseline: the fp32 model's score of each sample.
         scores: the other model's scores of the same samples.
-        level: how often the interval must be right.
-        relative: whether the loss is a fraction of the fp32 model's mean score.
+        level: the probability that the interval holds the loss.
+        relative: True if the loss is a fraction of the fp32 model's mean score.
         higher_is_better: False for scores that are errors.
     """
     estimate = _estimate(baseline, scores, relative, higher_is_better)
@@ -50,9 +50,9 @@ def paired_interval(
 
 
 def confidence(
-    baseline: Any, scores: Any, allowed: float, relative: bool = True, higher_is_better: bool = True
+    baseline: ArrayLike, scores: ArrayLike, allowed: float, relative: bool = True, higher_is_better: bool = True
 ) -> float:
-    """How sure it is that the loss on such data is at most `allowed`: the level of the interval that ends there."""
+    """Return the confidence that the loss on such data is at most `allowed`: the level of the interval ending there."""
     estimate = _estimate(baseline, scores, relative, higher_is_better)
     if estimate.error == 0:
         return 1.0 if estimate.loss <= allowed else 0.0
@@ -60,14 +60,15 @@ def confidence(
 
 
 def corrected(level: float, k: int) -> float:
-    """The level that each of `k` intervals needs so that all of them are right with `level` together.
+    """Return the level that each of `k` intervals needs so that all of them together hold with `level`.
 
-    Bonferroni's: it holds however the intervals depend on each other, and those of trials do, for they share samples.
+    This is Bonferroni's correction: it holds however the intervals depend on each other. Those of trials do, because
+    they share samples.
     """
     return 1 - (1 - level) / max(k, 1)
 
 
-def _estimate(baseline: Any, scores: Any, relative: bool, higher_is_better: bool) -> _Estimate:
+def _estimate(baseline: ArrayLike, scores: ArrayLike, relative: bool, higher_is_better: bool) -> _Estimate:
     before, after = np.asarray(baseline, dtype=float), np.asarray(scores, dtype=float)
     if before.ndim != 1 or before.shape != after.shape or not before.size:
         raise ValueError(f"paired scores are two lists of one length, not of shapes {before.shape} and {after.shape}")
@@ -78,22 +79,22 @@ def _estimate(baseline: Any, scores: Any, relative: bool, higher_is_better: bool
     step = _step(lost) or _spread(before)
     count = lost.size + 2
     loss = float(lost.sum()) / count
-    # A ratio varies with its denominator, too: what is left of each difference after its share of the loss.
-    rest = lost - loss / scale * (np.sign(before.mean()) * before - scale) if relative else lost
-    squares = float(np.square(rest - loss).sum()) + (step - loss) ** 2 + (step + loss) ** 2
+    # A ratio varies with its denominator, too: the residual is each difference without its share of the loss.
+    residual = lost - loss / scale * (np.sign(before.mean()) * before - scale) if relative else lost
+    squares = float(np.square(residual - loss).sum()) + (step - loss) ** 2 + (step + loss) ** 2
     return _Estimate(loss / scale, math.sqrt(squares) / count / scale)
 
 
 def _step(lost: NDArray[np.float64]) -> float:
-    """By how much the made-up samples differ: between the usual difference and the largest one, 0 if there is none.
+    """Return the difference of the pseudo-samples: between the usual and the largest one, 0 if no samples differ.
 
-    With the usual one intervals of skewed differences are too short, with the largest one others are too long
-    (`benchmarks.coverage`); of scores of 0 and 1 all three are 1.
+    With the usual difference, intervals of skewed differences are too short; with the largest one, others are too long
+    (benchmarks/coverage.py). For scores of 0 and 1 all three are 1.
     """
     sizes = np.abs(lost[lost != 0])
     return math.sqrt(float(sizes.max()) * math.sqrt(float(np.square(sizes).mean()))) if sizes.size else 0.0
 
 
 def _spread(scores: NDArray[np.float64]) -> float:
-    """How far scores lie apart, or from 0 if they are all the same."""
+    """Return the range of the scores, or their distance from 0 if they are all equal."""
     return float(scores.max() - scores.min()) or abs(float(scores.max()))

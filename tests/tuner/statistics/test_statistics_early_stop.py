@@ -195,7 +195,7 @@ def test_bounds_are_told_from_the_baseline() -> None:
         (([1.0, math.nan], 1.0), "finite"),
         (([[1.0]], 1.0), "one finite fp32 score for each"),
         (([1.0], 1.0, 1.0), "`delta` must lie between 0 and 1, not 1.0"),
-        (([300.0], 1.0), "give `bounds="),
+        (([300.0], 1.0), "pass `bounds="),
         (([0.5], 1.0, 0.05, (1.0, 0.0)), "the lower first"),
         (([0.5], 1.0, 0.05, (0.0, math.inf)), "finite"),
         (([0.5, 3.0], 1.0, 0.05, (0.0, 1.0)), "scores 0.5 to 3"),

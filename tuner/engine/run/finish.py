@@ -1,4 +1,4 @@
-"""How a run ended, where its time went and what a user must not overlook, noted in its history."""
+"""How a run ended, where its time went and what a user must not overlook, held_out_scores in its history."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from quaver.engine.event_base import Stage
 from quaver.engine.events import Confirmed, StageStarted
 from quaver.engine.observers import Observer
 from quaver.engine.run.crashes import last_step
-from quaver.engine.scoring.confirmation import CONFIRMATION_NOTE, confirmations, is_required, noted, there
+from quaver.engine.scoring.confirmation import (
+    CONFIRMATION_NOTE,
+    confirmations,
+    held_out_scores,
+    is_required,
+    without_slices,
+)
 from quaver.engine.scoring.early_stop import EarlyStopReference
 from quaver.engine.scoring.evaluate import score as evaluated
 from quaver.engine.scoring.judge import Judge
@@ -32,7 +38,7 @@ WARNINGS = "warnings"
 
 def note_ending(history: History, reason: StopReason, stages: dict[str, float], seconds: float, model: str) -> None:
     """Note why the latest run is over. A run without such a note goes on, or was killed."""
-    noted: PlainDict = {
+    held_out_scores: PlainDict = {
         "run": history.run.number,
         "reason": str(reason),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -40,7 +46,7 @@ def note_ending(history: History, reason: StopReason, stages: dict[str, float], 
         "stages": stages,
         "model": model,
     }
-    history.note(ENDING_NOTE, noted)
+    history.note(ENDING_NOTE, held_out_scores)
 
 
 def note_warning(history: History, topic: str, text: str) -> None:
@@ -57,8 +63,8 @@ def note_warning(history: History, topic: str, text: str) -> None:
 
 def noted_warnings(notes: PlainMapping) -> dict[str, str]:
     """Return the recorded warnings by topic, as far as they can be read."""
-    noted = notes.get(WARNINGS)
-    entries = noted.items() if isinstance(noted, dict) else ()
+    held_out_scores = notes.get(WARNINGS)
+    entries = held_out_scores.items() if isinstance(held_out_scores, dict) else ()
     return {topic: text for topic, text in entries if isinstance(topic, str) and isinstance(text, str) and text}
 
 
@@ -66,7 +72,7 @@ log = logging.getLogger(__name__)
 
 
 def note_unquantizable(adapter: Adapter, history: History, timed: bool) -> None:
-    """Note the kinds and, if `timed`, their shares of the fp32 model's time, unless that was noted before."""
+    """Note the kinds and, if `timed`, their shares of the fp32 model's time, unless that was held_out_scores before."""
     known = from_notes(history.notes)
     if known and not (timed and any(one.share is None for one in known)):
         return
@@ -91,21 +97,21 @@ def _timed(adapter: Adapter) -> Sequence[Unquantizable]:
 def confirm(
     adapter: Adapter, judge: Judge, history: History, eval_func: EvalFunc, tries: int, observer: Observer
 ) -> None:
-    """Score the winner on the other data, and the next best ones as long as they miss there. All of it is noted."""
+    """Score the winner on held-out data, and the next best trials as long as they fail there; record all scores."""
     require_confirmation(judge, history)
     for _ in range(tries):
         best = judge.candidate
         if best is None or best.number in {one.trial for one in judge.confirmations}:
             return
         observer(StageStarted(Stage.CONFIRMING))
-        if 0 not in noted(history.notes):
+        if 0 not in held_out_scores(history.notes):
             _note(
                 history,
                 0,
-                _score(eval_func, adapter, None, EarlyStopReference(there(judge.criterion)), "the fp32 model"),
+                _score(eval_func, adapter, None, EarlyStopReference(without_slices(judge.criterion)), "the fp32 model"),
             )
-            Losses(there(judge.criterion), noted(history.notes)[0]).check()
-        reference = EarlyStopReference(there(judge.criterion), noted(history.notes)[0])
+            Losses(without_slices(judge.criterion), held_out_scores(history.notes)[0]).check()
+        reference = EarlyStopReference(without_slices(judge.criterion), held_out_scores(history.notes)[0])
         _note(history, best.number, _score(eval_func, adapter, best, reference, f"trial {best.number}"))
         judge.confirm(confirmations(history.notes, judge.criterion), required=True)
         said = judge.confirmations[-1]

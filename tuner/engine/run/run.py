@@ -381,7 +381,7 @@ class Run:
         reason = self._budget.spent(
             evaluated=self.judge.evaluated + len(self._pending),
             seconds=self._clock.seconds + self._measurer.reserved_seconds(SHARE_FOR_FINALISTS * self._budget.timeout),
-            met=self.judge.content if self._width == 1 else self._order.any_counted(self.judge.suffices),
+            met=self.judge.can_end if self._width == 1 else self._order.any_counted(self.judge.suffices),
         )
         if reason is StopReason.MET and self.judge.criterion.target_budget is not None:
             reason = StopReason.NOTHING_LOST

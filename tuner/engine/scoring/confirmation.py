@@ -1,4 +1,4 @@
-"""What trials score on data that took no part in choosing them, as a history notes it."""
+"""The scores of trials on held-out data, which took no part in choosing them, as a history records them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from quaver.types import PlainMapping
 
 log = logging.getLogger(__name__)
 
-# The note that keeps what `confirm` said, by the number of the trial; 0 is the fp32 model. It is there, and empty, as
-# soon as a run that has a `confirm` begins.
+# The note that holds the scores by `confirm`, by the number of the trial; 0 is the fp32 model. A run that has a
+# `confirm` writes it, empty, when it begins.
 CONFIRMATION_NOTE = "confirm"
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """What one trial scores on the data that took no part in choosing it.
+    """The score of one trial on held-out data.
 
     Attributes:
-        trial: its number.
-        score: what it scores there.
-        baseline: what the fp32 model scores there.
-        loss: how much worse that is, in the criterion's unit.
-        met: whether that is within the criterion.
-        interval: between what the loss on such data lies, where there are scores of samples.
+        trial: the number of the trial.
+        score: its score.
+        baseline: the score of the fp32 model.
+        loss: in the criterion's unit.
+        met: True if the loss is within the criterion.
+        interval: the confidence interval of the loss, where there are scores of samples.
     """
 
     trial: int
@@ -43,46 +43,47 @@ class Confirmation:
 
 
 def confirmations(notes: PlainMapping, criterion: Criterion) -> tuple[Confirmation, ...]:
-    """What was noted of trials, judged by a criterion, in the order they were tried; slices are of other samples."""
-    scores = noted(notes)
+    """Return the recorded scores, judged by a criterion without its slices, in the order the trials were tried."""
+    scores = held_out_scores(notes)
     base = scores.pop(0, None)
     if base is None or not scores:
         return ()
     try:
-        losses = Losses(there(criterion), base)
+        losses = Losses(without_slices(criterion), base)
         losses.check()
     except SettingsError:
         return ()
-    found = []
+    results = []
     for place, (number, score) in enumerate(scores.items(), 1):
-        lost = losses.of(score)
-        if lost:
-            within = all(one.met for one in lost) and losses.is_sure(lost, score, place)
+        per_limit = losses.per_limit(score)
+        if per_limit:
+            all_met = all(loss.met for loss in per_limit)
+            within = all_met and losses.is_confident(per_limit, score, place)
             met = within or criterion.target_budget is not None  # a budget is kept on any data
-            interval = losses.interval(lost[0], score)
-            found.append(Confirmation(number, score.value, base.value, losses.loss(lost[0]), met, interval))
-    return tuple(found)
+            interval = losses.interval(per_limit[0], score)
+            loss = losses.loss(per_limit[0])
+            results.append(Confirmation(number, score.value, base.value, loss, met, interval))
+    return tuple(results)
 
 
 def is_required(notes: PlainMapping) -> bool:
-    """Return whether a run of this history has a `confirm`: only a confirmed trial is met then."""
+    """Return True if a run of this history has a `confirm`: then only a confirmed trial is met."""
     return isinstance(notes.get(CONFIRMATION_NOTE), dict)
 
 
-def there(criterion: Criterion) -> Criterion:
-    """What counts as met on the other data: slices are of the samples that trials are judged by."""
+def without_slices(criterion: Criterion) -> Criterion:
+    """Return the criterion for held-out data: its slices name samples of the data that trials are judged by."""
     return replace(criterion, slices=None, slice_limit=None)
 
 
-def noted(notes: PlainMapping) -> dict[int, Score]:
-    """What the note holds, as far as it can be understood: a file may come from anywhere."""
-    found: dict[int, Score] = {}
-    given = notes.get(CONFIRMATION_NOTE)
-    for key, record in given.items() if isinstance(given, dict) else ():
+def held_out_scores(notes: PlainMapping) -> dict[int, Score]:
+    """Return the scores that the note holds, by number of the trial; records that cannot be read are skipped."""
+    scores: dict[int, Score] = {}
+    note = notes.get(CONFIRMATION_NOTE)
+    for key, record in note.items() if isinstance(note, dict) else ():
         try:
-            taken = Fields(record, CONFIRMATION_NOTE)
-            score = Score(taken.take("score", float), **to_scores(taken))
-            found[int(key)] = score
+            fields = Fields(record, CONFIRMATION_NOTE)
+            scores[int(key)] = Score(fields.take("score", float), **to_scores(fields))
         except (MalformedRecord, AttributeError, TypeError, ValueError) as error:
-            log.warning("what was confirmed of trial %.20s cannot be read: %s", key, error)
-    return found
+            log.warning("the held-out score of trial %.20s cannot be read: %s", key, error)
+    return scores

@@ -1,4 +1,4 @@
-"""Whether the samples seen so far rule a trial out: then the others need not be evaluated."""
+"""Stop the evaluation of a trial as soon as its samples so far rule it out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from quaver.trial import Trial
 
 
 class _Race(NamedTuple):
-    """A limit, and the samples that it is about; None is all of them."""
+    """A limit, and the indices of its samples; None is all of them."""
 
     limit: Limit
     stop: EarlyStop
@@ -26,15 +26,15 @@ class _Race(NamedTuple):
 
 
 class Stopping:
-    """Watches the scores of one trial, batch by batch, by every limit that has scores of samples.
+    """Follows the scores of one trial, batch by batch, by every limit that has scores of samples.
 
-    One-sided: a trial that may still win goes on to the end. The chance to stop one wrongly is shared by the limits. A
-    limit whose scores have no bounds that anybody knows stops nothing.
+    One-sided: a trial that may still win is evaluated to the end. The limits share the probability of wrongly stopping
+    a trial. A limit whose scores have no known bounds stops nothing.
     """
 
     def __init__(self, criterion: Criterion, baseline: Scored, delta: float) -> None:
         limits = [limit for limit in Losses(criterion, baseline).limits if limit.metric in baseline.samples]
-        self._seen: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
         self._races: list[_Race] = []
         arrays = {name: samples.array for name, samples in baseline.samples.items()}
         members = criterion.slices.each() if criterion.slices is not None else {}
@@ -50,38 +50,40 @@ class Stopping:
             self._races.append(_Race(limit, stop, chosen))
 
     def feed(self, batch: Mapping[str, Floats]) -> bool:
-        """Take the scores of the next samples, by metric; whether the trial is ruled out."""
-        out = any(self._feed(race, batch[race.limit.metric]) for race in self._races if race.limit.metric in batch)
+        """Take the scores of the next samples, by metric. Return True if the trial is ruled out."""
+        ruled_out = any(
+            self._feed(race, batch[race.limit.metric]) for race in self._races if race.limit.metric in batch
+        )
         for name, scores in batch.items():
-            self._seen[name] = self._seen.get(name, 0) + len(scores)
-        return out
+            self._counts[name] = self._counts.get(name, 0) + len(scores)
+        return ruled_out
 
     def _feed(self, race: _Race, scores: Floats) -> bool:
         if race.members is not None:
-            first = self._seen.get(race.limit.metric, 0)
+            first = self._counts.get(race.limit.metric, 0)
             begin, end = np.searchsorted(race.members, [first, first + len(scores)])
             scores = scores[race.members[begin:end] - first]
         return race.stop.update(scores) if len(scores) else False
 
 
 def rules_out(criterion: Criterion, baseline: Scored, scored: Scored, delta: float) -> bool:
-    """Whether the samples that a stopped trial has seen rule it out by this criterion, which may be another now."""
+    """Return True if the samples of a stopped trial rule it out by this criterion, which may be another than before."""
     if not baseline.samples or criterion.target_budget is not None:
         return False
     if any(len(samples) > len(baseline.samples.get(name, ())) for name, samples in scored.samples.items()):
-        return False  # of other samples than the baseline's
+        return False  # these are other samples than the baseline's
     stopping = Stopping(criterion, baseline, delta)
     return stopping.feed({name: samples.array for name, samples in scored.samples.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class EarlyStopReference:
-    """The criterion, and what the fp32 model scores.
+    """What a trial is compared with to stop it early.
 
     Attributes:
-        criterion: what counts as met.
-        baseline: what eval_func said of the fp32 model; None while that is asked.
-        delta: the chance at most that a trial is stopped which all samples would accept; None never stops one.
+        criterion: the criterion.
+        baseline: the score of the fp32 model; None while that is evaluated.
+        delta: maximum probability of wrongly stopping a trial that would pass; None never stops one.
     """
 
     criterion: Criterion
@@ -90,7 +92,7 @@ class EarlyStopReference:
 
     @classmethod
     def of(cls, criterion: Criterion, baseline: Trial | None, delta: float | None) -> EarlyStopReference:
-        """The standard of a run, before and after its baseline is known."""
+        """Return the reference of a run, before and after its baseline is known."""
         if baseline is None or baseline.score is None:
             return cls(criterion, None, delta)
         return cls(criterion, Score(baseline.score, baseline.metrics, baseline.samples), delta)

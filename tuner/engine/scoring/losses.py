@@ -1,4 +1,4 @@
-"""What a model loses against the fp32 baseline, by each limit of a criterion: the arithmetic behind every verdict."""
+"""Compute the loss of a model against the fp32 baseline, by each limit of a criterion: the basis of every verdict."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from quaver.limit import Limit
 from quaver.scores import Floats, Samples
 from quaver.statistics import confidence, corrected, paired_interval
 
-# How sure an interval is that nobody has asked for.
-USUAL_LEVEL = 0.95
+# The level of intervals where the criterion demands no confidence. Convention.
+DEFAULT_LEVEL = 0.95
 
 
 class Scored(Protocol):
-    """What eval_func said: a `Score` or a `Trial`."""
+    """The result of eval_func: a `Score` or a `Trial`."""
 
     @property
     def by_name(self) -> Mapping[str, float]: ...
@@ -34,11 +34,11 @@ class LimitLoss(NamedTuple):
     """The loss by one limit.
 
     Attributes:
-        limit: by which.
-        baseline: what the fp32 model scores.
-        score: what the model scores.
+        limit: the limit.
+        baseline: the score of the fp32 model.
+        score: the score of the model.
         loss: in the unit of the limit; positive is worse.
-        met: whether it is within the limit.
+        met: True if it is within the limit.
     """
 
     limit: Limit
@@ -49,22 +49,22 @@ class LimitLoss(NamedTuple):
 
 
 class Losses:
-    """Compares what is scored with a baseline. Pure: it holds nothing but the two of them.
+    """Compares scores with a baseline. Pure: it holds only the criterion and the baseline.
 
     Attributes:
-        criterion: what counts as met.
-        limits: those that the criterion has for the metrics of the baseline, slices included.
+        criterion: the criterion.
+        limits: the limits of the criterion for the metrics of the baseline, slices included.
     """
 
     def __init__(self, criterion: Criterion, baseline: Scored) -> None:
         self.criterion = criterion
         self.limits = criterion.limits(baseline.by_name, baseline.samples)
         self._values = baseline.by_name
-        self._samples = {name: one.array for name, one in baseline.samples.items()}
+        self._samples = {name: samples.array for name, samples in baseline.samples.items()}
         self._slices = {name: self._slice_means(scores, scores) for name, scores in self._sliced().items()}
 
     def check(self) -> None:
-        """Say before any trial what cannot be judged: a relative loss from 0, slices of other samples, ..."""
+        """Refuse before any trial what cannot be judged: a relative loss from 0, slices of other samples, ..."""
         criterion = self.criterion
         if criterion.confidence is not None:
             for limit in self.limits:
@@ -83,54 +83,54 @@ class Losses:
 
     @property
     def defined(self) -> bool:
-        """Whether every loss means anything: a relative one from zero does not."""
+        """True if every loss is defined: a loss relative to a score of zero is not."""
         return all(limit.defined(self._baseline(limit)) for limit in self.limits)
 
-    def of(self, scored: Scored) -> list[LimitLoss]:
-        """The loss by each limit, the worst first; none if what is scored has other metrics than the baseline."""
+    def per_limit(self, scored: Scored) -> list[LimitLoss]:
+        """Return the loss by each limit, the worst first; none if the scores have other metrics than the baseline."""
         values = scored.by_name
         slices = {name: self._paired(name, scored) for name in self._slices if name in scored.samples}
-        found = []
+        losses = []
         for limit in self.limits:
             if limit.metric not in values or (limit.slice and limit.metric not in slices):
                 return []
             base = self._baseline(limit)
             score = slices[limit.metric][limit.slice] if limit.slice else values[limit.metric]
-            if not np.isnan(score):  # of a slice that nothing was seen of
-                found.append(LimitLoss(limit, base, score, limit.loss(base, score), limit.met(base, score)))
-        return sorted(found, key=self._badness, reverse=True)
+            if not np.isnan(score):  # NaN: a slice of which no sample was scored
+                losses.append(LimitLoss(limit, base, score, limit.loss(base, score), limit.met(base, score)))
+        return sorted(losses, key=self._badness, reverse=True)
 
     def loss(self, lost: LimitLoss) -> float:
-        """A loss in the criterion's unit."""
+        """Return a loss in the criterion's unit."""
         return self.criterion.normalised(lost.limit, lost.loss)
 
     def interval(self, lost: LimitLoss, scored: Scored) -> tuple[float, float] | None:
-        """Between what the loss on such data lies, in the criterion's unit; None without scores of samples."""
+        """Return the confidence interval of a loss, in the criterion's unit; None without scores of samples."""
         pair = self._pair(lost.limit, scored)
         if pair is None:
             return None
-        level = self.criterion.confidence or USUAL_LEVEL
-        found = paired_interval(*pair, level, lost.limit.relative, lost.limit.higher_is_better)
+        level = self.criterion.confidence or DEFAULT_LEVEL
+        interval = paired_interval(*pair, level, lost.limit.relative, lost.limit.higher_is_better)
         normalised = self.criterion.normalised
-        return normalised(lost.limit, found.low), normalised(lost.limit, found.high)
+        return normalised(lost.limit, interval.low), normalised(lost.limit, interval.high)
 
     def confidence(self, lost: LimitLoss, scored: Scored) -> float | None:
-        """How sure it is that the loss on such data is within a limit; None without scores of samples."""
+        """Return the confidence that the loss on such data is within a limit; None without scores of samples."""
         pair = self._pair(lost.limit, scored)
         limit = lost.limit
         return None if pair is None else confidence(*pair, limit.allowed, limit.relative, limit.higher_is_better)
 
-    def is_sure(self, found: list[LimitLoss], scored: Scored, number: int) -> bool:
-        """Whether every limit is kept for as sure as the criterion demands, by the trial of that number.
+    def is_confident(self, losses: list[LimitLoss], scored: Scored, number: int) -> bool:
+        """Return True if the trial of this number keeps every limit with the confidence that the criterion demands.
 
-        The n-th trial must be surer than the first: its share of the chance to be wrong is 1 / (n (n + 1)), and all
-        shares together are 1. So whoever is chosen among however many trials, the demand holds.
+        The n-th trial needs a higher confidence than the first: its share of the probability of error is 1 / (n (n +
+        1)), and all shares together are 1. So the demand holds for the winner among any number of trials.
         """
         confidence = self.criterion.confidence
         if confidence is None:
             return True
         level = corrected(confidence, number * (number + 1))
-        return all((self.confidence(lost, scored) or 0.0) >= level for lost in found)
+        return all((self.confidence(lost, scored) or 0.0) >= level for lost in losses)
 
     def _baseline(self, limit: Limit) -> float:
         return self._slices[limit.metric][limit.slice] if limit.slice else self._values[limit.metric]
@@ -143,25 +143,25 @@ class Losses:
         return {name: scores for name, scores in self._samples.items() if name in names}
 
     def _paired(self, metric: str, scored: Scored) -> dict[str, float]:
-        """The score of each slice; what was not seen is taken to differ from fp32 as what was seen does."""
+        """Return the score of each slice; samples not scored are assumed to differ from fp32 as the scored ones do."""
         return self._slice_means(self._samples[metric], scored.samples[metric].array)
 
     def _slice_means(self, base: Floats, scores: Floats) -> dict[str, float]:
         slices = self.criterion.slices
         assert slices is not None
         if len(scores) > len(base) or slices.count not in (0, len(base)) or int(slices.indices.max()) >= len(base):
-            return dict.fromkeys(slices.names, float("nan"))  # of other samples; `check` says it
+            return dict.fromkeys(slices.names, float("nan"))  # scores of other samples; `check` refuses them
         if len(scores) == len(base):
             means = slices.sums(scores) / np.array(slices.sizes)
         else:
-            worse, seen = np.zeros(len(base)), np.zeros(len(base))
-            worse[: len(scores)], seen[: len(scores)] = base[: len(scores)] - scores, 1.0
-            with np.errstate(invalid="ignore"):  # a slice that nothing was seen of is NaN
-                means = slices.sums(base) / np.array(slices.sizes) - slices.sums(worse) / slices.sums(seen)
+            worse, scored = np.zeros(len(base)), np.zeros(len(base))
+            worse[: len(scores)], scored[: len(scores)] = base[: len(scores)] - scores, 1.0
+            with np.errstate(invalid="ignore"):  # a slice of which no sample was scored is NaN
+                means = slices.sums(base) / np.array(slices.sizes) - slices.sums(worse) / slices.sums(scored)
         return dict(zip(slices.names, map(float, means), strict=True))
 
     def _pair(self, limit: Limit, scored: Scored) -> tuple[Floats, Floats] | None:
-        """The scores of the same samples in fp32 and in the model."""
+        """Return the scores of the same samples in fp32 and in the model."""
         if limit.metric not in self._samples or limit.metric not in scored.samples:
             return None
         base, scores = self._samples[limit.metric], scored.samples[limit.metric].array
