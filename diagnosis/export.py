@@ -104,7 +104,7 @@ def precision_data(ops: Sequence[Op], outputs: Mapping[str, str], precisions: Ma
 
 
 def _keys(op: Op, outputs: Mapping[str, str]) -> list[str]:
-    """Return the names by which the viewer may know a node: its own, and that of its output."""
+    """Return the names that the viewer may use for a node: its own, and that of its output."""
     return list(dict.fromkeys([*op.nodes, *([outputs[op.name]] if op.name in outputs else [])]))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from quaver.errors import HistoryError
 from quaver.history.frames import MAGIC, FrameReader, Position, is_kind, unpack
@@ -181,7 +181,7 @@ class Content:
             raise MalformedRecord(f"there is no trial {number}")
         return self.trials[self._places[number]]
 
-    def add_note(self, name: str, data: Any) -> None:
+    def add_note(self, name: str, data: object) -> None:
         """Add a note, or replace the earlier one of its name."""
         self.notes[name] = data
         self._shared_notes.discard(name)
@@ -229,7 +229,7 @@ def read(stream: BinaryIO, path: Path, content: Content) -> None:
     Raises:
             HistoryError: a frame has a correct checksum and invalid content, or the file is not a snapshot.
 
-    Damaged bytes are passed over; those at the end are looked at anew the next time. A whole but wrong frame is
+    Damaged bytes are passed over; those at the end are looked at again the next time. A whole but wrong frame is
     refused.
     """
     for number, error in read_all(stream, path, content):
@@ -240,7 +240,7 @@ def read(stream: BinaryIO, path: Path, content: Content) -> None:
 
 
 def read_all(stream: BinaryIO, path: Path, content: Content) -> Iterator[tuple[int, MalformedRecord]]:
-    """Add everything, but yield each refused frame with its number; it is skipped if the caller goes on."""
+    """Add everything, but yield each refused frame with its number; it is skipped if the caller continues."""
     frames = FrameReader(stream, content.position)
     content.damage, content.torn = None, False
     wrong_start = content.position.end == 0 and frames.magic() != MAGIC

@@ -18,7 +18,7 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO
+from typing import BinaryIO, NoReturn
 
 from quaver.history.pickle_check import MAX_PAYLOAD, MalformedRecord, check
 from quaver.types import PlainDict
@@ -121,7 +121,7 @@ class FrameReader:
 
     Attributes:
         size: bytes in the file when reading began; what a running writer adds later is not looked at.
-        position: how far it has read; it goes on from where an earlier reader stopped.
+        position: how far it has read; it continues from where an earlier reader stopped.
         torn: after the iteration: whether the bytes that are left are what one interrupted write leaves behind.
     """
 
@@ -231,10 +231,10 @@ class FrameReader:
 class _Builtins(pickle.Unpickler):
     """Unpickler that resolves nothing. `check` refuses such opcodes already; this is a second barrier."""
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> NoReturn:
         raise MalformedRecord(f"it asks for {module}.{name}")
 
-    def persistent_load(self, object_id: Any) -> Any:
+    def persistent_load(self, object_id: object) -> NoReturn:
         raise MalformedRecord("it asks for a persistent object")
 
 

@@ -11,21 +11,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from quaver.errors import HistoryError
 from quaver.history.appender import Appender, keep_copy, open_file, sync_folder
 from quaver.history.contents import Content, read
 from quaver.history.frames import MAGIC, PREFIX, is_unwritten, pack
 from quaver.history.lock import Lock, lock
-from quaver.history.pickle_check import MAX_PAYLOAD, MalformedRecord
+from quaver.history.pickle_check import MalformedRecord
 from quaver.history.reader import locate
 from quaver.history.records.header import SCHEMA, Header, Run, from_header, from_run, to_header, to_run
 from quaver.history.records.notes import from_items, from_note, to_items, to_note
 from quaver.history.records.trials import from_measured, from_trial, to_measured, to_trial
 from quaver.history.records.unfinished_trials import RETRIES, STEP, digest_step, from_begun, from_dropped, to_begun
-from quaver.history.repair import new_file, write_all
+from quaver.history.repair import check_resumable, new_file, write_all
 from quaver.history.snapshot import FILE_NAME
 from quaver.ops import QuantConfig
 from quaver.trial import Trial
@@ -47,9 +46,6 @@ class History:
 
     If another process deletes, replaces, cuts or overwrites the file, everything known is written to a new file with a
     warning, and `path` becomes that file. Use a history from one thread only.
-
-    Attributes:
-        path: the snapshot file.
     """
 
     def __init__(self, path: Path, file: io.FileIO, content: Content, lock_held: Lock) -> None:
@@ -260,7 +256,7 @@ class History:
         self._content.add_measured(number, checked)
         return self._content.trial(number)
 
-    def note(self, name: str, data: Any) -> None:
+    def note(self, name: str, data: object) -> None:
         """Record named plain data, such as probe results; a later note of the same name replaces it."""
         what = f"the note {name!r}"
         with self._recording(what):
@@ -310,9 +306,7 @@ class History:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -329,9 +323,9 @@ class History:
 
     def _second_header(self) -> bytes:
         """Return the header's frame as stored in the file; empty if the file holds it twice already."""
-        start, prefix = self._content.header_frame
         if self._content.headers != 1:
             return b""
+        start, prefix = self._content.header_frame
         try:
             return self._appender.read(start, PREFIX.size + int(PREFIX.unpack(prefix)[0]))
         except OSError as error:
@@ -382,23 +376,13 @@ class History:
         content = self._content
         if content.damage is None:
             return
-        if not content.torn and content.header is None:
-            raise HistoryError(
-                f"the header of {self.path} is damaged, and its trials have no meaning without it. Nothing was "
-                "changed. Restore the file from a copy, or start again in another workspace"
-            )
         tail = os.fstat(self._file.fileno()).st_size - self._appender.end
-        if tail > PREFIX.size + MAX_PAYLOAD:
-            raise HistoryError(
-                f"{self.path} ends in {tail:,} bytes that no run wrote. Nothing was changed. `quaver history "
-                f"{self.path} --repair` writes every whole record to a new file"
-            )
+        check_resumable(self.path, content, tail)
         if content.torn:
             logger.warning("%s: %s; the unreadable bytes are removed", self.path, content.damage)
         elif tail:
-            logger.warning(
-                "%s: %s; the file was kept as %s", self.path, content.damage, keep_copy(self._file, self.path)
-            )
+            copy = keep_copy(self._file, self.path)
+            logger.warning("%s: %s; the damaged file is kept as %s", self.path, content.damage, copy)
         else:
             logger.warning("%s: %s; `quaver history --repair` writes a file without them", self.path, content.damage)
         if self._appender.end == 0:

@@ -36,6 +36,12 @@ BRANCHES = (
 
 # Files of 80 lines or fewer with one importer that stand alone for a reason.
 SMALL_ON_PURPOSE: dict[str, str] = {
+    "quaver.insights.page.views.profile": "one view of the page",
+    "quaver.insights.page.views.summary": "one view of the page",
+    "quaver.insights.plot": "an entry point of setup.cfg",
+    "quaver.insights.trackers.mlflow": "one tracker: a new one is a file of its own",
+    "quaver.insights.trackers.tensorboard": "one tracker: a new one is a file of its own",
+    "quaver.insights.trackers.wandb": "one tracker: a new one is a file of its own",
     "quaver.demo.data": "the evaluation script that the demo writes imports it",
     "quaver.metrics.named": "the table of all metrics, above their families",
     "quaver.neural_compressor.benchmark": "named after the module of Neural Compressor that it stands for",

@@ -6,7 +6,6 @@ import functools
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from quaver.history.pickle_check import MalformedRecord
 from quaver.ops import MODES, Coded, OpConfig, Precision
@@ -15,7 +14,7 @@ from quaver.ops import MODES, Coded, OpConfig, Precision
 _DEFAULT_MODE = MODES[0]
 
 
-def from_choice(choice: OpConfig) -> tuple[Any, ...]:
+def from_choice(choice: OpConfig) -> tuple[str | tuple[str, ...], ...]:
     """Return a choice as plain strings: four if it is static and not repaired, else with mode and repairs too."""
     strings = str(choice.precision), choice.calibration, choice.granularity, choice.scheme
     if choice.mode in ("", _DEFAULT_MODE) and not choice.repairs:
@@ -23,7 +22,7 @@ def from_choice(choice: OpConfig) -> tuple[Any, ...]:
     return *strings, choice.mode, choice.repairs
 
 
-def to_choices(table: list[Any]) -> list[OpConfig]:
+def to_choices(table: list[object]) -> list[OpConfig]:
     """Return choices from the output of `from_choice`, each of them once."""
     choices = [_to_choice(item, f"choices[{index}]") for index, item in enumerate(table)]
     if len(set(choices)) != len(choices):
@@ -31,7 +30,7 @@ def to_choices(table: list[Any]) -> list[OpConfig]:
     return choices
 
 
-def _to_choice(item: Any, field: str) -> OpConfig:
+def _to_choice(item: object, field: str) -> OpConfig:
     if type(item) is not tuple or len(item) not in (4, 6) or any(type(part) is not str for part in item[:5]):
         raise MalformedRecord(f"{field} must be a tuple of four str, or of five and a tuple")
     mode, repairs = item[4:] or (_DEFAULT_MODE, ())
@@ -47,13 +46,15 @@ def _to_choice(item: Any, field: str) -> OpConfig:
 
 
 @functools.lru_cache(1024)
-def _choice(precision: str, calibration: str, granularity: str, scheme: str, mode: str, repairs: Any) -> OpConfig:
+def _choice(
+    precision: str, calibration: str, granularity: str, scheme: str, mode: str, repairs: tuple[str, ...]
+) -> OpConfig:
     """Return a cached choice, because thousands of trials share a few choices."""
     "".join((precision, calibration, granularity, scheme)).encode()
     return OpConfig(Precision(precision), calibration, granularity, scheme, mode, repairs)
 
 
-def _check_repairs(repairs: Any, field: str) -> None:
+def _check_repairs(repairs: object, field: str) -> None:
     if type(repairs) is not tuple or any(type(name) is not str for name in repairs):
         raise MalformedRecord(f"the repairs of {field} must be a tuple of str")
     for name in repairs:

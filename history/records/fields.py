@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from quaver.history.pickle_check import MAX_DEPTH, MalformedRecord
 from quaver.types import PlainDict
+
+T = TypeVar("T")
 
 _ATOMS = frozenset((str, float, bool, bytes, type(None)))
 
@@ -21,19 +23,28 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return name in self._unread
 
-    def take_any(self, name: str) -> Any:
+    def take_any(self, name: str) -> object:
         """Return a field of any type and mark it as read."""
         if name not in self._unread:
             raise MalformedRecord(f"field {name!r} of the {self._kind} is missing")
         return self._unread.pop(name)
 
-    def take(self, name: str, *types: type) -> Any:
-        """Return a field of one of these types (and of no derived type), and mark it as read."""
+    def take(self, name: str, kind: type[T]) -> T:
+        """Return a field of this type (and of no derived type), and mark it as read."""
         value = self.take_any(name)
-        if type(value) not in types:
-            expected = " or ".join("None" if kind is type(None) else kind.__name__ for kind in types)
-            raise MalformedRecord(f"field {name!r} of the {self._kind} must be {expected}, not {type_name(value)}")
+        if type(value) is not kind:
+            raise self._wrong_type(name, kind.__name__, value)
         return value
+
+    def take_optional(self, name: str, kind: type[T]) -> T | None:
+        """Return a field of this type or None, and mark it as read."""
+        value = self.take_any(name)
+        if value is None or type(value) is kind:
+            return value
+        raise self._wrong_type(name, f"{kind.__name__} or None", value)
+
+    def _wrong_type(self, name: str, expected: str, value: object) -> MalformedRecord:
+        return MalformedRecord(f"field {name!r} of the {self._kind} must be {expected}, not {type_name(value)}")
 
     def done(self) -> None:
         """Refuse a record that holds other fields."""
@@ -74,7 +85,7 @@ def plain(value: Any, field: str, depth: int = MAX_DEPTH - 4) -> Any:
     )
 
 
-def versions(value: dict[Any, Any]) -> dict[str, str]:
+def versions(value: PlainDict) -> dict[str, str]:
     """Return a copy of package name -> version."""
     for name, version in value.items():
         if type(name) is not str or type(version) is not str:
@@ -82,7 +93,7 @@ def versions(value: dict[Any, Any]) -> dict[str, str]:
     return dict(value)
 
 
-def figures(value: dict[Any, Any], field: str) -> dict[str, float]:
+def figures(value: PlainDict, field: str) -> dict[str, float]:
     """Return a copy of name -> figure."""
     for name, figure in value.items():
         if type(name) is not str or type(figure) is not float:
@@ -90,7 +101,7 @@ def figures(value: dict[Any, Any], field: str) -> dict[str, float]:
     return dict(value)
 
 
-def from_number(value: Any) -> Any:
+def from_number(value: float | None) -> float | None:
     """Return an int as the float it stands for; other values are left for the check."""
     return float(value) if type(value) is int and value.bit_length() <= 1023 else value
 

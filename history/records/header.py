@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from quaver.history.pickle_check import MalformedRecord
 from quaver.history.records.choices import from_choice, from_indexes, to_choices, to_indexes, utf8
@@ -86,7 +86,7 @@ class Header:
     """The data that `recover` needs to rebuild any trial without the calibration samples.
 
     Attributes:
-        model_fingerprint: the fingerprint of the float model, by which a snapshot of another model is refused.
+        model_fingerprint: the fingerprint of the float model; a snapshot of another model is refused.
         adapter: the name of the adapter that wrote it.
         ops: the model's ops; trials store their choices in this order.
         calibration: the adapter's calibration result, as plain data. Large arrays are `bytes`, not lists.
@@ -174,7 +174,7 @@ def to_header(record: PlainDict) -> Opening:
     return Opening(header, schema, run)
 
 
-def _check_ops(items: list[Any]) -> None:
+def _check_ops(items: list[object]) -> None:
     """Bound the number of choices before a byte or two of the file become an object each."""
     total = 0
     for index, item in enumerate(items):
@@ -185,7 +185,7 @@ def _check_ops(items: list[Any]) -> None:
         raise MalformedRecord(f"field 'ops' holds {total:,} choices, more than {MAX_CHOICES:,}")
 
 
-def _to_repairs(items: dict[Any, Any]) -> dict[str, tuple[str, tuple[str, ...]]]:
+def _to_repairs(items: PlainDict) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Return the tensor that repairs apply to and the repairs on offer, by op."""
     for name, item in items.items():
         if type(item) is not tuple or [type(part) for part in item] != [str, tuple]:
@@ -195,7 +195,7 @@ def _to_repairs(items: dict[Any, Any]) -> dict[str, tuple[str, tuple[str, ...]]]
     return items
 
 
-def _to_smaller(items: dict[Any, Any], choices: list[OpConfig]) -> dict[str, tuple[OpConfig, ...]]:
+def _to_smaller(items: PlainDict, choices: list[OpConfig]) -> dict[str, tuple[OpConfig, ...]]:
     """Return the choices that only make the file smaller, by op."""
     if any(type(picks) is not bytes for picks in items.values()) or sum(map(len, items.values())) > MAX_CHOICES:
         raise MalformedRecord(f"field 'smaller' must hold bytes, and no more than {MAX_CHOICES:,} choices")
@@ -206,7 +206,7 @@ def _to_smaller(items: dict[Any, Any], choices: list[OpConfig]) -> dict[str, tup
 
 
 def _to_op(
-    item: tuple[Any, ...],
+    item: tuple[str, str, tuple[str, ...], bytes],
     field: str,
     choices: list[OpConfig],
     repairs: Mapping[str, tuple[str, tuple[str, ...]]],

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from quaver.history.pickle_check import MalformedRecord
 from quaver.history.records.fields import Fields, plain, type_name
 from quaver.types import PlainDict, PlainMapping
 
 
-def from_note(name: str, data: Any) -> PlainDict:
+def from_note(name: str, data: object) -> PlainDict:
     """Return the record of a note."""
     return {"kind": "note", "name": name, "data": plain(data, "data")}
 
 
-def to_note(record: PlainDict) -> tuple[str, Any]:
+def to_note(record: PlainDict) -> tuple[str, object]:
     """Return the name and the data of a note."""
     fields = Fields(record, "note")
     name = fields.take("name", str)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -49,7 +48,7 @@ def to_scores(fields: Fields) -> PlainDict:
     return {"metrics": metrics, "samples": samples}
 
 
-def _to_samples(name: Any, item: Any) -> Samples:
+def _to_samples(name: object, item: object) -> Samples:
     where = f"samples[{name!r:.80}]"
     if type(name) is not str or type(item) is not tuple or [type(part) for part in item] != [str, int, bytes]:
         raise MalformedRecord(f"{where} must be a tuple of str, int, bytes under a str")
@@ -115,18 +114,18 @@ def to_trial(record: PlainDict, places: Mapping[str, int], schema: int) -> Trial
         number=fields.take("number", int),
         config=QuantConfig.adopt(CompactChoices(places, choices, picks)),
         state=TrialState(state),
-        score=fields.take("score", float, type(None)),
+        score=fields.take_optional("score", float),
         seconds=fields.take("seconds", float),
         build_seconds=fields.take("build_seconds", float),
         model_hash=fields.take("model_hash", str),
         model_size=fields.take("model_size", int),
         measured=figures(fields.take("measured", dict), "measured"),
-        error=fields.take("error", str, type(None)),
+        error=fields.take_optional("error", str),
         **_to_worker(fields),
         **to_scores(fields),
     )
     if schema == 1 and "loss" in fields:  # such a file may continue in the newest schema
-        fields.take("loss", float, type(None))
+        fields.take_optional("loss", float)
         fields.take("met", bool)
     fields.done()
     _check(trial)

@@ -41,7 +41,7 @@ class TrialRow:
 
     @property
     def kind(self) -> str:
-        """The outcome, by which figures group trials."""
+        """The outcome; figures group trials by it."""
         return "stopped early" if self.trial.stopped else verdict(self.trial)
 
     @property

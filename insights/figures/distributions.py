@@ -93,7 +93,7 @@ def weights_figure(rows: Sequence[OpRow]) -> go.Figure:
     return styled(figure, 340, x=across, y={"title": "range of the weights"}, barmode="overlay", bargap=0.2)
 
 
-# Judgement: more lines cannot be told apart.
+# Judgement: more lines cannot be distinguished.
 MAX_LINES = 64
 # The largest integer of a weight in int8, which is symmetric around zero.
 MAX_WEIGHT = 127
@@ -164,7 +164,7 @@ def _line(x: float, colour: str, width: float) -> PlainDict:
 
 
 def _steps(low: float, high: float, step: float) -> list[PlainDict]:
-    """Return a line for each step, if they are wide enough to be told apart."""
+    """Return a line for each step, if they are wide enough to be distinguished."""
     first, last = math.ceil(low / step), math.floor(high / step)
     if not 0 < last - first <= MAX_LINES:
         return []

@@ -1,4 +1,4 @@
-"""All ops of a model in one figure: the error and the time of each."""
+"""All ops of a model: the error and the time of each, the most sensitive ones, and the graph."""
 
 from __future__ import annotations
 
@@ -8,12 +8,25 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from quaver.insights.data.graph import Graph
 from quaver.insights.data.op_rows import OpRow
 from quaver.insights.data.run_reader import RunData
 from quaver.insights.data.sensitivity import BestScore
 from quaver.insights.data.summary import allowed_score
 from quaver.insights.data.text import duration, figure_text
-from quaver.insights.figures.style import FAINT, FP32, GRID, INT8, MET, empty, level, styled
+from quaver.insights.figures.style import (
+    BY_KIND,
+    CONVERSION,
+    FAINT,
+    FP32,
+    GRID,
+    INT8,
+    MET,
+    REST,
+    empty,
+    level,
+    styled,
+)
 
 # Judgement: smaller errors are drawn at this value, because a logarithmic axis has no zero.
 MIN_ERROR = 1e-9
@@ -130,3 +143,49 @@ def steps_figure(data: RunData, path: Sequence[BestScore]) -> go.Figure:
         allowed = allowed_score(base.score, criterion.first)
         figure.add_hline(**level(allowed, f"allowed {allowed:.4g}", MET, "dash"))
     return styled(figure, 340, legend=False, x={"title": "ops in fp32", "tickformat": "d"}, y={"title": "best score"})
+
+
+def graph_figure(graph: Graph) -> go.Figure:
+    """Draw the nodes by precision, from left to right, with conversions in a colour of their own."""
+    if not graph.edges:
+        return empty("The graph of this model was not recorded.")
+    places = {node.key: (node.x, node.y) for node in graph.nodes}
+    figure = go.Figure()
+    for converts, colour, name, width in (
+        (False, "#C5CAD3", "values", 1.2),
+        (True, CONVERSION, "conversions between int8 and fp32", 2.2),
+    ):
+        xs: list[float | None] = []
+        ys: list[float | None] = []
+        for edge in graph.edges:
+            if edge.converts == converts:
+                (x0, y0), (x1, y1) = places[edge.source], places[edge.target]
+                aside = 0.35 if edge.skips else 0.0
+                xs += [x0, (x0 + x1) / 2, x1, None]
+                ys += [y0, (y0 + y1) / 2 + aside, y1, None]
+        line = {"color": colour, "width": width, "shape": "spline"}
+        figure.add_scatter(x=xs, y=ys, mode="lines", line=line, name=name, hoverinfo="skip")
+    for kind in ("int8", "fp32", "mixed"):
+        nodes = [node for node in graph.nodes if node.precision == kind]
+        if nodes:
+            figure.add_scatter(
+                x=[node.x for node in nodes],
+                y=[node.y for node in nodes],
+                mode="markers",
+                name=kind,
+                marker={
+                    "color": BY_KIND[kind],
+                    "size": [min(8 + 2 * math.isqrt(len(node.rows)), 22) for node in nodes],
+                    "symbol": "diamond" if kind == "fp32" else "circle",
+                    "line": {"width": 0.5, "color": REST},
+                },
+                customdata=[[figure_text(node.label), len(node.rows)] for node in nodes],
+                hovertemplate="%{customdata[0]} (%{customdata[1]} op(s))<extra></extra>",
+            )
+    tall = max(node.y for node in graph.nodes)
+    return styled(
+        figure,
+        min(900, round(190 + 45 * tall)),
+        x={"visible": False, "zeroline": False},
+        y={"visible": False, "zeroline": False, "autorange": "reversed"},
+    )

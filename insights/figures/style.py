@@ -1,4 +1,4 @@
-"""Colours and lines that all figures share. They can be told apart without seeing red and green."""
+"""Colours and lines that all figures share. They can be distinguished without seeing red and green."""
 
 from __future__ import annotations
 

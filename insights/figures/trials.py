@@ -98,7 +98,7 @@ def _add_lines(figure: go.Figure, data: RunData) -> None:
     figure.add_hline(**level(allowed, f"allowed {allowed:.4g}", MET, "dash", above=not higher))
 
 
-# Judgement: more rows or columns cannot be told apart on a screen.
+# Judgement: more rows or columns cannot be distinguished on a screen.
 MAX_OPS, MAX_TRIALS = 150, 300
 
 

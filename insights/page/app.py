@@ -23,7 +23,7 @@ from quaver.insights.figures.trials import matrix_figure, trials_figure
 from quaver.insights.page.auth import guard
 from quaver.insights.page.callback_requests import refuse_invalid_requests
 from quaver.insights.page.runs import Runs, ViewContext
-from quaver.insights.page.views import graph, op, ops, profile, sensitivity, summary, tradeoff, trials
+from quaver.insights.page.views import graph, op, ops, profile, summary, tradeoff, trials
 from quaver.types import PlainDict
 
 # Judgement: milliseconds between two readings of a run that may be growing.
@@ -34,7 +34,7 @@ VIEWS: dict[str, tuple[str, Callable[[ViewContext], list[Component]]]] = {
     "verdict": ("Summary", summary.layout),
     "trials": ("Trials", trials.layout),
     "tradeoff": ("Trade-off", tradeoff.layout),
-    "culprits": ("Sensitivity", sensitivity.layout),
+    "culprits": ("Sensitivity", ops.sensitivity_layout),
     "ops": ("Ops", ops.layout),
     "op": ("Op", op.layout),
     "graph": ("Graph", graph.layout),

@@ -216,7 +216,7 @@ def _drawn_op(row: OpRow) -> Iterator[Block]:
 def _graph(rows: list[OpRow], figures: bool) -> Iterator[Block]:
     drawn_graph = graph.make_graph(rows, graph.default_depth(rows))
     if figures:
-        from quaver.insights.figures.graph import graph_figure
+        from quaver.insights.figures.ops import graph_figure
 
         yield figure_block(graph_figure(drawn_graph))
     conversions = [edge for edge in drawn_graph.edges if edge.converts]

@@ -17,7 +17,7 @@ from quaver.insights.page.runs import ViewContext
 from quaver.types import PlainDict
 
 COLOURS = {"precision": "precision", "error": "error", "time": "time"}
-# Colours from small to large values, which can be told apart without seeing red and green.
+# Colours from small to large values, which can be distinguished without seeing red and green.
 _SCALE = ("#FDE8C8", "#FBC580", "#F28E3D", "#C9540F", "#7A2A05")
 _UNKNOWN = "#D1D5DB"
 _STYLESHEET = [

@@ -8,9 +8,10 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from quaver.insights.data.op_rows import OpRow
+from quaver.insights.data.sensitivity import best_scores, largest_gain, most_sensitive
 from quaver.insights.data.text import name
 from quaver.insights.figures.distributions import weights_figure
-from quaver.insights.figures.ops import ops_figure
+from quaver.insights.figures.ops import ops_figure, ranking_figure, steps_figure
 from quaver.insights.page.components import figure, grid, number_column, text_column
 from quaver.insights.page.runs import ViewContext
 from quaver.types import PlainDict
@@ -114,3 +115,16 @@ def _passes(row: OpRow, filter_name: str) -> bool:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def sensitivity_layout(context: ViewContext) -> list[Component]:
+    """Return the view of the most sensitive ops, and of the best score for each number of fp32 ops."""
+    steps = best_scores(context.data)
+    gain = largest_gain(steps)
+    return [
+        *([html.P(gain, className="headline")] if gain else []),
+        html.H3("Best score for each number of fp32 ops"),
+        figure("steps", steps_figure(context.data, steps)),
+        html.H3("The most sensitive ops"),
+        figure("ranking", ranking_figure(most_sensitive(context.ops()))),
+    ]
