@@ -1,4 +1,7 @@
-"""Write docs/terminal.md, what a terminal of 80 and of 120 columns shows: python docs/captures.py (needs tmux)"""
+"""Write docs/terminal.md, the output of commands in terminals of 80 and 120 columns: python docs/captures.py
+
+This needs tmux.
+"""
 
 import shlex
 import shutil
@@ -18,15 +21,17 @@ from quaver.demo.run import CALIBRATION_IMAGES, EVAL, MODEL
 PAGE = Path(__file__).with_name("terminal.md")
 WIDTHS = (80, 120)
 LINES = 50
-SECONDS = 300
-END = "end-of-capture"
-CONV = "Conv={weight: {granularity: [per_tensor]}}"
-TUNE = (
-    "tune", "--model", "digits.onnx", "--calib", "calib.npz", "--eval", "eval_digits.py:accuracy", "--op-type", CONV,
-    "--max-trials", "4", "--timeout", "600", "--threads", "1", "--workspace", "run",
+# Each command takes under a minute on two cores.
+MAX_SECONDS = 300
+END_MARK = "end-of-capture"
+PER_TENSOR = "Conv={weight: {granularity: [per_tensor]}}"
+TUNE_COMMAND = (
+    "tune", "--model", "digits.onnx", "--calib", "calib.npz", "--eval", "eval_digits.py:accuracy",
+    "--op-type", PER_TENSOR, "--max-trials", "4", "--timeout", "600", "--threads", "1", "--batch", "32",
+    "--workspace", "run",
 )  # fmt: skip
 COMMANDS = (
-    TUNE,
+    TUNE_COMMAND,
     ("history", "run"),
     ("show", "run", "best", "--fp32"),
     ("show", "run", "1", "best"),
@@ -34,61 +39,67 @@ COMMANDS = (
     ("profile", "digits.onnx", "--history", "run", "--trial", "1", "--rows", "6", "--threads", "1"),
 )
 HEAD = """\
-# What a terminal shows
+# Terminal output
 
-Captured by `python docs/captures.py` in tmux, from the network of `quaver demo`, with one weight scale for each layer.
-Colours, which do not show here: green is what meets the criterion, red what does not or is slower, yellow is fp32.
-There are none with `NO_COLOR` set, or in a pipe. While `tune` and `fit` go on, a line below the trials tells what is
-done now, the best so far and the time that is left; bars of `tqdm` in `eval_func` stand above it.
+This page shows what the commands print, in terminals of 80 and 120 columns. Use it to see what to expect before a first
+run, or to look up a line of the output.
 
-Where there is no terminal, `tune` and `fit` write a plain line a stage and a trial to stderr, each with the seconds
-since the start, and tables are as wide as need be. `verbose=0` or `--quiet` is silent, `verbose=1` is lines
-everywhere; a notebook gets lines.
+`python docs/captures.py` captures the output in tmux. It uses the network of `quaver demo`, with one weight scale per
+layer. Text does not show colors: green marks a trial that meets the criterion, red a trial that does not or that is
+slower than fp32, and yellow marks fp32. With `NO_COLOR` set, or in a pipe, there are no colors.
 
-`change` in the history names the earlier trial that a trial came from: the one that differs in the fewest ops.
+While `tune` and `fit` run, a line below the trials shows the current step, the best trial so far and the remaining
+time. Bars of `tqdm` in `eval_func` are above this line. Without a terminal, `tune` and `fit` write one plain line per
+step and trial to stderr, with the seconds since the start. Tables then have any width. `verbose=0` or `--quiet` prints
+nothing. `verbose=1` prints plain lines everywhere, as in a notebook.
+
+In the history, the column `change` compares a trial with its parent: the earlier trial that differs in the fewest ops.
 """
 
 
 def tmux(server: str, *words: str) -> str:
-    """Run tmux on a server of that name, which no other session uses."""
-    done = subprocess.run(["tmux", "-L", server, "-f", "/dev/null", *words], check=True, capture_output=True)
-    return done.stdout.decode()
+    """Run a tmux command on the server with this name, which no other session uses."""
+    process = subprocess.run(["tmux", "-L", server, "-f", "/dev/null", *words], check=True, capture_output=True)
+    return process.stdout.decode()
 
 
 def capture(folder: Path, words: tuple[str, ...], columns: int) -> str:
-    """What is left on the terminal after a command."""
+    """Return the text of the terminal after a command."""
     server = f"quaver-{uuid.uuid4().hex}"
-    path = f"PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
-    script = f"cd {shlex.quote(str(folder))}; {path} {shlex.join(('quaver', *words))}; echo {END}; sleep {SECONDS}"
+    # An empty cache folder, because op times of earlier runs would shorten the output.
+    cache, scripts = (shlex.quote(str(path)) for path in (folder / "cache", Path(sys.executable).parent))
+    variables = f"XDG_CACHE_HOME={cache} PATH={scripts}:$PATH"
+    command = shlex.join(("quaver", *words))
+    script = f"cd {shlex.quote(str(folder))}; {variables} {command}; echo {END_MARK}; sleep {MAX_SECONDS}"
     size = ("-x", str(columns), "-y", str(LINES))
     tmux(server, "new-session", "-d", "-s", "one", *size, f"bash --norc -c {shlex.quote(script)}")
     try:
-        until = time.monotonic() + SECONDS
-        while time.monotonic() < until:
+        deadline = time.monotonic() + MAX_SECONDS
+        while time.monotonic() < deadline:
             time.sleep(1)
-            seen = tmux(server, "capture-pane", "-p", "-t", "one", "-S", "-500")
-            if f"\n{END}" in seen:
-                return "\n".join(line.rstrip() for line in seen.split(f"\n{END}")[0].splitlines())
-        raise SystemExit(f"`quaver {shlex.join(words)}` did not end within {SECONDS} s")
+            screen = tmux(server, "capture-pane", "-p", "-t", "one", "-S", "-500")
+            if f"\n{END_MARK}" in screen:
+                return "\n".join(line.rstrip() for line in screen.split(f"\n{END_MARK}")[0].splitlines())
+        raise SystemExit(f"`quaver {shlex.join(words)}` did not end within {MAX_SECONDS} s")
     finally:
         tmux(server, "kill-server")
 
 
 def prepare(folder: Path) -> None:
-    """The files of the demo."""
+    """Write the files of the demo."""
     shutil.copyfile(MODEL, folder / "digits.onnx")
     np.savez(folder / "calib.npz", image=digits()[0][:CALIBRATION_IMAGES])
     (folder / "eval_digits.py").write_text(EVAL, encoding="utf-8")
 
 
-def shown(columns: int) -> Iterator[str]:
-    """All commands, one after the other, in a terminal of that width."""
+def captures(columns: int) -> Iterator[str]:
+    """Yield the section of each command, run one after the other in a terminal of this width."""
     yield f"## {columns} columns\n"
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         prepare(folder)
         for words in COMMANDS:
             yield f"```\n$ {shlex.join(('quaver', *words))}\n{capture(folder, words, columns)}\n```\n"
 
 
-PAGE.write_text("\n".join([HEAD, *(part for columns in WIDTHS for part in shown(columns))]), encoding="utf-8")
+PAGE.write_text("\n".join([HEAD, *(part for columns in WIDTHS for part in captures(columns))]), encoding="utf-8")
