@@ -1,4 +1,4 @@
-"""Each cause is named for a model that has it, with the right op and channel, and not for the same model without it."""
+"""Each cause is found in a model that has it, with the right op and channel, and not in the same model without it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_large_weights_for_an_input_channel_are_named_and_per_channel_scales_do_
     assert output_error(model, cause.rules) < found.output_error / 100
 
 
-def test_a_channel_of_large_activations_is_named_for_who_writes_and_who_reads_it() -> None:
+def test_a_channel_of_large_activations_is_named_at_its_writer_and_readers() -> None:
     model = models.outlying_activation()
     found = diagnosed(model, op_type_dict=NO_REPAIRS)
     assert {(cause.op, cause.kind) for cause in found.causes} == {
@@ -108,7 +108,7 @@ def test_a_sample_that_sets_the_range_is_named_by_its_number() -> None:
     assert not diagnosed(models.chain(), data[np.arange(64) != 9]).causes
 
 
-def test_a_lone_value_is_cut_off_by_another_calibration_method() -> None:
+def test_a_single_large_value_is_cut_off_by_another_calibration_method() -> None:
     data = models.images()
     data[20, 0, 0, 0] = 2000.0
     found = diagnosed(models.chain(), data, op_name_dict={"second": "fp32", "third": "fp32"})
@@ -117,7 +117,7 @@ def test_a_lone_value_is_cut_off_by_another_calibration_method() -> None:
     assert cause.rules == {"first": {"activation": {"algorithm": ["percentile"]}}}
 
 
-def test_what_a_calibration_method_cuts_off_is_told() -> None:
+def test_clipping_by_a_calibration_method_is_named() -> None:
     data = models.spiked()
     found = diagnosed(models.chain(), data, ruled(models.chain(), ENTROPY))
     cause = only(found, "clipped")
@@ -144,14 +144,14 @@ def test_a_small_partner_in_an_add_suffers_from_the_scale_of_the_large_one() -> 
     assert cause.rules == {"sum": "fp32"} and not diagnosed(model, op_name_dict=cause.rules).causes
 
 
-def test_a_part_that_is_cut_out_keeps_the_scale_of_the_whole() -> None:
+def test_a_slice_keeps_the_scale_of_the_whole() -> None:
     found = diagnosed(models.cut_apart(1e-3))
     cause = found.causes[0]
     assert (cause.op, cause.kind) == ("of_second", "shared_scale") and "through Split" in cause.sentence
     assert set(cause.rules) == {"whole", "of_first", "of_second"}
 
 
-def test_why_a_weight_has_one_scale_only_is_told() -> None:
+def test_the_reason_for_a_single_weight_scale_is_named() -> None:
     model = models.transposed(300.0)
     found = diagnosed(model, quantized=ruled(model, UP))
     cause = only(found, "per_channel_dropped")
@@ -159,7 +159,7 @@ def test_why_a_weight_has_one_scale_only_is_told() -> None:
     assert cause.rules == {"up": "fp32"}
 
 
-def test_an_op_that_becomes_infinite_in_int8_is_shown_as_such() -> None:
+def test_an_op_that_becomes_infinite_in_int8_is_named() -> None:
     found = diagnosed(models.logarithm(2.5), op_name_dict={"after": "fp32"})
     cause = only(found, "not_finite")
     assert cause.op == "after" and "(Log)" in cause.advice and cause.rules == {"gate": "fp32"}
@@ -169,7 +169,7 @@ def test_an_op_that_becomes_infinite_in_int8_is_shown_as_such() -> None:
     assert not cured.causes and cured.output_error < 1e-3
 
 
-def test_an_op_that_is_nan_in_the_float_model_is_shown_as_such() -> None:
+def test_an_op_that_is_nan_in_the_float_model_is_named() -> None:
     found = diagnosed(models.broken())
     cause = only(found, "not_finite")
     assert (
@@ -181,7 +181,7 @@ def test_an_op_that_is_nan_in_the_float_model_is_shown_as_such() -> None:
     assert np.isnan(row.mse) and np.isnan(row.low) and np.isnan(row.high)
 
 
-def test_an_op_that_no_sample_reaches_is_shown_as_such() -> None:
+def test_an_op_that_no_sample_reaches_is_named() -> None:
     found = diagnosed(models.never_reached())
     cause = only(found, "no_samples")
     assert cause.op == "rare" and not cause.rules
@@ -196,7 +196,7 @@ def test_a_weight_of_one_value_has_no_variance_and_no_outlier() -> None:
 
 
 @pytest.mark.parametrize(("offset", "enlarged"), [(100.0, True), (0.0, False)])
-def test_a_float_function_that_enlarges_an_error_is_named(offset: float, enlarged: bool) -> None:
+def test_a_float_function_that_amplifies_an_error_is_named(offset: float, enlarged: bool) -> None:
     """The variance as mean of squares minus square of mean: two large numbers, of which little is left."""
     net = models.Net()
     bias = np.full(16, offset, np.float32)
@@ -216,7 +216,7 @@ def test_a_float_function_that_enlarges_an_error_is_named(offset: float, enlarge
     assert output_error(model, cause.rules) < found.output_error / 100
 
 
-def test_a_bad_op_without_a_known_cause_is_said_to_be_one() -> None:
+def test_a_bad_op_without_a_known_cause_is_reported() -> None:
     """The steps of its input suit what cancels out, not what is left: no weight, channel or sample is to blame."""
     model = models.cancelling()
     found = diagnosed(model, models.raised(10.0))
@@ -234,7 +234,7 @@ def test_smoothing_into_the_convolution_before_is_advised(make: Any) -> None:
     assert output_error(make(), cause.rules) < found.output_error / 10
 
 
-def test_a_tensor_that_is_zero_in_half_of_the_samples_is_no_hindrance() -> None:
+def test_a_tensor_that_is_zero_in_half_of_the_samples_is_diagnosed() -> None:
     data = models.images()
     data[::2] = 0.0
     found = diagnosed(models.outlying_activation(), data, op_type_dict=NO_REPAIRS)
@@ -267,7 +267,7 @@ def test_another_mode_is_named_where_it_would_cut_the_error_with_the_rule_to_pas
     assert only(bound, "unexplained").rules == {"fc": "fp32"}
 
 
-def test_a_mode_takes_the_place_of_fp32_and_a_repair_that_of_a_mode() -> None:
+def test_a_mode_replaces_fp32_and_a_repair_replaces_a_mode() -> None:
     """A channel of large values under small weights: smoothing cures it; where rules forbid that, dynamic ranges do."""
     rng, net = np.random.default_rng(1), models.Net(channels=2, size=32)
     weight = rng.normal(size=(1024, 16)).astype(np.float32)
@@ -285,7 +285,7 @@ def test_a_mode_takes_the_place_of_fp32_and_a_repair_that_of_a_mode() -> None:
     assert output_error(model, bound.rules, data) < 0.2 * bound.output_error
 
 
-def test_errors_that_add_up_and_ops_that_are_slower_are_not_taken_for_a_cause() -> None:
+def test_accumulated_errors_and_slow_ops_do_not_count_as_accuracy_causes() -> None:
     healthy = diagnosed(models.chain())
     slow = quaver.Cause("first", "slower", "it takes longer.", "Keep it in fp32")
     assert str(healthy).endswith("% of the output's power; no op is bad by itself")
@@ -298,7 +298,7 @@ def test_errors_that_add_up_and_ops_that_are_slower_are_not_taken_for_a_cause() 
     assert str(replace(healthy, causes=(bad,) * 25)).endswith("\n- ... and 5 more")
 
 
-def test_what_a_repair_would_cut_is_told_with_the_rule_for_all_who_read_the_tensor() -> None:
+def test_a_repair_is_advised_with_the_rule_for_all_readers_of_the_tensor() -> None:
     """Two channels behind a normalization stand out, under weights that make them count as much as others."""
     net, large = models.Net(channels=2, size=32), np.ones(32, np.float32)
     large[[3, 11]] = 60, 40

@@ -1,4 +1,4 @@
-"""`quaver diagnose`, `quaver profile` and `quaver tune --diagnosis`, as they are typed."""
+"""`quaver diagnose`, `quaver profile` and `quaver tune --diagnosis` on the command line."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_diagnose_takes_files_runs_and_trials(folder: Path, words: tuple[object,
     assert [cause["op"] for cause in json.loads(done.stdout)["causes"]] == ["second"]
 
 
-def test_a_clean_model_is_said_to_be_clean(folder: Path) -> None:
+def test_a_healthy_model_is_reported_as_healthy(folder: Path) -> None:
     done = quaver(folder, "diagnose", "model.onnx", "--calib", "calib.npz", "--no-timing", "--samples", 8)
     assert done.returncode == 0 and "8 samples" in done.stdout and "no op is bad by itself." in done.stdout
 

@@ -22,7 +22,7 @@ def others(found: quaver.Diagnosis) -> dict[str, Any]:
     return {row.op: row for row in found.layers if not row.tunable}
 
 
-def test_what_hands_integers_on_has_a_row_with_its_scale() -> None:
+def test_a_node_that_passes_integers_on_has_a_row_with_its_scale() -> None:
     found = diagnosed(models.classifier())
     rows, ops = others(found), {row.op: row for row in found.layers if row.tunable}
     assert {(row.op, row.kind, row.precision) for row in rows.values()} == {
@@ -53,7 +53,7 @@ def test_the_figures_of_a_pool_are_those_of_its_tensor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["QDQ", "QOperator"])
-def test_a_softmax_in_8_bits_of_a_file_is_seen_as_such(form: str, tmp_path: Path) -> None:
+def test_an_8_bit_softmax_of_a_file_has_a_row(form: str, tmp_path: Path) -> None:
     model = models.attention()
     row = others(diagnosed(model, made_by_onnx_runtime(model, tmp_path, form, False)))["softmax"]
     assert (row.kind, row.precision) == ("Softmax", "int8") and row.error > 0
@@ -63,7 +63,7 @@ def test_a_softmax_in_8_bits_of_a_file_is_seen_as_such(form: str, tmp_path: Path
     assert ours.cumulative["mean_squared_error"] > 0
 
 
-def test_they_stand_behind_the_ops_and_nothing_is_advised_for_them(tmp_path: Path) -> None:
+def test_rows_of_other_nodes_come_last_and_have_no_advice(tmp_path: Path) -> None:
     found = diagnosed(models.classifier())
     found.save(tmp_path)
     file = io.StringIO()

@@ -1,4 +1,4 @@
-"""Real networks: the planted outliers are found, in the right op and channel, and the clean ones get no cause."""
+"""Real networks: planted outliers are found in the right op and channel, and clean networks get no cause."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_planted_activations_are_found(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["W1", "W2", "A1", "A2"])
-def test_what_was_planted_smoothing_takes_out_again(case: str) -> None:
+def test_smoothing_removes_planted_outliers(case: str) -> None:
     found = diagnosed(plant(onnx.load(CONV8), CASES[case]))
     behind = {CONVOLUTIONS[position + 1] for position in CASES[case].convolutions}
     assert {cause.op for cause in found.causes if cause.kind == "repairable"} == behind

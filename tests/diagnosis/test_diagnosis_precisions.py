@@ -1,4 +1,4 @@
-"""Any precision and mode is diagnosed: what is not fp32 is looked at, in its own bits and under its own name."""
+"""Any precision and mode is diagnosed, with its own bits and name."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Adapter(FakeAdapter):
         return {"": 0.0, "a": 0.5}
 
 
-def test_weights_of_4_bits_alone_are_diagnosed_like_any_other(tmp_path: Path) -> None:
+def test_4_bit_weight_only_models_are_diagnosed(tmp_path: Path) -> None:
     model = FakeFloat({"a": 0.0}, choices=(PER_TENSOR, PER_CHANNEL, FLOAT))
     adapter, space = Adapter(model), TuningSpace(model.ops)
     adapter.calibrate(np.random.default_rng(1).standard_normal((32, 2)).astype(np.float32))
@@ -84,7 +84,7 @@ def test_weights_of_4_bits_alone_are_diagnosed_like_any_other(tmp_path: Path) ->
     assert found.layers[0].error > 0.05 and not found.layers[0].scales and found.layers[0].precision == "int4"
 
 
-def test_a_recipe_tells_the_mode_and_the_bits() -> None:
+def test_a_recipe_holds_the_mode_and_the_bits() -> None:
     from quaver.diagnosis.export import recipe
     from quaver.ops import INT8
 

@@ -1,4 +1,4 @@
-"""Where the time goes: op by op, end to end, and int8 beside fp32."""
+"""Where the time goes: per op, in total, and int8 compared with fp32."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def int8(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_ops_take_together_what_an_inference_takes() -> None:
+def test_the_times_of_ops_add_up_to_an_inference() -> None:
     """What calling the model takes is taken off, at most a half."""
     found = quaver.profile(heavy(), calib_dataloader=samples(), batch=16, threads=1, runs=40)
     assert found.latency.p50 / 2 <= found.latency.ops * (1 + 1e-9) and found.latency.ops <= found.latency.p50
@@ -59,7 +59,7 @@ def test_ops_take_together_what_an_inference_takes() -> None:
     assert latency.throughput == pytest.approx(16 / latency.mean)
 
 
-def test_int8_stands_beside_fp32_op_by_op(int8: Path) -> None:
+def test_int8_is_compared_with_fp32_op_by_op(int8: Path) -> None:
     found = quaver.profile(heavy(), int8, samples(), batch=4, threads=1, runs=5, warmup=1)
     rows = {row.name: row for row in found.rows}
     for at in range(8):
@@ -75,7 +75,7 @@ def test_a_quantized_model_can_be_profiled_by_itself(int8: Path) -> None:
     assert any(row.kernel == "QLinearConv" for row in found.rows) and found.against is None
 
 
-def test_a_trial_can_be_set_beside_its_model(tmp_path: Path) -> None:
+def test_a_trial_can_be_compared_with_its_model(tmp_path: Path) -> None:
     result = quaver.fit(
         heavy(), calib_dataloader=samples(), eval_func=lambda model: 1.0, workspace=tmp_path / "run", max_trials=1,
         threads=1,
@@ -87,7 +87,7 @@ def test_a_trial_can_be_set_beside_its_model(tmp_path: Path) -> None:
         quaver.profile(heavy(), 1)
 
 
-def test_settings_that_cannot_be_are_named() -> None:
+def test_invalid_profile_settings_are_refused() -> None:
     with pytest.raises(quaver.SettingsError, match=r"`batch` must be a whole number of at least 1, not 0"):
         quaver.profile(heavy(), batch=0)
     with pytest.raises(quaver.ModelError, match="no model"):
@@ -103,7 +103,7 @@ def test_too_few_samples_are_repeated_and_generators_serve_both_models(int8: Pat
     assert found.latency.samples == 8 and found.against is not None and found.against.samples == 8
 
 
-def test_what_calling_and_noting_cost_is_taken_off_each_kernel() -> None:
+def test_the_profiler_overhead_is_subtracted_from_each_kernel() -> None:
     """Measured are 100, 10 and 0 us, each with 3 us for noting it, in calls of which 20 us are not execution."""
     from quaver.adapters.onnxrt.profile.benchmark import _kernels, _profiled
 
@@ -140,7 +140,7 @@ def test_the_table_holds_kernels_counts_shares_and_the_other_model(tmp_path: Pat
 
 
 @pytest.mark.parametrize("slow", [True, False])
-def test_an_op_that_int8_makes_slower_is_a_cause_only_if_it_is_every_time(slow: bool) -> None:
+def test_a_slower_op_is_a_cause_only_if_every_repetition_agrees(slow: bool) -> None:
     from quaver.diagnosis.causes.advice import AllowedChoices
     from quaver.diagnosis.causes.op_evidence import ModelEvidence, OpEvidence
     from quaver.diagnosis.causes.registry import find_causes
@@ -164,7 +164,7 @@ def test_an_op_that_int8_makes_slower_is_a_cause_only_if_it_is_every_time(slow: 
 
 
 @pytest.mark.parametrize("factor", [1e6, 1e-6])
-def test_what_is_measured_of_a_real_op_reaches_the_cause(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measured_times_of_a_real_op_reach_the_cause(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both models are timed for real, twice; then int8 is made a million times slower or faster than it is.
 
     Whatever else the machine does at the time, there is only one right verdict.
@@ -217,7 +217,7 @@ def test_a_trial_is_timed_in_the_format_that_its_run_writes(tmp_path: Path, monk
         timed.clear()
 
 
-def test_what_cannot_be_set_beside_a_model_is_named(tmp_path: Path) -> None:
+def test_models_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
     result = quaver.fit(
         heavy(), calib_dataloader=samples(), eval_func=lambda model: 1.0, workspace=tmp_path / "run", max_trials=1,
         threads=1,

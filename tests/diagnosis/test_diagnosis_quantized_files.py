@@ -1,4 +1,4 @@
-"""Already quantized models, whoever made them, are seen as the configurations that they are."""
+"""Quantized files of any tool are diagnosed as the configurations that they hold."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_each_op_of_a_file_is_rounded_where_the_file_does_it(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("form", ["QDQ", "QOperator"])
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_a_file_of_onnx_runtimes_own_tool_is_diagnosed_like_ours(form: str, per_channel: bool, tmp_path: Path) -> None:
+def test_a_file_of_onnx_runtimes_own_tool_is_diagnosed(form: str, per_channel: bool, tmp_path: Path) -> None:
     model = models.outlying_output_channel()
     found = diagnosed(model, made_by_onnx_runtime(model, tmp_path, form, per_channel))
     granularity = "per_channel" if per_channel else "per_tensor"

@@ -91,7 +91,7 @@ def test_a_quiet_run_prints_no_tables(tmp_path: Path, capfd: Any) -> None:
     assert capfd.readouterr().out == ""
 
 
-def test_a_generator_is_used_whole(tmp_path: Path) -> None:
+def test_a_generator_is_used_completely(tmp_path: Path) -> None:
     result = tuned(tmp_path / "run", (batch for batch in np.split(models.images(), 8)), diagnosis=True, max_trials=1)
     assert result.diagnosis is not None and result.diagnosis.samples == len(models.images())
 
@@ -141,7 +141,7 @@ def test_trials_results_numbers_and_configurations_can_be_diagnosed(tmp_path: Pa
     assert best.rules == {} and best.fallback == ("second",)
 
 
-def test_what_cannot_be_meant_is_named() -> None:
+def test_ambiguous_and_invalid_arguments_are_refused() -> None:
     model, data = models.chain(), models.images()
     with pytest.raises(quaver.SettingsError, match="calib_dataloader is needed"):
         quaver.diagnose(model)
@@ -189,7 +189,7 @@ def test_rules_of_a_run_hold_also_if_they_were_given_as_objects(tmp_path: Path) 
     assert not cause.rules and cause.advice.startswith("Change your rules: ")
 
 
-def test_rules_of_a_run_that_cannot_be_applied_are_left_out_and_that_is_said(
+def test_rules_of_a_run_that_cannot_be_applied_are_skipped_with_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Version 0.1.0 recorded a rule that was given as an object in words."""
@@ -213,11 +213,11 @@ def test_figures_do_not_depend_on_how_samples_are_batched(batches: list[int]) ->
     assert found.activations == pytest.approx(whole.activations)
 
 
-def test_few_samples_can_be_asked_for() -> None:
+def test_the_number_of_samples_can_be_limited() -> None:
     assert quaver.diagnose(models.chain(), None, models.images(), samples=5, threads=1, timing=False).samples == 5
 
 
-def test_an_adapter_that_tells_nothing_of_its_inside_still_gives_tables() -> None:
+def test_an_adapter_without_inspection_still_gives_tables() -> None:
     float_model = FakeFloat({"a": 0.1, "b": 0.0})
     adapter = FakeAdapter(float_model)
     adapter.calibrate(np.zeros((4, 2), np.float32))

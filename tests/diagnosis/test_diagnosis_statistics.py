@@ -1,4 +1,4 @@
-"""Streamed statistics are those of all values at once, whatever the shape and however they are cut."""
+"""Streamed statistics equal those of all values at once, for any shape and batch size."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_sums_and_ends_of_each_cell_are_those_of_numpy(shape: tuple[int, ...], a
 
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)
 @pytest.mark.parametrize(("kind", "zero"), [(np.uint8, 0), (np.uint8, 113), (np.int8, -7)])
-def test_what_is_in_8_bits_counts_as_the_real_numbers_it_stands_for(
+def test_8_bit_values_count_as_the_real_numbers_that_they_represent(
     shape: tuple[int, ...], axis: int | None, kind: type, zero: int
 ) -> None:
     before, _ = pair(shape)
@@ -115,7 +115,7 @@ def test_without_values_or_without_error_there_is_nothing_to_divide_by() -> None
     assert same.figures()["sqnr"] == math.inf and same.figures()["cosine"] == 1.0 and same.relative == 0.0
 
 
-def test_values_that_are_no_numbers_are_counted_and_show_as_such() -> None:
+def test_values_that_are_not_finite_are_counted() -> None:
     seen = ErrorStatistics()
     before, after = np.ones((1, 6), np.float32), np.ones((1, 6), np.float32)
     after[0, 2:4] = np.nan, np.inf
@@ -130,7 +130,7 @@ def look(seen: Activation, values: np.ndarray, first: int) -> None:
     seen.add(cut(values, how), survey(cut(values, how), (), how), first)
 
 
-def test_an_activation_knows_its_channels_its_samples_and_what_is_clipped() -> None:
+def test_an_activation_has_statistics_of_channels_samples_and_clipping() -> None:
     values = RANDOM.standard_normal((40, 5, 6, 6)).astype(np.float32)
     values[17] *= 50
     seen = Activation(axis=1, limits=(-4.0, 3.0))
@@ -169,7 +169,7 @@ def test_a_histogram_grows_with_what_it_sees() -> None:
     assert np.abs(exact - histogram.counts).sum() <= 4  # values on a border may fall to either side
 
 
-def test_a_histogram_leaves_out_what_is_no_number_and_survives_a_constant() -> None:
+def test_a_histogram_ignores_nan_and_accepts_a_constant() -> None:
     histogram = Histogram()
     histogram.add(np.array([np.nan, np.inf], np.float32), math.nan, math.inf)
     assert histogram.counts.sum() == 0

@@ -1,4 +1,4 @@
-"""The story of the walk-throughs: a real network that int8 ruins, its tables in pandas, a rule, and accuracy back."""
+"""A real network that loses accuracy in int8: its tables in pandas, a rule, and the accuracy restored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quaver.demo.data import Accuracy, digits
 from quaver.demo.run import MODEL, RULES
 
 
-def test_tables_read_by_pandas_lead_to_a_rule_that_brings_accuracy_back(tmp_path: Path, monkeypatch: Any) -> None:
+def test_tables_read_by_pandas_lead_to_a_rule_that_restores_accuracy(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     train, _, images, labels = digits()
     eval_func, dataloader = Accuracy(images, labels), train[:256]
@@ -65,7 +65,7 @@ def test_the_longer_form_of_a_rule_keeps_one_op_in_fp32(tmp_path: Path) -> None:
     assert result.diagnosis is not None and result.diagnosis.precisions[next(iter(op_name_dict))] == "fp32"
 
 
-def test_the_rules_of_the_causes_bring_accuracy_back_without_any_evaluation(tmp_path: Path) -> None:
+def test_the_rules_of_the_causes_restore_accuracy_without_any_evaluation(tmp_path: Path) -> None:
     train, _, images, labels = digits()
     found = quaver.diagnose(MODEL, None, train[:256], op_type_dict=RULES, timing=False, threads=1)
     result = quaver.fit(
@@ -75,7 +75,7 @@ def test_the_rules_of_the_causes_bring_accuracy_back_without_any_evaluation(tmp_
     assert result.met and result.evaluations == 2
 
 
-def test_debugger_snippets_for_metrics_run_as_they_stand() -> None:
+def test_debugger_snippets_for_metrics_run_unmodified() -> None:
     import numpy as np
 
     train, *_ = digits()

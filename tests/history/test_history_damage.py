@@ -1,4 +1,4 @@
-"""Power cuts, bad disks and chance: the whole frames before the damage are always kept."""
+"""Power cuts, disk errors and random damage: the whole frames before the damage are always read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from quaver.history.frames import MAGIC, frame
 DATA = Path(__file__).parent / "data"
 
 
-def test_a_snapshot_torn_at_any_byte_of_its_last_frame_loses_that_frame_alone(tmp_path: Path) -> None:
+def test_a_snapshot_torn_in_its_last_frame_loses_only_that_frame(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     whole = record_sample(path)
     *_, start, end = frame_bounds(path)
@@ -69,7 +69,7 @@ def test_numbering_continues_after_a_torn_tail(tmp_path: Path, caplog: pytest.Lo
     assert snapshot.damage is None
 
 
-def test_a_last_frame_whose_data_never_reached_the_disk_is_a_torn_one(tmp_path: Path) -> None:
+def test_a_last_frame_without_data_on_disk_counts_as_torn(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     whole = record_sample(path)
     for tail in (b"\0" * 4096, whole[-40:-20] + b"\0" * 20):
@@ -84,7 +84,7 @@ OFFSETS = {"length": 0, "length high": 3, "digest": 4, "end of digest": 19, "sta
 
 @pytest.mark.parametrize("place", OFFSETS)
 @pytest.mark.parametrize("number", range(1, FRAMES))
-def test_a_damaged_frame_costs_what_is_in_it_and_nothing_else(
+def test_a_damaged_frame_loses_only_its_own_record(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int, place: str
 ) -> None:
     path = tmp_path / FILE_NAME
@@ -123,7 +123,7 @@ def test_a_damaged_frame_costs_what_is_in_it_and_nothing_else(
     assert whole.notes == snapshot.notes
 
 
-def test_one_flipped_bit_costs_at_most_one_trial_wherever_it_is(tmp_path: Path) -> None:
+def test_one_flipped_bit_loses_at_most_one_trial(tmp_path: Path) -> None:
     whole = record_sample(tmp_path / FILE_NAME)
     lost = []
     for place in range(len(whole)):
@@ -137,7 +137,7 @@ def test_one_flipped_bit_costs_at_most_one_trial_wherever_it_is(tmp_path: Path) 
     assert set(lost) == {0, 1}
 
 
-def test_two_damaged_headers_are_too_many(tmp_path: Path) -> None:
+def test_a_snapshot_with_both_headers_damaged_is_refused(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     damaged = bytearray(record_sample(path))
     bounds = frame_bounds(path)
@@ -154,7 +154,7 @@ def test_two_damaged_headers_are_too_many(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == [FILE_NAME]
 
 
-def test_a_run_of_which_both_records_are_damaged_is_known_to_have_been(tmp_path: Path) -> None:
+def test_a_run_with_both_records_damaged_still_counts(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     damaged = bytearray(record_sample(path))
     bounds = frame_bounds(path)
@@ -167,7 +167,7 @@ def test_a_run_of_which_both_records_are_damaged_is_known_to_have_been(tmp_path:
     assert (snapshot.run_of(3), snapshot.trials) == (RUNS[1], TRIALS)
 
 
-def test_a_file_of_a_version_that_kept_one_header_gets_a_second_one_when_it_is_resumed(tmp_path: Path) -> None:
+def test_resuming_a_file_with_one_header_adds_the_second(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     path.write_bytes((DATA / "schema1.snapshot").read_bytes())
     first = frame_bounds(path)[1]
@@ -181,7 +181,7 @@ def test_a_file_of_a_version_that_kept_one_header_gets_a_second_one_when_it_is_r
     assert (snapshot.header, len(snapshot.runs), len(snapshot.trials)) == (a_header(), 2, 4)
 
 
-def test_a_wrong_frame_is_left_out_by_a_repair_that_says_so(tmp_path: Path) -> None:
+def test_a_repair_skips_and_reports_a_refused_frame(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     path.write_bytes(record_sample(path) + frame(b"\x80\x04cos\nsystem\n.") + b"rubbish")
     with pytest.raises(HistoryError, match="frame 19 is refused"):
@@ -196,7 +196,7 @@ def test_a_wrong_frame_is_left_out_by_a_repair_that_says_so(tmp_path: Path) -> N
         assert read_snapshot(repaired.path).trials == TRIALS
 
 
-def test_rubbish_at_the_end_is_cut_off_after_a_copy_was_made(tmp_path: Path) -> None:
+def test_garbage_at_the_end_is_cut_off_after_a_copy_is_made(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     whole = record_sample(path)
     rubbish = whole + (5).to_bytes(4, "little") + b"rubbish, and more than five bytes of it"
@@ -209,7 +209,7 @@ def test_rubbish_at_the_end_is_cut_off_after_a_copy_was_made(tmp_path: Path) -> 
     assert (tmp_path / f"{FILE_NAME}.damaged").read_bytes() == rubbish
 
 
-def test_a_run_killed_before_its_header_was_whole_can_begin_again(tmp_path: Path) -> None:
+def test_a_run_killed_while_writing_its_header_can_start_again(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     whole = record_sample(path)
     header_end = frame_bounds(path)[1]
@@ -257,7 +257,7 @@ def time_limit(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_seven_thousand_files_with_random_damage_give_what_is_whole_or_a_clear_error(tmp_path: Path) -> None:
+def test_random_damage_gives_the_whole_records_or_a_clear_error(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     whole = record_sample(path)
     rng = random.Random(20250131)
@@ -287,9 +287,7 @@ def test_seven_thousand_files_with_random_damage_give_what_is_whole_or_a_clear_e
 
 
 @pytest.mark.parametrize("schema", [1, 2])
-def test_three_thousand_forged_files_with_right_checksums_give_a_snapshot_or_a_clear_error(
-    tmp_path: Path, schema: int
-) -> None:
+def test_forged_files_with_valid_checksums_give_a_snapshot_or_a_clear_error(tmp_path: Path, schema: int) -> None:
     path = tmp_path / FILE_NAME
     path.write_bytes((DATA / f"schema{schema}.snapshot").read_bytes())
     whole = payloads(path)
@@ -311,7 +309,7 @@ def test_three_thousand_forged_files_with_right_checksums_give_a_snapshot_or_a_c
     assert accepted > 50
 
 
-def test_resuming_any_of_five_hundred_damaged_files_leaves_a_whole_one(tmp_path: Path) -> None:
+def test_resuming_a_damaged_file_leaves_a_whole_one(tmp_path: Path) -> None:
     whole = record_sample(tmp_path / "whole")
     rng = random.Random(99)
     resumed = 0
@@ -345,7 +343,7 @@ def test_an_empty_file_says_so(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\0", b"version: 1.0\n", random.Random(3).randbytes(5000)])
-def test_a_file_that_is_no_snapshot_says_so_and_is_not_touched(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_snapshot_is_refused_and_not_changed(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
     for opens in (read_snapshot, History.resume):
@@ -357,7 +355,7 @@ def test_a_file_that_is_no_snapshot_says_so_and_is_not_touched(tmp_path: Path, c
 
 
 @pytest.mark.parametrize("opens", [read_snapshot, History.resume])
-def test_a_path_without_a_snapshot_says_what_to_give(tmp_path: Path, opens: Any) -> None:
+def test_a_path_without_a_snapshot_is_refused_with_advice(tmp_path: Path, opens: Any) -> None:
     with pytest.raises(HistoryError, match=rf"folder .* holds no {FILE_NAME}.*workspace"):
         opens(tmp_path)
     with pytest.raises(HistoryError, match=r"no snapshot at .*absent.*workspace"):

@@ -1,4 +1,4 @@
-"""Following a snapshot that grows: each byte is read once, and what is not complete is not there yet."""
+"""Follow a growing snapshot: each byte is read once, and an incomplete frame does not count yet."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from quaver.history import FILE_NAME, History, SnapshotReader, read_snapshot
 from quaver.history.frames import MAGIC, frame, pack
 
 
-def test_what_is_appended_is_there_at_the_next_poll(tmp_path: Path) -> None:
+def test_a_poll_returns_appended_records(tmp_path: Path) -> None:
     reader = SnapshotReader(tmp_path)
     assert (reader.poll(), reader.changed) == (None, False)
     with History.create(tmp_path) as history:
@@ -47,7 +47,7 @@ def test_what_is_appended_is_there_at_the_next_poll(tmp_path: Path) -> None:
     assert first.trials == ()
 
 
-def test_a_step_that_comes_and_goes_is_no_change_and_nothing_is_read_anew(tmp_path: Path) -> None:
+def test_a_step_that_begins_and_ends_is_no_change(tmp_path: Path) -> None:
     reader = SnapshotReader(tmp_path)
     with History.create(tmp_path) as history:
         history.begin(a_header())
@@ -67,7 +67,7 @@ def test_a_step_that_comes_and_goes_is_no_change_and_nothing_is_read_anew(tmp_pa
         assert reader._content is content
 
 
-def test_a_snapshot_that_was_given_out_does_not_change(tmp_path: Path) -> None:
+def test_a_returned_snapshot_does_not_change(tmp_path: Path) -> None:
     reader = SnapshotReader(tmp_path / FILE_NAME)
     with History.create(tmp_path) as history:
         history.begin(a_header())
@@ -104,7 +104,7 @@ def test_a_file_that_grows_byte_by_byte_gives_each_frame_when_it_is_whole(tmp_pa
     assert snapshot is not None and snapshot.runs == RUNS
 
 
-def test_a_torn_end_that_is_repaired_is_no_matter(tmp_path: Path) -> None:
+def test_a_repaired_torn_end_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     path.write_bytes(record_sample(path)[:-7])
     reader = SnapshotReader(path)
@@ -133,7 +133,7 @@ def removed_and_made(path: Path, content: bytes) -> None:
 
 @pytest.mark.parametrize("change", [overwritten, replaced, removed_and_made])
 @pytest.mark.parametrize("longer", [False, True])
-def test_a_file_that_was_replaced_is_read_anew(
+def test_a_replaced_file_is_read_from_its_beginning(
     tmp_path: Path, change: Callable[[Path, bytes], None], longer: bool
 ) -> None:
     path = tmp_path / FILE_NAME
@@ -151,7 +151,7 @@ def test_a_file_that_was_replaced_is_read_anew(
     assert len(snapshot.trials) == (50 if longer else 1)
 
 
-def test_a_file_that_was_cut_is_read_anew(tmp_path: Path) -> None:
+def test_a_cut_file_is_read_from_its_beginning(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     whole = record_sample(path)
     reader = SnapshotReader(path)
@@ -169,7 +169,7 @@ def test_a_file_that_was_cut_is_read_anew(tmp_path: Path) -> None:
     assert reader.poll() == read_snapshot(path)
 
 
-def test_a_frame_that_was_taken_back_and_followed_by_others_is_forgotten(tmp_path: Path) -> None:
+def test_a_removed_frame_is_forgotten_when_others_follow(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     reader = SnapshotReader(path)
     with History.create(path) as history:
@@ -186,7 +186,7 @@ def test_a_frame_that_was_taken_back_and_followed_by_others_is_forgotten(tmp_pat
     assert [trial.score for trial in snapshot.trials] == [0.5, 0.752]
 
 
-def test_damage_in_the_middle_is_told_and_a_restored_file_is_read_to_its_end(tmp_path: Path) -> None:
+def test_damage_in_the_middle_is_reported_and_a_restored_file_is_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     whole = bytearray(record_sample(path))
     place = frame_bounds(path)[9] + 30
@@ -203,7 +203,7 @@ def test_damage_in_the_middle_is_told_and_a_restored_file_is_read_to_its_end(tmp
     assert snapshot is not None and (snapshot.damage, snapshot.trials) == (None, TRIALS)
 
 
-def test_a_wrong_frame_is_refused_at_every_poll(tmp_path: Path) -> None:
+def test_an_invalid_frame_is_refused_at_every_poll(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     whole = record_sample(path)
     reader = SnapshotReader(path)
@@ -219,7 +219,7 @@ def test_a_wrong_frame_is_refused_at_every_poll(tmp_path: Path) -> None:
         reader.poll()
 
 
-def test_what_is_no_snapshot_says_so(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_snapshot_is_refused_by_poll(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(b"version: 1.0, and long enough")
     with pytest.raises(HistoryError, match="its first line is different"):
@@ -238,7 +238,7 @@ def read_bytes() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the system does not count what is read")
-def test_a_poll_reads_what_is_new_and_no_more(tmp_path: Path) -> None:
+def test_a_poll_reads_only_new_bytes(tmp_path: Path) -> None:
     with History.create(tmp_path) as history:
         history.begin(a_header(calibration={"ranges": random.Random(1).randbytes(4_000_000)}))
         history.append(a_trial(1))
@@ -259,7 +259,7 @@ def test_a_poll_reads_what_is_new_and_no_more(tmp_path: Path) -> None:
         assert read_bytes() - before <= cost
 
 
-def test_a_hundred_files_that_change_at_random_are_always_read_as_from_the_beginning(tmp_path: Path) -> None:
+def test_polling_a_changing_file_equals_reading_it_from_the_beginning(tmp_path: Path) -> None:
     rng = random.Random(7)
     whole = record_sample(tmp_path / "whole")
     bounds = frame_bounds(tmp_path / "whole")

@@ -1,4 +1,4 @@
-"""What is recorded comes back, and what could not come back is not recorded."""
+"""Records are read back unchanged, and data that could not be read back is refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.trial import Trial
 
 
-def test_a_run_is_read_back_as_it_was_recorded(tmp_path: Path) -> None:
+def test_a_run_is_read_back_unchanged(tmp_path: Path) -> None:
     record_sample(tmp_path / FILE_NAME)
     snapshot = read_snapshot(tmp_path / FILE_NAME)
     assert snapshot.header == a_header()
@@ -51,7 +51,7 @@ def test_a_run_is_read_back_as_it_was_recorded(tmp_path: Path) -> None:
     assert [list(trial.config) for trial in snapshot.trials] == [[op.name for op in OPS]] * 4
 
 
-def test_the_folder_is_as_good_as_the_file(tmp_path: Path) -> None:
+def test_a_snapshot_can_be_read_from_its_folder(tmp_path: Path) -> None:
     record_sample(tmp_path / FILE_NAME)
     assert read_snapshot(str(tmp_path)) == read_snapshot(tmp_path / FILE_NAME)
 
@@ -80,7 +80,7 @@ def test_the_sample_would_notice_a_trial_field_that_is_not_stored() -> None:
             )
 
 
-def test_what_was_appended_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None:
+def test_records_can_be_read_while_the_run_continues(tmp_path: Path) -> None:
     with History.create(tmp_path) as history:
         history.begin(a_header())
         for trial in TRIALS:
@@ -88,7 +88,7 @@ def test_what_was_appended_can_be_read_while_the_run_goes_on(tmp_path: Path) -> 
             assert read_snapshot(tmp_path).trials[-1] == trial
 
 
-def test_a_resumed_history_knows_what_the_first_one_knew(tmp_path: Path) -> None:
+def test_a_resumed_history_equals_the_first_one(tmp_path: Path) -> None:
     record_sample(tmp_path / FILE_NAME)
     with History.resume(tmp_path) as history:
         assert (history.header, history.baseline, history.notes) == (a_header(), BASELINE, {"probe": NOTE | ADDED})
@@ -122,7 +122,7 @@ def test_find_gives_the_newest_trial_of_a_config_and_never_the_baseline(tmp_path
         assert history.find(QuantConfig(reversed(list(ALL_INT8.items())))) == a_trial(2)
 
 
-def test_trailing_failures_can_be_asked_again_and_stay_in_the_file(tmp_path: Path) -> None:
+def test_trailing_failures_can_be_tried_again_and_stay_in_the_file(tmp_path: Path) -> None:
     first, second, third = (ALL_INT8.fallback(name) for name in ("/stem/Conv", "/body/MatMul", "/kopf/Gemm-ä"))
     with History.create(tmp_path) as history:
         history.begin(a_header())
@@ -150,7 +150,7 @@ def test_the_last_note_and_the_last_baseline_of_several_count(tmp_path: Path) ->
     assert (snapshot.baseline, snapshot.notes) == (BASELINE, {"probe": [2]})
 
 
-def test_a_note_is_kept_as_it_was_when_recorded(tmp_path: Path) -> None:
+def test_a_note_does_not_change_with_the_object_it_came_from(tmp_path: Path) -> None:
     data = {"ranking": ["a"]}
     with History.create(tmp_path) as history:
         history.begin(a_header())
@@ -159,7 +159,7 @@ def test_a_note_is_kept_as_it_was_when_recorded(tmp_path: Path) -> None:
         assert history.notes["probe"] == read_snapshot(tmp_path).notes["probe"] == {"ranking": ["a"]}
 
 
-def test_an_unknown_trial_number_is_answered_with_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_trial_number_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     with History.create(tmp_path) as history:
         history.begin(a_header())
         history.append(BASELINE)
@@ -172,7 +172,7 @@ def test_an_unknown_trial_number_is_answered_with_those_there_are(tmp_path: Path
         snapshot.trial(5)
 
 
-def test_five_thousand_ops_cost_about_a_byte_each_a_trial(tmp_path: Path) -> None:
+def test_an_op_takes_about_one_byte_per_trial(tmp_path: Path) -> None:
     ops = tuple(
         Op(f"/layer.{index}/MatMul", "MatMul", (f"n{index}",), (OpConfig(INT8), FLOAT)) for index in range(5000)
     )
@@ -186,7 +186,7 @@ def test_five_thousand_ops_cost_about_a_byte_each_a_trial(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("count", [254, 255, 256, 257, 700])
-def test_many_different_choices_take_two_bytes_an_op(tmp_path: Path, count: int) -> None:
+def test_many_different_choices_take_two_bytes_per_op(tmp_path: Path, count: int) -> None:
     ops = tuple(Op(f"op{index}", "Conv", (), (OpConfig(INT8, f"method{index}"),)) for index in range(count))
     config = QuantConfig((op.name, op.choices[0]) for op in ops)
     with History.create(tmp_path) as history:
@@ -197,7 +197,7 @@ def test_many_different_choices_take_two_bytes_an_op(tmp_path: Path, count: int)
     assert dict(snapshot.trial(1).config) == dict(config)
 
 
-def test_a_whole_number_is_fine_as_a_score(tmp_path: Path) -> None:
+def test_an_int_is_accepted_as_a_score(tmp_path: Path) -> None:
     with History.create(tmp_path) as history:
         history.begin(a_header())
         history.append(a_trial(1, score=1, seconds=2, measured={"latency": 1}))
@@ -272,7 +272,7 @@ def test_a_header_that_is_not_plain_is_refused(tmp_path: Path) -> None:
         history.begin(a_header())
 
 
-def test_order_and_numbers_are_kept(tmp_path: Path) -> None:
+def test_order_and_numbers_of_trials_are_preserved(tmp_path: Path) -> None:
     with History.create(tmp_path) as history:
         with pytest.raises(HistoryError, match=r"begin\(\)"):
             history.append(a_trial(1))

@@ -1,4 +1,4 @@
-"""A record for every run, figures that come later, and notes that grow."""
+"""A record for every run, figures that are measured later, and notes that grow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from quaver.history import FILE_NAME, History, Run, read_snapshot
 from quaver.ops import FLOAT, INT8, Op, OpConfig, Precision, QuantConfig
 
 
-def test_every_trial_knows_the_run_that_recorded_it(tmp_path: Path) -> None:
+def test_each_trial_has_the_run_that_recorded_it(tmp_path: Path) -> None:
     record_sample(tmp_path / FILE_NAME)
     snapshot = read_snapshot(tmp_path)
     assert snapshot.run == RUNS[1]
@@ -49,7 +49,7 @@ def test_runs_are_counted_from_1_and_carry_the_time(tmp_path: Path) -> None:
     assert read_snapshot(tmp_path).run == history.run
 
 
-def test_a_run_is_kept_as_it_was_when_it_started(tmp_path: Path) -> None:
+def test_a_run_does_not_change_with_its_settings_object(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"rules": ["a"]}
     with History.create(tmp_path) as history:
         history.begin(a_header())
@@ -58,7 +58,7 @@ def test_a_run_is_kept_as_it_was_when_it_started(tmp_path: Path) -> None:
         assert history.run.settings == read_snapshot(tmp_path).run.settings == {"rules": ["a"]}
 
 
-def test_a_run_that_ended_before_its_record_is_number_0_and_says_nothing(tmp_path: Path) -> None:
+def test_a_run_without_a_record_has_number_0(tmp_path: Path) -> None:
     with History.create(tmp_path) as history:
         assert history.run == Run(0, "", {}, {})
         history.begin(a_header())
@@ -138,7 +138,7 @@ def test_figures_that_cannot_be_read_are_not_written(tmp_path: Path, number: int
         assert (history.trials, history.path.read_bytes()) == ([a_trial(1)], before)
 
 
-def test_trials_can_be_kept_in_a_set() -> None:
+def test_trials_are_hashable() -> None:
     assert len({a_trial(1), a_trial(1, measured={}), *TRIALS, *TRIALS}) == 6
 
 
@@ -155,7 +155,7 @@ def test_a_note_grows_by_what_is_added(tmp_path: Path) -> None:
     assert read_snapshot(tmp_path).notes == expected | {"probe": {"c": 1.0}}
 
 
-def test_what_is_added_to_a_note_is_kept_as_it_was(tmp_path: Path) -> None:
+def test_items_of_a_note_do_not_change_with_their_object(tmp_path: Path) -> None:
     items = {"a": [1]}
     with History.create(tmp_path) as history:
         history.begin(a_header())
@@ -171,7 +171,7 @@ def test_what_is_added_to_a_note_is_kept_as_it_was(tmp_path: Path) -> None:
         ({"a": np.float64(1)}, r"items\['a'\] must be made of plain builtins, not numpy\.float64"),
     ],
 )
-def test_what_cannot_be_read_is_not_added_to_a_note(tmp_path: Path, items: Any, message: str) -> None:
+def test_items_that_cannot_be_read_back_are_not_added_to_a_note(tmp_path: Path, items: Any, message: str) -> None:
     with History.create(tmp_path) as history:
         history.begin(a_header())
         with pytest.raises(HistoryError, match=message):
@@ -208,7 +208,7 @@ STRANGE = (
 )
 
 
-def test_every_mode_every_repair_and_any_precision_come_back(tmp_path: Path) -> None:
+def test_modes_repairs_and_precisions_are_read_back(tmp_path: Path) -> None:
     ops = tuple(Op(f"op{index}", "Conv", (), STRANGE) for index in range(len(STRANGE)))
     config = QuantConfig((op.name, choice) for op, choice in zip(ops, STRANGE, strict=True))
     with History.create(tmp_path) as history:
@@ -220,7 +220,7 @@ def test_every_mode_every_repair_and_any_precision_come_back(tmp_path: Path) -> 
     assert tuple(snapshot.trial(1).config.values()) == STRANGE
 
 
-def test_a_mode_that_is_not_known_is_not_written(tmp_path: Path) -> None:
+def test_an_unknown_mode_is_not_written(tmp_path: Path) -> None:
     config = ALL_INT8.replace({"/stem/Conv": OpConfig(INT8, mode="lunar")})
     with History.create(tmp_path) as history:
         history.begin(a_header())

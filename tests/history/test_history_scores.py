@@ -1,4 +1,4 @@
-"""Several metrics and the scores of samples in a snapshot: as they were, and refused where they cannot be."""
+"""Several metrics and the scores of samples in a snapshot: read back unchanged, and refused where they are invalid."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCORED = a_trial(9, metrics={"top1": 0.75, "größe": 2.5}, samples={"top1": BIT
 STOPPED = a_trial(10, state=TrialState.STOPPED, samples={"score": BITS})
 
 
-def test_metrics_and_samples_come_back_as_they_were(tmp_path: Path) -> None:
+def test_metrics_and_samples_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     record_sample(path)
     reader = SnapshotReader(path)
@@ -70,7 +70,9 @@ def test_a_trial_with_one_number_has_no_such_fields() -> None:
         ("state", "halted", "must be one of complete, stopped, failed"),
     ],
 )
-def test_what_no_run_has_written_is_refused(field: str, value: Any, complaint: str, tmp_path: Path) -> None:
+def test_invalid_fields_of_metrics_and_samples_are_refused(
+    field: str, value: Any, complaint: str, tmp_path: Path
+) -> None:
     path = tmp_path / FILE_NAME
     record = {**from_trial(a_trial(9), PLACES), field: value}
     path.write_bytes(record_sample(path) + forged(record))
@@ -80,7 +82,7 @@ def test_what_no_run_has_written_is_refused(field: str, value: Any, complaint: s
         assert complaint in str(caught.value)
 
 
-def test_many_samples_stay_bytes_until_somebody_looks(tmp_path: Path) -> None:
+def test_sample_scores_stay_bytes_until_they_are_used(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     record_sample(path)
     samples = Samples.of(np.random.default_rng(0).integers(0, 2, 80_000).astype(float))

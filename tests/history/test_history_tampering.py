@@ -1,4 +1,4 @@
-"""A snapshot that somebody else deletes, replaces, cuts or overwrites under a running history is not lost silently."""
+"""A snapshot that another process deletes, replaces, cuts or overwrites during a run is not lost silently."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_all_that_is_known_is_written_to_a_new_file_in_which_the_run_goes_on(
+def test_all_records_are_written_to_a_new_file_and_the_run_continues_there(
     tmp_path: Path, change: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     reason, name = CHANGES[change]
@@ -97,7 +97,7 @@ def test_all_that_is_known_is_written_to_a_new_file_in_which_the_run_goes_on(
         history.append(a_trial(4, ALL_FP32.fallback()))
 
 
-def test_a_file_that_is_gone_at_the_end_is_written_anew_too(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_at_the_end_is_written_again(tmp_path: Path) -> None:
     history = History.create(tmp_path)
     history.begin(a_header())
     history.append(a_trial(1))
@@ -107,7 +107,7 @@ def test_a_file_that_is_gone_at_the_end_is_written_anew_too(tmp_path: Path) -> N
     assert read_snapshot(tmp_path).trials == (a_trial(1),)
 
 
-def test_a_folder_that_is_gone_at_the_end_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_is_missing_at_the_end_is_not_created(tmp_path: Path) -> None:
     history = History.create(tmp_path / "run")
     history.begin(a_header())
     shutil.rmtree(tmp_path)
@@ -115,7 +115,7 @@ def test_a_folder_that_is_gone_at_the_end_is_left_alone(tmp_path: Path) -> None:
     assert not tmp_path.exists()
 
 
-def test_what_cannot_be_written_anew_is_an_error(tmp_path: Path) -> None:
+def test_a_rescue_that_fails_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "run" / FILE_NAME
     with History.create(path) as history:
         history.begin(a_header())
@@ -126,7 +126,7 @@ def test_what_cannot_be_written_anew_is_an_error(tmp_path: Path) -> None:
             history.append(a_trial(2, ALL_FP32))
 
 
-def test_a_new_date_alone_does_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_new_modification_time_alone_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     record_sample(tmp_path / FILE_NAME)
     with caplog.at_level(logging.WARNING), History.resume(tmp_path) as history:
         os.utime(history.path, ns=(1, 1))

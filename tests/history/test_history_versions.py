@@ -1,4 +1,4 @@
-"""Histories outlive the versions that wrote them: what was recorded is listed, recovered and resumed."""
+"""Snapshots of old versions can be listed, recovered and resumed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MODEL = Path(__file__).parents[1] / "data" / "digits_resnet.onnx"
 SCHEMAS = range(1, SCHEMA + 1)
 
 
-def test_there_are_files_of_every_schema_there_was() -> None:
+def test_there_is_a_fixture_of_every_schema() -> None:
     assert {path.name for path in DATA.iterdir()} == {
         "schema2-twice.snapshot",
         *(f"{kind}{schema}.snapshot" for kind in ("schema", "digits-") for schema in SCHEMAS),
@@ -71,11 +71,11 @@ def test_schema_2_stays_readable(name: str) -> None:
     assert (snapshot.baseline, snapshot.trials) == (BASELINE, TRIALS)
 
 
-def test_schema_2_is_written_as_it_was(tmp_path: Path) -> None:
+def test_schema_2_is_written_byte_for_byte(tmp_path: Path) -> None:
     assert record_sample(tmp_path / FILE_NAME) == (DATA / "schema2-twice.snapshot").read_bytes()
 
 
-def test_who_evaluated_a_trial_is_kept(tmp_path: Path) -> None:
+def test_the_worker_of_a_trial_is_recorded(tmp_path: Path) -> None:
     with History.create(tmp_path / FILE_NAME) as history:
         history.begin(a_header())
         history.append(BASELINE)
@@ -83,7 +83,7 @@ def test_who_evaluated_a_trial_is_kept(tmp_path: Path) -> None:
     assert read_snapshot(tmp_path / FILE_NAME).trials == (BY_A_WORKER,)
 
 
-def test_a_file_of_schema_1_goes_on_in_schema_2(tmp_path: Path) -> None:
+def test_a_file_of_schema_1_continues_in_schema_2(tmp_path: Path) -> None:
     path = shutil.copy(DATA / "schema1.snapshot", tmp_path / FILE_NAME)
     before = path.read_bytes()
     with History.resume(path) as history:
@@ -148,7 +148,7 @@ def test_a_run_of_an_old_version_is_resumed_and_evaluates_nothing_twice(schema: 
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
-def test_it_asks_for_the_samples_that_the_strategy_of_today_needs(schema: int, tmp_path: Path) -> None:
+def test_a_resumed_old_run_asks_for_samples_that_the_strategy_needs(schema: int, tmp_path: Path) -> None:
     path = shutil.copy(DATA / f"digits-{schema}.snapshot", tmp_path / FILE_NAME)
     _, _, images, labels = digits()
     settings = {**SETTINGS, "timeout": 1e6, "max_trials": MADE + 2}
@@ -195,7 +195,7 @@ def another_order(ops: tuple[Op, ...]) -> tuple[Op, ...]:
 
 
 @pytest.mark.parametrize("change", [one_choice_alone, other_choices, other_kinds_and_nodes, another_order])
-def test_other_choices_kinds_and_nodes_do_not_matter(
+def test_changed_choices_kinds_and_nodes_do_not_prevent_recovery(
     change: Callable[[tuple[Op, ...]], tuple[Op, ...]], tmp_path: Path
 ) -> None:
     path = as_if(tmp_path, change)
@@ -210,7 +210,7 @@ def without_an_op(ops: tuple[Op, ...]) -> tuple[Op, ...]:
     return tuple(op for op in ops if op.name not in SETTINGS["op_name_dict"])
 
 
-def test_an_op_that_was_not_known_runs_in_fp32_and_the_hash_decides(tmp_path: Path) -> None:
+def test_an_op_unknown_to_the_old_version_runs_in_fp32(tmp_path: Path) -> None:
     path = as_if(tmp_path, without_an_op)
     snapshot = read_snapshot(path)
     assert len(snapshot.header.ops) == 16
@@ -218,7 +218,7 @@ def test_an_op_that_was_not_known_runs_in_fp32_and_the_hash_decides(tmp_path: Pa
         assert quaver.recover(MODEL, path, trial.number).sha256 == trial.model_hash
 
 
-def test_a_run_is_not_resumed_with_an_op_that_was_not_known(tmp_path: Path) -> None:
+def test_a_run_is_not_resumed_with_a_new_op(tmp_path: Path) -> None:
     path = as_if(tmp_path, without_an_op)
     before = path.read_bytes()
     message = r"cannot be resumed: .* finds the op '/features/features\.1/Add' .* can still be recovered; .* new run"
@@ -231,7 +231,7 @@ def with_ghosts(ops: tuple[Op, ...]) -> tuple[Op, ...]:
     return (*ops, *(Op(f"/ghost.{index}", "Conv", (), (FLOAT,)) for index in range(3)))
 
 
-def test_an_op_that_is_gone_is_named_with_advice(tmp_path: Path) -> None:
+def test_a_missing_op_is_named_with_advice(tmp_path: Path) -> None:
     path = as_if(tmp_path, with_ghosts)
     message = r"for the op '/ghost\.0', which .* does not find in the model \(and 2 more like it\)\. Use the version"
     for call in (lambda: quaver.recover(MODEL, path, 1), lambda: resume(path)):
@@ -239,7 +239,7 @@ def test_an_op_that_is_gone_is_named_with_advice(tmp_path: Path) -> None:
             call()
 
 
-def test_a_choice_that_cannot_be_built_any_more_is_told_with_both_versions(tmp_path: Path) -> None:
+def test_a_choice_that_cannot_be_built_is_reported_with_both_versions(tmp_path: Path) -> None:
     real = read_snapshot(DATA / "digits-2.snapshot")
     name = real.header.ops[0].name
     with History.create(tmp_path) as history:

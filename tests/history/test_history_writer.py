@@ -1,4 +1,4 @@
-"""One writer at a time, and a full disk or a killed process costs at most the trial in hand."""
+"""One writer at a time. A full disk or a killed process loses at most the current trial."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def running(script: str, *arguments: Path) -> Iterator[tuple[subprocess.Popen[st
             process.kill()
 
 
-def test_a_second_writer_is_told_who_is_first_and_may_go_on_when_that_is_killed(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused_until_the_first_is_killed(tmp_path: Path) -> None:
     record_sample(tmp_path / FILE_NAME)
     with running(HOLD, tmp_path) as (process, line):
         assert line == "locked"
@@ -117,19 +117,19 @@ def test_an_existing_history_is_never_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", MAGIC[:5], MAGIC])
-def test_a_file_in_which_nothing_was_recorded_yet_may_be_taken_over(tmp_path: Path, content: bytes) -> None:
+def test_an_empty_history_may_be_taken_over(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
     with History.create(tmp_path) as history:
         history.begin(a_header())
     assert read_snapshot(tmp_path).header == a_header()
 
 
-def test_the_folders_of_a_new_history_are_made(tmp_path: Path) -> None:
+def test_the_folders_of_a_new_history_are_created(tmp_path: Path) -> None:
     History.create(tmp_path / "runs" / "today" / "my.snapshot").close()
     assert (tmp_path / "runs" / "today" / "my.snapshot").read_bytes() == MAGIC
 
 
-def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(HistoryError, match=r"cannot be created: .*another workspace"):
         History.create(tmp_path / "file" / "deeper" / FILE_NAME)
@@ -151,7 +151,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_full_disk_costs_the_trial_in_hand_and_nothing_before_it(small_disk: Path) -> None:
+def test_a_full_disk_loses_only_the_current_trial(small_disk: Path) -> None:
     (small_disk / "ballast").write_bytes(b"x" * 20_000)
     with History.create(small_disk) as history:
         history.begin(a_header())
@@ -176,7 +176,7 @@ def test_a_full_disk_costs_the_trial_in_hand_and_nothing_before_it(small_disk: P
         assert next_number(history) == recorded + 2
 
 
-def test_a_file_that_may_not_grow_costs_the_trial_in_hand_and_nothing_before_it(tmp_path: Path) -> None:
+def test_a_file_size_limit_loses_only_the_current_trial(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FILL, str(tmp_path), str(Path(__file__).parent)]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     recorded, message = run.stdout.split(" ", 1)

@@ -1,4 +1,4 @@
-"""What the views show, read from the folder of a run."""
+"""The data of the views, read from the folder of a run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_trials_are_judged_as_the_run_judged_them(data: RunData, demo: quave
     assert data.ended["reason"] == str(demo.reason)
 
 
-def test_each_trial_says_what_it_changes_against_the_one_it_came_from(data: RunData) -> None:
+def test_each_trial_lists_its_changes_from_its_parent(data: RunData) -> None:
     assert data.rows[0].origin is None
     for row in data.rows[1:]:
         assert row.origin is not None
@@ -50,7 +50,7 @@ def test_each_trial_says_what_it_changes_against_the_one_it_came_from(data: RunD
         assert row.quantized == len(after.quantized_ops) and row.quantized + row.fp32 == len(after)
 
 
-def test_the_verdict_says_what_it_cost_and_how_to_have_it_again(data: RunData, demo: quaver.TuneResult) -> None:
+def test_the_summary_holds_costs_and_commands(data: RunData, demo: quaver.TuneResult) -> None:
     said = verdict(data)
     assert said.kind == ("not met" if not demo.met else "warned" if demo.warnings else "met")
     assert said.warnings == demo.warnings
@@ -64,7 +64,7 @@ def test_the_verdict_says_what_it_cost_and_how_to_have_it_again(data: RunData, d
     )
 
 
-def test_the_verdict_says_which_processors_it_holds_on(demo: quaver.TuneResult, tmp_path: Path) -> None:
+def test_the_summary_names_the_processors_of_the_verdict(demo: quaver.TuneResult, tmp_path: Path) -> None:
     shutil.copytree(demo.workspace, tmp_path / "run")
     assert demo.best is not None
     verification = Verification("haswell", 64, 0.01, 0.0102, True, demo.best.model_hash)
@@ -78,7 +78,7 @@ def test_the_verdict_says_which_processors_it_holds_on(demo: quaver.TuneResult, 
     assert facts["on another processor"] == ("haswell", str(verification))
 
 
-def test_every_op_was_looked_into(data: RunData) -> None:
+def test_every_op_was_inspected(data: RunData) -> None:
     rows = op_rows(data)
     assert [row.op.name for row in rows] == [op.name for op in data.ops]
     convolutions = [row for row in rows if row.op.kind == "Conv"]
@@ -102,7 +102,7 @@ def test_an_outlier_in_the_weights_is_seen(data: RunData) -> None:
     assert seen[furthest].reach > 50 * seen[furthest].median_reach
 
 
-def test_the_graph_has_its_edges_and_its_borders(data: RunData) -> None:
+def test_the_graph_has_its_edges_and_conversions(data: RunData) -> None:
     rows = op_rows(data)
     graph = make_graph(rows)
     assert len(graph.nodes) == len(rows) and len(graph.edges) >= len(rows) - 1
@@ -116,13 +116,13 @@ def test_the_graph_has_its_edges_and_its_borders(data: RunData) -> None:
     assert default_depth(rows) is None
 
 
-def test_the_profile_tells_conversions_apart(data: RunData) -> None:
+def test_the_profile_separates_conversions(data: RunData) -> None:
     rows = profile_rows(data)
     assert {"int8", "fp32"} <= {row.kind for row in rows} <= {"int8", "fp32", "conversion", "rest"}
     assert totals(rows, best=True)["int8"] > 0 and totals(rows, best=False)["conversion"] == 0
 
 
-def test_the_culprits_are_ranked_and_their_gain_is_told(data: RunData) -> None:
+def test_sensitive_ops_are_ranked_and_the_largest_gain_is_reported(data: RunData) -> None:
     path = best_scores(data)
     assert [step.score for step in path] == sorted({step.score for step in path})
     worst = most_sensitive(op_rows(data))
@@ -130,7 +130,7 @@ def test_the_culprits_are_ranked_and_their_gain_is_told(data: RunData) -> None:
     assert "in fp32" in largest_gain(path) if len(path) > 1 else not largest_gain(path)
 
 
-def test_a_run_that_grows_is_read_on_and_one_that_was_killed_is_known(demo: quaver.TuneResult, tmp_path: Path) -> None:
+def test_a_growing_run_is_read_further_and_a_killed_one_is_recognized(demo: quaver.TuneResult, tmp_path: Path) -> None:
     whole = (demo.workspace / "history.snapshot").read_bytes()
     run = FollowedRun(tmp_path)
     assert run.poll() is None
@@ -145,7 +145,7 @@ def test_a_run_that_grows_is_read_on_and_one_that_was_killed_is_known(demo: quav
     assert again is more and again.version == more.version
 
 
-def test_a_damaged_file_shows_what_is_whole_and_says_so(demo: quaver.TuneResult, tmp_path: Path) -> None:
+def test_a_damaged_file_shows_its_undamaged_part(demo: quaver.TuneResult, tmp_path: Path) -> None:
     content = bytearray((demo.workspace / "history.snapshot").read_bytes())
     content[len(content) // 3] ^= 0xFF
     (tmp_path / "history.snapshot").write_bytes(content)
@@ -154,7 +154,7 @@ def test_a_damaged_file_shows_what_is_whole_and_says_so(demo: quaver.TuneResult,
     assert verdict(data).headline
 
 
-def test_notes_that_are_not_as_they_should_be_are_left_out(demo: quaver.TuneResult, tmp_path: Path) -> None:
+def test_malformed_notes_are_ignored(demo: quaver.TuneResult, tmp_path: Path) -> None:
     shutil.copy(demo.workspace / "history.snapshot", tmp_path)
     wrong = {
         "inside.about": ["no dict"],
@@ -175,7 +175,7 @@ def test_notes_that_are_not_as_they_should_be_are_left_out(demo: quaver.TuneResu
     assert profile_rows(data) == [] and make_graph(op_rows(data)).edges == ()
 
 
-def test_names_are_short_and_nothing_in_them_is_obeyed() -> None:
+def test_names_are_bounded_and_escaped() -> None:
     assert wording.name("a" * 10_000) == "a" * 21 + "…" + "a" * 42
     assert wording.name("x\x1b[31m\n") == "x\\x1b[31m\\n"
     assert wording.figure_text("<a href=x>&") == "&lt;a href=x&gt;&amp;"
@@ -183,7 +183,7 @@ def test_names_are_short_and_nothing_in_them_is_obeyed() -> None:
     assert wording.duration(math.nan) == MISSING
 
 
-def test_the_page_and_the_command_line_agree_on_which_trial_a_trial_came_from(tmp_path: Path) -> None:
+def test_the_page_and_the_command_line_agree_on_parents_of_trials(tmp_path: Path) -> None:
     """Also far back, and where trials of several workers end out of order."""
     random = np.random.default_rng(0)
     names = [f"op{number}" for number in range(12)]

@@ -1,4 +1,4 @@
-"""Names and notes that try to be more than text: nothing of them is obeyed, on the page or in the report."""
+"""Hostile names and notes: the page and the report escape all of them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_nothing_on_the_page_is_obeyed(watched: Any, hostile: Path) -> None:
+def test_the_page_escapes_hostile_texts(watched: Any, hostile: Path) -> None:
     page = watched.page
     with serve([hostile], port=0) as served:
         page.goto(served.url)
@@ -82,7 +82,7 @@ def test_nothing_on_the_page_is_obeyed(watched: Any, hostile: Path) -> None:
         page.goto("about:blank")  # it would ask a server that is gone
 
 
-def test_nothing_in_the_report_is_obeyed(browser: Any, hostile: Path, tmp_path: Path) -> None:
+def test_the_report_escapes_hostile_texts(browser: Any, hostile: Path, tmp_path: Path) -> None:
     one = StrictStrategy(browser, offline=True)
     one.page.goto(write_report(hostile, tmp_path / "report.html").as_uri())
     one.page.wait_for_selector(".figure .main-svg")

@@ -1,4 +1,4 @@
-"""The page in a real browser: every view, clicks, nothing that fails, no request to another host."""
+"""The page in a real browser: every view and click, without errors and without requests to other hosts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _look_at_every_view(watched: Any, served: Page, name: str) -> None:
             page.screenshot(path=Path(PICTURES) / f"{name}_{view}.png", full_page=True)
 
 
-def test_clicks_lead_from_the_tables_to_what_they_name(watched: Any, served: Page) -> None:
+def test_clicks_in_the_tables_open_details(watched: Any, served: Page) -> None:
     page = watched.page
     page.goto(served.url)
     page.wait_for_selector(".view.verdict .headline")
@@ -75,7 +75,7 @@ def test_clicks_lead_from_the_tables_to_what_they_name(watched: Any, served: Pag
     page.wait_for_selector(".view.op .js-plotly-plot")
 
 
-def test_a_node_of_the_graph_leads_into_its_module_and_to_its_op(watched: Any, served: Page) -> None:
+def test_clicks_in_the_graph_open_modules_and_ops(watched: Any, served: Page) -> None:
     page = watched.page
     page.goto(served.url)
     page.wait_for_selector(".view.verdict .headline")
@@ -92,7 +92,7 @@ def test_a_node_of_the_graph_leads_into_its_module_and_to_its_op(watched: Any, s
     page.wait_for_selector(".view.op .js-plotly-plot")
 
 
-def test_a_point_of_the_trade_off_gives_the_command_that_has_its_model(watched: Any, served: Page) -> None:
+def test_a_point_of_the_trade_off_gives_the_command_that_rebuilds_its_model(watched: Any, served: Page) -> None:
     page = watched.page
     page.goto(served.url)
     page.wait_for_selector(".view.verdict .headline")
@@ -112,7 +112,7 @@ def test_a_point_of_the_trade_off_gives_the_command_that_has_its_model(watched: 
     assert "quaver recover" in command.inner_text()
 
 
-def test_a_button_copies_the_command_beside_it(browser: Any, served: Page) -> None:
+def test_a_button_copies_its_command(browser: Any, served: Page) -> None:
     one = StrictStrategy(browser, permissions=["clipboard-read", "clipboard-write"])
     page = one.page
     page.goto(served.url)

@@ -1,4 +1,4 @@
-"""Figures in Python, the report, and what happens where the extra is not installed."""
+"""Figures in Python, the report, and behaviour without the optional packages."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_a_result_can_be_drawn(demo: quaver.TuneResult) -> None:
         demo.plot.pareto("colour")
 
 
-def test_there_is_nothing_to_draw_without_a_run(tmp_path: Path) -> None:
+def test_drawing_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(quaver.HistoryError, match="no trial yet"):
         Plot(tmp_path).trials()
 
 
-def test_a_run_leaves_a_report_of_its_own(demo: quaver.TuneResult) -> None:
+def test_a_run_writes_its_report(demo: quaver.TuneResult) -> None:
     report = demo.workspace / "report.html"
     text = report.read_text()
     assert report.stat().st_size < 3e6 and report.stat().st_mode & 0o077 == 0
@@ -62,14 +62,14 @@ def no_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
 
-def test_where_a_report_cannot_be_written_is_said(demo: quaver.TuneResult, tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_an_error_with_the_path(demo: quaver.TuneResult, tmp_path: Path) -> None:
     with pytest.raises(quaver.SettingsError, match="cannot write the report"):
         write_report(demo.workspace, tmp_path / "no" / "report.html")
     with pytest.raises(quaver.HistoryError, match="no run to report on"):
         write_report(tmp_path)
 
 
-def test_a_report_that_fails_costs_the_run_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_report_does_not_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*ignored: Any) -> None:
         raise RuntimeError("no")
 
@@ -81,7 +81,7 @@ def test_a_report_that_fails_costs_the_run_nothing(tmp_path: Path, monkeypatch: 
     assert "could not be looked into" in log and "report of the run could not be written" in log
 
 
-def test_no_report_is_written_if_none_is_wanted(tmp_path: Path) -> None:
+def test_no_report_is_written_with_report_false(tmp_path: Path) -> None:
     tune(tmp_path / "run", max_trials=1, report=False)
     assert not (tmp_path / "run" / "report.html").exists()
     notes = quaver.read_snapshot(tmp_path / "run").notes
@@ -93,7 +93,7 @@ def test_a_notebook_shows_a_card(demo: quaver.TuneResult) -> None:
     assert card.startswith("<div") and card.count("<div") == card.count("</div>") == 1
 
 
-def test_a_resumed_run_looks_inside_again_only_for_another_best(demo: quaver.TuneResult, tmp_path: Path) -> None:
+def test_a_resumed_run_inspects_only_a_new_best_trial(demo: quaver.TuneResult, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(demo.workspace, folder)
     size = (folder / "history.snapshot").stat().st_size

@@ -1,4 +1,4 @@
-"""Runs told to the real trackers, offline, and read back."""
+"""Runs recorded by the real trackers, offline, and read back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def fit(folder: Path, observer: Any, **settings: Any) -> quaver.TuneResult:
     )  # fmt: skip
 
 
-def test_mlflow_has_a_parent_a_child_a_trial_and_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_gets_a_parent_run_a_child_per_trial_and_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     store = (tmp_path / "store").as_uri()
     with warnings.catch_warnings():
@@ -77,7 +79,7 @@ def test_mlflow_has_a_parent_a_child_a_trial_and_the_files(tmp_path: Path, monke
     assert {"history.snapshot", "quaver.yaml", "quaver.log"} <= files
 
 
-def test_wandb_has_a_step_a_trial_and_the_files(tmp_path: Path) -> None:
+def test_wandb_gets_a_step_per_trial_and_the_files(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
@@ -128,7 +130,7 @@ def whole_records(content: bytes) -> Iterator[Any]:
             whole = b""
 
 
-def test_tensorboard_has_a_point_a_trial(tmp_path: Path) -> None:
+def test_tensorboard_gets_a_point_per_trial(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         result = fit(tmp_path / "run", TensorBoard())
@@ -146,7 +148,7 @@ def test_tensorboard_has_a_point_a_trial(tmp_path: Path) -> None:
     assert result.best is not None and list(points["best/score"]) == [result.best.number]
 
 
-def test_a_server_that_is_away_costs_one_warning_and_no_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_costs_one_warning_and_no_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with socket.socket() as taken:  # bound, but nobody listens
         taken.bind(("127.0.0.1", 0))
@@ -169,7 +171,7 @@ class Broken(Tracker):
         raise ConnectionError("gone")
 
 
-def test_a_tracker_that_failed_is_not_asked_again(tmp_path: Path) -> None:
+def test_a_failed_tracker_is_not_called_again(tmp_path: Path) -> None:
     with pytest.warns(RuntimeWarning, match="observer Broken failed on BaselineScored") as said:
         result = fit(tmp_path / "run", Broken())
     assert len(result.trials) == 3 and Broken.calls == 1 and len(said) == 1
@@ -194,9 +196,7 @@ def test_a_new_tracker_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("name", ["mlflow", "tensorboard", "wandb"])
-def test_a_tracker_whose_package_is_missing_says_which_extra_brings_it(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tracker_without_its_package_names_the_extra(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     package = trackers()[name].package
     monkeypatch.setitem(__import__("sys").modules, package, None)
     with pytest.raises(quaver.MissingPackageError, match=rf"pip install 'quaver\[{name}\]'"):

@@ -1,4 +1,4 @@
-"""A snapshot is data. One that was made to do more is refused before any of it happens."""
+"""A snapshot is data. A forged one that would do more is refused before it does anything."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_is_refused_in_no_time_and_no_memory(tmp_path: Path, name: str) -> None:
+def test_a_pickle_bomb_is_refused_without_time_or_memory(tmp_path: Path, name: str) -> None:
     path = tmp_path / FILE_NAME
     path.write_bytes(MAGIC + frame(BOMBS[name]))
     tracemalloc.start()

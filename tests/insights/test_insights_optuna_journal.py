@@ -71,7 +71,7 @@ def test_every_trial_is_there_with_value_state_and_the_precision_of_each_op(
     assert result.best is not None and study.user_attrs["best"] == result.best.number
 
 
-def test_optuna_can_work_with_it(journal: Path) -> None:
+def test_optuna_reads_the_journal(journal: Path) -> None:
     frame = load(journal).trials_dataframe()
     assert len(frame) == 7 and {column for column in frame if column.startswith("params_")}
 
@@ -85,7 +85,7 @@ def test_a_score_that_is_to_be_small_is_minimised(tmp_path: Path) -> None:
     assert load(tmp_path / "journal.log").direction is optuna.study.StudyDirection.MINIMIZE
 
 
-def test_nothing_is_written_over_and_the_file_must_be_named(
+def test_an_existing_journal_is_not_overwritten_and_the_path_is_required(
     result: quaver.TuneResult, journal: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = journal.read_bytes()

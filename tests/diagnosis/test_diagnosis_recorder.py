@@ -43,7 +43,7 @@ class Sessions:
         return Counted()
 
 
-def test_each_sample_goes_once_through_two_sessions_that_do_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_sample_runs_once_through_two_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     """What that takes, as a multiple of the float model's time, is measured by benchmarks/diagnosing.py."""
     net, last = models.Net(), "x"
     for at in range(100):
@@ -66,7 +66,7 @@ def test_each_sample_goes_once_through_two_sessions_that_do_nothing_twice(monkey
     assert given[TensorProto.UINT8] == 200  # a quarter of the bytes
 
 
-def test_batches_are_joined_and_cut_to_what_may_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_joined_and_split_to_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many small batches are few large ones: what each costs besides is spent seldom."""
     counts: list[int] = []
     add = Recorder.add

@@ -1,4 +1,4 @@
-"""The files of a diagnosis, as other tools read them: pandas, YAML, ONNX Runtime, Model Explorer, quaver itself."""
+"""The files of a diagnosis, read by other tools: pandas, YAML, ONNX Runtime, Model Explorer and quaver itself."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def files(found: quaver.Diagnosis, tmp_path_factory: pytest.TempPathFactory) -> 
     return found.save(tmp_path_factory.mktemp("tables"))
 
 
-def test_the_columns_are_called_as_walk_throughs_read_them(files: dict[str, Path]) -> None:
+def test_the_columns_have_the_names_that_other_tools_read(files: dict[str, Path]) -> None:
     heads = {name: files[name].read_text().splitlines()[0] for name in ("activations_table.csv", "weights_table.csv")}
     assert heads["activations_table.csv"] == "OP name,MSE,Activation min,Activation max"
     parts = ("min", "max", "mean", "standard deviation", "variance")
@@ -71,7 +71,7 @@ def test_the_statistics_can_be_dumped_into_an_open_file(
     assert found.layer_statistics["first"]["mean_squared_error"] > 0
 
 
-def test_the_rules_are_a_configuration_of_ours(found: quaver.Diagnosis, files: dict[str, Path]) -> None:
+def test_the_rules_file_is_a_valid_configuration(found: quaver.Diagnosis, files: dict[str, Path]) -> None:
     chosen = apply_rules(found.ops, make_config(files["rules.yaml"]).op_name_dict)
     assert {op.name for op in chosen if not op.quantizable} == {"first", "second"} == set(found.fallback)
 
@@ -124,13 +124,13 @@ def test_node_data_follow_the_schema_of_the_graph_viewer(files: dict[str, Path],
         assert re.fullmatch("#[0-9a-f]{6}", stop["bgColor"])
 
 
-def test_the_graph_viewer_gets_no_value_where_the_error_is_no_number() -> None:
+def test_the_graph_viewer_gets_no_value_for_a_nan_error() -> None:
     ops = quaver.diagnose(models.chain(), None, models.images(16), threads=1, timing=False).ops
     data = export.error_data(ops, {}, {"first": float("inf"), "second": 0.0, "third": float("nan")})
     assert data["results"] == {"second": {"value": -120.0}}
 
 
-def test_histograms_are_kept_for_pictures(found: quaver.Diagnosis, files: dict[str, Path]) -> None:
+def test_histograms_are_saved(found: quaver.Diagnosis, files: dict[str, Path]) -> None:
     with np.load(files["histograms.npz"], allow_pickle=False) as arrays:
         ops = list(arrays["ops"])
         assert ops == ["first", "second"] and arrays["activation_counts"].shape == (2, 256)
@@ -156,7 +156,7 @@ def test_histograms_are_read_again_by_op(found: quaver.Diagnosis, files: dict[st
         assert weight.counts.shape == (16, 128) and len(weight.edges) == 129
 
 
-def test_histograms_that_are_not_there_or_no_histograms_are_named(files: dict[str, Path], tmp_path: Path) -> None:
+def test_missing_and_invalid_histogram_files_are_refused(files: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(quaver.SettingsError, match=r"no histograms at .*histograms.npz"):
         read_histograms(tmp_path)
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
@@ -180,7 +180,7 @@ def test_the_report_holds_everything_as_json(found: quaver.Diagnosis, files: dic
     assert files["causes.txt"].read_text().splitlines() == [str(cause) for cause in found.causes]
 
 
-def test_tables_that_cannot_be_written_are_an_error_that_says_where(found: quaver.Diagnosis, tmp_path: Path) -> None:
+def test_tables_that_cannot_be_written_are_an_error_with_the_path(found: quaver.Diagnosis, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(quaver.SettingsError, match=r"cannot write the tables into .*taken"):
         found.save(tmp_path / "taken")

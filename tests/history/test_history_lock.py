@@ -1,4 +1,4 @@
-"""Where a file system knows no locks, a file beside the snapshot keeps two writers apart."""
+"""On a file system without locks, an owner file beside the snapshot excludes a second writer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_owner_is_another_process_until_it_is_killed(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("content", ["", "rubbish", "elsewhere 17 4 abc", f"{socket.gethostname()} {10**30} 1 x"])
-def test_an_owner_that_may_be_alive_is_not_pushed_aside(tmp_path: Path, content: str) -> None:
+def test_an_owner_that_may_be_alive_is_not_replaced(tmp_path: Path, content: str) -> None:
     record_sample(tmp_path / FILE_NAME)
     (tmp_path / LOCK).write_text(content)
     with pytest.raises(HistoryError, match=r"being written by .*If nothing writes it, remove "):
@@ -78,13 +78,13 @@ def test_an_owner_that_may_be_alive_is_not_pushed_aside(tmp_path: Path, content:
     assert (tmp_path / LOCK).read_text() == content
 
 
-def test_a_process_of_the_same_number_that_started_later_is_not_the_owner(tmp_path: Path) -> None:
+def test_a_later_process_with_the_same_number_is_not_the_owner(tmp_path: Path) -> None:
     record_sample(tmp_path / FILE_NAME)
     (tmp_path / LOCK).write_text(f"{socket.gethostname()} {os.getpid()} 1 abc")
     History.resume(tmp_path).close()
 
 
-def test_what_a_process_took_aside_when_it_was_killed_goes_at_the_next_start(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_are_removed_at_the_next_start(tmp_path: Path) -> None:
     record_sample(tmp_path / FILE_NAME)
     for name in (f"{LOCK}.0123abcd", f"{LOCK}.mine"):
         (tmp_path / name).touch()
@@ -92,7 +92,7 @@ def test_what_a_process_took_aside_when_it_was_killed_goes_at_the_next_start(tmp
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [FILE_NAME, f"{LOCK}.mine"]
 
 
-def test_a_writer_that_was_pushed_aside_writes_nothing_more(tmp_path: Path) -> None:
+def test_a_writer_that_was_replaced_stops_writing(tmp_path: Path) -> None:
     with History.create(tmp_path) as history:
         history.begin(a_header())
         before = history.path.read_bytes()
@@ -103,7 +103,7 @@ def test_a_writer_that_was_pushed_aside_writes_nothing_more(tmp_path: Path) -> N
     assert (tmp_path / LOCK).exists()
 
 
-def test_a_forked_child_does_not_give_the_snapshot_away(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_release_the_lock(tmp_path: Path) -> None:
     with History.create(tmp_path) as history:
         history.begin(a_header())
         pid = os.fork()
@@ -115,7 +115,7 @@ def test_a_forked_child_does_not_give_the_snapshot_away(tmp_path: Path) -> None:
         history.append(a_trial(1, ALL_FP32))
 
 
-def test_where_no_owner_file_can_be_made_either_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_locks_and_owner_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record_sample(tmp_path / FILE_NAME)
     opens = os.open
 

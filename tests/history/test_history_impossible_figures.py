@@ -1,4 +1,4 @@
-"""A snapshot may hold figures that no clock gives: whoever shows it says so, and raises nothing."""
+"""A snapshot may hold impossible figures: every view shows it without an error."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def odd_run(folder: Path, value: float) -> Path:
 
 
 @pytest.mark.parametrize("value", ODD)
-def test_every_command_shows_it(tmp_path: Path, value: float, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_shows_a_snapshot_with_impossible_figures(
+    tmp_path: Path, value: float, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = str(odd_run(tmp_path, value))
     for words in (["history"], ["show", "0"], ["show", "1"], ["show", "2"], ["show", "best"], ["show", "1", "2"]):
         verb, *rest = words
@@ -56,13 +58,13 @@ def test_every_command_shows_it(tmp_path: Path, value: float, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("value", ODD)
-def test_page_and_report_show_it(tmp_path: Path, value: float) -> None:
+def test_page_and_report_show_a_snapshot_with_impossible_figures(tmp_path: Path, value: float) -> None:
     data = FollowedRun(odd_run(tmp_path, value)).poll()
     assert data is not None and verdict(data).headline
     assert "<h2>Profile</h2>" in write_report(tmp_path, tmp_path / "report.html").read_text()
 
 
-def test_a_duration_that_no_clock_gives_is_unknown() -> None:
+def test_an_impossible_duration_is_shown_as_unknown() -> None:
     for value in (math.inf, -math.inf, math.nan, -0.001, 1e300):
         assert formatting.duration(value) == "unknown time"
     for value in (math.inf, -math.inf, math.nan, -1e300, 1e300):

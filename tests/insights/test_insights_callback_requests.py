@@ -1,4 +1,4 @@
-"""The page answers odd requests with 4xx, never with 500: real requests over HTTP, of every route and callback."""
+"""The page answers invalid requests with 4xx, never with 500: real HTTP requests to every route and callback."""
 
 from __future__ import annotations
 
@@ -144,22 +144,20 @@ def test_every_route_answers_every_method(page: Browser, method: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", ""])
-def test_a_body_that_is_no_request_is_refused(page: Browser, kind: str) -> None:
+def test_an_invalid_body_is_refused(page: Browser, kind: str) -> None:
     for body in BODIES:
         status, answer = page.ask("POST", UPDATE, body, kind)
         assert status == 400 and b"Invalid request" in answer, body[:40]
 
 
-def test_requests_of_the_right_form_are_answered(page: Browser, folder: Path, callbacks: list[dict[str, Any]]) -> None:
+def test_valid_requests_are_answered(page: Browser, folder: Path, callbacks: list[dict[str, Any]]) -> None:
     (key,) = Runs([folder]).scan()
     right = {"begun": {"run": key, "ready": True, "over": True}, "seen": [key, 1], "run": key, "view": "verdict"}
     statuses = [page.call(request(callback, right.get)) for callback in callbacks]
     assert set(statuses) <= {200, 204} and statuses.count(200) > 3
 
 
-def test_odd_values_and_odd_forms_never_break_a_callback(
-    page: Browser, folder: Path, callbacks: list[dict[str, Any]]
-) -> None:
+def test_invalid_values_never_break_a_callback(page: Browser, folder: Path, callbacks: list[dict[str, Any]]) -> None:
     (key,) = Runs([folder]).scan()
     rng = random.Random(0)
     right = {"begun": {"run": key, "ready": True, "over": True}, "seen": [key, 1], "run": key, "view": "verdict"}

@@ -1,4 +1,4 @@
-"""Advice never contradicts the user's rules, and names what they forbid."""
+"""Advice never contradicts the user's rules, and names the remedies that they forbid."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_calibration_method_is_advised_only_if_the_rules_leave_it(methods: lis
     assert cause.rules == {"first": rule}
 
 
-def test_without_any_remedy_that_is_allowed_there_is_still_what_to_look_at() -> None:
+def test_without_an_allowed_remedy_the_advice_names_the_forbidden_ones() -> None:
     data = models.images()
     data[20, 0, 0, 0] = 2000.0
     rule = {"activation": {"algorithm": ["minmax"], **STAY}}
@@ -104,7 +104,7 @@ def test_a_remedy_for_several_ops_is_not_advised_if_one_of_them_must_stay() -> N
     assert all("in fp32 (those for second)" in cause.advice for cause in found.causes)
 
 
-def test_what_is_told_of_milder_calibration_keeps_to_the_rules() -> None:
+def test_milder_calibration_is_mentioned_only_within_the_rules() -> None:
     free = diagnosed(models.outlying_activation())
     bound = diagnosed(models.outlying_activation(), op_type_dict={"Conv": {"activation": {"algorithm": ["minmax"]}}})
     assert any("Calibration by" in cause.sentence for cause in free.causes)
@@ -174,7 +174,7 @@ RULES = st.one_of(
 
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(st.sampled_from([op.name for op in OPS]), RULES))
-def test_a_pasted_rule_takes_nothing_back_of_what_other_rules_demand(rules: dict[str, Any]) -> None:
+def test_a_pasted_rule_keeps_what_other_rules_demand(rules: dict[str, Any]) -> None:
     try:
         space = TuningSpace(apply_rules(OPS, rules))
     except quaver.SettingsError:  # they leave an op nothing

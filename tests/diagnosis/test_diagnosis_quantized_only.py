@@ -1,4 +1,4 @@
-"""A quantized model with no float model beside it: how it uses its integers, by the integers that it really writes."""
+"""A quantized model without a float model: how it uses its integers, checked against those that it really writes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_tensor_of_few_levels_is_named(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "tables" / "quantized.json").read_text())["samples"] == len(data)
 
 
-def test_what_cannot_be_told_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_impossible_diagnoses_are_refused_with_a_reason(tmp_path: Path) -> None:
     path = own_file(models.chain(), tmp_path / "int8.onnx", "qdq")
     with pytest.raises(quaver.SettingsError, match="worst compare with float values"):
         quaver.diagnose_quantized(path, models.images(), layer_metrics={"worst": np.max})
@@ -76,7 +76,9 @@ def test_what_cannot_be_told_is_refused_with_the_reason(tmp_path: Path) -> None:
     assert found.model_statistics == {"same": 1.0}
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diagnose_prints_the_statistics_of_a_quantized_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = own_file(models.chain(), tmp_path / "int8.onnx", "qoperator")
     np.savez(tmp_path / "calib.npz", x=models.images())
     assert (
