@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -16,49 +14,11 @@ import quaver as library
 from quaver import formatting
 from quaver.api.calibration import expected_samples
 from quaver.api.display.live import TimeLeft
-from quaver.command import flags, sentences
+from quaver.command import sentences
 from quaver.command import user_files as loading
 from quaver.command.main import COMMANDS, parse
 from quaver.command.verbs.tune import again_with
 from quaver.trial import Trial, TrialState
-
-
-def config(*words: str) -> library.Config:
-    return flags.parse_settings(parse(["tune", *words])).config
-
-
-def test_every_setting_has_a_flag() -> None:
-    parser = argparse.ArgumentParser()
-    flags.add(parser)
-    assert {action.dest for action in parser._actions} - {"help"} == {item.name for item in fields(library.Config)}
-
-
-def test_flags_become_settings() -> None:
-    made = config(
-        "--strategy-option", "a=[1, 2]", "--strategy-option", "b=x=y", "--lower-is-better", "--absolute", "0.5",
-        "--op-name", "a=b/Conv=fp32", "--op-type", "Conv={weight: {granularity: [per_tensor]}}", "--threads", "2",
-        "--batch", "4",
-    )  # fmt: skip
-    assert made.strategy_options == {"a": [1, 2], "b": "x=y"}
-    assert made.higher_is_better is False and made.absolute == 0.5 and made.relative is None
-    assert made.op_name_dict == {"a=b/Conv": "fp32"}
-    assert made.op_type_dict == {"Conv": {"weight": {"granularity": ["per_tensor"]}}}
-    assert made.threads == 2 and made.batch == 4 and made.max_trials == library.Config().max_trials
-    assert config("--diagnosis").diagnosis is True and config("--no-diagnosis").diagnosis is False
-    assert config("--relative", "0.7", "--allow-any-loss").relative == 0.7
-
-
-def test_rules_are_added_behind_those_of_the_file_and_options_of_another_strategy_are_dropped(tmp_path: Path) -> None:
-    file = tmp_path / "conf.yaml"
-    file.write_text(
-        "quantization: {op_name_dict: {a: fp32, b: fp32}}\n"
-        "tuning: {strategy: {name: basic, options: {deep: 1}}, workspace: old}\n"
-    )
-    made = config(str(file), "--op-name", "a=int8", "--resume", "run")
-    assert list(made.op_name_dict.items()) == [("b", "fp32"), ("a", "int8")]
-    assert made.resume == "run" and made.workspace is None and made.strategy_options == {"deep": 1}
-    assert config(str(file), "--strategy", "other").strategy_options == {}
-    assert config(str(file), "--strategy", "basic", "--strategy-option", "x=1").strategy_options == {"deep": 1, "x": 1}
 
 
 def test_the_next_command_replaces_flags_instead_of_repeating_them() -> None:

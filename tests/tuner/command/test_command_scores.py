@@ -2,46 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 from command_samples import make_folder, quaver, tune
-
-from quaver.command import flags
-
-
-def parsed(*words: str) -> dict[str, Any]:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("config", nargs="?")
-    flags.add(parser)
-    return flags.parse_settings(parser.parse_args(words)).explicit
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["--relative", "1%"], {"relative": 0.01}),
-        (["--relative", "top1=1%", "--relative", "f1=0.02"], {"relative": {"top1": 0.01, "f1": 0.02}}),
-        (["--absolute", "0.5"], {"absolute": 0.5}),
-        (["--absolute", "wer=0.5"], {"absolute": {"wer": 0.5}}),
-        (["--lower-is-better"], {"higher_is_better": False}),
-        (["--higher-is-better"], {"higher_is_better": True}),
-        (["--lower-is-better", "wer", "--lower-is-better", "cer"], {"higher_is_better": {"wer": False, "cer": False}}),
-        (["--confidence", "0.9", "--no-early-stop"], {"confidence": 0.9, "early_stop": False}),
-        (["--early-stop-delta", "0.01", "--confirm-tries", "5"], {"early_stop_delta": 0.01, "confirm_tries": 5}),
-    ],
-)
-def test_limits_are_given_for_all_or_by_name(words: list[str], expected: dict[str, Any]) -> None:
-    assert parsed(*words) == expected
-
-
-def test_a_limit_for_all_and_one_by_name_exclude_each_other() -> None:
-    with pytest.raises(ValueError, match="--relative is passed for all metrics and for 'f1'"):
-        parsed("--relative", "0.01", "--relative", "f1=0.02")
 
 
 def test_scores_that_are_yielded_are_judged_stopped_and_confirmed(tmp_path: Path) -> None:
