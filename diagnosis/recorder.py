@@ -117,7 +117,7 @@ class Recorder:
         ops: the statistics of each op, by name.
         other_operators: the statistics of operators that are not tunable ops, by name.
         read: the tensors that ops read, by name.
-        wanted: the tensors among them that no op writes; the adapter has to record them too.
+        wanted: the tensors among them that no op writes; the adapter has to record them in addition.
         outputs: the error of the quantized model's outputs against those of the float model.
         samples: the number of samples so far.
 

@@ -125,7 +125,7 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def to_csv(table: Table) -> str:
-    """Return a table as CSV. A float that is not a number becomes an empty cell, which readers take for one."""
+    """Return a table as CSV. NaN becomes an empty cell, which readers turn into NaN again."""
     heads, rows = table
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -36,7 +36,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def keep_copy(file: io.FileIO, path: Path) -> Path:
-    """Copy a damaged file to a new `<name>.damaged` before anything in it is changed."""
+    """Copy a damaged file to a new `<name>.damaged` before it is changed."""
     for number in itertools.count():
         target = path.with_name(f"{path.name}.damaged{f'.{number}' if number else ''}")
         try:

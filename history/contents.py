@@ -28,40 +28,22 @@ class Content:
     """The records of a history.
 
     Attributes:
-            header: the model that the trials belong to; None until it is recorded.
-            schema: the schema in which the file was begun.
-            places: the index of each op, by name, in the order in which trials store their choices.
-            headers: how many copies of the header the file holds.
-            header_frame: the offset of one copy, and its length and digest.
-            runs: the runs, in order.
-            baseline: the last baseline recorded.
-            trials: the trials in order, without the baseline.
-            notes: the last note of each name, with everything added to it.
-            starts: for each run, how many trials were recorded before it.
-            baseline_run: the number of the run that recorded the baseline.
-            begun: the trials that were begun and have not ended.
-            position: how far the file was read.
-            damage: a sentence about unreadable bytes; None if there are none.
-            torn: True if the damage is an interrupted write rather than the loss of whole frames.
-            before_step: where the file ends without the record of a step in progress, if that is its last record.
-
-    Attributes:
-        header: what the trials belong to; None until there is one.
-        schema: in which the file was begun.
-        places: of the ops, by name, in the order that trials store them.
-        headers: how often the header stands in the file.
-        header_frame: where one of them begins, and its length and digest.
-        runs: in order.
-        baseline: the last that was recorded.
-        trials: in order, the baseline not among them.
-        notes: the last of each name, with all that was added to it.
+        header: the model that the trials belong to; None until it is recorded.
+        schema: the schema in which the file was begun.
+        places: the index of each op, by name, in the order in which trials store their choices.
+        headers: how many copies of the header the file holds.
+        header_frame: the offset of one copy, and its length and digest.
+        runs: the runs, in order.
+        baseline: the last baseline recorded.
+        trials: the trials in order, without the baseline.
+        notes: the last note of each name, with everything added to it.
         starts: for each run, how many trials were recorded before it.
-        baseline_run: number of the run that recorded the baseline.
-        begun: trials that were begun.
+        baseline_run: the number of the run that recorded the baseline.
+        begun: the trials in progress, and how often a process ended during each configuration.
         position: how far the file was read.
-        damage: what follows, in a sentence; None if nothing does.
-        torn: whether the damage is a write that was interrupted, not the loss of whole frames.
-        before_step: where the file ends without the record of a step that is under way, if that is its last record.
+        damage: a sentence about unreadable bytes; None if there are none.
+        torn: True if the damage is an interrupted write rather than the loss of whole frames.
+        before_step: where the file ends without the record of a step in progress, if that is its last record.
     """
 
     header: Header | None = None
@@ -219,18 +201,15 @@ class Content:
 def read(stream: BinaryIO, path: Path, content: Content) -> None:
     """Add everything that an open snapshot holds beyond `content`.
 
-        Damaged bytes are skipped; those at the end are read again the next time.
+    Damaged bytes are skipped; those at the end are read again the next time.
 
     Args:
-            stream: the snapshot, open for reading.
-            path: its path, for error messages.
-            content: the records read before; new ones are added to it.
+        stream: the snapshot, open for reading.
+        path: its path, for error messages.
+        content: the records read before; new ones are added to it.
 
     Raises:
-            HistoryError: a frame has a correct checksum and invalid content, or the file is not a snapshot.
-
-    Damaged bytes are passed over; those at the end are looked at again the next time. A whole but wrong frame is
-    refused.
+        HistoryError: a frame has a correct checksum and invalid content, or the file is not a snapshot.
     """
     for number, error in read_all(stream, path, content):
         raise HistoryError(

@@ -81,18 +81,11 @@ class Position:
     """The point up to which a snapshot was read.
 
     Attributes:
-            end: where the last whole frame ends; 0 before the magic line is complete.
-            count: the number of frames read so far; each damaged place counts as one.
-            last: where the last whole frame begins.
-            prefix: the length and digest of that frame, which identify it.
-            gaps: the damaged places: the number of the frame, and the number of bytes.
-
-    Attributes:
         end: where the last whole frame ends; 0 before the magic line is complete.
-        count: frames read so far; each place that had to be passed over counts as one.
+        count: the number of frames read so far; each damaged place counts as one.
         last: where the last whole frame begins.
-        prefix: its length and digest, by which it is known again.
-        gaps: places that were passed over: the number of the frame, and how many bytes.
+        prefix: the length and digest of that frame, which identify it.
+        gaps: the damaged places: the number of the frame, and the number of bytes.
     """
 
     end: int = 0
@@ -115,14 +108,9 @@ class FrameReader:
     """Iterate over the payloads of the whole frames of a snapshot and skip damaged bytes between them.
 
     Attributes:
-            size: bytes in the file when reading began; bytes that a running writer adds later are ignored.
-            position: how far it has read; it continues from where an earlier reader stopped.
-            torn: True after the iteration if the remaining bytes look like one interrupted write.
-
-    Attributes:
-        size: bytes in the file when reading began; what a running writer adds later is not looked at.
+        size: bytes in the file when reading began; bytes that a running writer adds later are ignored.
         position: how far it has read; it continues from where an earlier reader stopped.
-        torn: after the iteration: whether the bytes that are left are what one interrupted write leaves behind.
+        torn: True after the iteration if the remaining bytes look like one interrupted write.
     """
 
     def __init__(self, stream: BinaryIO, position: Position | None = None) -> None:

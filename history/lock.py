@@ -77,7 +77,7 @@ def lock(file: SnapshotFile, path: Path) -> Lock:
 
 
 def is_being_written(path: Path) -> bool:
-    """Return True if a process is writing the snapshot, without getting in the way of one that is about to."""
+    """Return True if a process is writing the snapshot, without blocking one that is about to start."""
     if (owner := read_owner(path)) and not is_dead(owner):
         return True
     try:

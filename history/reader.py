@@ -56,7 +56,7 @@ class SnapshotReader:
 
     Attributes:
         path: the file or its folder.
-        changed: True if the last `poll` returned something else than the one before it.
+        changed: True if the last `poll` returned something new.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -164,7 +164,7 @@ class History:
     def start_run(self, settings: PlainMapping, versions: Mapping[str, str], started: str | None = None) -> Run:
         """Record that a `fit` begins, new or resumed; the following trials belong to it.
 
-        Run and header are each written twice, at two places: without them nothing in the file has a meaning.
+        Run and header are each written twice, at two places, because the file is useless without them.
 
         Args:
             settings: the settings of the run, as plain data.
@@ -201,7 +201,10 @@ class History:
         self._begin(number, config.fingerprint, f"the begin of trial {number}")
 
     def begin_step(self, name: str) -> None:
-        """Record that native work between trials begins, so that the next run knows a step that ended the process."""
+        """Record that native work between trials begins.
+
+        If the process ends during it, `step_crashes` counts it later.
+        """
         self._begin(STEP, digest_step(name), f"the begin of a step ({name:.80})")
 
     def end_step(self) -> None:

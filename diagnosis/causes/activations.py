@@ -1,4 +1,4 @@
-"""Causes in activations: what sets their range, what the range cuts off, and what has to share it."""
+"""Causes in activations: what sets their range, what the range cuts off, and which tensors share it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WRITERS_AND_READERS = "keep all that write or read this tensor in fp32"
 
 @op_cause(Stage.ACTIVATIONS)
 def sentinels(op: OpEvidence) -> Iterator[Cause]:
-    """Find values that stand for infinity, as in masks: a range that includes them leaves the others no steps."""
+    """Find values that stand for infinity, as in masks. A range that includes them leaves no steps for the others."""
     activation = op.record.output
     histogram = activation.histogram
     if histogram is None or not FAR <= activation.reach < math.inf:

@@ -63,5 +63,5 @@ def joined_rules(causes: Iterable[Cause]) -> Rules:
 
 
 def as_python(rules: PlainMapping) -> str:
-    """Return rules as Python source. JSON is the same for what rules hold."""
+    """Return rules as Python source, which is the same as JSON for rules."""
     return json.dumps(dict(rules), ensure_ascii=False)

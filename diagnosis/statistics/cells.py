@@ -117,7 +117,7 @@ def _cut(values: Array, how: Layout) -> Array:
 
 
 def survey(values: Array, forms: Sequence[Array | QuantizedTensor], how: Layout) -> TensorSurvey:
-    """Compute the statistics of a float tensor that is not empty, and its differences from other forms, cut alike."""
+    """Compute the statistics of a non-empty float tensor, and its differences from other forms that are cut alike."""
     with np.errstate(over="ignore", invalid="ignore"):
         result = _survey(values, forms, how)
         is_exact = np.isfinite(result.signal).all() and all(_is_clear(difference) for difference in result.differences)

@@ -40,7 +40,7 @@ class UnfinishedTrials:
         self._in_progress[number] = fingerprint
 
     def end(self, number: int) -> None:
-        """Note that a trial was recorded, or dropped for a reason that is not its own."""
+        """Note that a trial was recorded, or was dropped for a reason outside of it."""
         self._in_progress.pop(number, None)
 
     def restart(self) -> None:

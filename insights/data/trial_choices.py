@@ -74,7 +74,7 @@ class TrialChoices:
 
         Args:
             row: the trial's own row.
-            earlier: the rows of the trials with lower numbers, in the order of those.
+            earlier: the rows of the trials with lower numbers, in the order of the numbers.
         """
         recent = earlier[-LOOK_BACK:]
         if not recent:
